@@ -13,6 +13,7 @@ from ilp_planner.inputs.constraints import ANY, Constraints
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ilp_planner.inputs.files import InputFiles
     from ilp_planner.inputs.request import Request
     from ilp_planner.spaces.base import Space
     from ilp_planner.specs.cluster import ClusterSpec
@@ -33,6 +34,7 @@ class Problem(Generic[AnyCosts]):
     notes: what was left out, one line each.
     spec: the model's dimensions; None where a profile alone says what is planned.
     request: what it was built from; None where that has no name, as objects made in Python.
+    files: the inputs themselves, from which the problem of a part of the cluster is built.
     """
 
     model: str
@@ -49,6 +51,7 @@ class Problem(Generic[AnyCosts]):
     notes: tuple[str, ...] = ()
     spec: ModelSpec | None = None
     request: Request | None = None
+    files: InputFiles | None = None
 
     def __repr__(self) -> str:
         return (

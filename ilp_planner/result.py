@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ilp_planner.numerics import PROVED
 from ilp_planner.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import Plan
 
@@ -63,6 +66,70 @@ class Ranked:
     bound: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class OnNodes:
+    """What is known of the plans on a set of nodes that is used whole.
+
+    name: what the nodes are. counts: how many of each kind. nodes: their numbers among those that
+    plans may use. hourly: what they cost per hour. bound: seconds that no plan on them undercuts,
+    inf where none fits. seconds: of the best plan found, inf without one. parts: what was
+    enumerated, as in a certificate; empty for a set that was not looked at, or on which the space
+    has no plan.
+    """
+
+    name: str
+    counts: tuple[int, ...]
+    nodes: tuple[int, ...]
+    hourly: float
+    bound: float
+    seconds: float
+    plan: Plan[Any] | None = None
+    parts: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """A plan that no other one found is better than. value: its seconds, or what an iteration
+    costs, whichever its search is judged by. bound: of the same figure, of all plans on nodes that
+    may be used; where both time and price count, of all those that cost no more per hour."""
+
+    on: OnNodes
+    value: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """Share of the value that the bound leaves open; 0 where only rounding is left."""
+        gap = relative_gap(self.value, self.bound)
+        return gap if gap > PROVED else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aim:
+    """What a search over sets of nodes minimised, and what it knows of each set.
+
+    objective: its name. figure: `seconds` or `price` of an iteration, by which plans are judged.
+    max_hourly: what the nodes may cost per hour, inf without a limit. devices: the constraints on
+    devices that were asked for, by name. best: the best plans: one, or the front of time and price,
+    the fastest first. sets: all sets of nodes that may be used. complete: no plan is missing in the
+    front, but for the gaps of its plans.
+    """
+
+    objective: str
+    figure: str
+    max_hourly: float
+    devices: Mapping[str, str]
+    best: tuple[Best, ...]
+    sets: tuple[OnNodes, ...]
+    complete: bool
+
+    @property
+    def gap(self) -> float:
+        """The largest gap of the best plans; inf without any, or where some may be missing."""
+        gap = max((one.gap for one in self.best), default=math.inf)
+        return gap if self.complete else math.inf
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
     """A plan, how it was judged, and what is known at the end of a search.
@@ -76,6 +143,8 @@ class Result:
     where none was asked (`notes` say why).
     ranking: the best plans in order, the plan itself first, when more than one was asked for.
     history: what was known from moment to moment, each improvement once.
+    aim: what was minimised over sets of nodes; the other figures are of those that the plan is on.
+    None where all nodes were planned for the least time.
     """
 
     plan: Plan[Any] | None
@@ -95,11 +164,20 @@ class Result:
     confirmed_by: str = ""
     ranking: tuple[Ranked, ...] = ()
     history: tuple[Moment, ...] = ()
+    aim: Aim | None = None
 
     @property
     def gap(self) -> float:
         """Share of the objective that the bound leaves open; inf without a plan."""
         return relative_gap(self.objective, self.bound)
+
+    @property
+    def overall(self) -> Status:
+        """What is known about the plan beside those on all sets of nodes that it is compared
+        with."""
+        if self.aim is None or self.plan is None:
+            return self.status
+        return Status.FEASIBLE if self.aim.gap else Status.OPTIMAL
 
     def __repr__(self) -> str:
         if self.plan is None:

@@ -115,6 +115,11 @@ def format_percent(fraction: float) -> str:
     return f"{percent:.2f} %"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return `1 node` or `3 nodes`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def number_ranges(numbers: Iterable[int], between: str = ", ") -> str:
     """Return `0-3, 7` for 0, 1, 2, 3, 7."""
     parts = []

@@ -62,6 +62,24 @@ def test_the_commands_on_times_print_what_the_page_shows(
     assert (tmp_path / "trace.json").exists()
 
 
+def test_the_commands_on_price_print_what_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`...` stands for lines left out; the last one is refused."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    blocks = re.findall(r"```console\n(.*?)```", (DOCS / "price.md").read_text(), re.DOTALL)
+    shown = [part for block in blocks for part in block.split("$ ilp-plan ")[1:]]
+    assert len(shown) == 3
+    for place, part in enumerate(shown):
+        command, *lines = part.splitlines()
+        assert run(shlex.split(command)) == (3 if place == 2 else 0)
+        printed = capsys.readouterr()
+        printed_lines = [line.split() for line in (printed.out + printed.err).splitlines()]
+        assert [x for x in lines if x != "..." and x.split() not in printed_lines] == []
+    assert run(["evaluate", "plan.json", "--check-certificate"]) == 0
+
+
 def test_the_command_on_fitting_prints_what_the_page_shows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ LAYERS = (
     ("search", "certificate"),
     ("solve", "heuristic"),
     ("spaces", "program"),
+    ("objectives",),
     ("formats",),
     ("analysis", "calibration"),
     ("report",),

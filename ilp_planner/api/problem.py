@@ -45,6 +45,7 @@ def problem(
     max_cp: int | None = None,
     max_stage_nodes: int | None = None,
     precision: str | None = None,
+    price: float | str | None = None,
     memory_rule: str | None = None,
     placement: str | None = None,
     shares: str | None = None,
@@ -106,6 +107,8 @@ def problem(
         and micro-batches divide the batch.
     precision: of training, or a recipe of products in 8 or 4 bits (`fp8-current`, `mxfp8`), of
         `space="megatron"`; None: the model's.
+    price: what a device costs per hour: 2.5, of every type as `a100=2.5,t4=0.4`, or `spot`, for the
+        spot prices of the cluster; None: as the cluster says.
     memory_limit: bytes, or a size with its unit (`28 GB`), of every device.
     tp, pp, cp, ep, dp, virtual_stages: what plans of `space="megatron"` may have: 4, `[2, 4]`,
         `range(2, 9)` or `"2..8"`. micro_batch_group_size: likewise, how many micro-batches pass one
@@ -171,6 +174,7 @@ def problem(
             max_cp=_positive("max_cp", max_cp),
             max_stage_nodes=_positive("max_stage_nodes", max_stage_nodes),
             precision=precision or "",
+            price="" if price is None else str(price),
             hidden=_positive("hidden_size", hidden_size),
             sequence=_positive("sequence_length", sequence_length),
             vocabulary=_positive("vocab_size", vocab_size),

@@ -82,6 +82,7 @@ class Result(Planned, Outcome):
         )
 
     def _kept(self) -> SavedPlan:
+        from ilp_planner.formats.aim_json import encode_aim
         from ilp_planner.formats.saved_plan import SavedPlan, claim_of
         from ilp_planner.formats.versions import versions
         from ilp_planner.inputs.request import Request
@@ -92,6 +93,7 @@ class Result(Planned, Outcome):
             inputs=request,
             claim=claim_of(self, versions()),
             certificate=self.certificate,
+            aim={} if self.aim is None else encode_aim(self.aim),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,7 +13,7 @@ from ilp_planner.api.result import Result, Saved, load
 from ilp_planner.api.words import expect, positive, python_words
 from ilp_planner.errors import UsageError
 from ilp_planner.problem import Problem
-from ilp_planner.solvers.base import TIE, Limits
+from ilp_planner.solvers.base import TIE, Limits, Task
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.analyze import Analysis
@@ -33,8 +34,13 @@ def solve(
     progress: Progress | bool | None = None,
     top: int = 1,
     start: Result | Saved | str | os.PathLike[str] | None = None,
+    objective: str = "time",
+    max_price_per_hour: float | None = None,
 ) -> Result:
     """Find the fastest plan, and a lower bound on the time of every plan of the space.
+
+    With another objective, or a price per hour, any nodes may stay idle: `problem` of the result is
+    that of the nodes in use, and `aim` says what is proved beside all other sets of nodes.
 
     A Ctrl-C ends the search and keeps the best plan with its bound.
 
@@ -51,10 +57,13 @@ def solve(
     start: a plan of another solve to start from, with those of its bounds that still hold: a
         result, what `load` returned, or the file of a plan. Its inputs may differ; `notes` say
         what was taken.
+    objective: `time`, `price` (of a token), or `both`: a plan for every budget.
+    max_price_per_hour: what the nodes of a plan may cost; None: anything.
 
     Raises
     ------
     UsageError: an object of another kind, an unknown solver, limits that contradict each other.
+    InfeasibleError: no plan costs as little per hour; it says what the cheapest one does.
     PlanError: `start` is no plan, or its certificate is malformed or contradicts its own plan.
     SolverError: the judge refutes what the search believes.
     """
@@ -69,10 +78,34 @@ def solve(
     known = limits or Limits(tie=TIE)
     if seconds is not None:
         known = replace(known, seconds=seconds)
+    if objective != "time" or max_price_per_hour is not None:
+        for name, said in (("top", None if top == 1 else top), ("start", start)):
+            if said is not None:
+                raise UsageError(f"{name}: found it where any nodes may be used, expected none")
+        with python_words(), _shown(progress) as told:
+            return _on_sets(problem, objective, max_price_per_hour, Task(known, solver, told))
     with python_words(), _shown(progress) as told:
         begin = None if start is None else _start(start)
         outcome = search(problem, limits=known, solver=solver, progress=told, top=top, start=begin)
     return Result(**vars(outcome), problem=problem)
+
+
+def _on_sets(
+    problem: Problem[Any], objective: str, max_price_per_hour: float | None, task: Task
+) -> Result:
+    """Search sets of nodes for what is minimised."""
+    from ilp_planner.objectives.objective import objective_named
+    from ilp_planner.objectives.search import solve_on_sets
+
+    chosen = solve_on_sets(
+        problem,
+        objective_named(objective),
+        max_hourly=math.inf if max_price_per_hour is None else max_price_per_hour,
+        limits=task.limits,
+        solver=task.solver,
+        progress=task.progress,
+    )
+    return Result(**vars(chosen.result), problem=chosen.problem)
 
 
 def evaluate(problem: Problem[Any], plan: AnyPlan) -> Evaluation:

@@ -49,6 +49,10 @@ EXAMPLES = {
             "--recompute none,selective --max-devices 48 --without node3",
             "within constraints",
         ),
+        (
+            "ilp-plan solve gpt3-1.3b mixed-v100-t4 --objective price --max-price-per-hour 30",
+            "the least price per token",
+        ),
         ("ilp-plan solve llama3-70b --without node3 --start plan.json", "from a saved plan"),
     ),
     "evaluate": (

@@ -1,5 +1,6 @@
 """`ilp-plan show`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -121,14 +122,14 @@ def own_page(plan_file: Path) -> Path:
 
 def judged(plan_file: Path, price: str | None, *, accept_changed: bool) -> "Judgement":
     """Return a saved plan judged again, at the prices that were given."""
-    from ilp_planner.cli.prices import with_prices
     from ilp_planner.formats.saved_check import judge_saved
     from ilp_planner.formats.saved_problem import problem_of
+    from ilp_planner.specs.prices import with_prices
 
     saved = read_saved(plan_file)
     problem = problem_of(saved, plan_file, accept_changed=accept_changed)
     if price is not None:
-        problem = with_prices(problem, price)
+        problem = replace(problem, cluster=with_prices(problem.cluster, price))
     try:
         return judge_saved(problem, saved, certificate=False)
     except PlanError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ilp_planner.cli.prices import prices_of
 from ilp_planner.cli.values import names_in
 from ilp_planner.errors import UsageError
 
@@ -65,14 +64,14 @@ def asked_wish(sweep: Sweep, objective: str, tokens: float | str | None, price: 
     ------
     UsageError: one of them cannot be what it is.
     """
+    from ilp_planner.specs.prices import PriceList, price_list
     from ilp_planner.sweeps.points import device_types
     from ilp_planner.sweeps.table import OBJECTIVES, Wish
 
     names = names_in("objective", objective, OBJECTIVES)
     if not names:
         raise UsageError(f"objective: found none, expected some of {', '.join(OBJECTIVES)}")
-    types = device_types(sweep) if price is not None else []
-    said = {} if price is None else prices_of(price, types)
+    said = PriceList({}) if price is None else price_list(price, device_types(sweep))
     return Wish(objectives=names, tokens=tokens_of(tokens), prices=said)
 
 

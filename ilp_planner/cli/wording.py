@@ -32,7 +32,8 @@ NAMED = (
     "gradients", "moments", "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload",
     "activation_offload", "dispatcher", "fused_permute", "compile", "nearest", "layout",
     "remainder", "keep", "start", "max_stage_nodes", "png",
-    "vary", "objective", "tokens", "plot", "executor", "scheduler", "fallback", "yes", "price",
+    "vary", "objective", "max_price_per_hour", "tokens", "plot", "executor", "scheduler",
+    "fallback", "yes", "price",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}

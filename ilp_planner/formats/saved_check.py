@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.objectives.check import AimCheck
     from ilp_planner.problem import Problem
 
 
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 class Judgement:
     """A saved plan and its proof, judged again.
 
-    certificate: None where it was not derived again. faults: what does not hold, the worst first.
+    certificate: None where it was not derived again. aim: the bounds of all sets of nodes,
+    likewise, and None where the plan was searched on all of them for the least time. faults: what
+    does not hold, the worst first.
     """
 
     problem: Problem[Any]
@@ -39,6 +42,7 @@ class Judgement:
     evaluation: Evaluation
     coverage: Coverage
     certificate: CertificateCheck | None
+    aim: AimCheck | None = None
     faults: tuple[str, ...]
 
     @property
@@ -74,15 +78,37 @@ def judge_saved(problem: Problem[Any], saved: SavedPlan, *, certificate: bool) -
         derived = check_certificate(problem, saved.certificate)
         if evaluation.legal and coverage.outside is None:
             proved_gap(evaluation.iteration_time, derived.bound)
-    faults = _faults(problem, saved, evaluation, derived)
+    aim = None
+    if certificate and saved.aim and evaluation.legal:
+        from ilp_planner.objectives.check import check_aim
+
+        aim = check_aim(problem, saved.plan, evaluation.iteration_time, saved.aim)
+    faults = (*_faults(problem, saved, evaluation, derived), *_aim_faults(saved, aim))
     return Judgement(
         problem=problem,
         saved=saved,
         evaluation=evaluation,
         coverage=coverage,
         certificate=derived,
-        faults=tuple(faults),
+        aim=aim,
+        faults=faults,
     )
+
+
+def _aim_faults(saved: SavedPlan, aim: AimCheck | None) -> Iterator[str]:
+    """Yield what does not hold of an objective that was derived again."""
+    if aim is None:
+        return
+    yield from (
+        f"objective.sets: the bound of {one.name} does not hold"
+        for one in aim.sets
+        if not one.holds
+    )
+    claimed = saved.aim.get("bound")
+    if not isinstance(claimed, int | float) or claimed > aim.bound * (1 + SAVED_ROUNDING):
+        yield f"objective.bound: found {claimed!r}, expected at most {aim.bound!r}, derived again"
+    if aim.bound > aim.value * (1 + SAVED_ROUNDING):
+        yield f"objective: the bound of {aim.bound!r} is above the plan's own {aim.value!r}"
 
 
 def _faults(

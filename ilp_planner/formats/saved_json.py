@@ -12,6 +12,7 @@ from typing import Any
 from ilp_planner.errors import PlanError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import read_json, to_json, write_text
+from ilp_planner.formats.aim_json import AIM_KEYS
 from ilp_planner.formats.inputs_json import decode_inputs, decode_operator_inputs, encode_inputs
 from ilp_planner.formats.json_fields import Fields, is_whole, shown
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
@@ -40,7 +41,8 @@ BEFORE = {
     "overlap": "none",
     "fused_loss": "none",
 }
-KEYS = ("schema", "version", "plan", "inputs", "result", "evaluation", "certificate", "run")
+AIM = "objective"
+KEYS = ("schema", "version", "plan", "inputs", "result", "evaluation", "certificate", AIM, "run")
 LAYERS = "groups"
 RESULT_KEYS = (
     "status", "stopped_by", "objective_s", "bound_s", "gap", "bound_source", "solver", "seed",
@@ -78,6 +80,7 @@ def encode_saved(saved: SavedPlan) -> dict[str, Any]:
         "result": None if saved.claim is None else _encode_claim(saved.claim),
         "evaluation": None if saved.verdict is None else _encode_verdict(saved.verdict),
         "certificate": saved.certificate or None,
+        **({AIM: saved.aim} if saved.aim else {}),
         **({} if run is None else {"run": _encode_run(run)}),
     }
 
@@ -122,7 +125,14 @@ def decode_saved(root: Fields) -> SavedPlan:
             _decode_verdict(root.inside("evaluation")) if root.optional("evaluation") else None
         ),
         certificate=certificate,
+        aim=_decode_aim(root) if AIM in root.values else {},
     )
+
+
+def _decode_aim(root: Fields) -> dict[str, Any]:
+    """Read what was minimised over sets of nodes."""
+    root.inside(AIM).only(AIM_KEYS)
+    return root.record(AIM)
 
 
 def _micro_batches(certificate: Mapping[str, Any]) -> tuple[int, ...]:

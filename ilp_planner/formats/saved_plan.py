@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.evaluate import time_shares
+from ilp_planner.formats.aim_json import encode_aim
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,13 +75,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedPlan:
-    """All that a file holds. claim: None for a plan that came from elsewhere."""
+    """All that a file holds. claim: None for a plan that came from elsewhere. aim: what was
+    minimised over sets of nodes, and proved of each; empty where all were planned for the least
+    time."""
 
     plan: AnyPlan
     inputs: Request
     claim: Claim | None = None
     verdict: Verdict | None = None
     certificate: dict[str, Any] = field(default_factory=dict)
+    aim: dict[str, Any] = field(default_factory=dict)
 
 
 def saved_result(
@@ -100,6 +104,7 @@ def saved_result(
         claim=claim_of(result, versions),
         verdict=verdict_of(problem, result.plan, result.evaluation),
         certificate=result.certificate,
+        aim={} if result.aim is None else encode_aim(result.aim),
     )
 
 

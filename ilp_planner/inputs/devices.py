@@ -24,7 +24,7 @@ def usable(cluster: ClusterSpec, constraints: Constraints) -> ClusterSpec:
     UsageError: one that is left out is not there, none is left, or `max_devices` does not say
         which nodes remain.
     """
-    return with_nodes(cluster, _usable_nodes(cluster, constraints))
+    return with_nodes(cluster, usable_nodes(cluster, constraints))
 
 
 def usable_devices(cluster: ClusterSpec, constraints: Constraints) -> list[int]:
@@ -34,12 +34,17 @@ def usable_devices(cluster: ClusterSpec, constraints: Constraints) -> list[int]:
     ------
     UsageError: as `usable` raises it.
     """
-    nodes = set(_usable_nodes(cluster, constraints))
+    nodes = set(usable_nodes(cluster, constraints))
     return [device for device, node in enumerate(cluster.node_of) if node in nodes]
 
 
-def _usable_nodes(cluster: ClusterSpec, constraints: Constraints) -> list[int]:
-    """Return the numbers of these nodes, ascending."""
+def usable_nodes(cluster: ClusterSpec, constraints: Constraints) -> list[int]:
+    """Return the numbers of the nodes that plans may use, ascending.
+
+    Raises
+    ------
+    UsageError: as `usable` raises it.
+    """
     out = {node for name in constraints.without for node in nodes_named(cluster, name)}
     kept = [node for node in range(cluster.node_count) if node not in out]
     if not kept:

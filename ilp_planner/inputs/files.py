@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.files import Document, existing, places, read_document, sha256_of
-from ilp_planner.inputs.devices import usable
+from ilp_planner.inputs.devices import usable, usable_nodes
 from ilp_planner.inputs.request import HELD, Reference, Request
 from ilp_planner.library import find_spec, find_specs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ilp_planner.profiles.amp import AmpExperiment
     from ilp_planner.specs.cluster import ClusterSpec
@@ -79,6 +79,21 @@ class InputFiles:
         """Return the name of the model where one is known; else empty."""
         model = self.model
         return str(self.objects.get("model_name", "")) if model is None else model.name
+
+    def on_nodes(self, request: Request, nodes: Collection[int]) -> InputFiles:
+        """Return the same inputs with some of the nodes that plans may use.
+
+        Parameters
+        ----------
+        request: what is asked for, but for the nodes. nodes: by their numbers among those that
+            plans may use.
+        """
+        usable = usable_nodes(self.whole_cluster, request.constraints)
+        kept = {usable[node] for node in nodes}
+        left = [n for n in range(self.whole_cluster.node_count) if n not in kept]
+        constraints = replace(request.constraints, without=tuple(map(str, left)), max_devices=None)
+        asked = replace(request, constraints=constraints)
+        return InputFiles(asked, self.folders, objects=self.objects, anew=self.anew)
 
     # ---- what was read --------------------------------------------------------------------------
 
@@ -237,8 +252,10 @@ class InputFiles:
     def cluster(self) -> tuple[ClusterSpec, MetisCluster | None]:
         """The cluster, and what Metis's files say of it where they describe it."""
         files = self.request.files
+        if "metis_cluster" in self.objects:
+            return self.objects["cluster"], self.objects["metis_cluster"]
         if "cluster" in self.objects:
-            return self.objects["cluster"], self.objects.get("metis_cluster")
+            return self.cluster_file(), None
         if self.kind == "amp":
             return self.experiment.cluster, None
         pair = [kind for kind in ("hostfile", "clusterfile") if kind in files]

@@ -30,7 +30,8 @@ class Request:
     `FORMAT` where the format needs no files. space: empty: by the other inputs.
     memory_rule, placement, shares, experiment: as the space has them; empty: its default. shares:
     of replicas of groups and of micro-batches; "even": all alike. precision: of
-    training, or a recipe of quantised products; empty: the model's.
+    training, or a recipe of quantised products; empty: the model's. price: what devices cost per
+    hour, as `specs/prices.py` reads it; empty: as the cluster says.
     global_batch: samples; None: the experiment's own, or the usual one. micro_batch_sizes: samples
     over all replicas to try; empty: all. memory_limit: bytes per device. max_stages, max_tp,
     max_cp: at most. max_stage_nodes: nodes that one stage of operators is on, at most. All None:
@@ -49,6 +50,7 @@ class Request:
     shares: str = ""
     experiment: str = ""
     precision: str = ""
+    price: str = ""
     global_batch: int | None = None
     micro_batch_sizes: tuple[int, ...] = ()
     memory_limit: float | None = None

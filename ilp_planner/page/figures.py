@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.coverage import proved_gap
 from ilp_planner.report.expected import expected_object
-from ilp_planner.report.lines import HOUR, TERA, hourly_price, three_digits
+from ilp_planner.report.lines import TERA, three_digits
+from ilp_planner.report.prices import price_of
 from ilp_planner.report.tables import describe_gap, exact_seconds, proved_by
 from ilp_planner.throughput import throughput
-from ilp_planner.units import format_percent
+from ilp_planner.units import counted, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
 
-GIGA = 1e9
 GOOD, FAIR, BAD = "good", "fair", "bad"
 
 
@@ -134,14 +134,12 @@ def _expected(problem: Problem[Any], plan: AnyPlan) -> Iterator[Figure]:
 
 
 def _prices(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Iterator[Figure]:
-    """Yield what the devices in use cost; nothing where a price is not known."""
-    hourly = None if evaluation.cost is None else hourly_price(problem, plan)
-    if hourly is None:
+    """Yield what the nodes in use cost; nothing where a price is not known."""
+    price = price_of(problem, plan, evaluation)
+    if price is None:
         return
-    yield Figure("price per hour", f"{hourly:,.2f}", f"of {plan.devices} devices", hourly)
-    once = hourly * evaluation.iteration_time / HOUR
-    yield Figure("price per iteration", f"{once:.4g}", "", once)
-    done = throughput(problem, plan, evaluation)
-    if done is not None and done.tokens:
-        tokens = hourly / HOUR / done.tokens * GIGA
-        yield Figure("price per 10^9 tokens", f"{tokens:,.2f}", "", tokens)
+    whole = f"of {counted(price.nodes, 'node')}"
+    yield Figure("price per hour", f"{price.hourly:,.2f}", whole, price.hourly)
+    yield Figure("price per iteration", f"{price.once:.4g}", "", price.once)
+    if price.tokens is not None:
+        yield Figure("price per 10^9 tokens", f"{price.tokens:,.2f}", "", price.tokens)

@@ -9,7 +9,14 @@ from rich.text import Text
 from ilp_planner.coverage import proved_gap
 from ilp_planner.report.lines import evaluation_lines
 from ilp_planner.report.stages import stage_table
-from ilp_planner.report.tables import describe_bound, describe_gap, new_table, proved_by
+from ilp_planner.report.tables import (
+    describe_bound,
+    describe_gap,
+    exact_seconds,
+    new_table,
+    proved_by,
+)
+from ilp_planner.units import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,14 +54,35 @@ def proof_lines(judgement: Judgement) -> list[tuple[str, str]]:
         if not outside:
             gap = proved_gap(judgement.evaluation.iteration_time, check.bound)
             lines.append(("gap", describe_gap(gap)))
-        return lines
+        return [*lines, *_aim_lines(judgement)]
     if claim is None:
         return [*lines, ("bound", "none: the plan came from elsewhere")]
     lines.append(("claimed bound", describe_bound(claim.bound, proved_by(claim))))
     if not outside:
         gap_text = f"{describe_gap(claim.gap)}; --check-certificate derives it again"
         lines.append(("claimed gap", gap_text))
+    aim = judgement.saved.aim
+    if aim:
+        what = (
+            f"{aim.get('name')}, compared with {counted(len(aim.get('sets', ())), 'set')} of nodes"
+        )
+        lines.append(("objective", f"{what}; --check-certificate derives their bounds again"))
     return lines
+
+
+def _aim_lines(judgement: Judgement) -> list[tuple[str, str]]:
+    """Say what was derived again of an objective over sets of nodes."""
+    aim = judgement.aim
+    if aim is None:
+        return []
+    holds = "derived again" if aim.holds else "NOT as claimed"
+    sets = f"{counted(len(aim.sets), 'set')} of nodes, {holds}"
+    value, bound = (
+        exact_seconds(number) if aim.figure == "seconds" else f"{number:.4g} per iteration"
+        for number in (aim.value, aim.bound)
+    )
+    return [("objective", f"{aim.objective}: {value}, at least {bound}, {sets}"),
+            ("objective gap", describe_gap(aim.gap))]  # fmt: skip
 
 
 def certificate_table(check: CertificateCheck, parts: str = "part") -> Table:

@@ -11,8 +11,9 @@ from ilp_planner.evaluate import time_shares
 from ilp_planner.files import to_json
 from ilp_planner.formats.plan_json import encode_plan
 from ilp_planner.plan import GroupStage, OperatorStage
+from ilp_planner.report.aim import aim_object
 from ilp_planner.report.expected import expected_object
-from ilp_planner.report.lines import hourly_price
+from ilp_planner.report.prices import price_object
 from ilp_planner.report.shares import share_object
 from ilp_planner.throughput import physical_bound, throughput
 
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 def result_object(problem: Problem[Any], result: Result) -> dict[str, Any]:
     """Return a result."""
     return {
-        "status": str(result.status),
+        "status": str(result.overall),
         "stopped_by": str(result.stopped_by),
+        "objective": aim_object(problem, result.aim),
         "objective_s": result.objective,
         "bound_s": result.bound,
         "gap": result.gap,
@@ -92,7 +94,6 @@ def plan_object(
     runtime = {}
     if plan.settings is not None:
         runtime = {"settings": dataclasses.asdict(plan.settings), "virtual": plan.virtual}
-    priced = evaluation is not None and evaluation.cost is not None
     return {
         "micro_batch": plan.micro_batch_size,
         "micro_batches": plan.micro_batches,
@@ -104,7 +105,7 @@ def plan_object(
         "throughput": _throughput(problem, plan, evaluation),
         **share_object(time_shares(problem, plan, evaluation)),
         **expected_object(problem, plan),
-        "price_per_hour": hourly_price(problem, plan) if priced else None,
+        **price_object(problem, plan, evaluation),
         "violations": [] if evaluation is None else list(map(str, evaluation.violations)),
     }
 
@@ -193,6 +194,11 @@ def judgement_object(judgement: Judgement) -> dict[str, Any]:
             problem.space.part_key,
             outside=judgement.coverage.outside,
         )
+    if judgement.aim is not None:
+        value["objective"] = dataclasses.asdict(judgement.aim) | {
+            "gap": judgement.aim.gap,
+            "holds": judgement.aim.holds,
+        }
     return value
 
 

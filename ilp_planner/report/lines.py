@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.evaluate import time_shares
+from ilp_planner.report.aim import aim_lines
 from ilp_planner.report.devices import describe_cluster, describe_types
 from ilp_planner.report.expected import expected_lines
+from ilp_planner.report.prices import price_lines
 from ilp_planner.report.shares import share_lines
 from ilp_planner.report.stages import describe_training
 from ilp_planner.report.tables import exact_seconds, note_lines, proof_lines
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.result import Result
 
-HOUR = 3600  # seconds
 TERA = 1e12
 NANOSECOND = 1e-9  # a term below it is nothing that anybody would read
 VISIBLE = 1e-4  # relative: a difference that is worth a line
@@ -77,11 +78,7 @@ def plan_lines(
     if evaluation.idle:
         lines.append(("idle", describe_idle(problem, evaluation.idle, proved=proved)))
     lines += share_lines(time_shares(problem, plan, evaluation))
-    price = None if evaluation.cost is None else hourly_price(problem, plan)
-    if price is not None:
-        once = price * evaluation.iteration_time / HOUR
-        text = f"{price:.2f} per hour for {plan.devices} devices, {once:.4g} per iteration"
-        lines.append(("price", text))
+    lines += price_lines(problem, plan, evaluation)
     lines += [("BROKEN RULE", str(violation)) for violation in evaluation.violations]
     return lines
 
@@ -131,28 +128,18 @@ def describe_idle(problem: Problem[Any], idle: Sequence[int], *, proved: bool) -
     return f"{text}: using them is not faster" if proved else text
 
 
-def hourly_price(problem: Problem[Any], plan: AnyPlan) -> float | None:
-    """Return what the devices in use cost per hour; None where a price is not known."""
-    total = 0.0
-    for device in plan.used:
-        price = problem.cluster.device_types[problem.cluster.type_of[device]].price
-        if price is None:
-            return None
-        total += price
-    return total
-
-
 def result_lines(problem: Problem[Any], result: Result) -> list[tuple[str, str]]:
     """Return all that there is to say below the table of a result."""
     lines = []
     if result.plan is not None and result.evaluation is not None:
-        proved = result.status is Status.OPTIMAL
-        lines += plan_lines(problem, result.plan, result.evaluation, proved=proved)
+        optimal = result.status is Status.OPTIMAL
+        lines += plan_lines(problem, result.plan, result.evaluation, proved=optimal)
     elif result.status is Status.INFEASIBLE:
         lines.append(("no plan", f"proved infeasible: {result.reason or 'no plan fits'}"))
     else:
         lines.append(("no plan", "none found"))
-    lines += [*proof_lines(result), *(_physical_lines(problem) if result.plan else ())]
+    proved = proof_lines(result) if result.aim is None else aim_lines(problem, result)
+    lines += [*proved, *(_physical_lines(problem) if result.plan else ())]
     notes = (*problem.notes, *result.notes)
     return [*problem_lines(problem), *lines, *note_lines(notes)]
 

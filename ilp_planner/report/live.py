@@ -17,10 +17,13 @@ from ilp_planner.result import relative_gap
 class Progress:
     """Context manager that shows the line on stderr; silent when that is no terminal.
 
-    Called with (incumbent, bound), both in seconds, whenever either improves.
+    Called with (incumbent, bound), both in seconds or what is minimised instead, whenever either
+    improves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "s") -> None:
+        """Begin with nothing found. unit: of what is minimised: seconds, or empty for a price."""
+        self.say = exact_seconds if unit == "s" else "{:.4g}".format
         self.incumbent = math.inf
         self.bound = 0.0
         self.begun = time.monotonic()
@@ -29,7 +32,7 @@ class Progress:
         self.live = Live(self, console=console, transient=True) if shown else None
 
     def __call__(self, incumbent: float, bound: float) -> None:
-        """Take note of both, in seconds."""
+        """Take note of both."""
         self.incumbent = incumbent
         self.bound = bound
 
@@ -40,8 +43,8 @@ class Progress:
         """Return the line. elapsed: seconds."""
         found = math.isfinite(self.incumbent)
         return (
-            f"incumbent {exact_seconds(self.incumbent) if found else 'none'}"
-            f"  bound {exact_seconds(self.bound) if self.bound > 0 else 'none'}"
+            f"incumbent {self.say(self.incumbent) if found else 'none'}"
+            f"  bound {self.say(self.bound) if self.bound > 0 else 'none'}"
             f"  gap {describe_gap(relative_gap(self.incumbent, self.bound)) if found else '-'}"
             f"  elapsed {elapsed:.0f} s"
         )

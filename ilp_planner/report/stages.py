@@ -10,6 +10,7 @@ from rich.text import Text
 from ilp_planner.analysis.fullest import fullest_device
 from ilp_planner.coverage import proved_gap
 from ilp_planner.plan import is_of_groups, is_of_operators
+from ilp_planner.report.aim import front_table
 from ilp_planner.report.devices import describe_devices, describe_stage
 from ilp_planner.report.host import describe_offload
 from ilp_planner.report.layers import describe_layers
@@ -34,12 +35,14 @@ MOST_RANGES = 5  # ranges of layers that are listed
 
 
 def result_tables(problem: Problem[Any], result: Result) -> list[Table]:
-    """Return the stages of a result's plan, and its ranking, where it has them."""
+    """Return the stages of a result's plan, and its ranking or its front, where it has them."""
     tables = []
     if result.plan is not None and result.evaluation is not None:
         tables.append(stage_table(problem, result.plan, result.evaluation))
     if result.ranking:
         tables.append(ranking_table(problem, result.ranking))
+    if result.aim is not None and len(result.aim.best) > 1:
+        tables.append(front_table(problem, result.aim))
     return tables
 
 

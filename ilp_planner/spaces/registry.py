@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.errors import UsageError
 from ilp_planner.inputs.constraints import space_with
+from ilp_planner.inputs.likeness import DEVICES
 from ilp_planner.inputs.tables import find_tables, records_in
+from ilp_planner.specs.prices import with_prices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,8 +31,9 @@ class SpaceEntry(NamedTuple):
     build: `module:function`, or the function itself, from `InputFiles` to a problem.
     cost_models: those that have costs for its plans. options: parameters of a request that it has,
     beside the common ones. layers: its plans are of whole layers. constrained: `Constraints` hold
-    for its plans; limits: what there is instead, out of `INSTEAD`. runtime: `module:name` of the
-    training system whose plans they are; empty for the other spaces.
+    for its plans; those that say which devices there are hold for plans of any space. limits: what
+    there is instead, out of `INSTEAD`. runtime: `module:name` of the training system whose plans
+    they are; empty for the other spaces.
     """
 
     build: str | Callable[[InputFiles], Problem[Any]]
@@ -48,22 +51,22 @@ SPACES: dict[str, SpaceEntry] = {
         ("native", "aceso"),
         ("max_stage_nodes",),
         layers=False,
-        limits=("max_stages", "memory_limit", "cluster"),
+        limits=("max_stages", "memory_limit"),
     ),
     "groups": SpaceEntry(
         "ilp_planner.spaces.groups.build:build",
         ("native", "metis"),
         ("shares",),
-        limits=("max_tp", "max_stages", "memory_limit", "cluster"),
+        limits=("max_tp", "max_stages", "memory_limit"),
     ),
     "metis": SpaceEntry(
         "ilp_planner.spaces.metis.build:build",
         ("metis",),
         ("memory_rule",),
-        limits=("max_tp", "memory_limit", "cluster"),
+        limits=("max_tp", "memory_limit"),
     ),
     "amp": SpaceEntry(
-        "ilp_planner.spaces.amp.build:build", ("amp",), ("placement",), limits=("max_tp", "cluster")
+        "ilp_planner.spaces.amp.build:build", ("amp",), ("placement",), limits=("max_tp",)
     ),
     "megatron": SpaceEntry(
         "ilp_planner.spaces.megatron.build:build",
@@ -110,8 +113,6 @@ INSTEAD = {
     "tp": "max_tp",
     "pp": "max_stages",
     "headroom": "memory_limit",
-    "max_devices": "cluster",
-    "without": "cluster",
 }
 LAYER_PROFILES = ("metis", "amp")
 
@@ -146,6 +147,9 @@ def build_problem(files: InputFiles) -> Problem[Any]:
         module, _, function = build.partition(":")
         build = getattr(importlib.import_module(module), function)
     problem: Problem[Any] = build(files)
+    if files.request.price:
+        cluster = with_prices(problem.cluster, files.request.price)
+        problem = replace(problem, cluster=cluster)
     files.compare_with_today()
     request = replace(
         files.request,
@@ -159,6 +163,7 @@ def build_problem(files: InputFiles) -> Problem[Any]:
         problem,
         spec=files.model,
         request=None if files.objects else request,
+        files=files,
         notes=(
             *problem.notes,
             *remarks,
@@ -323,8 +328,9 @@ def check_together(files: InputFiles, space: str) -> None:
             able = asked.cost_model in its.cost_models
             also = "" if able else f" with `cost_model={its.cost_models[0]}`"
             raise UsageError(f"`{option}={value}`: expected `space={own}`{also}, found {space}")
-    if asked.constraints.texts and not entry.constrained:
-        name, text = next(iter(asked.constraints.texts.items()))
+    of_plans = asked.constraints.but(DEVICES).texts
+    if of_plans and not entry.constrained:
+        name, text = next(iter(of_plans.items()))
         own = space_with(name, text)
         instead = INSTEAD.get(name)
         have = f", which has `{instead}`" if instead in entry.limits else ""
@@ -345,6 +351,13 @@ def check_together(files: InputFiles, space: str) -> None:
                 f"`{kind}`: found it with `space={space}`, which has equal devices, expected a "
                 "`cluster`; `space=groups` plans whole layers on the nodes of a `hostfile`"
             )
+        for name in DEVICES:
+            if kind in named and name in asked.constraints.texts:
+                text = asked.constraints.texts[name]
+                raise UsageError(
+                    f"`{name}={text}`: found a `{kind}`, expected a `cluster`, or a `{kind}` with "
+                    "fewer nodes"
+                )
         if kind in named and "cluster" in named:
             raise UsageError(f"`{kind}`: found `cluster` too, expected one of the two")
     if files.kind == "amp" and "clusterfile" in named:

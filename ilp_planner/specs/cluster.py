@@ -35,7 +35,8 @@ class Device:
     launch: seconds that every kernel takes at least, started from a training framework.
     host_link, host_memory: bytes/s between the device and the host, one way, and its share of those
     of the host's memory, by data sheets; of what waits or is stepped there.
-    price: currency units per device and hour; None when unknown.
+    price, spot_price: currency units per device and hour, and those of what may be taken back at
+        any time; None when unknown.
     profile: what measured profiles call the type; its own name when empty.
     type: what people call it, where nodes of one type are told apart by their links
         (`specs/node_kinds.py`); its own name when empty.
@@ -64,6 +65,7 @@ class Device:
     host_link: float = HOST_LINK
     host_memory: float = HOST_MEMORY
     price: float | None = None
+    spot_price: float | None = None
     profile: str = ""
     type: str = ""
     gpu: str = ""
@@ -86,7 +88,7 @@ class Device:
             share = getattr(self, name)
             if share is not None and not 0 < share <= 1:
                 raise ValueError(f"{name} must be a share above 0 and at most 1, found {share!r}")
-        for name in ("memory_bandwidth", "price"):
+        for name in ("memory_bandwidth", "price", "spot_price"):
             if getattr(self, name) is not None:
                 check_positive(**{name: getattr(self, name)})
 

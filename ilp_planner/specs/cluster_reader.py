@@ -96,6 +96,7 @@ def _read_device(devices: Table, name: str) -> Device:
             host_link=_optional(table, "host_link", row, table.rate) or Device.host_link,
             host_memory=_optional(table, "host_memory", row, table.rate) or Device.host_memory,
             price=table.number("price") if "price" in given else None,
+            spot_price=table.number("spot_price") if "spot_price" in given else None,
             profile=table.text("profile", name),
             gpu="" if row is None else row.name,
             processors=None if row is None else row.units,

@@ -75,7 +75,7 @@ def _device(device: Device) -> list[str]:
         lines.append(f"peak.{precision} = {_quantity(rate, FLOPS, parse_flops)}")
     if device.memory_bandwidth is not None:
         lines.append(f"memory_bandwidth = {_rate(device.memory_bandwidth)}")
-    for name in ("sustained", "sustained_bandwidth", "price"):
+    for name in ("sustained", "sustained_bandwidth", "price", "spot_price"):
         value = getattr(device, name)
         lines += [] if value is None else [f"{name} = {value!r}"]
     lines += [f"{name} = {_rate(getattr(device, name))}" for name in ("host_link", "host_memory")]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.plan import is_of_groups, is_of_operators
 from ilp_planner.report.stages import describe_training
 from ilp_planner.report.tables import span
+from ilp_planner.specs.prices import nodes_of
 from ilp_planner.throughput import throughput
 
 if TYPE_CHECKING:
@@ -39,15 +40,13 @@ def row_of(problem: Problem[Any], result: Result) -> Row:
     if result.plan is None or result.evaluation is None:
         return row | {"reason": result.reason or "no plan was found in time"}
     plan, evaluation = result.plan, result.evaluation
-    types = (problem.cluster.device_types[problem.cluster.type_of[d]] for d in plan.used)
-    used = Counter((device.type, device.price) for device in types)
     row |= {
         "step_s": evaluation.iteration_time,
         "gap": _known(result.gap),
         "peak_memory_bytes": _known(evaluation.memory),
         **degrees(plan),
         "plan": plan_line(plan),
-        "used": [[name, count, price] for (name, price), count in used.items()],
+        "billed": billed(problem.cluster, plan),
     }
     done = throughput(problem, plan, evaluation)
     if done is not None:
@@ -59,6 +58,16 @@ def row_of(problem: Problem[Any], result: Result) -> Row:
             "mfu": done.utilisation,
         }
     return row
+
+
+def billed(cluster: ClusterSpec, plan: AnyPlan) -> list[list[Any]]:
+    """Return the devices of all nodes that a plan uses, which are billed whole: type, how many,
+    price per hour and spot price."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for node in nodes_of(cluster, plan.used):
+        device = cluster.device_types[cluster.node_types[node]]
+        found[device.type, device.price, device.spot_price] += cluster.devices_of_nodes[node]
+    return [[name, count, *prices] for (name, *prices), count in found.items()]
 
 
 def devices_of(cluster: ClusterSpec) -> Row:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import UsageError
 from ilp_planner.files import write_bytes
+from ilp_planner.specs.prices import HOUR, PriceList
 from ilp_planner.sweeps.axes import GPUS
 from ilp_planner.sweeps.pareto import pareto_front
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ilp_planner.sweeps.row import Row
 
 FORMATS = (".csv", ".parquet")
-HOUR, DAY = 3600.0, 86400.0  # seconds
+DAY = 86400.0  # seconds
 GIGA = 1e9
 TIME, PRICE = "time", "price"
 OBJECTIVES = (TIME, PRICE)
@@ -44,13 +45,13 @@ class Wish:
     """What a table is to say besides what was found.
 
     objectives: some of `OBJECTIVES`, of which the front is marked. tokens: of a training run, 0
-    where nothing is said. prices: type of device -> what one costs per hour; those that are not
-    there cost what their cluster says.
+    where nothing is said. prices: of devices; those that are not there cost what their cluster
+    says.
     """
 
     objectives: tuple[str, ...] = (TIME,)
     tokens: float = 0.0
-    prices: Mapping[str, float] = field(default_factory=dict)
+    prices: PriceList = field(default_factory=lambda: PriceList({}))
 
     @property
     def columns(self) -> dict[str, str]:
@@ -110,11 +111,11 @@ def column_of(field: str) -> str:
 def _with_costs(row: Row, wish: Wish) -> Row:
     """Return a row with what its devices cost, and its values as columns."""
     values = {column_of(name): text for name, text in row["values"].items() if name != GPUS}
-    used = row.get("used") or ()
-    prices = [wish.prices.get(name, price) for name, _, price in used]
-    hourly = None
-    if used and all(price is not None for price in prices):
-        hourly = sum(price * count for price, (_, count, _) in zip(prices, used, strict=True))
+    billed = row.get("billed") or ()
+    each = [(count, wish.prices.price_of(name, *prices)) for name, count, *prices in billed]
+    hourly = sum(count * price for count, price in each if price is not None) if each else None
+    if any(price is None for _, price in each):
+        hourly = None
     tokens = row.get("tokens_per_s")
     seconds = wish.tokens / tokens if wish.tokens and tokens else None
     costs = {

@@ -8,6 +8,7 @@ import ilp_planner as ilp
 from ilp_planner.cli.main import run
 from ilp_planner.profiles.analytic import analytic_profile
 from ilp_planner.profiles.analytic_layers import analytic_layers
+from tests.objectives.cases import group_problem
 from tests.small import CLUSTER, MODEL
 
 LIMITS = ilp.Limits(seconds=60)
@@ -307,3 +308,25 @@ def test_constraints(files: tuple[Path, Path], tmp_path: Path) -> None:
     ):
         with pytest.raises(ilp.PlannerError, match=f"^{words}"):
             ilp.problem(*files, **{"global_batch": 8, "space": "megatron", **keywords})
+
+
+def test_what_tokens_cost_is_minimised_over_sets_of_nodes() -> None:
+    """The result is of the nodes in use, and its proof is derived again for all sets."""
+    problem = group_problem(1)
+    fastest, cheapest = (ilp.solve(problem, objective=name) for name in ("time", "price"))
+    assert fastest.aim is None
+    assert cheapest.aim is not None
+    assert cheapest.problem.cluster.node_count == len(cheapest.aim.best[0].on.nodes)
+    check = cheapest.check()
+    assert check.holds
+    assert check.judgement.aim is not None
+    assert check.judgement.aim.bound == pytest.approx(cheapest.aim.best[0].value)
+    assert "the least price" in str(cheapest)
+    within = ilp.solve(problem, max_price_per_hour=cheapest.aim.best[0].on.hourly)
+    assert within.aim is not None
+    assert within.objective <= cheapest.objective
+    for said in ({"top": 2}, {"start": cheapest}):
+        with pytest.raises(ilp.UsageError, match="found it where any nodes may be used"):
+            ilp.solve(problem, objective="price", **said)
+    with pytest.raises(ilp.UsageError, match=r"^objective: found 'fame'"):
+        ilp.solve(problem, objective="fame")

@@ -23,6 +23,7 @@ from tests.benchmarks import (
     mixed,
     peers,
     prediction,
+    price,
     recipes,
     runtime,
     search,
@@ -58,6 +59,7 @@ SUITES = (
     "warm",
     "sweep",
     "why",
+    "price",
     "solutions",
     "engine",
     "kernels",
@@ -103,6 +105,8 @@ def main() -> None:
             sweep.measure(options.only, options.seconds)
         elif suite == "why":
             why.measure(options.only, options.seconds)
+        elif suite == "price":
+            price.measure(options.only, options.seconds)
         elif suite == "engine":
             engine.measure()
         elif suite == "solutions":

@@ -110,6 +110,7 @@ def solve(words: Sequence[str]) -> Row:
         "exit_code": process.returncode,
         "objective_s": found.get("objective_s"),
         "gap": found.get("gap"),
+        "objective": found.get("objective"),
         "note": notes[0].rpartition("plan.json")[2] if notes else "",
     }
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ilp_planner.cli.prices import with_prices
 from ilp_planner.errors import UsageError
 from ilp_planner.page.curve import HEIGHT, WIDTH, curve_of
 from ilp_planner.page.devices import device_map
 from ilp_planner.plan import is_of_groups
 from ilp_planner.report.tables import exact_seconds
 from ilp_planner.result import Moment, Status
+from ilp_planner.specs.prices import with_prices
 from tests.every_space import every_space, problem_in, result_in
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.page.pages import judged, room_view, unpacked, viewed
@@ -120,7 +120,8 @@ def test_prices_count_per_device_and_type() -> None:
     result = room_result(problem, room_plan(problem))
 
     def hourly(text: str) -> str:
-        return figures(viewed(judged(with_prices(problem, text), result)))["price per hour"]
+        priced = replace(problem, cluster=with_prices(problem.cluster, text))
+        return figures(viewed(judged(priced, result)))["price per hour"]
 
     assert hourly("2.5") == "15.00"
     counts = {name: 2 if name == "T4" else 4 for name in names}
@@ -133,16 +134,16 @@ def test_prices_count_per_device_and_type() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cheap", "--price: found 'cheap', expected a number above 0"),
+        ("cheap", "price: found 'cheap', expected a number above 0"),
         ("0", "found '0'"),
         ("inf", "found 'inf'"),
-        ("H100=3", "--price: found 'H100', expected one of A100, T4"),
+        ("H100=3", "price: found 'H100', expected one of A100, T4"),
         ("A100=", "found 'A100='"),
     ],
 )
 def test_what_is_no_price_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        with_prices(room_problem(), text)
+        with_prices(room_problem().cluster, text)
 
 
 def test_the_curve_of_a_search_goes_down_and_up_to_its_result() -> None:

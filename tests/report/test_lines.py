@@ -124,10 +124,10 @@ def test_terms_of_nothing_are_left_out(room: Problem[Any]) -> None:
     assert "slowest stage" not in lines["of which"]
 
 
-def test_prices_count_the_devices_in_use(room: Problem[Any]) -> None:
+def test_prices_count_the_nodes_in_use(room: Problem[Any]) -> None:
     result = room_result(room, room_plan(room, A100_ONLY))
     line = dict(result_lines(priced(room), result))["price"]
-    assert line.startswith("8.00 per hour for 4 devices, ")
+    assert line.startswith("8.00 per hour for 2 nodes, ")
     value = result_object(priced(room), result)
     assert value["price_per_hour"] == 8.0
 

@@ -36,7 +36,7 @@ def found(task: Task) -> Outcome:
         {
             "gpus": count,
             "gpu": "H100-80GB",
-            "used": [["H100-80GB", 8, None]],
+            "billed": [["H100-80GB", 8, None, None]],
             "status": "optimal",
             "step_s": seconds,
             "bound_s": seconds,

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import UsageError
+from ilp_planner.specs.prices import PriceList
 from ilp_planner.sweeps.pareto import pareto_front
 from ilp_planner.sweeps.plot import along_of, lines_of, plotted, write_plot
 from ilp_planner.sweeps.table import Wish, check_output, frame_of, rows_of, write_table
@@ -45,7 +46,7 @@ def row(gpus: int, batch: int, step: float | None, price: float | None = None) -
         "step_s": step,
         "gap": 0.0,
         "tokens_per_s": 1000 * batch / step,
-        "used": [["H100-80GB", gpus, price]],
+        "billed": [["H100-80GB", gpus, price, 0.5]],
         "peak_memory_bytes": 2.0**30,
     }
 
@@ -68,7 +69,7 @@ def rows():
 
 
 def test_rows_are_in_the_order_of_points_with_what_they_cost(sweep, rows) -> None:
-    wish = Wish(objectives=BOTH, tokens=1e9, prices={"H100-80GB": 2.0})
+    wish = Wish(objectives=BOTH, tokens=1e9, prices=PriceList({"H100-80GB": 2.0}))
     found = rows_of(sweep, rows, wish)
     assert [one["key"] for one in found] == ["8 64", "8 128", "16 64", "16 128", "32 64"]
     first = found[0]
@@ -81,9 +82,11 @@ def test_rows_are_in_the_order_of_points_with_what_they_cost(sweep, rows) -> Non
 
 
 def test_the_front_is_of_steps_and_hours_unless_tokens_are_said(sweep, rows) -> None:
-    by_step = rows_of(sweep, rows, Wish(objectives=BOTH, prices={"H100-80GB": 2.0}))
+    by_step = rows_of(sweep, rows, Wish(objectives=BOTH, prices=PriceList({"H100-80GB": 2.0})))
     assert [one["key"] for one in by_step if one["pareto"]] == ["8 64", "16 64"]
-    by_run = rows_of(sweep, rows, Wish(objectives=BOTH, tokens=1e9, prices={"H100-80GB": 2.0}))
+    by_run = rows_of(
+        sweep, rows, Wish(objectives=BOTH, tokens=1e9, prices=PriceList({"H100-80GB": 2.0}))
+    )
     assert [one["key"] for one in by_run if one["pareto"]] == ["8 128", "16 128"]
     fastest = rows_of(sweep, rows, Wish())
     assert [one["key"] for one in fastest if one["pareto"]] == ["16 64"]
@@ -94,6 +97,8 @@ def test_the_front_is_of_steps_and_hours_unless_tokens_are_said(sweep, rows) -> 
 def test_prices_of_the_cluster_hold_where_nothing_else_is_said(sweep) -> None:
     (one,) = rows_of(sweep, [row(8, 64, 1.0, price=3.0)], Wish())
     assert one["price_per_hour"] == 24.0
+    (spot,) = rows_of(sweep, [row(8, 64, 1.0, price=3.0)], Wish(prices=PriceList({}, spot=True)))
+    assert spot["price_per_hour"] == 4.0
 
 
 def test_a_csv_reads_back_as_the_frame(sweep, rows, tmp_path: Path) -> None:
@@ -146,7 +151,7 @@ def test_lines_are_over_the_first_field_of_numbers(sweep, rows) -> None:
 def test_pictures_show_every_point_with_a_plan(
     sweep, rows, objectives: tuple[str, ...], tmp_path: Path
 ) -> None:
-    wish = Wish(objectives=objectives, prices={"H100-80GB": 2.0})
+    wish = Wish(objectives=objectives, prices=PriceList({"H100-80GB": 2.0}))
     found = rows_of(sweep, rows, wish)
     (axes,) = plotted(sweep, found, wish).axes
     drawn = sorted(float(y) for line in axes.lines for y in line.get_ydata())

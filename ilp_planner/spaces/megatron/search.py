@@ -83,6 +83,7 @@ class MegatronSearch:
         self.open: list[dict[Variant, float]] = [{} for _ in parts]
         self.closed = [NEVER] * len(parts)
         self.best: list[Solved] = []
+        self.ceiling = NEVER
         self.opened: set[int] = set()
         self.turns: Counter[tuple[int, Variant]] = Counter()
         self.done: set[tuple[int, Variant]] = set()
@@ -90,12 +91,14 @@ class MegatronSearch:
     @property
     def cutoff(self) -> float:
         """Seconds: plans that take as long are of no interest."""
-        return self.best[self.top - 1].value if len(self.best) >= self.top else NEVER
+        known = self.best[self.top - 1].value if len(self.best) >= self.top else NEVER
+        return min(known, self.ceiling)
 
     def start(self, search: PartSearch[MegatronPart]) -> None:
         """Begin with the plan and the bounds that a search has already."""
         self.bounds = [state.bound for state in search.states]
         self.sources = [state.source for state in search.states]
+        self.ceiling = min(search.objective, NEVER)
         plan = search.plan
         number = next((n for n, part in enumerate(self.parts) if plan and part.holds(plan)), None)
         if plan is None or number is None:

@@ -1,0 +1,80 @@
+"""The options of `solve` that say what is minimised over sets of nodes, and that search."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from ilp_planner.cli import options as o
+from ilp_planner.errors import UsageError
+from ilp_planner.report.live import Progress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ilp_planner.objectives.search import Chosen
+    from ilp_planner.problem import Problem
+    from ilp_planner.solvers.base import Task
+
+Objective = Annotated[
+    Literal["time", "price", "both"],
+    o.solving(
+        "--objective",
+        "What is minimised: the time of an iteration, what a token costs, or both: a plan for "
+        "every budget. For price and both, any nodes may stay idle.",
+        default=True,
+    ),
+]
+MaxPricePerHour = Annotated[
+    float | None,
+    o.limited(
+        "--max-price-per-hour",
+        "What the nodes of a plan may cost per hour; any nodes may stay idle.",
+        "PRICE",
+    ),
+]
+Price = Annotated[
+    str | None,
+    o.problem(
+        "--price",
+        "What a device costs per hour instead of what the cluster says: 2.5, of every type as "
+        "a100=2.5,t4=0.4, or spot, for the spot prices of the cluster.",
+        "PRICE",
+    ),
+]
+Tokens = Annotated[
+    float | None,
+    o.shown("--tokens", "Say how long training on so many tokens takes, as 15e12.", "N"),
+]
+
+
+def on_sets(
+    problem: Problem[Any],
+    objective: str,
+    max_price_per_hour: float | None,
+    task: Task,
+    top: int | None,
+    start: Path | None,
+) -> Chosen:
+    """Search sets of nodes for what is minimised; return the result with the problem of its nodes.
+
+    Raises
+    ------
+    UsageError: what a search over sets of nodes does not take.
+    """
+    from ilp_planner.objectives.objective import objective_named
+    from ilp_planner.objectives.search import solve_on_sets
+
+    for name, said in (("top", top), ("start", start)):
+        if said is not None:
+            raise UsageError(f"{name}: found {said} where any nodes may be used, expected none")
+    with Progress(unit="" if objective == "price" else "s") as progress:
+        return solve_on_sets(
+            problem,
+            objective_named(objective),
+            max_hourly=math.inf if max_price_per_hour is None else max_price_per_hour,
+            limits=task.limits,
+            solver=task.solver,
+            progress=progress,
+            deadline=task.deadline,
+        )

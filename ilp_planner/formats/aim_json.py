@@ -1,0 +1,32 @@
+"""What a search over sets of nodes minimised and proved, as JSON: sets by their nodes of each
+kind."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ilp_planner.result import Aim
+
+AIM_KEYS = ("name", "max_price_per_hour", "devices", "bound", "gap", "sets")
+
+
+def encode_aim(aim: Aim) -> dict[str, Any]:
+    """Return what a file keeps of it. bound, gap: of the plan that the file is of."""
+    return {
+        "name": aim.objective,
+        "max_price_per_hour": aim.max_hourly if math.isfinite(aim.max_hourly) else None,
+        "devices": dict(aim.devices),
+        "bound": aim.best[0].bound,
+        "gap": aim.best[0].gap,
+        "sets": [
+            {
+                "counts": list(one.counts),
+                "price_per_hour": one.hourly,
+                "bound_s": one.bound if math.isfinite(one.bound) else None,
+                "parts": list(one.parts),
+            }
+            for one in aim.sets
+        ],
+    }

@@ -1,0 +1,154 @@
+"""The proof of an objective, derived again: the bound of every set of nodes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.certificate import check_certificate, well_formed
+from ilp_planner.errors import InfeasibleError, PlanError
+from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.likeness import DEVICES
+from ilp_planner.numerics import ROUNDING
+from ilp_planner.objectives.node_sets import describe_set, node_sets
+from ilp_planner.objectives.objective import Objective, Point, objective_named
+from ilp_planner.objectives.on_nodes import problem_on
+from ilp_planner.result import CERTIFICATE_VERSION, relative_gap
+from ilp_planner.spaces.registry import build_problem
+from ilp_planner.specs.prices import hourly_price, nodes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ilp_planner.objectives.node_sets import NodeSet
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetCheck:
+    """A set of nodes: its bound as claimed and as found anew, in seconds (inf: no plan)."""
+
+    name: str
+    hourly: float
+    claimed: float
+    rederived: float
+
+    @property
+    def holds(self) -> bool:
+        """The bound found anew is no lower than the one claimed."""
+        return self.rederived >= self.claimed * (1 - ROUNDING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AimCheck:
+    """All sets, and what that says of a plan. figure: `seconds` or `price`; value: that of the plan
+    as judged; bound: the least of all plans that the objective compares it with, found anew."""
+
+    objective: str
+    figure: str
+    value: float
+    bound: float
+    sets: tuple[SetCheck, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Every set holds, and the plan is not below the bound."""
+        return all(one.holds for one in self.sets) and self.bound <= self.value * (1 + ROUNDING)
+
+    @property
+    def gap(self) -> float:
+        """Share of the value that the bound leaves open."""
+        gap = relative_gap(self.value, self.bound)
+        return gap if gap > ROUNDING else 0.0
+
+
+def check_aim(
+    problem: Problem[Any], plan: AnyPlan, seconds: float, aim: Mapping[str, Any]
+) -> AimCheck:
+    """Derive the bound of every set of nodes again from the inputs; nothing in a file is believed.
+
+    Parameters
+    ----------
+    problem: of the nodes that the plan is on. seconds: what the plan takes, as judged.
+    aim: what the file of the plan says of its objective.
+
+    Raises
+    ------
+    PlanError: it is malformed, or leaves out a set of nodes.
+    """
+    with well_formed():
+        objective = objective_named(str(aim["name"]))
+        budget = aim.get("max_price_per_hour")
+        most = math.inf if budget is None else float(budget)
+        whole = whole_problem(problem, aim.get("devices", {}))
+        records = {tuple(record["counts"]): record for record in aim["sets"]}
+        sets = [one for one in node_sets(whole.cluster) if one.hourly <= most * (1 + ROUNDING)]
+        missing = [one for one in sets if one.counts not in records]
+        if missing:
+            name = describe_set(whole.cluster, missing[0].nodes)
+            raise PlanError(f"objective: {name!r} is missing from 'sets'")
+        checks = tuple(_check(whole, one, records[one.counts]) for one in sets)
+    hourly = hourly_price(problem.cluster, nodes_of(problem.cluster, plan.used))
+    assert hourly is not None
+    return _aim_check(objective, Point(seconds, hourly), checks)
+
+
+def _aim_check(objective: Objective, point: Point, sets: tuple[SetCheck, ...]) -> AimCheck:
+    """Return what sets say of a plan: for a front, those that cost no more per hour."""
+    several = len(objective.figures) > 1
+    most = point.hourly * (1 + ROUNDING) if several else math.inf
+    figure = objective.figures[0]
+    bounds = [Point(one.rederived, one.hourly) for one in sets if one.hourly <= most]
+    return AimCheck(
+        objective=objective.name,
+        figure=figure,
+        value=getattr(point, figure),
+        bound=min((getattr(bound, figure) for bound in bounds), default=0.0),
+        sets=sets,
+    )
+
+
+def whole_problem(problem: Problem[Any], devices: Mapping[str, str]) -> Problem[Any]:
+    """Return the problem on all nodes that were allowed, from that on those of the plan.
+
+    devices: the constraints on devices that were asked for, by name.
+    """
+    files = problem.files
+    assert files is not None
+    request = problem.request or files.request
+    asked = constraints_of({name: devices[name] for name in DEVICES if name in devices})
+    constraints = replace(request.constraints, without=asked.without, max_devices=asked.max_devices)
+    whole = InputFiles(
+        replace(request, constraints=constraints),
+        files.folders,
+        objects=files.objects,
+        anew=files.anew,
+    )
+    return build_problem(whole)
+
+
+def _check(whole: Problem[Any], nodes: NodeSet, record: Mapping[str, Any]) -> SetCheck:
+    """Derive the bound of a set again."""
+    bound = record["bound_s"]
+    claimed = math.inf if bound is None else float(bound)
+    return SetCheck(
+        name=describe_set(whole.cluster, nodes.nodes),
+        hourly=nodes.hourly,
+        claimed=claimed,
+        rederived=_rederived(whole, nodes, claimed, record["parts"]),
+    )
+
+
+def _rederived(
+    whole: Problem[Any], nodes: NodeSet, claimed: float, parts: list[dict[str, Any]]
+) -> float:
+    try:
+        problem = problem_on(whole, nodes.nodes)
+    except InfeasibleError:
+        return math.inf
+    if claimed <= 0 or not parts:  # nothing is claimed of it
+        return 0.0
+    return check_certificate(problem, {"version": CERTIFICATE_VERSION, "parts": parts}).bound

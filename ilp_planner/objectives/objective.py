@@ -1,0 +1,124 @@
+"""What is minimised: the time of an iteration, what it costs, or both.
+
+A plan on some nodes has two figures: its seconds, and the price per hour of these nodes. What an
+iteration costs is their product. So the fastest plan on each set of nodes is all that any of the
+objectives needs, and a bound on the seconds of a set is one on what its plans cost.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from ilp_planner.errors import UsageError
+from ilp_planner.numerics import NEVER, PROVED
+from ilp_planner.specs.prices import HOUR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Point(NamedTuple):
+    """A plan, or a bound on all plans on a set of nodes: seconds of an iteration, and what the
+    nodes cost per hour."""
+
+    seconds: float
+    hourly: float
+
+    @property
+    def price(self) -> float:
+        """What an iteration costs."""
+        return self.seconds * self.hourly / HOUR
+
+
+class Objective(ABC):
+    """What is minimised. Frozen; it holds nothing but what it answers.
+
+    name: what users call it. figures: what it minimises, each by itself: `seconds`, `price` of a
+    `Point`.
+    """
+
+    name: ClassVar[str]
+    figures: ClassVar[tuple[str, ...]]
+
+    def turns(self, sets: int) -> list[int]:
+        """Return the order in which sets of nodes, by their numbers from the cheapest to the
+        dearest, are looked at first: spread over all, so that one of the first has a good plan. The
+        largest power of two that divides a number from 1 on says when it is due."""
+        return sorted(range(sets), key=lambda place: (-((place + 1) & -(place + 1)), -place))
+
+    def values(self, point: Point) -> tuple[float, ...]:
+        """Return what is minimised, each figure by itself."""
+        return tuple(getattr(point, figure) for figure in self.figures)
+
+    @abstractmethod
+    def seconds_to_beat(self, found: Point, hourly: float) -> float:
+        """Return the seconds from which on a plan on nodes that cost so much is no better than one
+        that was found, in any of the figures."""
+
+    def cutoff(self, found: Iterable[Point], hourly: float) -> float:
+        """Return the seconds from which on a plan on nodes that cost so much is of no interest
+        beside all that was found; NEVER where nothing was."""
+        return min((self.seconds_to_beat(point, hourly) for point in found), default=NEVER)
+
+    def best(self, found: Iterable[Point]) -> list[Point]:
+        """Return those of the points that no other is as good as in all figures, the fastest first:
+        one, or the Pareto front; of equal ones the first."""
+        front: list[Point] = []
+        for point in sorted(found, key=lambda p: (*self.values(p), p.hourly)):
+            if point.seconds < self.cutoff(front, point.hourly) * (1 - PROVED):
+                front.append(point)
+        return front
+
+
+class Time(Objective):
+    """Seconds of an iteration."""
+
+    name = "time"
+    figures = ("seconds",)
+
+    def turns(self, sets: int) -> list[int]:
+        """Return the dearest sets first: more nodes are faster as a rule."""
+        return list(range(sets))[::-1]
+
+    def seconds_to_beat(self, found: Point, hourly: float) -> float:
+        """Return the seconds of the plan that was found."""
+        return found.seconds
+
+
+class Price(Objective):
+    """What an iteration costs, and so what a token does."""
+
+    name = "price"
+    figures = ("price",)
+
+    def seconds_to_beat(self, found: Point, hourly: float) -> float:
+        """Return the seconds in which these nodes cost as much."""
+        return found.seconds * found.hourly / hourly
+
+
+class Both(Objective):
+    """Time and price: all plans that no other one beats in both."""
+
+    name = "both"
+    figures = ("seconds", "price")
+
+    def seconds_to_beat(self, found: Point, hourly: float) -> float:
+        """Return the seconds from which on a plan is slower and dearer."""
+        return max(one.seconds_to_beat(found, hourly) for one in (TIME, PRICE))
+
+
+TIME, PRICE, BOTH = Time(), Price(), Both()
+OBJECTIVES: dict[str, Objective] = {one.name: one for one in (TIME, PRICE, BOTH)}
+
+
+def objective_named(name: str) -> Objective:
+    """Return an objective.
+
+    Raises
+    ------
+    UsageError: there is none of this name.
+    """
+    if name not in OBJECTIVES:
+        raise UsageError(f"objective: found {name!r}, expected one of {', '.join(OBJECTIVES)}")
+    return OBJECTIVES[name]

@@ -1,0 +1,166 @@
+"""The search of one set of nodes, up to a cutoff, as often as there is time for it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.deadline import OutOfTimeError
+from ilp_planner.errors import InfeasibleError
+from ilp_planner.numerics import NEVER, PROVED
+from ilp_planner.objectives.node_sets import describe_set
+from ilp_planner.objectives.objective import Point
+from ilp_planner.result import CERTIFICATE_VERSION, OnNodes, Result, Status, Stop, relative_gap
+from ilp_planner.search.start import Known
+from ilp_planner.search.ties import take_plainest
+from ilp_planner.spaces.registry import build_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ilp_planner.objectives.node_sets import NodeSet
+    from ilp_planner.problem import Problem
+    from ilp_planner.search.state import SearchState
+    from ilp_planner.solvers.base import Task
+
+
+class SetSearch:
+    """What is known of the plans on a set of nodes.
+
+    bound: seconds, NEVER where none fits; source: what proved it. seconds: of the best plan found,
+    inf without one. reason: why there is none, where the space has none or all nodes are too few.
+    """
+
+    def __init__(self, whole: Problem[Any], nodes: NodeSet) -> None:
+        self.whole, self.nodes = whole, nodes
+        self.bound, self.source = 0.0, ""
+        self.seconds = math.inf
+        self.found: SearchState | None = None  # which found the best plan
+        self.records: list[dict[str, Any]] = []
+        self.reason = ""
+
+    @property
+    def point(self) -> Point:
+        """The best plan found."""
+        return Point(self.seconds, self.nodes.hourly)
+
+    @property
+    def least(self) -> Point:
+        """What no plan on the nodes undercuts."""
+        return Point(self.bound, self.nodes.hourly)
+
+    def problem(self) -> Problem[Any] | None:
+        """Return the problem of these nodes alone; None where the space has no plan on them."""
+        try:
+            return problem_on(self.whole, self.nodes.nodes)
+        except InfeasibleError as error:
+            self.bound, self.source, self.reason = NEVER, "enumeration", str(error)
+            return None
+
+    def work(self, task: Task, cutoff: float) -> None:
+        """Look for plans that take less than `cutoff` seconds, until there are none or the time is
+        up. A Ctrl-C keeps what is known.
+
+        Raises
+        ------
+        KeyboardInterrupt: by the user.
+        """
+        problem = self.problem()
+        if problem is None:
+            return
+        search = problem.space.begin(problem, task)
+        if self.records:
+            search.take_bounds([_known(record) for record in self.records])
+        search.objective = cutoff  # plans that take as long are of no interest
+        try:
+            problem.space.search(search)
+        except OutOfTimeError:
+            pass
+        finally:
+            self._learn(search, cutoff)
+        if self.bound >= NEVER and len(self.nodes.nodes) == self.whole.cluster.node_count:
+            self.reason = problem.space.explain(search)
+
+    def _learn(self, search: SearchState, cutoff: float) -> None:
+        """Take what a search knows, also one that was interrupted."""
+        if search.plan is not None and search.objective < self.seconds:
+            self.seconds, self.found = search.objective, search
+        known = search.bound
+        if known < NEVER:  # a search says nothing of what is above its cutoff
+            known = min(known, cutoff, self.seconds)
+        if known > self.bound:
+            self.bound = known
+            parts = search.proved_parts()
+            lowest = min(parts, key=lambda part: part.bound, default=None)
+            self.source = "" if lowest is None else lowest.source
+        records = [part.record() for part in search.proved_parts()]
+        if len(records) == len(self.records):
+            pairs = zip(records, self.records, strict=True)
+            records = [max(pair, key=lambda record: _known(record).bound) for pair in pairs]
+        if len(records) >= len(self.records):
+            self.records = records
+
+    def known(self) -> OnNodes:
+        """Return what is known."""
+        return OnNodes(
+            name=describe_set(self.whole.cluster, self.nodes.nodes),
+            counts=self.nodes.counts,
+            nodes=self.nodes.nodes,
+            hourly=self.nodes.hourly,
+            bound=math.inf if self.bound >= NEVER else self.bound,
+            seconds=self.seconds,
+            plan=None if self.found is None else self.found.plan,
+            parts=tuple(self.records),
+        )
+
+    def take_plainest(self) -> None:
+        """Put the plainest of the plans that take as good as the same time in place of the best."""
+        if self.found is not None:
+            take_plainest(self.found)
+            self.seconds = self.found.objective
+
+    def result(self, stop: Stop, wall: float) -> Result:
+        """Return the best plan and what is known beside it, as a search of these nodes alone
+        would."""
+        assert self.found is not None
+        search = self.found
+        bound = min(self.bound, search.objective)
+        proved = relative_gap(search.objective, bound) <= PROVED
+        bound = search.objective if proved else bound
+        return Result(
+            plan=search.plan,
+            evaluation=search.evaluation,
+            status=Status.OPTIMAL if proved else Status.FEASIBLE,
+            stopped_by=stop,
+            objective=search.objective,
+            bound=bound,
+            bound_source=self.source if bound > 0 else "",
+            wall=wall,
+            solver=search.solver,
+            seed=search.limits.seed,
+            certificate={
+                "version": CERTIFICATE_VERSION,
+                "bound_s": bound,
+                "parts": self.records,
+            },
+            notes=tuple(search.notes),
+            among=search.problem.space.describe(search.problem),
+        )
+
+
+def problem_on(whole: Problem[Any], nodes: tuple[int, ...]) -> Problem[Any]:
+    """Return the problem on some of the nodes that plans of a problem may use.
+
+    Raises
+    ------
+    InfeasibleError: the space has no plan on them, memory aside.
+    """
+    assert whole.files is not None
+    request = whole.request or whole.files.request
+    return build_problem(whole.files.on_nodes(request, nodes))
+
+
+def _known(record: Mapping[str, Any]) -> Known:
+    """Return the bound of a part that its record says."""
+    bound = record["bound_s"]
+    return Known(NEVER if bound is None else float(bound), str(record["by"]))

@@ -1,0 +1,80 @@
+"""Proofs of objectives are derived again from the inputs, and what is claimed too high is found."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ilp_planner.errors import PlanError
+from ilp_planner.formats.aim_json import encode_aim
+from ilp_planner.objectives.check import AimCheck, check_aim
+from ilp_planner.objectives.objective import OBJECTIVES
+from ilp_planner.objectives.search import Chosen, solve_on_sets
+from ilp_planner.solvers.base import Limits
+from tests.objectives.cases import KINDS, every_point, points_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SEEDS = {"groups": 20, "operators": 0, "megatron": 2}
+
+
+def checked(chosen: Chosen, aim: Mapping[str, Any]) -> AimCheck:
+    """Derive the bounds of a result again."""
+    result = chosen.result
+    assert result.plan is not None
+    return check_aim(chosen.problem, result.plan, result.objective, aim)
+
+
+@pytest.mark.parametrize(
+    ("kind", "objective"),
+    [
+        ("groups", "both"),
+        ("operators", "price"),
+        ("megatron", "price"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in product(KINDS, OBJECTIVES)),
+    ],
+)
+def test_bounds_of_all_sets_are_found_again(kind: str, objective: str) -> None:
+    problem = next(
+        p
+        for p in map(KINDS[kind][0], range(SEEDS[kind], SEEDS[kind] + 50))
+        if kind == "megatron" or points_of(kind, p)
+    )
+    chosen = solve_on_sets(problem, OBJECTIVES[objective], limits=Limits(seconds=1e6))
+    assert chosen.result.aim is not None
+    aim = encode_aim(chosen.result.aim)
+    check = checked(chosen, aim)
+    assert check.holds
+    assert check.gap == 0
+    assert check.bound == pytest.approx(chosen.result.aim.best[0].bound)
+    best = min(chosen.result.aim.best, key=lambda one: one.on.seconds)
+    place = [one.counts for one in chosen.result.aim.sets].index(best.on.counts)
+    aim["sets"][place]["bound_s"] = 2 * best.on.seconds
+    aim["sets"][place]["parts"] = [
+        {**part, "bound_s": 2 * best.on.seconds} for part in aim["sets"][place]["parts"]
+    ]
+    spoiled = checked(chosen, aim)
+    assert not spoiled.holds
+    assert not spoiled.sets[place].holds
+
+
+def test_a_set_on_which_nothing_fits_is_found_again_and_one_left_out_is_missed() -> None:
+    for problem in map(KINDS["groups"][0], range(60)):
+        points = every_point("groups", problem)
+        if not points:
+            continue
+        chosen = solve_on_sets(problem, OBJECTIVES["price"], limits=Limits(seconds=1e6))
+        assert chosen.result.aim is not None
+        aim = encode_aim(chosen.result.aim)
+        if any(one["bound_s"] is None for one in aim["sets"]):
+            break
+    check = checked(chosen, aim)
+    assert check.holds
+    assert any(math.isinf(one.rederived) for one in check.sets)
+    aim["sets"].pop(0)
+    with pytest.raises(PlanError, match=r"objective: .* is missing from 'sets'"):
+        checked(chosen, aim)
