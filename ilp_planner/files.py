@@ -14,12 +14,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.errors import OutputError
+from ilp_planner.errors import OutputError, PlannerError
+from ilp_planner.limits import JSON_BYTES, NESTING, TEXT_BYTES, check_parsed, whole_number
+from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from ilp_planner.errors import PlannerError
 
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that alone is no character
 LINE_WIDTH = 100  # columns that a flat JSON object may take before it is spread over lines
@@ -175,27 +175,58 @@ def make_folder(folder: Path) -> None:
         raise OutputError(f"{folder}: cannot be made: {problem.strerror}") from None
 
 
-def read_document(path: Path, error: type[PlannerError], encoding: str = "utf-8") -> Document:
+def read_content(path: Path, error: type[PlannerError], most: int = TEXT_BYTES) -> bytes:
+    """Return what a file holds, to the byte.
+
+    Parameters
+    ----------
+    error: what to raise: one line with the file. most: bytes; a longer file is refused, and no more
+        than these are read of it.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except FileNotFoundError:
+        raise error(f"{path}: no such file") from None
+    except OSError as problem:
+        raise error(f"{path}: cannot be read: {problem.strerror}") from None
+    except ValueError:  # a NUL byte
+        raise error(f"{str(path)!r}: is no name of a file") from None
+    if len(content) > most:
+        limit = format_bytes(most)
+        raise error(f"{path}: found more than {limit}, expected a file of at most {limit}")
+    return content
+
+
+def read_document(
+    path: Path, error: type[PlannerError], encoding: str = "utf-8", most: int = TEXT_BYTES
+) -> Document:
     """Return what a text file holds, to the byte.
 
     Parameters
     ----------
     error: what to raise: one line with the file. encoding: `utf-8-sig` where spreadsheets and
-        editors may have marked the text as UTF-8.
+        editors may have marked the text as UTF-8. most: bytes, as `read_content` has it.
     """
+    return document_of(path, read_content(path, error, most), error, encoding)
+
+
+def document_of(
+    path: Path, content: bytes, error: type[PlannerError], encoding: str = "utf-8"
+) -> Document:
+    """Return what a file holds as a text; what is none is refused."""
     try:
-        return Document(str(path), path.read_bytes().decode(encoding))
-    except FileNotFoundError:
-        raise error(f"{path}: no such file") from None
-    except OSError as problem:
-        raise error(f"{path}: cannot be read: {problem.strerror}") from None
+        return Document(str(path), content.decode(encoding))
     except UnicodeDecodeError:
         raise error(f"{path}: must be a UTF-8 text, found other bytes") from None
 
 
-def read_text(path: Path, error: type[PlannerError], encoding: str = "utf-8") -> str:
+def read_text(
+    path: Path, error: type[PlannerError], encoding: str = "utf-8", most: int = TEXT_BYTES
+) -> str:
     """Return what a text file holds, its lines ended by line feeds alone; see `read_document`."""
-    return read_document(path, error, encoding).text.replace("\r\n", "\n").replace("\r", "\n")
+    text = read_document(path, error, encoding, most).text
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_json(
@@ -208,9 +239,16 @@ def read_json(
     error: what to raise: one line with the file and, where it applies, line and column.
     constants: take NaN and Infinity, which Python writes and JSON does not have.
     """
-    path, text = source if isinstance(source, Document) else read_document(source, error)
+    path, text = (
+        source if isinstance(source, Document) else read_document(source, error, most=JSON_BYTES)
+    )
     try:
-        value = json.loads(text, parse_constant=None if constants else _refuse_constant)
+        value = json.loads(
+            text,
+            parse_constant=None if constants else _refuse_constant,
+            parse_int=whole_number,
+        )
+        check_parsed(value, path, error)
         if SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -220,7 +258,12 @@ def read_json(
         where = f"line {problem.lineno}, column {problem.colno}"
         raise error(f"{path}: {where}: not valid JSON: {problem.msg}") from None
     except RecursionError:
-        raise error(f"{path}: not valid JSON here: nested too deeply") from None
+        raise error(
+            f"{path}: found lists and objects more than {NESTING} deep in one another, expected at "
+            f"most {NESTING}"
+        ) from None
+    except PlannerError:
+        raise
     except ValueError as problem:
         raise error(f"{path}: not valid JSON: {problem}") from None
 

@@ -21,6 +21,7 @@ LAYERS = (
         "numerics",
         "deadline",
         "interrupts",
+        "limits",
     ),
     ("batches", "schedule", "simulation", "launch_scripts"),
     ("specs",),
