@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlanError, SpecError
-from ilp_planner.specs.cluster import DEVICES
+from ilp_planner.limits import DEVICES
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.subcluster import with_nodes
 
