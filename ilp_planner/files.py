@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import fcntl
 import hashlib
 import json
 import math
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that alone is no character
+SUFFIX, TEMPORARY = ".tmp", r"[a-z0-9_]{8}\.tmp"  # how tempfile names them
+NAME_BYTES = 200  # of a name that a temporary file begins with; names have 255 at most
 LINE_WIDTH = 100  # columns that a flat JSON object may take before it is spread over lines
 
 
@@ -49,9 +52,9 @@ def check_writable(path: Path, inputs: Iterable[Path] = ()) -> None:
         if _is_special(target):
             return
         # The same steps as when it is written: they also meet quotas and read-only file systems.
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+        handle, temporary = _temporary(target)
+        temporary.unlink()
         os.close(handle)
-        Path(name).unlink()
     except OutputError:  # an OSError, with all that there is to say
         raise
     except OSError as error:
@@ -95,19 +98,56 @@ def _is_special(target: Path) -> bool:
 
 
 def _replace(target: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    temporary = Path(name)
+    _remove_left(target)
+    handle, temporary = _temporary(target)
     try:
+        # Locked until it has its name: whoever writes the same file takes it for no leftover.
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(_mode(target))
-        temporary.replace(target)
+            temporary.chmod(_mode(target))
+            temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
+
+
+def _temporary(target: Path) -> tuple[int, Path]:
+    """Return a new file beside one that will be written, open and locked, and where it is."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=_prefix(target), suffix=SUFFIX)
+        with contextlib.suppress(OSError):  # some file systems have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if Path(name).exists():  # nobody has removed it before it was locked
+            return handle, Path(name)
+        os.close(handle)
+
+
+def _prefix(target: Path) -> str:
+    """Return how the names of temporary files begin: with as much of a name as there is room."""
+    return f".{os.fsdecode(os.fsencode(target.name)[:NAME_BYTES])}."
+
+
+def _remove_left(target: Path) -> None:
+    """Remove what writers of the same file left who were killed: nobody has it locked."""
+    begin = _prefix(target)
+    with contextlib.suppress(OSError):
+        for name in os.listdir(target.parent):  # noqa: PTH208 - a folder may hold millions
+            if name.startswith(begin) and re.fullmatch(TEMPORARY, name[len(begin) :]):
+                _remove_unlocked(target.parent / name)
+
+
+def _remove_unlocked(path: Path) -> None:
+    """Remove a file unless somebody has it locked."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(handle)
 
 
 def _mode(target: Path) -> int:
