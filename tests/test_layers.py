@@ -22,6 +22,8 @@ LAYERS = (
         "deadline",
         "interrupts",
         "limits",
+        "printable",
+        "resident",
     ),
     ("batches", "schedule", "simulation", "launch_scripts"),
     ("specs",),

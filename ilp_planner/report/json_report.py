@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.coverage import proved_gap
@@ -10,6 +11,7 @@ from ilp_planner.evaluate import time_shares
 from ilp_planner.files import to_json
 from ilp_planner.formats.plan_json import encode_plan
 from ilp_planner.plan import GroupStage, OperatorStage
+from ilp_planner.printable import printable_json
 from ilp_planner.report.expected import expected_object
 from ilp_planner.report.lines import hourly_price
 from ilp_planner.report.shares import share_object
@@ -228,4 +230,4 @@ def certificate_object(
 
 def print_json(value: dict[str, Any]) -> None:
     """Print one object to stdout."""
-    print(to_json(value), end="")
+    print(printable_json(to_json(value), sys.stdout.encoding), end="")
