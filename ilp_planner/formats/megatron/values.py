@@ -92,16 +92,21 @@ def parse_values(words: Sequence[str]) -> dict[str, Value]:
     """
     values: dict[str, Value] = {}
     rest = list(words)
-    unknown: list[SpecError] = []
+    unknown: SpecError | None = None
+    others = 0
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
             raise SpecError(f"{word!r}: expected an argument that begins with --, found this value")
         name, equals, inside = word.partition("=")
+        if unknown and not _is_known(name):  # only the first one is said
+            others += 1
+            take_values(rest, None)
+            continue
         try:
             flag = find_flag(name)
         except SpecError as error:
-            unknown.append(error)
+            unknown = error
             take_values(rest, None)
             continue
         if equals and flag.most == 0:
@@ -109,9 +114,13 @@ def parse_values(words: Sequence[str]) -> dict[str, Value]:
         given = [inside] if equals else take_values(rest, flag.most)
         values[flag.key] = _value(flag, given)
     if unknown:
-        more = f" (and {len(unknown) - 1} more unknown)" if len(unknown) > 1 else ""
-        raise SpecError(f"{unknown[0]}{more}")
+        more = f" (and {others} more unknown)" if others else ""
+        raise SpecError(f"{unknown}{more}")
     return values
+
+
+def _is_known(name: str) -> bool:
+    return name.removeprefix("--") in flags()
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
