@@ -91,6 +91,10 @@ REFUSED = {
     "a dimension": (model("hidden = 256", "hidden = 1" + "0" * 29), "at most 2147483647"),
     "a link": (cluster('bandwidth = "', 'bandwidth = "1e308 B/s" # '), "at most 1e+18 bytes/s"),
     "a slow link": (cluster('bandwidth = "', 'bandwidth = "1e-320 B/s" # '), "at least 1 bytes/s"),
+    "devices of a link": (
+        cluster("[links.intra_node]", f'[links.intra_node]\ncollectives.{LONG} = "1 GB/s"'),
+        "a key must be at most 65536 devices",
+    ),
     "memory": (cluster('memory = "', 'memory = "1e30 B" # '), "memory must be at most"),
     "layers of a layout": (layout(f"Et*{LONG}L"), "more than 20000 layers"),
     "stages of a layout": (layout("Et*2|(t*2|)*80000L"), "more than 20000 layers or 65536 stages"),

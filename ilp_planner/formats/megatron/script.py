@@ -205,10 +205,11 @@ def _split_text(script: str, complaint: str) -> str:
     """Return which quoted text with blanks the word of a complaint comes from, where an array that
     holds the text is expanded without quotes; empty where none is."""
     for match in QUOTED.finditer(script):
-        stray = any(f"{word!r}: expected an argument" in complaint for word in match[2].split())
+        if not any(f"{word!r}: expected an argument" in complaint for word in match[2].split()):
+            continue
         arrays = re.findall(r"([A-Za-z_]\w*)\+?=\(", script[: match.start()])
         bare = arrays and re.search(rf"(?<![\"\w])\$\{{{arrays[-1]}\[[@*]\]\}}", script)
-        if stray and bare:
+        if bare:
             at, use = (script.count("\n", 0, m.start()) + 1 for m in (match, bare))
             return (
                 f": {match[0]} of line {at} falls apart as line {use} expands {bare[0]} without "
