@@ -18,7 +18,7 @@ WARM := @$(BIN)/python -m compileall -q ilp_planner; echo "compiling the numeric
 	$(BIN)/ilp-plan solve --space groups --model gpt-10l-4096 --cluster mixed-a100-t4 --global-batch-size 8 --json > /dev/null; \
 	for solver in gradient anneal; do $(BIN)/ilp-plan solve --space operators --solver $$solver --starts 4 --json > /dev/null; done
 
-.PHONY: plan test test-all test-page test-sweeps test-lowest lint bench bench-gpu clean
+.PHONY: plan test test-all test-page test-sweeps test-lowest fuzz lint bench bench-gpu clean
 
 plan: $(READY)
 	$(BIN)/ilp-plan solve
@@ -46,6 +46,11 @@ test-sweeps: $(READY_TEST)
 # and 3.12.
 test-lowest: $(LOWEST)/.ready
 	$(LOWEST)/bin/python -m pytest -n auto
+
+# Hostile inputs for all readers, over all cores: `make fuzz COUNT=1000000`.
+COUNT := 100000
+fuzz: $(READY_TEST)
+	$(BIN)/python -m tests.fuzz --count $(COUNT)
 
 lint: $(READY_TEST)
 	$(BIN)/ruff check .

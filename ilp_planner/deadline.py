@@ -1,4 +1,4 @@
-"""When a search has to end: the one clock that everything which takes time asks."""
+"""When a search has to end: the one clock that everything which takes time or memory asks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ilp_planner.resident import MemoryLimit
+
 
 class OutOfTimeError(Exception):
-    """The time limit has passed."""
+    """The time limit has passed, or the memory limit is reached."""
 
 
 def no_limit() -> None:
@@ -22,7 +24,8 @@ class Deadline:
 
     seconds: wall clock, inf for no limit. wanted: says no as soon as whoever asked has enough.
     started: when it began, by `time.monotonic`; None: now. steady: what is done until the end must
-    not depend on how fast the machine is, so nothing is given a moment of its own.
+    not depend on how fast the machine is, so nothing is given a moment of its own. memory: ends
+    what is going on as the clock does, once it is reached; None: no limit.
     """
 
     def __init__(
@@ -32,8 +35,10 @@ class Deadline:
         started: float | None = None,
         *,
         steady: bool = False,
+        memory: MemoryLimit | None = None,
     ) -> None:
         self.seconds, self.wanted, self.steady = seconds, wanted, steady
+        self.memory = memory
         self.started = time.monotonic() if started is None else started
 
     @property
@@ -42,9 +47,14 @@ class Deadline:
         return time.monotonic() - self.started
 
     @property
+    def full(self) -> bool:
+        """Whether the memory limit is reached."""
+        return self.memory is not None and self.memory.reached
+
+    @property
     def left(self) -> float:
-        """Seconds until the end, 0 after it."""
-        return max(0.0, self.seconds - self.elapsed)
+        """Seconds until the end, 0 after it and where the memory is full."""
+        return 0.0 if self.full else max(0.0, self.seconds - self.elapsed)
 
     def goon(self) -> bool:
         """Tell whether there is time left, and something wanted."""
@@ -57,7 +67,7 @@ class Deadline:
 
     def within(self, seconds: float) -> Deadline:
         """Return the end of so many seconds from now on, or this one where it comes first."""
-        return Deadline(min(seconds, self.left), self.wanted)
+        return Deadline(min(seconds, self.left), self.wanted, memory=self.memory)
 
     def moment(self, seconds: float) -> Deadline:
         """Return when to turn to something better, after so many seconds; never before this end

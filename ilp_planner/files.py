@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import fcntl
 import hashlib
 import json
 import math
@@ -14,14 +15,16 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.errors import OutputError
+from ilp_planner.errors import OutputError, PlannerError
+from ilp_planner.limits import JSON_BYTES, NESTING, TEXT_BYTES, check_parsed, whole_number
+from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ilp_planner.errors import PlannerError
-
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that alone is no character
+SUFFIX, TEMPORARY = ".tmp", r"[a-z0-9_]{8}\.tmp"  # how tempfile names them
+NAME_BYTES = 200  # of a name that a temporary file begins with; names have 255 at most
 LINE_WIDTH = 100  # columns that a flat JSON object may take before it is spread over lines
 
 
@@ -49,9 +52,9 @@ def check_writable(path: Path, inputs: Iterable[Path] = ()) -> None:
         if _is_special(target):
             return
         # The same steps as when it is written: they also meet quotas and read-only file systems.
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+        handle, temporary = _temporary(target)
+        temporary.unlink()
         os.close(handle)
-        Path(name).unlink()
     except OutputError:  # an OSError, with all that there is to say
         raise
     except OSError as error:
@@ -100,19 +103,56 @@ def _is_special(target: Path) -> bool:
 
 
 def _replace(target: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    temporary = Path(name)
+    _remove_left(target)
+    handle, temporary = _temporary(target)
     try:
+        # Locked until it has its name: whoever writes the same file takes it for no leftover.
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(_mode(target))
-        temporary.replace(target)
+            temporary.chmod(_mode(target))
+            temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
+
+
+def _temporary(target: Path) -> tuple[int, Path]:
+    """Return a new file beside one that will be written, open and locked, and where it is."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=_prefix(target), suffix=SUFFIX)
+        with contextlib.suppress(OSError):  # some file systems have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if Path(name).exists():  # nobody has removed it before it was locked
+            return handle, Path(name)
+        os.close(handle)
+
+
+def _prefix(target: Path) -> str:
+    """Return how the names of temporary files begin: with as much of a name as there is room."""
+    return f".{os.fsdecode(os.fsencode(target.name)[:NAME_BYTES])}."
+
+
+def _remove_left(target: Path) -> None:
+    """Remove what writers of the same file left who were killed: nobody has it locked."""
+    begin = _prefix(target)
+    with contextlib.suppress(OSError):
+        for name in os.listdir(target.parent):  # noqa: PTH208 - a folder may hold millions
+            if name.startswith(begin) and re.fullmatch(TEMPORARY, name[len(begin) :]):
+                _remove_unlocked(target.parent / name)
+
+
+def _remove_unlocked(path: Path) -> None:
+    """Remove a file unless somebody has it locked."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(handle)
 
 
 def _mode(target: Path) -> int:
@@ -180,27 +220,58 @@ def make_folder(folder: Path) -> None:
         raise OutputError(f"{folder}: cannot be made: {problem.strerror}") from None
 
 
-def read_document(path: Path, error: type[PlannerError], encoding: str = "utf-8") -> Document:
+def read_content(path: Path, error: type[PlannerError], most: int = TEXT_BYTES) -> bytes:
+    """Return what a file holds, to the byte.
+
+    Parameters
+    ----------
+    error: what to raise: one line with the file. most: bytes; a longer file is refused, and no more
+        than these are read of it.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except FileNotFoundError:
+        raise error(f"{path}: no such file") from None
+    except OSError as problem:
+        raise error(f"{path}: cannot be read: {problem.strerror}") from None
+    except ValueError:  # a NUL byte
+        raise error(f"{str(path)!r}: is no name of a file") from None
+    if len(content) > most:
+        limit = format_bytes(most)
+        raise error(f"{path}: found more than {limit}, expected a file of at most {limit}")
+    return content
+
+
+def read_document(
+    path: Path, error: type[PlannerError], encoding: str = "utf-8", most: int = TEXT_BYTES
+) -> Document:
     """Return what a text file holds, to the byte.
 
     Parameters
     ----------
     error: what to raise: one line with the file. encoding: `utf-8-sig` where spreadsheets and
-        editors may have marked the text as UTF-8.
+        editors may have marked the text as UTF-8. most: bytes, as `read_content` has it.
     """
+    return document_of(path, read_content(path, error, most), error, encoding)
+
+
+def document_of(
+    path: Path, content: bytes, error: type[PlannerError], encoding: str = "utf-8"
+) -> Document:
+    """Return what a file holds as a text; what is none is refused."""
     try:
-        return Document(str(path), path.read_bytes().decode(encoding))
-    except FileNotFoundError:
-        raise error(f"{path}: no such file") from None
-    except OSError as problem:
-        raise error(f"{path}: cannot be read: {problem.strerror}") from None
+        return Document(str(path), content.decode(encoding))
     except UnicodeDecodeError:
         raise error(f"{path}: must be a UTF-8 text, found other bytes") from None
 
 
-def read_text(path: Path, error: type[PlannerError], encoding: str = "utf-8") -> str:
+def read_text(
+    path: Path, error: type[PlannerError], encoding: str = "utf-8", most: int = TEXT_BYTES
+) -> str:
     """Return what a text file holds, its lines ended by line feeds alone; see `read_document`."""
-    return read_document(path, error, encoding).text.replace("\r\n", "\n").replace("\r", "\n")
+    text = read_document(path, error, encoding, most).text
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_json(
@@ -213,9 +284,16 @@ def read_json(
     error: what to raise: one line with the file and, where it applies, line and column.
     constants: take NaN and Infinity, which Python writes and JSON does not have.
     """
-    path, text = source if isinstance(source, Document) else read_document(source, error)
+    path, text = (
+        source if isinstance(source, Document) else read_document(source, error, most=JSON_BYTES)
+    )
     try:
-        value = json.loads(text, parse_constant=None if constants else _refuse_constant)
+        value = json.loads(
+            text,
+            parse_constant=None if constants else _refuse_constant,
+            parse_int=whole_number,
+        )
+        check_parsed(value, path, error)
         if SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -225,7 +303,12 @@ def read_json(
         where = f"line {problem.lineno}, column {problem.colno}"
         raise error(f"{path}: {where}: not valid JSON: {problem.msg}") from None
     except RecursionError:
-        raise error(f"{path}: not valid JSON here: nested too deeply") from None
+        raise error(
+            f"{path}: found lists and objects more than {NESTING} deep in one another, expected at "
+            f"most {NESTING}"
+        ) from None
+    except PlannerError:
+        raise
     except ValueError as problem:
         raise error(f"{path}: not valid JSON: {problem}") from None
 

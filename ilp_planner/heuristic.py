@@ -97,12 +97,12 @@ def plan_and_bound(
     ------
     SolverError: the plan is faster than the bound.
     """
-    whole = deadline or Deadline(limits.seconds)
+    whole = deadline or limits.deadline()
     found = find(limits, progress, whole.within(SHARE * limits.seconds))
     if found.stopped_by is Stop.USER or found.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return dataclasses.replace(found, notes=(*found.notes, _whose(found, limits)))
     watch = _Watch(found.objective, found.bound, limits.gap, progress)
-    rest = Deadline(whole.left, wanted=lambda: not watch.enough)
+    rest = Deadline(whole.left, wanted=lambda: not watch.enough, memory=whole.memory)
     proved = prove(dataclasses.replace(limits, gap=0.0), watch, rest)
     wall = whole.elapsed
     if math.isinf(found.objective) and math.isfinite(proved.objective):

@@ -35,6 +35,7 @@ class Stop(StrEnum):
     PROOF = "proof"
     GAP = "gap"
     TIME = "time"
+    MEMORY = "memory"
     EFFORT = "effort"
     HEURISTIC = "heuristic"
     USER = "user"

@@ -54,7 +54,7 @@ def solve(
     SolverError: the evaluator refutes what the search believes.
     """
     limits = limits or Limits()
-    deadline = deadline or Deadline(limits.seconds)
+    deadline = deadline or limits.deadline()
     unranked = problem.space.why_unranked()
     if top > 1 and unranked:
         raise UsageError(f"top: found {top} {unranked}")
@@ -77,6 +77,10 @@ def solve(
                 ranking = problem.space.rank(search, top)
     except KeyboardInterrupt:
         stop = Stop.USER
+    except MemoryError:  # the system gives no more
+        stop = Stop.MEMORY
+    if stop is Stop.TIME and deadline.full:
+        stop = Stop.MEMORY
     return _with_history(search.result(stop, ranking), recorder)
 
 

@@ -59,6 +59,7 @@ def test_status_and_stop_read_as_words() -> None:
         "proof",
         "gap",
         "time",
+        "memory",
         "effort",
         "heuristic",
         "user",

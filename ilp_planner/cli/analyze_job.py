@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.inputs.files import find_model
+from ilp_planner.limits import RANKS
 from ilp_planner.specs.data_sheets import FLASH
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.degrees import Misfit, job_misfits, nearest_multiple, pipeline_misfits
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.devices import Devices
     from ilp_planner.specs.model import ModelSpec
 
-MOST_RANKS = 2**31 - 1  # NCCL's ranks are 32-bit integers
 FILL = 4  # micro-batches per pipeline stage, where no global batch is given: a bubble below a fifth
 # Options of experts, and of context parallelism, with their defaults.
 OF_EXPERTS = {"etp": 0, "dispatcher": "alltoall", "grouped_experts": False}
@@ -116,6 +116,8 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
             f"{', '.join((*PRECISIONS, *devices.recipes))}"
         )
     layout, settings = layout_of(asked, model), settings_of(asked, precision, recipe)
+    if (world := asked["tp"] * pp * dp * settings.cp) > RANKS:
+        raise UsageError(f"--dp: found {dp}, {world} GPUs, expected at most {RANKS}")
     try:
         job = TrainingJob(
             model=model,
@@ -133,8 +135,6 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
         raise UsageError(f"--layout: {error}") from None
     for misfit in job_misfits(job, asked["world_size"]):
         raise _UnfitError(misfit)
-    if job.world > MOST_RANKS:
-        raise UsageError(f"--dp: found {dp}, {job.world} GPUs, expected at most {MOST_RANKS}")
     found, most = settings.kernels.imbalance, settings.ep
     if found > most:
         raise UsageError(

@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from ilp_planner.cli.echo import echo
 from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import UsageError
 from ilp_planner.files import check_writable, to_json, write_text
@@ -45,10 +44,10 @@ def emit(found: Analysis | Judged, asked: dict[str, Any]) -> None:
     shown = (_compatible if asked["compat"] else _own)(found, asked, as_json=as_json)
     text = shown if isinstance(shown, str) else to_json(shown).rstrip("\n")
     if output is None:
-        typer.echo(text)
+        echo(text)
         return
     write_text(output, text + "\n")
-    typer.echo(f"{output}: analysis of {found.name}", err=True)
+    echo(f"{output}: analysis of {found.name}", err=True)
 
 
 def refuse_of_jobs(asked: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.completion import targets
+from ilp_planner.cli.echo import echo
 from ilp_planner.errors import PlanError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.exports import EXPORTS, PROGRAMS, TARGETS, runtime_of
@@ -59,8 +60,8 @@ def export(
         text = str(error).removeprefix(f"{plan_file}: ")
         raise PlanError(f"{plan_file}: {text}") from None
     if saved.verdict is not None and not saved.verdict.legal:
-        typer.echo(f"ilp-plan: note: {plan_file} breaks {saved.verdict.violations[0]}", err=True)
-    typer.echo(said, err=True)
+        echo(f"ilp-plan: note: {plan_file} breaks {saved.verdict.violations[0]}", err=True)
+    echo(said, err=True)
 
 
 def export_run(
@@ -92,7 +93,7 @@ def export_run(
     target = Target(model, cluster, time)
     written = write_runtime(saved.plan, target, to, output, plan_file, nearest=nearest)
     for note in written.notes:
-        typer.echo(f"ilp-plan: note: {note}", err=True)
+        echo(f"ilp-plan: note: {note}", err=True)
     names = ", ".join(map(str, written.files))
     return f"{names}: {written.ranks} pipeline ranks of {model.name} for {runtime}"
 
@@ -102,7 +103,7 @@ def say_what_differs(saved: SavedPlan, plan_file: Path, *, accept_changed: bool)
     from ilp_planner.formats.saved_problem import differing_today
 
     for note in () if accept_changed else differing_today(saved, plan_file):
-        typer.echo(f"ilp-plan: note: {note}", err=True)
+        echo(f"ilp-plan: note: {note}", err=True)
 
 
 def export_program(

@@ -8,6 +8,7 @@ import typer
 from ilp_planner.cli import job_options as j
 from ilp_planner.cli import options as o
 from ilp_planner.cli.completion import plans
+from ilp_planner.cli.echo import echo
 from ilp_planner.cli.help import OUTPUT
 from ilp_planner.cli.options import number, shown, solving
 
@@ -98,17 +99,17 @@ def fit(
     width, styled = output_width()
     about = verdict_object(as_is, name=asked.model.name, notes=asked.notes)
     if not as_json:
-        typer.echo("\n".join(verdict_lines(as_is, width=width, styled=styled)))
+        echo("\n".join(verdict_lines(as_is, width=width, styled=styled)))
     if not verdict:
         from ilp_planner.analysis.fit.fit import fit as fit_job
 
         found = fit_job(asked.judge(), asked.writer, time_limit)
         about |= changes_object(found)
         if not as_json:
-            typer.echo(time_line(found.as_is, width=width))
+            echo(time_line(found.as_is, width=width))
             lines = change_lines(found, words=asked.words, top=top, width=width)
-            typer.echo("\n".join(lines))
+            echo("\n".join(lines))
     if as_json:
         print_json(about)
     elif asked.notes:
-        typer.echo("\n".join(note_lines(asked.notes, width=width)))
+        echo("\n".join(note_lines(asked.notes, width=width)))

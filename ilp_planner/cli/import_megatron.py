@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-import typer
-
+from ilp_planner.cli.echo import echo
 from ilp_planner.cli.evaluate import show
 from ilp_planner.cli.values import references, settings_given, was_typed
 from ilp_planner.cli.wording import option_of
@@ -21,6 +20,8 @@ from ilp_planner.library import library_files
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    import typer
 
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import TrainingJob
@@ -87,7 +88,7 @@ def import_megatron(
     said = ", ".join(carried.otherwise)
     notes = [f"{said}: said by the plan in other words"] if said else []
     for note in (*unmodelled(args), *notes):
-        typer.echo(f"ilp-plan: note: {note}", err=True)
+        echo(f"ilp-plan: note: {note}", err=True)
     show(judge_saved(problem, saved, certificate=False), as_json=False)
 
 
@@ -117,7 +118,7 @@ def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) ->
     check_writable(beside)
     spec = ModelSpec(name=name, precision=precision, architecture=job.model)
     write_text(beside, model_text(spec, source=f"From {source}."))
-    typer.echo(f"ilp-plan: note: {beside}: the model of the launch line", err=True)
+    echo(f"ilp-plan: note: {beside}: the model of the launch line", err=True)
     return beside.name, name
 
 

@@ -1,6 +1,6 @@
 """The command `ilp-plan`: its commands, and the one place where errors become a line and a code."""
 
-import errno
+import contextlib
 import importlib
 import os
 import sys
@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from ilp_planner.cli.echo import GONE, drop_output, echo, open_streams
 from ilp_planner.cli.help import HELP, Command, Group
 from ilp_planner.cli.signals import end_like_ctrl_c, ignore
 from ilp_planner.errors import PlannerError, interruptible
@@ -21,6 +22,9 @@ TRACEBACK = "ILP_PLAN_TRACEBACK"
 CommandError: Any = typer.BadParameter.__mro__[2]
 INTERRUPTED = 130
 BUG = 1
+LONGEST = 2000  # characters of a message
+# What is said of a library that no memory is left for
+UNMAPPED = ("failed to map segment", "Could not find/load shared object")
 
 # Command -> its module and function. Only the one that is asked for is imported: half of the time
 # of a quick command would go into the others.
@@ -79,9 +83,9 @@ def no_command(
     if version:
         from ilp_planner import __version__
 
-        typer.echo(f"ilp-plan {__version__}")
+        echo(f"ilp-plan {__version__}")
     elif ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
+        echo(ctx.get_help())
 
 
 def words_to_complete() -> list[str]:
@@ -94,6 +98,7 @@ def words_to_complete() -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
+    open_streams()
     end_like_ctrl_c()
     code = run(sys.argv[1:] if arguments is None else list(arguments))
     ignore()  # what a signal asks for has happened
@@ -119,11 +124,13 @@ def run(arguments: list[str]) -> int:
     except MemoryError as error:
         return _fail(error, "out of memory", BUG)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.EIO):
-            # Whoever read our output, a pipe or a terminal, has closed it: nobody is left to tell.
-            # What Python flushes at exit must not fail again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return BUG
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            drop_output()
+            if error.errno in GONE:
+                return BUG
+            return _fail(error, f"standard output: cannot be written: {error.strerror}", BUG)
+        if isinstance(error, (ImportError, OSError)) and any(t in str(error) for t in UNMAPPED):
+            return _fail(error, "out of memory", BUG)
         line = f"this is a bug in ilp-plan: {type(error).__name__}: {error}; "
         return _fail(error, line + f"{TRACEBACK}=1 shows where", BUG)
     return code if isinstance(code, int) else 0
@@ -147,7 +154,12 @@ def _text_of(error: Any) -> str:
 def _fail(error: BaseException, message: str, code: int) -> int:
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
-    print(f"ilp-plan: {' '.join(message.split())}", file=sys.stderr)
-    if excerpt := getattr(error, "excerpt", ""):
-        print(excerpt, file=sys.stderr)
+    line = " ".join(message.split())
+    if len(line) > LONGEST:
+        line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
+    with contextlib.suppress(OSError, ValueError):
+        echo(f"ilp-plan: {line}", err=True)
+        if excerpt := getattr(error, "excerpt", ""):
+            echo(excerpt, err=True)
+        sys.stderr.flush()
     return code

@@ -6,6 +6,7 @@ import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.completion import models as complete
+from ilp_planner.cli.echo import echo
 
 
 def models(
@@ -46,9 +47,9 @@ def models(
         if as_json:
             print_json(model_object(model))
         else:
-            typer.echo(model_text(model, source=source), nl=False)
+            echo(model_text(model, source=source), nl=False)
             for remark in model.remarks:
-                typer.echo(f"ilp-plan: note: {remark}", err=True)
+                echo(f"ilp-plan: note: {remark}", err=True)
     elif as_json:
         print_json({"models": [entry_object(entry) for entry in catalogue()]})
     else:

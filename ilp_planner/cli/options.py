@@ -280,6 +280,15 @@ MemoryLimit = Annotated[
     ),
 ]
 MaxStages = Annotated[int | None, number(LIMITS, "--max-stages", "Pipeline stages at most.")]
+MaxMemory = Annotated[
+    str | None,
+    solving(
+        "--max-memory",
+        "Memory that this command may hold, such as 8GiB, solvers' processes counted: it ends with "
+        "the best plan, as at the time limit.",
+        "SIZE",
+    ),
+]
 TimeLimit = Annotated[
     float,
     solving(

@@ -1,8 +1,7 @@
 """`ilp-plan profile check`."""
 
-import typer
-
 from ilp_planner.cli import options as o
+from ilp_planner.cli.echo import echo
 
 IMPLAUSIBLE = 1  # exit code where a row cannot be right
 
@@ -23,7 +22,7 @@ def check(file: o.Table, as_json: o.Json = False) -> int:
         print_json(check_object(table, findings))
     else:
         if findings:
-            typer.echo(check_lines(table, findings) + "\n")
-        typer.echo(f"{file}: {check_verdict(table, findings)}")
+            echo(check_lines(table, findings) + "\n")
+        echo(f"{file}: {check_verdict(table, findings)}")
     wrong = any(finding.severity == Severity.ERROR for finding in findings)
     return IMPLAUSIBLE if wrong else 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ilp_planner.cli import options as o
+from ilp_planner.cli.echo import echo
 from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import OutputError, PlannerError, ProfileError, SpecError, UsageError
 from ilp_planner.files import check_writable, missing_folder, write_text
@@ -90,9 +91,9 @@ def import_profile(
 
 def say(line: str, notes: Iterable[str]) -> None:
     """Say what was written, and what there is to know about it."""
-    typer.echo(line, err=True)
+    echo(line, err=True)
     for note in dict.fromkeys(notes):
-        typer.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
 
 
 def metis_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> Measurements:

@@ -5,9 +5,8 @@ import signal
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from ilp_planner.cli import options as o
+from ilp_planner.cli.echo import echo
 from ilp_planner.cli.values import finite_seconds, names_in, option_size
 from ilp_planner.errors import MeasureError, PlannerError, UsageError
 from ilp_planner.files import check_writable
@@ -128,7 +127,7 @@ def measure_links(
             launch_links(settings, count)
     except KeyboardInterrupt:
         if writes and _mark(output) != before:
-            typer.echo(f"interrupted: {_rows_in(output)}", err=True)
+            echo(f"interrupted: {_rows_in(output)}", err=True)
         raise
     except PlannerError as error:
         if not writes:

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from ilp_planner.cli import options as o
+from ilp_planner.cli.echo import echo
 from ilp_planner.cli.values import whole_numbers
 from ilp_planner.files import check_writable
 from ilp_planner.library import find_spec
@@ -144,7 +143,7 @@ def measure(
             )
     except KeyboardInterrupt:
         if output.is_file():
-            typer.echo(f"interrupted: --resume goes on after the rows in {output}", err=True)
+            echo(f"interrupted: --resume goes on after the rows in {output}", err=True)
         raise
     print_report(sweep_summary(summary, str(output)))
 

@@ -8,6 +8,7 @@ import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.completion import plans
+from ilp_planner.cli.echo import echo
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.saved_json import read_saved
@@ -96,7 +97,7 @@ def show(
 def tell(text: str) -> None:
     """Print one line to stderr, whatever is in the names of files: what a terminal would obey is
     shown as `?`."""
-    typer.echo("".join(c if c.isprintable() else "?" for c in text), err=True)
+    echo(text.replace("\n", "?"), err=True)
 
 
 def own_page(plan_file: Path) -> Path:

@@ -10,6 +10,7 @@ import typer
 from ilp_planner.cli import constraint_options as c
 from ilp_planner.cli import objective as j
 from ilp_planner.cli import options as o
+from ilp_planner.cli.echo import echo
 from ilp_planner.cli.help import SOLVER
 from ilp_planner.cli.signals import finish
 from ilp_planner.cli.values import (
@@ -17,11 +18,11 @@ from ilp_planner.cli.values import (
     idle_workers,
     input_files,
     memory_limit,
+    memory_to_hold,
     references,
     solve_limits,
     whole_numbers,
 )
-from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, ProfileError, UsageError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.saved_json import write_saved
@@ -115,6 +116,7 @@ def solve(
     num_layers: o.NumLayers = None,
     top: o.Top = None,
     time_limit: o.TimeLimit = 200.0,
+    max_memory: o.MaxMemory = None,
     gap: Annotated[
         float,
         o.option(SOLVER, "--gap", "Stop once the gap is this small.", "FRACTION", default=True),
@@ -164,7 +166,7 @@ def solve(
     limits = solve_limits(
         time_limit, gap, require_gap, workers, seed, starts=starts, solvers=(solver,)
     )
-    limits = replace(limits, tie=tie_of(tie, require_gap))
+    limits = replace(limits, tie=tie_of(tie, require_gap), memory=memory_to_hold(max_memory))
     request = Request(
         files=references(
             model=named_once("--model", model, model_name),
@@ -237,7 +239,7 @@ def solve(
     problem = build(request)
     check_num_layers(problem, num_layers)
     problem = idle_workers(problem, workers, (solver,))
-    deadline = Deadline(limits.seconds, started=ctx.obj, steady=reproducible)
+    deadline = limits.deadline(ctx.obj, steady=reproducible)
     if objective != "time" or max_price_per_hour is not None:
         problem, result = j.on_sets(
             problem, objective, max_price_per_hour, Task(limits, solver, None, deadline), top, start
@@ -361,12 +363,12 @@ def verdict(result: Result, require_gap: float | None) -> int:
     if result.status is Status.INFEASIBLE:
         raise InfeasibleError(f"infeasible: {result.reason or 'no plan fits'}")
     if result.plan is None:
-        typer.echo(f"ilp-plan: no plan found in {result.wall:.1f} s", err=True)
+        echo(f"ilp-plan: no plan found in {result.wall:.1f} s", err=True)
         return NO_PLAN
     gap = result.gap if result.aim is None else result.aim.gap
     if require_gap is not None and gap > require_gap:
         found = describe_gap(gap) if math.isfinite(gap) else "open plans of the front"
         expected = f"{100 * require_gap:g} %"
-        typer.echo(f"ilp-plan: gap: found {found}, --require-gap expects {expected}", err=True)
+        echo(f"ilp-plan: gap: found {found}, --require-gap expects {expected}", err=True)
         return GAP_TOO_LARGE
     return 0

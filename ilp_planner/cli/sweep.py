@@ -5,10 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from ilp_planner.cli import constraint_options as c
 from ilp_planner.cli import options as o
+from ilp_planner.cli.echo import echo
 from ilp_planner.cli.help import OUTPUT, SOLVER, SWEEP
 from ilp_planner.cli.solve import chosen_space, named_once
 from ilp_planner.cli.sweep_request import asked_sweep, asked_wish
@@ -172,4 +171,4 @@ def sweep(
 
 def _note(text: str) -> None:
     """Tell the user something on a line of its own."""
-    typer.echo(f"ilp-plan: note: {as_typed(text)}", err=True)
+    echo(f"ilp-plan: note: {as_typed(text)}", err=True)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ilp_planner.errors import UsageError
 from ilp_planner.inputs.request import Reference
+from ilp_planner.resident import resident
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.registry import HEURISTICS, ONE_THREAD, SEEDLESS, is_heuristic
-from ilp_planner.units import parse_size
+from ilp_planner.units import format_bytes, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +41,27 @@ def option_size(option: str, text: str) -> int:
 def memory_limit(text: str | None) -> float | None:
     """Return bytes from what `--memory-limit` says, as `option_size` does."""
     return None if text is None else float(option_size("--memory-limit", text))
+
+
+def memory_to_hold(text: str | None) -> float:
+    """Return bytes from what `--max-memory` says; inf where it says nothing.
+
+    Raises
+    ------
+    UsageError: no size, this system does not tell, or less than Python and its packages take.
+    """
+    if text is None:
+        return math.inf
+    size = option_size("--max-memory", text)
+    held = resident()
+    if not held:
+        raise UsageError("--max-memory: found a system that tells nothing of it, expected Linux")
+    if size <= held:
+        raise UsageError(
+            f"--max-memory: found {text}, expected more than {format_bytes(held)}, which the "
+            "command holds before it begins"
+        )
+    return float(size)
 
 
 def whole_numbers(option: str, values: Sequence[str] | None, digits: int = 10) -> tuple[int, ...]:

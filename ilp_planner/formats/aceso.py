@@ -10,7 +10,8 @@ from typing import Any
 
 from ilp_planner.errors import PlanError
 from ilp_planner.files import read_json, to_json, write_text
-from ilp_planner.formats.json_fields import LARGEST, Fields, shown
+from ilp_planner.formats.json_fields import Fields, shown
+from ilp_planner.limits import WHOLE
 from ilp_planner.plan import AnyPlan, OperatorPlan, OperatorStage, Plan, Strategy, is_of_operators
 from ilp_planner.specs.model import ModelSpec
 
@@ -202,7 +203,7 @@ def _check_model(fields: Fields, model: ModelSpec) -> None:
 
 
 def _per_operator(
-    fields: Fields, key: str, sizes: list[int], *, least: int = 0, most: int = LARGEST
+    fields: Fields, key: str, sizes: list[int], *, least: int = 0, most: int = WHOLE
 ) -> list[list[int]]:
     """Return one list per stage with one whole number per operator."""
     stages = fields.listed(key)

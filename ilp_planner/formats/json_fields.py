@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ilp_planner.errors import PlanError
+from ilp_planner.limits import WHOLE
 
 MISSING = object()
-LARGEST = 2**63 - 1
 
 
 def shown(value: object) -> str:
@@ -25,14 +25,14 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def is_whole(value: object, least: int = 0, most: int = LARGEST) -> bool:
+def is_whole(value: object, least: int = 0, most: int = WHOLE) -> bool:
     """Tell whether it is an integer in these limits; true and false are not."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def limits(least: int, most: int) -> str:
     """Return the limits of an integer as messages say them."""
-    return f"of at least {least}" if most == LARGEST else f"from {least} to {most}"
+    return f"of at least {least}" if most == WHOLE else f"from {least} to {most}"
 
 
 class Fields:
@@ -73,7 +73,7 @@ class Fields:
             raise self.error(key, "a value or null")
         return self.values[key] is not None
 
-    def whole(self, key: str, *, least: int = 0, most: int = LARGEST) -> int:
+    def whole(self, key: str, *, least: int = 0, most: int = WHOLE) -> int:
         """Return an integer in these limits."""
         value = self.values.get(key, MISSING)
         if not is_whole(value, least, most):
@@ -138,7 +138,7 @@ class Fields:
         return tuple(values)
 
     def wholes(
-        self, key: str, *, least: int = 0, most: int = LARGEST, count: int | None = None
+        self, key: str, *, least: int = 0, most: int = WHOLE, count: int | None = None
     ) -> list[int]:
         """Return a list of integers in these limits, `count` of them."""
         values = self.listed(key)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.settings_json import decode_settings, encode_settings
+from ilp_planner.limits import DEVICES
 from ilp_planner.plan import AnyPlan, GroupStage, OperatorStage, Plan, Replica, Stage, Strategy
 
 PLAN_KEYS = ("model", "global_batch", "micro_batches", "stages", "settings", "virtual")
@@ -19,7 +20,6 @@ SIZE = "micro_batch"  # instead of `micro_batches`: samples, in files of operato
 OPERATOR_KEYS = ("start", "stop", "first_device", "devices", "strategies")
 GROUP_KEYS = ("start", "stop", "tp", "devices", "samples")
 # Devices are listed one by one, so that a count of 10^18 must not fill the memory.
-MOST_DEVICES = 2**20
 RUN_KEYS = ("count", "tp", "dp", "split", "recompute")
 
 
@@ -126,7 +126,7 @@ def _decode_operators(fields: Fields) -> Stage:
         start=start,
         stop=stop,
         first_device=fields.whole("first_device"),
-        device_count=fields.whole("devices", least=1, most=MOST_DEVICES),
+        device_count=fields.whole("devices", least=1, most=DEVICES),
         strategies=tuple(strategies),
     )
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import ProfileError, UsageError
-from ilp_planner.files import existing, places, sha256_of
+from ilp_planner.files import existing, places, read_document, sha256_of
+from ilp_planner.limits import TABLE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,12 +77,13 @@ def records_in(paths: Sequence[Path]) -> set[str]:
     found: set[str] = set()
     for path in paths:
         try:
-            with path.open(newline="", encoding="utf-8") as file:
-                rows = csv.reader(line for line in file if line.strip() and line[0] != "#")
-                header = [name.strip() for name in next(rows, [])]
-                place = header.index("record")
-                found |= {row[place].strip() for row in rows if len(row) > place}
-        except (OSError, ValueError, csv.Error):
+            text = read_document(path, ProfileError, most=TABLE_BYTES).text
+            lines = io.StringIO(text, newline="")
+            rows = csv.reader(line for line in lines if line.strip() and line[0] != "#")
+            header = [name.strip() for name in next(rows, [])]
+            place = header.index("record")
+            found |= {row[place].strip() for row in rows if len(row) > place}
+        except (ValueError, csv.Error):
             continue
     return found
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ilp_planner.launch_scripts.budget import WORD, Budget
+from ilp_planner.limits import as_whole
 
 RANGE = re.compile(r"(-?\d{1,9})\.\.(-?\d{1,9})(?:\.\.(-?\d{1,9}))?")
 LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])")
@@ -34,8 +35,8 @@ def braced_words(word: str, budget: Budget, line: int) -> list[str]:
 def _range(inside: str, budget: Budget, line: int) -> Iterator[str]:
     """Yield the entries of `1..8` or `a..e`."""
     if match := RANGE.fullmatch(inside):
-        first, last = int(match[1]), int(match[2])
-        step = abs(int(match[3] or 1)) or 1
+        first, last = as_whole(match[1]), as_whole(match[2])
+        step = abs(as_whole(match[3] or "1")) or 1
         budget.spend((abs(last - first) // step + 1) * WORD, line)
         padded = any(re.fullmatch(r"-?0\d+", match[k]) for k in (1, 2))
         width = max(len(match[1]), len(match[2])) if padded else 0

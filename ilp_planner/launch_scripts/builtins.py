@@ -12,6 +12,7 @@ from ilp_planner.launch_scripts.conditions import decide_words
 from ilp_planner.launch_scripts.flow import Leave
 from ilp_planner.launch_scripts.state import Array
 from ilp_planner.launch_scripts.unknowns import known
+from ilp_planner.limits import DIGITS, as_whole
 
 if TYPE_CHECKING:
     from ilp_planner.launch_scripts.evaluation import Evaluation
@@ -49,7 +50,7 @@ def _leave_loop(script: Evaluation, words: list[str], line: int) -> Status:
         around += 1
     if not around:
         return 0
-    levels = int(words[1]) if len(words) > 1 and words[1].isdecimal() else 1
+    levels = as_whole(words[1]) if len(words) > 1 and words[1].isdecimal() else 1
     raise Leave(words[0], levels=max(1, min(levels, around)))
 
 
@@ -67,7 +68,7 @@ def _unset(script: Evaluation, words: list[str], line: int) -> Status:
 
 
 def _shift(script: Evaluation, words: list[str], line: int) -> Status:
-    count = int(words[1]) if len(words) > 1 and words[1].isdecimal() else 1
+    count = as_whole(words[1]) if len(words) > 1 and words[1].isdecimal() else 1
     if count > len(script.state.arguments):
         return 1
     script.state.arguments = script.state.arguments[count:]
@@ -155,18 +156,18 @@ def formatted(form: str, values: list[str]) -> str | None:
 
 
 def _converted(match: re.Match[str], value: str) -> str | None:
-    flags, width, precision, kind = match[1], int(match[2] or 0), match[3], match[4]
-    if width > 1000 or (precision and int(precision) > 1000) or kind in "bq":
+    flags, width, precision, kind = match[1], as_whole(match[2] or "0"), match[3], match[4]
+    if width > 1000 or (precision and as_whole(precision) > 1000) or kind in "bq":
         return None
     if kind == "s":
-        text = value if precision is None else value[: int(precision)]
+        text = value if precision is None else value[: as_whole(precision)]
         plain = known(value) or (not width and precision is None)
         padded = text.ljust(width) if "-" in flags else text.rjust(width)
         return padded if plain else None
     if not known(value):
         return value if kind in "di" and not flags and not width else None
     try:
-        number = float(value or 0) if kind in "fge" else int(value or "0", 0)
+        number = float(value or 0) if kind in "fge" else int((value or "0")[:DIGITS], 0)
     except ValueError:
         return None
     limit = "" if precision is None else f".{precision}"
@@ -242,7 +243,7 @@ def _getopts(script: Evaluation, words: list[str], line: int) -> Status:
     scope, form, name = script.scope, words[1] if len(words) > 1 else "", ([*words, "", ""])[2]
     arguments = words[3:] or list(script.state.arguments)
     index, _, inner = str(scope.state.values.get("OPTIND", "1")).partition(".")
-    place, offset = int(index) if index.isdecimal() else 1, int(inner or 0) or 1
+    place, offset = as_whole(index) if index.isdecimal() else 1, as_whole(inner or "0") or 1
     word = arguments[place - 1] if place <= len(arguments) else ""
     if not known(word):
         scope.forget(name, f"${name}", line, "an argument that is not known")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.launch_scripts.lexer import Token
 from ilp_planner.launch_scripts.patterns import found_in, matches
 from ilp_planner.launch_scripts.unknowns import known
+from ilp_planner.limits import as_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,5 +176,5 @@ class _Test:
                 if self.expand and not known(found):
                     return None
                 raise _Wrong
-            numbers.append(int(found))
+            numbers.append(as_whole(found))
         return NUMBERS[operator](*numbers)

@@ -34,7 +34,9 @@ from ilp_planner.launch_scripts.scope import ReadOnly, Scope
 from ilp_planner.launch_scripts.state import State, merged
 from ilp_planner.launch_scripts.syntax import parse_script
 from ilp_planner.launch_scripts.unknowns import Unknowns, known, plain
+from ilp_planner.limits import as_whole
 
+MOST_ARGUMENTS = 10_000  # of a script
 Status = int | None  # how a command ends; None: only running would tell
 ReadFile = Callable[[str], str | None]
 
@@ -63,7 +65,12 @@ def evaluate_script(
     """
     supplied = {name: plain(value) for name, value in (supplied or {}).items()}
     before = {**(environment or {}), **supplied}
-    given = {int(name): value for name, value in supplied.items() if name.isdecimal()}
+    given = {as_whole(name): value for name, value in supplied.items() if name.isdecimal()}
+    if (last := max(given, default=0)) > MOST_ARGUMENTS:
+        raise SpecError(
+            f"{source}: found a value for argument {last:.4g}, expected at most {MOST_ARGUMENTS} "
+            "arguments"
+        )
     numbered = [*arguments]
     numbered += ["" for _ in range(len(numbered), max(given, default=0))]
     for number, value in given.items():

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from ilp_planner.limits import as_whole
+
 CLASSES = {
     "alpha": str.isalpha, "digit": str.isdigit, "alnum": str.isalnum, "space": str.isspace,
     "upper": str.isupper, "lower": str.islower, "xdigit": lambda c: c in "0123456789abcdefABCDEF",
@@ -215,8 +217,8 @@ class _Reader:
         if match is None:
             raise ValueError("braces")
         self.at = match.end()
-        least = int(match[1])
-        most = int(match[3]) if match[3] else least if not match[2] else -1
+        least = as_whole(match[1])
+        most = as_whole(match[3]) if match[3] else least if not match[2] else -1
         if least > 255 or most > 255:
             raise ValueError("repeated too often")
         rows = written * least + (f"{written}*" if most < 0 else f"{written}?" * (most - least))

@@ -10,6 +10,7 @@ from ilp_planner.launch_scripts.arithmetic import ArithmeticMistakeError, evalua
 from ilp_planner.launch_scripts.budget import WORD, Budget
 from ilp_planner.launch_scripts.state import ALWAYS, Array, State, Value
 from ilp_planner.launch_scripts.unknowns import Unknown, Unknowns, known
+from ilp_planner.limits import as_whole
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 Number = Callable[[str, int], str]
@@ -90,8 +91,8 @@ class Scope:
                 )
             return str(self.status)
         if name.isdecimal() and name != "0":
-            if int(name) <= len(self.arguments):
-                return self.arguments[int(name) - 1]
+            if as_whole(name) <= len(self.arguments):
+                return self.arguments[as_whole(name) - 1]
             return self.unset_mark(name, line)
         found = self.get(name)
         return self.unset_mark(name, line) if found is None else found
@@ -140,7 +141,7 @@ class Scope:
         if named:
             return index.strip("'\"") if "$" not in index else None
         found = number(index, line)
-        return int(found) if re.fullmatch(r"-?\d+", found) else None
+        return as_whole(found) if re.fullmatch(r"-?\d+", found) else None
 
     def unset_mark(self, name: str, line: int) -> str:
         """Return the mark of a variable that the script does not set."""
@@ -218,7 +219,7 @@ class Scope:
         match = re.fullmatch(r"(\w+)\[(.*)\]", name)
         if match and isinstance(old := self.state.values.get(match[1]), Array):
             keys: tuple[int | str, ...] = (match[2],)
-            keys += (int(match[2]),) if match[2].isdecimal() else ()
+            keys += (as_whole(match[2]),) if match[2].isdecimal() else ()
             kept = {k: v for k, v in old.items.items() if k not in keys}
             self.state.values[match[1]] = Array(kept, old.named)
             return
@@ -270,7 +271,7 @@ class Scope:
             return
         place = self._number(index, self.line)
         if re.fullmatch(r"-?\d+", place):
-            self.set_entry(name, int(place), value, self.line)
+            self.set_entry(name, as_whole(place), value, self.line)
 
     def _number(self, expression: str, line: int) -> str:
         return str(evaluate(expression, self.at(line)))

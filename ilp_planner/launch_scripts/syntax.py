@@ -268,7 +268,7 @@ class _Parser:
         token = self.here
         node = self._compound(token) if token else None
         if node is None:
-            raise self.error(line, f"{{ to the function {name}")
+            raise self.error(line, f"{{ to the function {name!r:.40}")
         redirects = self._redirects()
         body = (Group(body=(node,), line=line, redirects=redirects),) if redirects else (node,)
         return Function(name=name, body=body, line=line)

@@ -10,11 +10,13 @@ CSV files.
 from __future__ import annotations
 
 import csv
+import io
 import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.files import missing_folder
+from ilp_planner.files import missing_folder, read_document
+from ilp_planner.limits import TABLE_BYTES
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, RowKey
 
 if TYPE_CHECKING:
@@ -142,11 +144,11 @@ def known_models(folder: Path) -> list[str]:
 
 def _read_rows(path: Path) -> list[tuple[int, list[str]]]:
     """Return the rows that are not blank, each with its line number."""
+    text = read_document(path, ProfileError, most=TABLE_BYTES).text
+    reader = csv.reader(io.StringIO(text, newline=""))
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.reader(file)
-            return [(reader.line_num, row) for row in reader if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        return [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
         raise ProfileError(f"{path}: cannot be read as CSV: {error}") from None
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.files import read_json
+from ilp_planner.files import document_of, read_content, read_json
+from ilp_planner.limits import ENTRIES, PICKLE_BYTES
 from ilp_planner.profiles.alpa_pickle import Result, read_alpa_pickle
 from ilp_planner.profiles.alpa_rows import GENUINE, RowKind, collective_kinds, product_kinds
 from ilp_planner.profiles.measurements import Measurements, Record, measurements_of
@@ -39,7 +40,6 @@ STAGES = (
 )
 # Above every time and size that a machine can have, and below what a float can hold.
 LARGEST = 1e18
-MOST_ROWS = 2**22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,27 +136,19 @@ def alpa_series(path: Path, memory: dict[str, float] | None = None) -> Iterator[
     ProfileError: not such a file.
     """
     found: dict[str, float] = {} if memory is None else memory
-    try:
-        with path.open("rb") as file:
-            head = file.read(8)
-            if head.startswith(b"\x93NUMPY"):
-                raise ProfileError(f"{path}: {STAGES}")
-            text = head.lstrip()[:1] in (b"{", b"[")
-            content = b"" if text else head + file.read()
-    except FileNotFoundError:
-        raise ProfileError(f"{path}: no such file") from None
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read: {error.strerror}") from None
+    content = read_content(path, ProfileError, PICKLE_BYTES)
+    if content.startswith(b"\x93NUMPY"):
+        raise ProfileError(f"{path}: {STAGES}")
     read = (
-        _of_json(read_json(path, ProfileError), path, found)
-        if text
+        _of_json(read_json(document_of(path, content, ProfileError), ProfileError), path, found)
+        if content.lstrip()[:1] in (b"{", b"[")
         else _of_pickle(read_alpa_pickle(content, str(path)), path, found)
     )
     total = 0
     for one in read:
         total += len(one.sizes) + len(one.groups)
-        if total > MOST_ROWS:  # a pickle can name one list a million times
-            raise ProfileError(f"{path}: more than {MOST_ROWS} rows, expected some thousands")
+        if total > ENTRIES:  # a pickle can name one list a million times
+            raise ProfileError(f"{path}: more than {ENTRIES} rows, expected some thousands")
         yield one
 
 

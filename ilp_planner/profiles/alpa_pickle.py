@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import pickletools
 import struct
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ilp_planner.errors import ProfileError
+from ilp_planner.limits import NESTING, PICKLE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-MOST_VALUES = 2**22  # in one tuple, those within it counted: more is meant to take forever
+MOST_VALUES = PICKLE_BYTES  # values and characters that are hashed or shown, shared ones each time
+MOST_ALIKE = 64  # keys of one dict with the same hash: more are made to take for ever
 SCALARS = {"f8": "d", "f4": "f", "f2": "e", "i8": "q", "i4": "i", "i2": "h", "i1": "b"} | {
     "u8": "Q", "u4": "I", "u2": "H", "u1": "B", "b1": "?",
 }  # fmt: skip
@@ -130,6 +133,58 @@ KNOWN: dict[str, Callable[..., Any] | None] = {
 }
 
 
+class _Measure(NamedTuple):
+    """What a value is when all that it shares is written out.
+
+    value: itself, so that its id is not given to another one. size: values in it, characters
+    counted. height: how deep lists, tuples and dicts in it are in one another.
+    """
+
+    value: Any
+    size: int
+    height: int
+
+
+class _TooMuchError(Exception):
+    """More values, or deeper in one another, than a database has."""
+
+
+def _measured(value: Any, known: dict[int, _Measure], depth: int = 0) -> _Measure:
+    """Return the measure of a value. known: measures by id, which are added to.
+
+    Raises
+    ------
+    _TooMuchError: it is beyond the limits.
+    """
+    if (measure := known.get(id(value))) is not None:
+        if depth + measure.height > NESTING:
+            raise _TooMuchError
+        return measure
+    if isinstance(value, int):
+        return _Measure(value, 1 + value.bit_length() // 64, 0)
+    if isinstance(value, str | bytes):
+        return _Measure(value, 1 + len(value), 0)
+    if (parts := _parts(value)) is None:
+        return _Measure(value, 1, 0)
+    if depth >= NESTING:
+        raise _TooMuchError
+    inside = [_measured(part, known, depth + 1) for part in parts]
+    height = 1 + max((one.height for one in inside), default=0)
+    measure = known[id(value)] = _Measure(value, 1 + sum(one.size for one in inside), height)
+    if measure.size > MOST_VALUES:
+        raise _TooMuchError
+    return measure
+
+
+def _parts(value: Any) -> Iterable[Any] | None:
+    """Return what a value holds; None where it holds none."""
+    if isinstance(value, Result):
+        value = value.attributes
+    if isinstance(value, dict):
+        return (part for pair in value.items() for part in pair)
+    return value if isinstance(value, list | tuple) else None
+
+
 class _Machine:
     """The stack that a pickle's opcodes work on."""
 
@@ -138,8 +193,9 @@ class _Machine:
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
-        self.sizes: dict[int, int] = {}  # values in a tuple, by its id
-        self.kept: list[tuple[Any, ...]] = []  # lest an id is given twice
+        self.tuples: dict[int, _Measure] = {}  # that were keys, by their ids
+        self.hashed = 0  # values that hashing has looked at
+        self.alike: Counter[tuple[int, int]] = Counter()  # keys of a dict by their hash
 
     def run(self, content: bytes) -> Any:
         """Carry out the opcodes, up to STOP."""
@@ -147,13 +203,17 @@ class _Machine:
             name = opcode.name
             if name == "STOP":
                 (value,) = self.stack
+                try:
+                    _measured(value, {})
+                except _TooMuchError:
+                    self.refuse("nests its values without end")
                 return value
             if name in PLAIN:
                 self.stack.append(argument)
             elif name in MADE:
                 self.stack.append(MADE[name]())
             elif name in TUPLES:
-                self.push_tuple(self.take(TUPLES[name]))
+                self.stack.append(tuple(self.take(TUPLES[name])))
             else:
                 action = getattr(self, f"do_{name.lower()}", None)
                 if action is None:
@@ -172,16 +232,6 @@ class _Machine:
         values = self.stack[begin:]
         del self.stack[begin:]
         return values
-
-    def push_tuple(self, values: list[Any]) -> None:
-        """Push a tuple; hashing it takes as long as it has values, shared ones counted again."""
-        made = tuple(values)
-        size = 1 + sum(self.sizes.get(id(v), 1) if isinstance(v, tuple) else 1 for v in made)
-        if size > MOST_VALUES:
-            self.refuse("nests its tuples without end")
-        self.sizes[id(made)] = size
-        self.kept.append(made)
-        self.stack.append(made)
 
     def take(self, count: int) -> list[Any]:
         if count > len(self.stack):
@@ -207,7 +257,7 @@ class _Machine:
         self.stack.pop()
 
     def do_tuple(self, _: Any) -> None:
-        self.push_tuple(self.since_mark())
+        self.stack.append(tuple(self.since_mark()))
 
     def do_list(self, _: Any) -> None:
         self.stack.append(self.since_mark())
@@ -239,7 +289,24 @@ class _Machine:
         target = self.stack[-1]
         if not isinstance(target, dict):
             raise ValueError("keys for what is no dict")
-        target.update(zip(values[::2], values[1::2], strict=True))
+        for key, value in zip(values[::2], values[1::2], strict=True):
+            self.charge(key, target)
+            target[key] = value
+
+    def charge(self, key: Any, target: dict[Any, Any]) -> None:
+        """Take what hashing a key costs, every time, and comparing it with those of the same
+        hash."""
+        if isinstance(key, list | dict):
+            raise ValueError("a key that can change")
+        try:
+            size = _measured(key, self.tuples).size
+        except _TooMuchError:
+            self.refuse("nests its keys without end")
+        place = (id(target), hash(key))
+        self.alike[place] += 1
+        self.hashed += size * self.alike[place]
+        if self.alike[place] > MOST_ALIKE or self.hashed > MOST_VALUES:
+            self.refuse("has keys that take for ever to look up")
 
     def do_put(self, index: Any) -> None:
         self.memo[int(index)] = self.stack[-1]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ilp_planner.errors import SpecError
+from ilp_planner.limits import ENTRIES, LAYERS
 from ilp_planner.specs.toml_reader import Table
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.numerics import Floats
-
-LARGEST = 2**22  # no dimension of a model and no batch is larger; it would fill the memory
 
 
 class Group(NamedTuple):
@@ -176,8 +175,8 @@ def _transgan(root: Table, table: Table, name: str) -> AmpModel:
             f"depth must be a list of {len(GROUPS)} numbers of blocks, found {depth!r:.60}"
         )
     width, bottom = dimension(table, "gf_dim"), dimension(table, "bottom_width")
-    if sum(depth) > LARGEST:
-        raise table.error(f"depth must add up to at most {LARGEST} blocks, found {depth!r:.60}")
+    if sum(depth) > LAYERS:
+        raise table.error(f"depth must add up to at most {LAYERS} blocks, found {depth!r:.60}")
     listed = f"{name}_units" in root.values
     rows = _units(root, name, 1 + sum(depth)) if listed else _placed(depth)
     groups = [group for group, count in zip(GROUPS, depth, strict=True) for _ in range(count)]
@@ -251,13 +250,13 @@ def _units(root: Table, name: str, wanted: int) -> tuple[int, ...]:
 def dimension(table: Table, key: str) -> int:
     """Return a whole number of at least 1 that no model exceeds."""
     value = table.whole(key)
-    if value > LARGEST:
-        raise table.error(f"{key} must be at most {LARGEST}, found {value!r:.60}")
+    if value > ENTRIES:
+        raise table.error(f"{key} must be at most {ENTRIES}, found {value!r:.60}")
     return value
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= ENTRIES
 
 
 def child(table: Table, key: str) -> Table:

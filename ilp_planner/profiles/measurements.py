@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import write_text
+from ilp_planner.limits import COUNT, FIGURE, LEAST_SECONDS, SECONDS
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.profiles.table_text import COMMENT, TITLE, VERSION, read_table_text
 from ilp_planner.units import DURATION_UNITS, SIZE_UNITS
@@ -113,8 +114,6 @@ ISOLATED = "isolated"  # what `timing` says of layers that were timed by themsel
 VERSION_LINE = f"{COMMENT} {TITLE} {VERSION}"
 QUANTITY = re.compile(r"([0-9.eE+-]+)\s*([A-Za-zµ]+)")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# What no machine has, and arithmetic with it overflows.
-MOST_SECONDS, LEAST_SECONDS, MOST_COUNT, MOST = 1e9, 1e-12, 1e9, 1e30
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -398,8 +397,8 @@ def _plain(text: str) -> str:
 def _range(column: str) -> tuple[float, float]:
     """Return the least value above 0 and the most that a table may say."""
     if column.endswith("_s"):
-        return LEAST_SECONDS, MOST_SECONDS
-    return 0.0, MOST_COUNT if column in WHOLE else MOST
+        return LEAST_SECONDS, SECONDS
+    return 0.0, COUNT if column in WHOLE else FIGURE
 
 
 def _expected(column: str, found: str) -> str:

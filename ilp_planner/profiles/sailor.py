@@ -18,6 +18,7 @@ import numpy as np
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import missing_folder, read_json
+from ilp_planner.limits import PARTS
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.table_rows import describe_key
 
@@ -47,7 +48,6 @@ UNUSED = (
     "act_input_bytes",
     "act_mem_bytes",
 )
-MOST_COUNT = 10**6  # of layers, samples, ranks and GPUs; more is a mistake
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -285,7 +285,7 @@ def count_of(path: Path, where: str, value: Any, most: int | None = None) -> int
     ------
     ProfileError: it is none.
     """
-    text, limit = str(value), MOST_COUNT if most is None else most
+    text, limit = str(value), PARTS if most is None else most
     digits = text.isascii() and text.isdigit() and not isinstance(value, bool)
     if not digits or len(text) > len(str(limit)) or not 1 <= int(text) <= limit:
         found = "nothing" if value is None else f"{value!r:.60}"

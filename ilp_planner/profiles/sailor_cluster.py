@@ -24,6 +24,7 @@ import numpy as np
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import read_json
+from ilp_planner.limits import MEMORY
 from ilp_planner.profiles.link_times import relative_line
 from ilp_planner.profiles.sailor import (
     FLOAT_BYTES,
@@ -51,7 +52,6 @@ BUCKET = 500e6  # bytes: MEMORY_BUCKET_DEEPSPEED_SIZE of sailor_planner/constant
 POINTS = 16  # sizes that a line is fitted to, evenly spaced in their logarithm
 LEAST_LATENCY = 1e-6  # seconds, of a curve whose line has none; no message takes less
 MEGABYTE, GIGABYTE = 1e6, 1e9
-MOST_MEMORY = 2**50  # bytes of a GPU
 
 
 class Machines(NamedTuple):
@@ -161,7 +161,7 @@ def _machines(
         machine = object_of(path, described.get(gpu), gpu)
         per_node, memory = (
             count_of(path, f"{gpu}.{key}", machine.get(key), most)
-            for key, most in (("gpus_per_node", None), ("mem_per_gpu", MOST_MEMORY))
+            for key, most in (("gpus_per_node", None), ("mem_per_gpu", MEMORY))
         )
         for zone, gpus in object_of(quotas, zones, gpu).items():
             count, rest = divmod(count_of(quotas, f"{gpu}.{zone}", gpus), per_node)

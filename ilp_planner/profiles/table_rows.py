@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
+from ilp_planner.limits import LAYERS
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.measurements import (
     Measurements,
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pandas
-
-
-MOST_LAYERS = 20_000  # of a model; a range up to a million is a mistake, and would fill the memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +138,9 @@ def layer_rows(table: Measurements, wanted: Wanted = ANY) -> LayerRows:
         )
     ranges = frame["layers"].map(layer_range)
     layers = int(max(r[-1] for r in ranges)) + 1
-    if layers > MOST_LAYERS:
+    if layers > LAYERS:
         raise ProfileError(
-            f"{table.source}: 'layers': expected at most {MOST_LAYERS} layers, found {layers}"
+            f"{table.source}: 'layers': expected at most {LAYERS} layers, found {layers}"
         )
     frame = frame.assign(layer=ranges)
     complete: dict[LayerKey, pandas.DataFrame] = {}

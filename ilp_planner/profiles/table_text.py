@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.errors import ProfileError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import read_text
+from ilp_planner.limits import TABLE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ def read_table_text(path: Path) -> TableText:
     ------
     ProfileError: not there, no CSV, no native table, or rows of another length than the header.
     """
-    text = read_text(path, ProfileError, "utf-8-sig")  # spreadsheets mark their UTF-8
+    text = read_text(path, ProfileError, "utf-8-sig", TABLE_BYTES)  # spreadsheets mark it
     refuse_other_kind(path, FileKind.PROFILE, ProfileError)
     lines = list(io.StringIO(text))
     head = 0

@@ -11,11 +11,14 @@ from rich.console import Console
 from rich.text import Text
 
 from ilp_planner.kernels import before_compiling
+from ilp_planner.printable import printable
 from ilp_planner.report.grid import GAP, blocks, narrow, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rich.console import ConsoleOptions, RenderableType
+    from rich.segment import Segment
     from rich.table import Table
 
 COMPILING = "compiling the numerical kernels, once ..."
@@ -31,11 +34,23 @@ VERDICTS = {
 }
 
 
+class PlainConsole(Console):
+    """A console on which no text steers the terminal; colours and what moves a progress bar are
+    Rich's own, and pass."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield the parts of what is printed."""
+        for part in super().render(renderable, options):
+            yield part if part.control else part._replace(text=printable(part.text))
+
+
 def open_console(*, stderr: bool = False) -> Console:
     """Return a console for plain text: names with brackets or colons are shown as they are."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_WIDTH
-    return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+    return PlainConsole(file=stream, width=width, markup=False, emoji=False, highlight=False)
 
 
 def tell_of_compiling() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.fullest import fullest_device
@@ -11,6 +12,7 @@ from ilp_planner.evaluate import time_shares
 from ilp_planner.files import to_json
 from ilp_planner.formats.plan_json import encode_plan
 from ilp_planner.plan import GroupStage, OperatorStage
+from ilp_planner.printable import printable_json
 from ilp_planner.report.aim import aim_object
 from ilp_planner.report.expected import expected_object
 from ilp_planner.report.prices import price_object
@@ -234,4 +236,4 @@ def certificate_object(
 
 def print_json(value: dict[str, Any]) -> None:
     """Print one object to stdout."""
-    print(to_json(value), end="")
+    print(printable_json(to_json(value), sys.stdout.encoding), end="")

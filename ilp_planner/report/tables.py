@@ -22,6 +22,7 @@ STOPS = {
     Stop.PROOF: "proof",
     Stop.GAP: "gap reached that was asked for",
     Stop.TIME: "time limit",
+    Stop.MEMORY: "memory limit",
     Stop.EFFORT: "more placements than can be tried one by one",
     Stop.HEURISTIC: "end of the heuristic",
     Stop.USER: "interrupted by the user",

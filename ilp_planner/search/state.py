@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ilp_planner.deadline import Deadline, OutOfTimeError
+from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.errors import SolverError
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import CERTIFICATE_VERSION, Ranked, Result, Status, Stop, relative_gap
@@ -49,7 +49,7 @@ class SearchState(ABC):
         self.problem = problem
         self.limits, self.solver, self.progress, deadline = task
         self.exactly = dataclasses.replace(task.limits, gap=0.0)  # what is solved on the way
-        self.deadline = deadline or Deadline(task.limits.seconds)
+        self.deadline = deadline or task.limits.deadline()
         self.plan: Plan[Any] | None = None
         self.evaluation: Evaluation | None = None
         self.objective = math.inf

@@ -6,13 +6,13 @@ import importlib.util
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from ilp_planner.deadline import Deadline
 from ilp_planner.errors import interruptible
 from ilp_planner.numerics import PROVED
 from ilp_planner.result import Stop
 from ilp_planner.solvers.search import Search
 
 if TYPE_CHECKING:
+    from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
     from ilp_planner.solvers.arc_reduction import Reduced
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
@@ -55,7 +55,7 @@ class Backend(ABC):
         UsageError: it lacks what it needs.
         SolverError: the solver fails, or answers what the graph refutes.
         """
-        deadline = deadline or Deadline(limits.seconds)
+        deadline = deadline or limits.deadline()
         search = Search(graph, hint, progress, self.tolerance)
         try:
             with interruptible():

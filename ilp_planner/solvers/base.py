@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import UsageError
+from ilp_planner.resident import MemoryLimit
 
 if TYPE_CHECKING:
-    from ilp_planner.deadline import Deadline
     from ilp_planner.result import Status, Stop
 
 
@@ -20,6 +22,7 @@ TIE = 1e-3  # relative: what users of a runtime give up for a plainer plan, unle
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """When to stop. seconds: wall clock. gap: stop once 1 - bound / objective is at most this.
+    memory: bytes that the process and its solvers' may hold.
 
     starts: random points that a heuristic begins from. tie: of plans for a runtime that take less
     than this share longer than the best one, the plainest is taken. Raises UsageError for what is
@@ -32,8 +35,11 @@ class Limits:
     seed: int = 0
     starts: int = 64
     tie: float = 0.0
+    memory: float = math.inf
 
     def __post_init__(self) -> None:
+        if not self.memory > 0:
+            raise UsageError(f"memory: found {self.memory}, expected bytes, at least 1")
         if not self.seconds >= 0:
             raise UsageError(f"seconds: found {self.seconds}, expected at least 0")
         if not 0 <= self.gap < 1:
@@ -43,6 +49,12 @@ class Limits:
         for name in ("workers", "starts"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}: found {getattr(self, name)}, expected at least 1")
+
+    def deadline(self, started: float | None = None, *, steady: bool = False) -> Deadline:
+        """Return the end of a search within these limits. started, steady: as `Deadline` has
+        them."""
+        memory = MemoryLimit(self.memory) if math.isfinite(self.memory) else None
+        return Deadline(self.seconds, started=started, steady=steady, memory=memory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -182,6 +182,8 @@ class _Run:
         try:
             while thread.is_alive():
                 self._report(0.1)
+                if deadline.full:
+                    self.solver.stop_search()
         except BaseException:
             self.search.progress = None  # keep what was found without calling the caller again
             raise

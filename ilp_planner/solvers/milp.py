@@ -84,7 +84,7 @@ class Milp(ArcFlow):
             try:
                 while not listener.done:
                     listener.listen(0.1)
-                    if deadline.elapsed > deadline.seconds + GRACE:
+                    if deadline.elapsed > deadline.seconds + GRACE or deadline.full:
                         listener.hush()
             except BaseException:
                 search.progress = None  # keep what it still says, without calling the caller again

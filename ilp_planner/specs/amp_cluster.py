@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ilp_planner.errors import SpecError
+from ilp_planner.limits import DEVICES
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.toml_reader import Table
@@ -19,7 +20,6 @@ GIGABIT = 1e9 / 8  # bytes
 LATENCY_WITHIN = 5e-6
 LATENCY_BETWEEN = 25e-6
 MOST_GIGAS = 1e6  # of bytes or bits per second
-MOST_DEVICES = 65536  # in one node; more is a mistake, and would fill the memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +68,8 @@ def _read_node(node: Table, place: int) -> AmpNode:
     number = node.values.get("id", place)
     if isinstance(number, bool) or not isinstance(number, int):
         raise node.error(f"id must be a whole number, found {number!r}")
-    if node.whole("gpus") > MOST_DEVICES:
-        raise node.error(f"gpus must be at most {MOST_DEVICES}, found {node.whole('gpus')!r:.60}")
+    if node.whole("gpus") > DEVICES:
+        raise node.error(f"gpus must be at most {DEVICES}, found {node.whole('gpus')!r:.60}")
     return AmpNode(
         number=number,
         instance=node.text("instance"),

@@ -3,6 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
+from ilp_planner.limits import DEVICES, DIMENSION, LAYERS
+
+# The most of what check_counts is asked for; DIMENSION of everything else.
+MOST = {"layers": LAYERS, "blocks": LAYERS, "prediction_layers": LAYERS}
+MOST |= {"devices": DEVICES, "nodes": DEVICES}
+
 
 class Parameters(NamedTuple):
     """Learnt numbers of one operator.
@@ -51,7 +57,7 @@ class Architecture(Protocol):
 
 
 def check_fields(owner: object, *names: str) -> None:
-    """Refuse everything but whole numbers of at least 1 in fields of a dataclass.
+    """Refuse in fields of a dataclass what `check_counts` refuses.
 
     Raises
     ------
@@ -61,15 +67,17 @@ def check_fields(owner: object, *names: str) -> None:
 
 
 def check_counts(**counts: int) -> None:
-    """Refuse everything but whole numbers of at least 1.
+    """Refuse everything but whole numbers of at least 1 that some model or cluster may have.
 
     Raises
     ------
-    ValueError: names the first that is not.
+    ValueError: names the first that is not, and its limit.
     """
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, found {count!r}")
+        if count > (most := MOST.get(name, DIMENSION)):
+            raise ValueError(f"{name} must be at most {most}, found {count}")
 
 
 def check_choice(name: str, found: str, options: Sequence[str]) -> None:

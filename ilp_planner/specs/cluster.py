@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ilp_planner.errors import SpecError
+from ilp_planner.limits import DEVICES, FLOPS, LEAST_LATENCY, LEAST_RATE, MEMORY, RATE, SECONDS
 from ilp_planner.specs.architecture import check_counts
 from ilp_planner.specs.kernel_constants import KernelConstants
-from ilp_planner.specs.link import Link, check_positive
+from ilp_planner.specs.link import Link, check_positive, check_within
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.model import PRECISIONS
 from ilp_planner.specs.zones import Zone, check_filled, common, ways
@@ -20,7 +21,6 @@ ADVICE = "to plan operator by operator; `cost_model=native` plans mixed clusters
 HOST_LINK, HOST_MEMORY = 31.5e9, 51.2e9
 # Said by spaces and profiles that know one link between nodes, of clusters that have several.
 SLOWEST_TAKEN = "links between nodes differ: every two taken as linked like the slowest two"
-MOST_DEVICES = 65536  # in a cluster
 MEASURED, ROOFLINE = "measured", "roofline"  # what a file can say of the kernels of a GPU
 
 
@@ -78,17 +78,21 @@ class Device:
             object.__setattr__(self, "profile", self.name)
         if not self.type:
             object.__setattr__(self, "type", self.name)
-        check_positive(memory=self.memory, launch=self.launch)
-        check_positive(host_link=self.host_link, host_memory=self.host_memory)
+        check_within(1, MEMORY, "bytes", memory=self.memory)
+        check_within(LEAST_LATENCY, SECONDS, "s", launch=self.launch)
+        rates = {"host_link": self.host_link, "host_memory": self.host_memory}
+        if self.memory_bandwidth is not None:
+            rates["memory_bandwidth"] = self.memory_bandwidth
+        check_within(LEAST_RATE, RATE, "bytes/s", **rates)
         if self.peak is not None and not self.peak:
             raise ValueError("peak must have at least one precision, found none")
         for precision, rate in (self.peak or {}).items():
-            check_positive(**{precision: rate})
+            check_within(1, FLOPS, "FLOP/s", **{precision: rate})
         for name in ("sustained", "sustained_bandwidth"):
             share = getattr(self, name)
             if share is not None and not 0 < share <= 1:
                 raise ValueError(f"{name} must be a share above 0 and at most 1, found {share!r}")
-        for name in ("memory_bandwidth", "price", "spot_price"):
+        for name in ("price", "spot_price"):
             if getattr(self, name) is not None:
                 check_positive(**{name: getattr(self, name)})
 
@@ -186,8 +190,8 @@ class ClusterSpec:
     def __post_init__(self) -> None:
         if not self.name.strip():
             raise ValueError("name must not be empty")
-        if self.device_count > MOST_DEVICES:
-            raise ValueError(f"devices must be at most {MOST_DEVICES}, found {self.device_count}")
+        if self.device_count > DEVICES:
+            raise ValueError(f"devices must be at most {DEVICES}, found {self.device_count}")
         if not self.nodes:
             raise ValueError("nodes must have at least one entry, found none")
         for i, group in enumerate(self.nodes, 1):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ilp_planner.errors import SpecError
 from ilp_planner.files import Document
+from ilp_planner.limits import DEVICES, as_whole
 from ilp_planner.specs.cluster import MEASURED, ROOFLINE, ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.gpu_links import link_between, link_inside, link_note
 from ilp_planner.specs.gpus import Gpu, gpu
@@ -368,6 +369,9 @@ def _read_link(table: Table) -> Link:
     for devices in collectives.values:
         if not devices.isdecimal():
             raise collectives.error(f"a key must be a number of devices, found {devices!r}")
+        if as_whole(devices) > DEVICES:
+            found = devices[:40]
+            raise collectives.error(f"a key must be at most {DEVICES} devices, found {found!r}")
         rates[int(devices)] = collectives.rate(devices)
     with table.blamed():
         return Link(

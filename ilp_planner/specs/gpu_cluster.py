@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.files import Document
-from ilp_planner.specs.cluster import MOST_DEVICES, ClusterSpec
+from ilp_planner.limits import DEVICES
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.cluster_writer import quoted
 from ilp_planner.specs.gpus import Gpu, gpu
@@ -41,8 +42,8 @@ def parse_gpus(text: str) -> Gpus:
         found = Gpus(count, gpu(match[2]))
     except SpecError as error:
         raise UsageError(f"gpus: {error}") from None
-    if not 1 <= count <= MOST_DEVICES:
-        raise UsageError(f"gpus: found {text!r}, expected 1 to {MOST_DEVICES} GPUs")
+    if not 1 <= count <= DEVICES:
+        raise UsageError(f"gpus: found {text!r}, expected 1 to {DEVICES} GPUs")
     node_size(found)
     return found
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from ilp_planner.errors import SpecError
 from ilp_planner.files import Document, read_document
+from ilp_planner.limits import DEVICES
 
 LINE = re.compile(r"(?P<name>\S+)\s+(?:slots\s*=\s*)?(?P<devices>[0-9]+)", re.ASCII)
-MOST_DEVICES = 65536  # in one node; a longer number is a mistake, and would fill the memory
 
 
 class Host(NamedTuple):
@@ -48,8 +48,6 @@ def _read_line(path: str, number: int, content: str) -> Host:
             f"{path}: line {number}: expected 'NAME slots=N' or 'NAME N', found {content!r}"
         )
     digits = match["devices"]
-    if len(digits) > len(str(MOST_DEVICES)) or not 1 <= int(digits) <= MOST_DEVICES:
-        raise SpecError(
-            f"{path}: line {number}: slots must be 1 to {MOST_DEVICES}, found {digits[:20]}"
-        )
+    if len(digits) > len(str(DEVICES)) or not 1 <= int(digits) <= DEVICES:
+        raise SpecError(f"{path}: line {number}: slots must be 1 to {DEVICES}, found {digits[:20]}")
     return Host(match["name"], int(digits))

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ilp_planner.limits import LEAST_LATENCY, LEAST_RATE, RATE, SECONDS
+
 
 def check_positive(**values: float) -> None:
     """Refuse everything but positive, finite numbers.
@@ -15,6 +17,20 @@ def check_positive(**values: float) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
             raise ValueError(f"{name} must be positive, found {value!r}")
+
+
+def check_within(least: float, most: float, unit: str, **values: float) -> None:
+    """Refuse everything but numbers between two limits, both above 0.
+
+    Raises
+    ------
+    ValueError: names the first that is not, and the limit that it is beyond.
+    """
+    check_positive(**values)
+    for name, value in values.items():
+        if not least <= value <= most:
+            end = f"at least {least:g}" if value < least else f"at most {most:g}"
+            raise ValueError(f"{name} must be {end} {unit}, found {value:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +48,12 @@ class Link:
     collectives: Mapping[int, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        check_positive(bandwidth=self.bandwidth, latency=self.latency)
+        check_within(LEAST_RATE, RATE, "bytes/s", bandwidth=self.bandwidth)
+        check_within(LEAST_LATENCY, SECONDS, "s", latency=self.latency)
         for devices, rate in self.collectives.items():
             if devices < 2:
                 raise ValueError(f"collectives must be of at least 2 devices, found {devices}")
-            check_positive(**{f"collectives.{devices}": rate})
+            check_within(LEAST_RATE, RATE, "bytes/s", **{f"collectives.{devices}": rate})
 
     def collective_bandwidth(self, devices: int) -> float:
         """Return bytes/s that each device sends: the entry of the largest group not above it."""

@@ -7,6 +7,7 @@ bandwidths in bytes per second, which makes its communication free: such figures
 Metis's own cost model, and read as what they evidently are everywhere else.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ilp_planner.errors import SpecError
 from ilp_planner.files import Document, read_json
+from ilp_planner.limits import LEAST_RATE, MEMORY, RATE
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.hostfile import read_hostfile
 from ilp_planner.specs.link import Link
@@ -24,11 +26,12 @@ GB = 1e9
 # Above it, a figure in GB/s must be one in bytes/s: no link does 100 TB/s, and none that is worth
 # training over is slower than 100 KB/s.
 MOST_GB_PER_S = 1e5
-MOST_FIGURE = 1e30
 # Neither file says it; orders of magnitude of NVLink or PCIe, and of a network card.
 INTRA_LATENCY = 10e-6
 INTER_LATENCY = 50e-6
 KEYS = ("instance_type", "inter_bandwidth", "intra_bandwidth", "memory")
+# What a figure may be: bandwidths in GB/s, or in bytes/s by mistake; memory in GB.
+FIGURES = dict.fromkeys(KEYS[1:3], (LEAST_RATE / GB, RATE)) | {"memory": (1 / GIB, MEMORY / GIB)}
 
 
 class MetisNode(NamedTuple):
@@ -194,9 +197,14 @@ def _read_entry(path: str, host: str, entry: Any) -> MetisNode:
     for key in KEYS[1:]:
         value = entry[key]
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 < value < MOST_FIGURE:  # also without overflow for long integers
+        if not number or not 0 < value < math.inf:
             raise SpecError(
                 f"{path}: {host!r}: {key} must be a positive, finite number, found {value!r:.40}"
+            )
+        least, most = FIGURES[key]
+        if not least <= value <= most:
+            raise SpecError(
+                f"{path}: {host!r}: {key} must be {least:g} to {most:g}, found {value!r:.40}"
             )
     return MetisNode(
         host=host,

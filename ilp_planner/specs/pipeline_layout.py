@@ -13,9 +13,15 @@ from functools import lru_cache
 from itertools import groupby
 
 from ilp_planner.errors import SpecError
+from ilp_planner.limits import LAYERS, NESTING, STAGES
 
 # Which virtual stages take what is left over of a rank's layers.
 REMAINDERS = FIRST, LAST, ALONE = "first", "last", "alone"
+LONGEST = LAYERS + STAGES  # layers and stages that a text may mean
+TOO_MUCH = f"found more than {LAYERS} layers or {STAGES} stages, expected at most so many"
+SHOWN = 200  # characters of a text in a message
+# A letter or a closing bracket with how often it is meant, or an opening bracket.
+PIECE = re.compile(r"([Etm|L)])(?:\*([0-9]+))?|(\()")
 ANYHOW = "anyhow"  # layers are spread over virtual stages in any way
 
 
@@ -163,22 +169,20 @@ def read_layout(text: str) -> PipelineLayout:
     """
 
     def refused(problem: str) -> SpecError:
-        return SpecError(f"pipeline layout {text!r}: {problem}")
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+        return SpecError(f"pipeline layout {shown!r}: {problem}")
 
-    flat = text.replace(",", "").replace(" ", "")
-    group = re.compile(r"\(([^()]*)\)\*(\d+)|([Etm|L])\*(\d+)")
-    while match := group.search(flat):
-        part, times = (match[1], match[2]) if match[2] else (match[3], match[4])
-        if int(times) * len(part) > 1_000_000:
-            raise refused(f"{match[0]!r} is too long")
-        flat = flat[: match.start()] + part * int(times) + flat[match.end() :]
-    if unknown := re.sub(r"[Etm|L]", "", flat):
-        raise refused(f"expected E, t, m, L, | and x*n or (..)*n, found {unknown[0]!r}")
-    stages = []
-    for part in flat.split("|"):
+    try:
+        parts = _flat(text).split("|")
+    except ValueError as error:
+        raise refused(str(error)) from None
+    stages: list[LayoutStage] = []
+    for part in parts:
         order = re.fullmatch(r"(E?)(t*)(m*)(L?)", part)
         if order is None:
-            raise refused(f"expected E, t, m and L in this order in a stage, found {part!r}")
+            raise refused(
+                f"expected E, t, m and L in this order in a stage, found {part[:SHOWN]!r}"
+            )
         stages.append(
             LayoutStage(
                 layers=len(order[2]),
@@ -188,6 +192,45 @@ def read_layout(text: str) -> PipelineLayout:
             )
         )
     try:
-        return PipelineLayout(tuple(stages))
+        layout = PipelineLayout(tuple(stages))
     except ValueError as error:
         raise refused(str(error)) from None
+    if layout.layers > LAYERS or len(stages) > STAGES:
+        raise refused(TOO_MUCH)
+    return layout
+
+
+def _flat(text: str) -> str:
+    """Return what a text means, without repetitions.
+
+    Raises
+    ------
+    ValueError: it is none, or means more layers and stages than there may be.
+    """
+    written = text.replace(",", "").replace(" ", "")
+    opened: list[list[str]] = [[]]  # what stands in each bracket that is open
+    lengths = [0]  # of it
+    at = 0
+    while at < len(written):
+        piece = PIECE.match(written, at)
+        if piece is None or (piece[1] == ")" and (len(opened) == 1 or not piece[2])):
+            raise ValueError(f"expected E, t, m, L, | and x*n or (..)*n, found {written[at]!r}")
+        at = piece.end()
+        if piece[3]:
+            opened.append([])
+            lengths.append(0)
+            if len(opened) > NESTING:
+                raise ValueError(f"found brackets more than {NESTING} deep in one another")
+            continue
+        part, length = piece[1], 1
+        if part == ")":
+            part, length = "".join(opened.pop()), lengths.pop()
+        digits = (piece[2] or "1").lstrip("0") or "0"
+        times = int(digits[: len(str(LONGEST)) + 1])
+        lengths[-1] += times * length
+        if lengths[-1] > LONGEST:
+            raise ValueError(TOO_MUCH)
+        opened[-1].append(part * times if part else "")
+    if len(opened) > 1:
+        raise ValueError("expected E, t, m, L, | and x*n or (..)*n, found '('")
+    return "".join(opened[0])

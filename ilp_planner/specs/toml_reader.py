@@ -11,10 +11,14 @@ from typing import Any, TypeVar
 from ilp_planner.errors import SpecError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import Document, read_document
+from ilp_planner.limits import DIGITS, DIMENSION, NESTING, check_parsed
 from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
 
 Value = TypeVar("Value")
 Scalar = str | int | float | bool
+# Names with dots between them, each a table in the one before.
+NAME = r"(?:[\w-]++|\"[^\"\n]*\"|'[^'\n]*')"
+CHAIN = re.compile(rf"(?<![\w.-]){NAME}(?:[ \t]*\.[ \t]*{NAME}){{{NESTING},}}")
 
 
 class Table:
@@ -231,6 +235,8 @@ class Table:
         result = convert(value)
         if result is None:
             raise self.error(f"{key} must be {expected}, found {_shown(value)}")
+        if isinstance(result, int) and result > DIMENSION:
+            raise self.error(f"{key} must be at most {DIMENSION}, found {result}")
         return result
 
     def _quantity(self, key: str, default: Value | None, parse: Callable[..., Value]) -> Value:
@@ -256,14 +262,44 @@ def read_toml(source: Path | Document, keys: Sequence[str] | None) -> Table:
     """
     document = source if isinstance(source, Document) else read_document(source, SpecError)
     try:
+        if match := CHAIN.search(document.text):
+            raise _too_deep(document, match.start())
         values = tomllib.loads(document.text.replace("\r\n", "\n"))
+        check_parsed(values, document.name, SpecError)
+    except RecursionError:
+        raise _too_deep(document) from None
     except tomllib.TOMLDecodeError as error:
         refuse_other_kind(document, FileKind.SPEC, SpecError)
         match = re.fullmatch(r"(.*) \(at (.*)\)", str(error), flags=re.DOTALL)
         problem, place = match.groups() if match else (str(error), "")
         where = f"{place}: " if place else ""
         raise SpecError(f"{document.name}: {where}not valid TOML: {problem}") from None
+    except SpecError:
+        raise
+    except ValueError:  # Python makes no number of so many digits
+        raise _too_long(document) from None
     return Table(values, file=document.name, keys=keys)
+
+
+def _too_deep(document: Document, at: int | None = None) -> SpecError:
+    """Return what to say of tables and lists in one another. at: where they begin, if known."""
+    line = "" if at is None else f"line {document.text.count(chr(10), 0, at) + 1}: "
+    return SpecError(
+        f"{document.name}: {line}found tables and lists more than {NESTING} deep in one another, "
+        f"expected at most {NESTING}"
+    )
+
+
+def _too_long(document: Document) -> SpecError:
+    """Return what to say of the first number that is too long."""
+    where = ""
+    for number, line in enumerate(document.text.split("\n"), 1):
+        key, _, value = line.partition("=")
+        if found := re.search(rf"[0-9_]{{{DIGITS + 1},}}", value or key):
+            where = f"line {number}: " + (f"{key.strip()[:40]}: " if value else "")
+            where += f"found a number of {len(found[0])} digits, "
+            break
+    return SpecError(f"{document.name}: {where}expected numbers of at most {DIGITS} digits")
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -49,7 +49,7 @@ def config(ilp_plan: Command) -> None:
     [
         (
             json.dumps({k: v for k, v in CONFIG.items() if k != "num_hidden_layers"}),
-            "num_hidden_layers: found nothing, expected a whole number from 1 to 10000",
+            "num_hidden_layers: found nothing, expected a whole number from 1 to 20000",
         ),
         (
             json.dumps({**CONFIG, "hidden_size": "wide"}),

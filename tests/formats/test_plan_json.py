@@ -139,7 +139,7 @@ BAD_OPERATORS: Damage = [
     (lambda d: first(d).update(devices=1.5), r"stages\[0\].devices: found 1.5, expected a whole"),
     (
         lambda d: first(d).update(devices=10**12),
-        r"stages\[0\].devices: found 1000000000000, expected a whole number from 1 to 1048576",
+        r"stages\[0\].devices: found 1000000000000, expected a whole number from 1 to 65536",
     ),
     (lambda d: first(d).update(device=1), r"stages\[0\].device: found an unknown key"),
     (

@@ -187,7 +187,7 @@ def test_one_list_named_a_million_times(tmp_path, monkeypatch) -> None:
     result = value["default", (2, 2)]
     result.all_gather_cost_dict = {(((0, 1),), "f32"): [(n, 1e-3) for n in range(2000)]}
     value |= {(f"cluster {n}", (2, 2)): result for n in range(30)}
-    monkeypatch.setattr("ilp_planner.profiles.alpa.MOST_ROWS", 20_000)
+    monkeypatch.setattr("ilp_planner.profiles.alpa.ENTRIES", 20_000)
     assert "more than" in refused(written(tmp_path, value))
 
 

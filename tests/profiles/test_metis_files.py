@@ -179,7 +179,7 @@ PARAMETERS = "model.parameters.parameters_per_layer_bytes"
         (replaced(TIMES, []), f"{TIMES} must be a list of numbers, found []"),
         (replaced(TIMES, [1, "2", 3]), f'{TIMES}[1] must be a finite number, found "2"'),
         (replaced(TIMES, [1, True, 3]), f"{TIMES}[1] must be a finite number, found true"),
-        (replaced(TIMES, [1, 10**400, 3]), f"{TIMES}[1] must be a finite number, found 1000"),
+        (replaced(TIMES, [1, 10**400, 3]), f"{TIMES}[1]: found a number of 401 digits"),
         (replaced(TIMES, [1, math.nan, 3]), "not valid JSON: NaN is not a number"),
         (replaced(TIMES, [1, 2, -3]), f"{TIMES}[2] must be positive, found -3"),
         (replaced(TIMES, [1, 2, 0]), f"{TIMES}[2] must be positive, found 0"),

@@ -58,7 +58,7 @@ def test_equal_stages_are_written_once():
         ("Et*4|EtL", "one embedding"),
         ("Et*4|x*4L", "found 'x'"),
         ("Et*4|Lt", "in this order"),
-        ("E(t*9999999|)*2L", "too long"),
+        ("E(t*9999999|)*2L", "more than 20000 layers or 65536 stages"),
     ],
 )
 def test_bad_texts(text: str, said: str):

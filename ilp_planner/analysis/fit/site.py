@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlanError, SpecError
-from ilp_planner.specs.cluster import MOST_DEVICES
+from ilp_planner.limits import DEVICES
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.subcluster import with_nodes
 
@@ -80,5 +80,5 @@ class Site:
         ascending."""
         each = self.each
         yield from (part for part in divisors(each) if world < part < each)
-        most = MOST_DEVICES if self.grows else self.cluster.device_count
+        most = DEVICES if self.grows else self.cluster.device_count
         yield from range((world // each + 1) * each, most + 1, each)

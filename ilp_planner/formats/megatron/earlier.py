@@ -13,6 +13,7 @@ from ilp_planner.formats.megatron.dependence import is_free
 from ilp_planner.formats.megatron.flag_table import REMOVED
 from ilp_planner.formats.megatron.flags import find_flag, flags
 from ilp_planner.formats.megatron.values import take_values
+from ilp_planner.limits import as_whole
 
 # Who has one of these is a script of Megatron-DeepSpeed.
 OF_DEEPSPEED = (
@@ -251,8 +252,8 @@ def _zero(line: _Line, flag: str, given: list[str]) -> None:
 
 
 def _gas(line: _Line, flag: str, given: list[str]) -> None:
-    if given and given[0].isdecimal() and int(given[0]):
-        line.micro_batches = int(given[0])
+    if given and given[0].isdecimal() and as_whole(given[0]):
+        line.micro_batches = as_whole(given[0])
         line.remarks.append(f"{flag} {given[0]}: read as so many micro-batches per replica")
     else:
         line.unread += [flag, *given]

@@ -11,6 +11,7 @@ from ilp_planner.formats.megatron.flag_table import REMOVED, TABLES
 
 Value = bool | int | float | str | tuple[int | float | str, ...] | None
 
+LONGEST = 80  # characters of an unknown argument that others are compared with
 ENTRY = re.compile(
     r"(?P<on>~?)(?P<name>[\w-]+?)(?:!(?P<off>\w+)|(?P<both>\?)|:(?P<type>\w+)(?P<many>[+*]|\^\d)?"
     r"(?:=(?P<default>[^{}>]+))?(?:\{(?P<choices>[^}]*)\})?)?(?:>(?P<key>\w+))?"
@@ -85,11 +86,17 @@ def find_flag(text: str) -> Flag:
         return flags()[name]
     if name in REMOVED:
         raise SpecError(f"{text}: Megatron-LM has no such argument any more: {REMOVED[name]}")
-    wanted = name.replace("_", "-")
+    near = _nearest(name.replace("_", "-")) if len(name) <= LONGEST else ""
+    hint = f", did you mean --{near}?" if near else ""
+    shown = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    raise SpecError(f"{shown}: Megatron-LM has no such argument (unrecognized arguments){hint}")
+
+
+@functools.lru_cache(maxsize=4096)
+def _nearest(wanted: str) -> str:
+    """Return the flag that was probably meant; empty where none is like it."""
     near = difflib.get_close_matches(wanted, [*flags(), *REMOVED], n=1, cutoff=0.75)
-    near = near or _longest_beginning(wanted)
-    hint = f", did you mean --{near[0]}?" if near else ""
-    raise SpecError(f"{text}: Megatron-LM has no such argument (unrecognized arguments){hint}")
+    return (near or _longest_beginning(wanted) or [""])[0]
 
 
 def _longest_beginning(name: str) -> list[str]:

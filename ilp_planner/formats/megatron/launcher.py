@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.flags import flags
 from ilp_planner.formats.megatron.values import CP, EP, ETP, PP, TP, MegatronArguments
+from ilp_planner.limits import DIGITS, RANKS
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 # Options of torchrun that stand alone; all others take a value.
@@ -111,7 +112,7 @@ def _world(launcher: list[str], environment: Mapping[str, str]) -> tuple[int, in
     if launcher and PurePosixPath(launcher[0]).name in ("srun", "mpirun", "mpiexec"):
         return _tasks(launcher)
     if (text := environment.get("WORLD_SIZE", "")).isdecimal():
-        return int(text), 0
+        return _count("WORLD_SIZE", text), 0
     return 0, 0
 
 
@@ -170,6 +171,8 @@ def _torch_options_after(words: list[str]) -> tuple[list[str], list[str]]:
 def _count(option: str, text: str) -> int:
     # Elastic torchrun takes MIN:MAX; the plan is for all that may come.
     last = text.rpartition(":")[2]
-    if not last.isdecimal() or int(last) < 1:
-        raise SpecError(f"{option}: found {text!r}, expected a whole number of at least 1")
+    if not last.isdecimal() or int(last[:DIGITS]) < 1:
+        raise SpecError(f"{option}: found {text!r:.80}, expected a whole number of at least 1")
+    if int(last[:DIGITS]) > RANKS:
+        raise SpecError(f"{option}: found {text!r:.80}, expected at most {RANKS}")
     return int(last)

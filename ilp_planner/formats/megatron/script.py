@@ -9,20 +9,20 @@ from pathlib import Path, PurePosixPath
 
 from ilp_planner.errors import SpecError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
-from ilp_planner.files import Document, read_json
+from ilp_planner.files import Document, read_json, read_text
 from ilp_planner.formats.megatron.arguments import MegatronArguments, read_arguments
 from ilp_planner.formats.megatron.flags import flag_of, flags
 from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OTHER_MODELS, TORCH
 from ilp_planner.formats.megatron.script_words import LaunchWords
 from ilp_planner.launch_scripts.evaluation import evaluate_script
 from ilp_planner.launch_scripts.flow import Command, Reading
+from ilp_planner.limits import as_whole
 
 QUOTED = re.compile(r"(['\"])([^'\"\n]*\s[^'\"\n]*)\1")  # texts with blanks
 SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "micro_batch_size")
 STARTERS = {"torchrun", "deepspeed", "accelerate", "srun", "mpirun", "sbatch", "python", "python3"}
 SHOWN = 80  # characters of a command in a message
-LARGEST = 1_000_000  # bytes of a file that a script reads in
 
 
 def read_script(
@@ -51,14 +51,7 @@ def read_script(
     ------
     SpecError: not there, not bash, no launch in it, or a number depends on what is not known.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise SpecError(f"{path}: no such file") from None
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise SpecError(f"{path}: must be a UTF-8 text, found other bytes") from None
+    text = read_text(path, SpecError)
     refuse_other_kind(Document(str(path), text), FileKind.LAUNCH, SpecError)
     set_before = {**_sbatch_variables(text), **(os.environ if environment is None else environment)}
     given = {name: value for name, value in (supplied or {}).items() if not _is_flag(name)}
@@ -152,8 +145,8 @@ def _read_beside(path: Path, name: str) -> str | None:
     for folder in (Path(), path.parent):
         file = folder / name
         try:
-            if file.is_file() and file.stat().st_size <= LARGEST:
-                return file.read_text(encoding="utf-8")
+            if file.is_file():
+                return read_text(file, SpecError)
         except (OSError, ValueError):
             continue
     return None
@@ -212,10 +205,11 @@ def _split_text(script: str, complaint: str) -> str:
     """Return which quoted text with blanks the word of a complaint comes from, where an array that
     holds the text is expanded without quotes; empty where none is."""
     for match in QUOTED.finditer(script):
-        stray = any(f"{word!r}: expected an argument" in complaint for word in match[2].split())
+        if not any(f"{word!r}: expected an argument" in complaint for word in match[2].split()):
+            continue
         arrays = re.findall(r"([A-Za-z_]\w*)\+?=\(", script[: match.start()])
         bare = arrays and re.search(rf"(?<![\"\w])\$\{{{arrays[-1]}\[[@*]\]\}}", script)
-        if stray and bare:
+        if bare:
             at, use = (script.count("\n", 0, m.start()) + 1 for m in (match, bare))
             return (
                 f": {match[0]} of line {at} falls apart as line {use} expands {bare[0]} without "
@@ -278,8 +272,8 @@ def _sbatch_variables(text: str) -> dict[str, str]:
     if "SLURM_NNODES" in found:
         found["SLURM_JOB_NUM_NODES"] = found["SLURM_NNODES"]
         if "SLURM_NTASKS_PER_NODE" in found and "SLURM_NTASKS" not in found:
-            each = int(found["SLURM_NTASKS_PER_NODE"])
-            found["SLURM_NTASKS"] = str(int(found["SLURM_NNODES"]) * each)
+            each = as_whole(found["SLURM_NTASKS_PER_NODE"])
+            found["SLURM_NTASKS"] = str(as_whole(found["SLURM_NNODES"]) * each)
     return found
 
 
@@ -290,4 +284,4 @@ def _tasks(words: Sequence[str], variables: Mapping[str, str]) -> int | None:
     if any(re.match(r"(-n|--ntasks)", word) for word in words):
         return None
     text = variables.get("SLURM_NTASKS", "")
-    return int(text) if text.isdecimal() and int(text) else None
+    return as_whole(text) if text.isdecimal() and as_whole(text) else None

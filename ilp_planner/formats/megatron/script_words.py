@@ -11,6 +11,7 @@ from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.dependence import is_free
 from ilp_planner.formats.megatron.flags import Flag, flags
 from ilp_planner.launch_scripts.unknowns import Unknown, known
+from ilp_planner.limits import as_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,9 +64,9 @@ class LaunchWords:
             if self.world is None:
                 raise self._needed(unknown, f"--{name}" if len(name) > 1 else f"-{name}", size=True)
             others = [
-                int(text)
+                as_whole(text)
                 for _, other, text in found
-                if text.isdecimal() and int(text) and (other in NODES) is not (name in NODES)
+                if text.isdecimal() and as_whole(text) and (other in NODES) is not (name in NODES)
             ]
             other = others[0] if others else 0
             if name in ALL:

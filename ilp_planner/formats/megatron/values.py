@@ -2,15 +2,18 @@
 
 import ast
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.flags import Flag, Value, find_flag, flags, flags_by_key
+from ilp_planner.limits import DIGITS, LAYERS, WHOLE
 
 TP, PP, CP = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 EP, ETP = "expert_model_parallel_size", "expert_tensor_parallel_size"
-LONGEST_PATTERN = 100_000  # layers
+LONGEST_PATTERN = 4 * LAYERS  # characters: an entry for every layer has no more
+SHOWN = 80  # characters of a word in a message
 PATTERN_CHARACTERS = set("0123456789,[]()+* ")
 
 
@@ -89,16 +92,21 @@ def parse_values(words: Sequence[str]) -> dict[str, Value]:
     """
     values: dict[str, Value] = {}
     rest = list(words)
-    unknown: list[SpecError] = []
+    unknown: SpecError | None = None
+    others = 0
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
             raise SpecError(f"{word!r}: expected an argument that begins with --, found this value")
         name, equals, inside = word.partition("=")
+        if unknown and not _is_known(name):  # only the first one is said
+            others += 1
+            take_values(rest, None)
+            continue
         try:
             flag = find_flag(name)
         except SpecError as error:
-            unknown.append(error)
+            unknown = error
             take_values(rest, None)
             continue
         if equals and flag.most == 0:
@@ -106,9 +114,13 @@ def parse_values(words: Sequence[str]) -> dict[str, Value]:
         given = [inside] if equals else take_values(rest, flag.most)
         values[flag.key] = _value(flag, given)
     if unknown:
-        more = f" (and {len(unknown) - 1} more unknown)" if len(unknown) > 1 else ""
-        raise SpecError(f"{unknown[0]}{more}")
+        more = f" (and {others} more unknown)" if others else ""
+        raise SpecError(f"{unknown}{more}")
     return values
+
+
+def _is_known(name: str) -> bool:
+    return name.removeprefix("--") in flags()
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -158,7 +170,9 @@ def read_pattern(text: str) -> Value:
     ValueError: it is neither, or has too many entries.
     """
     if "[" not in text:
-        return int(text)
+        return _whole(text)
+    if len(text) > LONGEST_PATTERN:
+        raise ValueError(f"more than {LONGEST_PATTERN} characters")
     if set(text) - PATTERN_CHARACTERS:
         raise ValueError(text)
     try:
@@ -197,14 +211,16 @@ def _evaluate(node: ast.expr) -> int | tuple[int, ...]:
             if isinstance(left, int) and isinstance(right, int):
                 return left + right
             if isinstance(left, tuple) and isinstance(right, tuple):
+                if len(left) + len(right) > LAYERS:
+                    raise ValueError(f"more than {LAYERS} entries")
                 return left + right
         elif isinstance(node.op, ast.Mult):
-            if isinstance(left, int) and isinstance(right, int):
+            if isinstance(left, int) and isinstance(right, int) and abs(left * right) <= LAYERS:
                 return left * right
             entries_of, times = (left, right) if isinstance(left, tuple) else (right, left)
             if isinstance(entries_of, tuple) and isinstance(times, int):
-                if len(entries_of) * times > LONGEST_PATTERN:
-                    raise ValueError(f"more than {LONGEST_PATTERN} entries")
+                if len(entries_of) * times > LAYERS:
+                    raise ValueError(f"more than {LAYERS} entries")
                 return entries_of * times
     raise ValueError(ast.dump(node)[:100])
 
@@ -251,15 +267,35 @@ def _convert(flag: Flag, text: str) -> Value:
             "pattern": "a whole number or a list such as ([0]*3+[1]*5)",
             "sizes": "whole numbers such as 128,0",
         }[flag.kind]
-        raise SpecError(f"{flag.text}: found {text!r}, expected {expected}") from None
+        if flag.kind != "float" and re.fullmatch(r"\s*[+-]?[0-9_]{19,}\s*", text):
+            expected = f"a whole number of at most {WHOLE}"
+        raise SpecError(f"{flag.text}: found {_shown(text)}, expected {expected}") from None
     if flag.choices and str(value) not in flag.choices:
-        raise SpecError(f"{flag.text}: found {text!r}, expected one of {', '.join(flag.choices)}")
+        choices = ", ".join(flag.choices)
+        raise SpecError(f"{flag.text}: found {_shown(text)}, expected one of {choices}")
+    return value
+
+
+def _shown(text: str) -> str:
+    """Return a word as messages show it: not all of a long one."""
+    return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}... ({len(text)} characters)"
+
+
+def _whole(text: str) -> int:
+    """Return a whole number.
+
+    Raises
+    ------
+    ValueError: it is none, or beyond what any argument means.
+    """
+    if len(text.strip()) > DIGITS or abs(value := int(text)) > WHOLE:
+        raise ValueError(text[:DIGITS])
     return value
 
 
 def _typed(flag: Flag, text: str) -> Value:
     if flag.kind == "int":
-        return int(text)
+        return _whole(text)
     if flag.kind == "float":
         value = float(text)
         if math.isnan(value):
@@ -268,7 +304,7 @@ def _typed(flag: Flag, text: str) -> Value:
     if flag.kind == "pattern":
         return read_pattern(text)
     if flag.kind == "sizes":
-        return tuple(int(part) for part in text.strip("()").split(","))
+        return tuple(_whole(part) for part in text.strip("()").split(","))
     return text
 
 

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ilp_planner.errors import SpecError
+from ilp_planner.limits import DIMENSION, LAYERS
 
-LARGEST = 2**31 - 1
-MOST_LAYERS = 10_000
 # Fields of a decoder, by the keys that say them here: for what its constructor refuses.
 KEYS = {
     "kv_heads": "num_key_value_heads",
@@ -50,7 +49,7 @@ class Config:
         return next((key for key in keys if self.has(key)), keys[0])
 
     def whole(
-        self, key: str, default: int | None = None, *, least: int = 1, most: int = LARGEST
+        self, key: str, default: int | None = None, *, least: int = 1, most: int = DIMENSION
     ) -> int:
         """Return a whole number in these limits."""
         value = self.values.get(key)
@@ -122,7 +121,7 @@ class Config:
     @property
     def layers(self) -> int:
         """Return the number of layers."""
-        return self.whole(self.first("num_hidden_layers", "n_layer"), most=MOST_LAYERS)
+        return self.whole(self.first("num_hidden_layers", "n_layer"), most=LAYERS)
 
     @contextmanager
     def blamed(self) -> Iterator[None]:

@@ -23,7 +23,6 @@ from ilp_planner.specs.model import ModelSpec
 
 FILE = "config.json"
 LONGEST_NAME = 200  # characters
-LARGEST = 1 << 22  # characters; published files have a few thousand
 MODELLED = "a decoder whose layers attend to all tokens before, or to the nearest"
 HALF = ("float16", "torch.float16")  # types of weights that are trained in fp16
 
@@ -39,11 +38,6 @@ def read_config(document: Document, *, text_only: bool = False) -> ModelSpec:
     ------
     SpecError: one line with the file, the key, what was found and what was expected.
     """
-    if len(document.text) > LARGEST:
-        raise SpecError(
-            f"{document.name}: found {len(document.text)} characters, expected a Hugging Face "
-            f"configuration, of at most {LARGEST}"
-        )
     whole = Config(read_json(document, SpecError, constants=True), file=document.name)
     family, config = _family(whole)
     parts = _other_parts(whole)

@@ -130,3 +130,16 @@ def test_every_argument_there_and_back(key: str, data: st.DataObject) -> None:
         one = st.lists(one, min_size=max(1, flag.least), max_size=flag.most or 4).map(tuple)
     value = data.draw(one)
     assert parse_values(write_value(key, value)) == {key: value}
+
+
+def test_of_thousands_of_unknown_flags_one_is_compared_with_all(monkeypatch) -> None:
+    """A comparison takes some 40 ms, and only the first unknown argument is said."""
+    from ilp_planner.formats.megatron import flags as module
+    from ilp_planner.formats.megatron.values import parse_values
+
+    asked = []
+    nearest = module._nearest
+    monkeypatch.setattr(module, "_nearest", lambda name: asked.append(name) or nearest(name))
+    with pytest.raises(SpecError, match=r"--num-layersx: .* did you mean --num-layers\? \(and 999"):
+        parse_values(["--num-layersx", *(f"--num-layersx{n}" for n in range(999))])
+    assert asked == ["num-layersx"]

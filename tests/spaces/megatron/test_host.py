@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.anatomy.parts import memory_parts
 from ilp_planner.anatomy.work import host_step
+from ilp_planner.limits import RATE
 from ilp_planner.spaces.megatron.host import Turn, Waits, layer_waits
 from ilp_planner.spaces.megatron.iteration import HOST, iteration_terms, stages_of
 from ilp_planner.spaces.megatron.network import Network
@@ -91,9 +92,9 @@ def test_what_is_stepped_on_the_host(
 
 @given(share=st.floats(0, 1), overlap=st.booleans())
 def test_a_host_of_endless_rates_costs_nothing(share: float, overlap: bool) -> None:
-    cluster = with_host(small_cluster(), link=1e30, memory=1e30)
+    cluster = with_host(small_cluster(), link=RATE, memory=RATE)
     step = ranks(job(offload=share, overlap_offload=overlap), cluster).step(0)
-    assert (step <= ranks(job()).step(0) * (1 + 1e-12)).all()
+    assert (step <= ranks(job()).step(0) * (1 + 1e-6)).all()
 
 
 @pytest.mark.parametrize("gpu", GPUS)
@@ -204,8 +205,8 @@ def test_more_on_the_host_is_never_faster_and_free_with_endless_links(
     for offload in steps:
         made = replace(drawn, settings=replace(drawn.settings, offload=offload))
         times.append(iteration(made, with_host(cluster, link=1e8, memory=1e9)))
-        free = iteration(made, with_host(cluster, link=1e30, memory=1e30))
-        assert free == pytest.approx(times[0], rel=1e-9)
+        free = iteration(made, with_host(cluster, link=RATE, memory=RATE))
+        assert free == pytest.approx(times[0], rel=1e-5)
     assert all(a <= b * (1 + 1e-12) for a, b in pairwise(times))
 
 

@@ -221,8 +221,8 @@ MISTAKES = [
     (changed(hidden_size="gone"), "hidden_size: found nothing, expected a whole number from 1 to"),
     (changed(hidden_size="64"), "hidden_size: found '64', expected a whole number from 1 to"),
     (changed(hidden_size=True), "hidden_size: found true, expected a whole number from 1 to"),
-    (changed(hidden_size=10**40), "hidden_size: found 1000000000"),
-    (changed(num_hidden_layers=10**9), "found 1000000000, expected a whole number from 1 to 10000"),
+    (changed(hidden_size=10**40), "hidden_size: found a number of 41 digits, expected at most 40"),
+    (changed(num_hidden_layers=10**9), "found 1000000000, expected a whole number from 1 to 20000"),
     (changed(num_key_value_heads=3), "num_key_value_heads must divide num_attention_heads (8), f"),
     (changed(hidden_size=65), "hidden_size must be divisible by num_attention_heads (8) unless"),
     (changed(hidden_act="tanh"), "hidden_act: found 'tanh', expected one of gelu, gelu_fast"),
@@ -266,8 +266,7 @@ def test_mistakes(values, expected):
     ("text", "expected"),
     [
         ('{"model_type": "llama",', "line 1, column 24: not valid JSON"),
-        ('{"model_type": ' * 100_000, "not valid JSON here: nested too deeply"),
-        ('{"a": "' + "x" * (1 << 22) + '"}', "characters, expected a Hugging Face configuration"),
+        ('{"model_type": ' * 100_000, "lists and objects more than 64 deep in one another"),
     ],
 )
 def test_what_is_no_configuration(text, expected):

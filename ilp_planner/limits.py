@@ -1,0 +1,116 @@
+"""How much a file may say: the one table of limits that all readers refer to.
+
+Whatever is beyond them is no machine and no model of anybody. It is a mistake, or meant to fill the
+memory, to take for ever or to make numbers overflow; it is refused before it can.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.errors import PlannerError
+
+TEXT_BYTES = 2**20  # of a file that people write: TOML, a hostfile, a launch script
+JSON_BYTES = 8 * 2**20  # of JSON, which programs write
+PICKLE_BYTES = 4 * 2**20  # of a pickle, which takes more memory
+TABLE_BYTES = 16 * 2**20  # of a table in CSV
+NESTING = 64  # lists and objects in one another
+DIGITS = 40  # of a whole number as it is written
+LAYERS = 20_000  # of a model
+STAGES = 65_536  # of a pipeline, virtual ones counted
+DEVICES = 65_536  # of a cluster
+RANKS = 2**31 - 1  # of a job: NCCL's ranks are 32-bit integers
+DIMENSION = 2**31 - 1  # hidden sizes, vocabularies, tokens of a sample, micro-batches
+WHOLE = 2**63 - 1  # any other whole number
+ENTRIES = 2**22  # rows, values or sizes of which a reader holds one by one
+PARTS = 10**6  # layers, samples, ranks and GPUs of a profile of Sailor's
+COUNT, FIGURE = 10**9, 1e30  # in a table: whole numbers, and bytes or FLOP
+MEMORY = 2**50  # bytes of one device
+LEAST_RATE, RATE = 1.0, 1e18  # bytes per second of a link or of a memory
+FLOPS = 1e24  # FLOP per second of a device
+LEAST_SECONDS, SECONDS = 1e-12, 1e9  # of anything that is timed
+LEAST_LATENCY = 1e-18  # seconds: next to nothing, and above what divides to infinity
+
+
+class LongNumber:
+    """Stands in a parsed file for a whole number that has too many digits to be made.
+
+    digits: as many as it has.
+    """
+
+    def __init__(self, digits: int) -> None:
+        self.digits = digits
+
+
+NUMBERS = (int, LongNumber)
+TOO_LONG = 10**DIGITS
+
+
+def whole_number(text: str) -> int | LongNumber:
+    """Return the whole number that a text is, or that it has too many digits."""
+    digits = len(text.lstrip("+-"))
+    return LongNumber(digits) if digits > DIGITS else int(text)
+
+
+def as_whole(text: str) -> int:
+    """Return the whole number that a text is. Of more digits than there may be only the first ones
+    count, which are beyond every other limit all the same.
+
+    Raises
+    ------
+    ValueError: it is none.
+    """
+    return int(text.strip()[: DIGITS + 1])
+
+
+def check_parsed(root: Any, name: str, error: type[PlannerError]) -> None:
+    """Refuse what a parser has made of a file where it is nested too deeply or holds a number of
+    too many digits.
+
+    Parameters
+    ----------
+    root: dicts, lists and values. name: of the file. error: what to raise, one line with the file,
+        the key, what was found and the limit.
+    """
+    level = [root]
+    for _ in range(NESTING + 1):
+        long = next((v for v in level if type(v) in NUMBERS and _digits(v)), None)
+        if long is not None:
+            raise error(
+                f"{name}: {_place(root, long)}: found a number of {_digits(long)} digits, expected "
+                f"at most {DIGITS}"
+            )
+        outer = [v for v in level if isinstance(v, dict | list)]
+        level = [v for one in outer for v in (one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return
+    raise error(
+        f"{name}: {_place(root, level[0])[:40]}...: found lists and objects more than {NESTING} "
+        f"deep in one another, expected at most {NESTING}"
+    )
+
+
+def _digits(value: int | LongNumber) -> int:
+    """Return the digits of a number that has too many of them; 0 of any other."""
+    if isinstance(value, LongNumber):
+        return value.digits
+    return 0 if -TOO_LONG < value < TOO_LONG else len(str(abs(value)))
+
+
+def _place(root: Any, wanted: Any) -> str:
+    """Return the keys and numbers that lead to a value that is there."""
+    return next(_ways("", root, wanted, NESTING + 1), "") or "file"
+
+
+def _ways(place: str, value: Any, wanted: Any, depth: int) -> Iterator[str]:
+    if value is wanted:
+        yield place
+    elif depth and isinstance(value, dict):
+        for key, entry in value.items():
+            yield from _ways(f"{place}.{key}" if place else key, entry, wanted, depth - 1)
+    elif depth and isinstance(value, list):
+        for i, entry in enumerate(value):
+            yield from _ways(f"{place}[{i}]", entry, wanted, depth - 1)

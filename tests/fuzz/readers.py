@@ -1,0 +1,199 @@
+"""Every reader of files and texts from outside, with real examples of what it reads."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.alpa_cases import database, pickled
+from tests.amp_cases import content
+from tests.specs.hugging_face.published import PUBLISHED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+SAVED = ROOT / "tests" / "formats" / "saved"
+FLAGS = (
+    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 "
+    "--max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 8 "
+    "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --num-experts 8 "
+    "--moe-layer-freq ([0]*1+[1]*3) --pipeline-model-parallel-layout Et*2|t*2L --bf16"
+)
+SCRIPT = f"""#!/bin/bash
+export N=${{N:-2}}
+ARGS=({FLAGS.replace("(", "'(").replace(")", ")'").replace("|", "'|'")})
+for i in 1 2; do if [ $i -eq $N ]; then X=$((i * 4)); fi; done
+case "$X" in 8|16) W=$X ;; *) W=8 ;; esac
+torchrun --nproc-per-node $W pretrain_gpt.py "${{ARGS[@]}}"
+"""
+TABLE = """# ilp-plan profile, version 1
+# gpu: A100
+record,layers,device,tp,micro_batch,time_s,forward_s,backward_s,name,split,group_size,bytes
+layer,0-3,A100,1,1,0.01,,,,,,
+layer,0-3,A100,2,2,0.012,,,,,,
+operator,,A100,1,1,,0.001,0.002,mlp,0,,
+collective,,A100,,,0.002,,,all-reduce,,4,1048576
+point_to_point,,A100,,,0.003,,,,,,1048576
+"""
+HOSTS = "node1 slots=8\nnode2 slots=8  # comment\nnode3 4\n"
+LAYOUTS = (b"Et*2|(t*2|)*3mL", b"E|t*4|(tt|)*2,t*3|L", b"Ettt|ttmL")
+
+
+class Reader(NamedTuple):
+    """seeds: what it takes. read: of a file with a content. what: that it accepts, in words."""
+
+    seeds: Callable[[], list[bytes]]
+    read: Callable[[Path], object]
+    what: str
+
+
+def files(*patterns: str) -> Callable[[], list[bytes]]:
+    """Return the contents of files of the repository."""
+    return lambda: [p.read_bytes() for pattern in patterns for p in sorted(ROOT.glob(pattern))]
+
+
+def texts(*contents: str) -> Callable[[], list[bytes]]:
+    return lambda: [content.encode() for content in contents]
+
+
+def _model(path: Path) -> object:
+    from ilp_planner.specs.model_reader import read_model
+
+    return read_model(path).architecture.parameters
+
+
+def _cluster(path: Path) -> object:
+    from ilp_planner.specs.cluster_reader import read_cluster
+
+    return read_cluster(path).node_types
+
+
+def _saved(path: Path) -> object:
+    from ilp_planner.formats.saved_json import read_saved
+
+    return read_saved(path)
+
+
+def _alpa(path: Path) -> object:
+    from ilp_planner.profiles.alpa import alpa_series
+
+    return list(alpa_series(path))
+
+
+def _amp(path: Path) -> object:
+    from ilp_planner.profiles.amp import read_amp
+
+    return read_amp(path, "pair")
+
+
+def _table(path: Path) -> object:
+    from ilp_planner.profiles.measurements import read_measurements
+
+    return read_measurements(path)
+
+
+def _metis(path: Path) -> object:
+    from ilp_planner.profiles.metis_files import read_metis_profile
+
+    path.rename(path.parent / "DeviceType.A100_tp1_bs1.json")
+    return read_metis_profile(path.parent)
+
+
+def _hosts(path: Path) -> object:
+    from ilp_planner.specs.hostfile import read_hostfile
+
+    return read_hostfile(path)
+
+
+def _clusterfile(path: Path) -> object:
+    from ilp_planner.specs.metis_cluster import metis_cluster_spec, read_metis_cluster
+
+    return metis_cluster_spec(read_metis_cluster(SAVED / "hostfile", path))
+
+
+def _layout(path: Path) -> object:
+    from ilp_planner.specs.pipeline_layout import read_layout
+
+    return str(read_layout(path.read_text(encoding="utf-8", errors="replace")))
+
+
+def _flags(path: Path) -> object:
+    from ilp_planner.formats.megatron.arguments import read_arguments
+
+    return read_arguments(path.read_text(encoding="utf-8", errors="replace"))
+
+
+def _script(path: Path) -> object:
+    from ilp_planner.formats.megatron.script import read_script
+
+    return read_script(path, environment={}, strict=False)
+
+
+def _scripts() -> list[bytes]:
+    everyday = (ROOT / "tests/launch_scripts/everyday.txt").read_text(encoding="utf-8")
+    parts = [part.partition("\n")[2] for part in everyday.split("==== ")[1:]]
+    return [SCRIPT.encode(), *(f"{part}{SCRIPT}".encode() for part in parts)]
+
+
+def _configs() -> list[bytes]:
+    import json
+
+    return [json.dumps(values).encode() for values, _ in PUBLISHED.values()]
+
+
+def _amp_content() -> list[bytes]:
+    import json
+
+    return [json.dumps(content()).encode()]
+
+
+READERS = {
+    "model": Reader(files("models/*.toml"), _model, "models in TOML"),
+    "config": Reader(_configs, _model, "Hugging Face's `config.json`"),
+    "cluster": Reader(files("clusters/*.toml"), _cluster, "clusters in TOML"),
+    "plan": Reader(files("tests/formats/saved/*-v*.json"), _saved, "saved plans"),
+    "table": Reader(texts(TABLE), _table, "native tables in CSV"),
+    "alpa": Reader(
+        lambda: [pickled(database(), p) for p in (0, 2, 4)], _alpa, "Alpa's pickles"
+    ),
+    "amp": Reader(_amp_content, _amp, "AMP's profiles"),
+    "metis": Reader(files("tests/formats/saved/metis/*.json"), _metis, "Metis's profiles"),
+    "hostfile": Reader(texts(HOSTS), _hosts, "hostfiles"),
+    "clusterfile": Reader(
+        files("tests/formats/saved/clusterfile.json"), _clusterfile, "Metis's clusterfiles"
+    ),
+    "layout": Reader(lambda: list(LAYOUTS), _layout, "pipeline layouts"),
+    "flags": Reader(texts(FLAGS), _flags, "Megatron-LM's arguments"),
+    "script": Reader(_scripts, _script, "launch scripts"),
+}  # fmt: skip
+
+
+@cache
+def seeds(name: str) -> list[bytes]:
+    """Return the examples of a reader; at least one."""
+    found = READERS[name].seeds()
+    assert found, f"{name}: no example"
+    return found
+
+
+def run(name: str, data: bytes) -> str:
+    """Read an input: `read`, `refused`, or what is wrong with how it was refused."""
+    from ilp_planner.errors import PlannerError
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as at:
+        path = Path(at) / ("x.json" if data[:1] == b"{" else "x.txt")
+        path.write_bytes(data)
+        try:
+            READERS[name].read(path)
+        except PlannerError as error:
+            return "an empty message" if not str(error).strip() else "refused"
+        except MemoryError:
+            return "out of memory"
+        except TimeoutError:
+            raise
+        except Exception as error:
+            return f"{type(error).__name__}: {str(error)[:200]}"
+    return "read"

@@ -1,0 +1,23 @@
+"""The fixed part of `make fuzz`: the first inputs, the same on every machine."""
+
+import pytest
+
+from tests.fuzz.__main__ import made, outcome
+from tests.fuzz.readers import READERS, run, seeds
+
+INPUTS = 25  # of each reader
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_hostile_inputs_are_read_or_refused(name: str) -> None:
+    first = list(READERS).index(name)
+    numbers = range(first, first + INPUTS * len(READERS), len(READERS))
+    assert {made(number)[0] for number in numbers} == {name}
+    ends = {number: outcome(number)[1] for number in numbers}
+    assert set(ends.values()) <= {"read", "refused"}, ends
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_examples_themselves_are_read(name: str) -> None:
+    """Or mutants of them would all be refused for the same reason."""
+    assert "read" in {run(name, data) for data in seeds(name)[:8]}
