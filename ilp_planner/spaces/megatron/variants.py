@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ilp_planner.schedule import DIVIDED, USUAL, v_shaped
@@ -161,6 +162,7 @@ def variants(part: MegatronPart) -> tuple[Variant, ...]:
         # Layers in a virtual stage, at most: the others of the rank have as many, the other
         # ranks one in each, but for those of the embedding and of the output.
         most = layers - max(0, pp * virtual - 2)
+        turn = turns(part, virtual)[0]
         for remainder in remainders(part, virtual):
             longest = most
             if layout := layout_asked_of(part, virtual):
@@ -169,13 +171,16 @@ def variants(part: MegatronPart) -> tuple[Variant, ...]:
                 longest = 1 + -(-most // (virtual - (remainder == ALONE)))
             # As many as there are is another way to write `full`.
             longest += FULL not in allowed
-            blocks = (
-                Recompute(granularity="full", method="block", layers=k)
-                for k in range(1, longest if runtime.blocks else 1)
-            )
+            blocks = map(_block, range(1, longest if runtime.blocks else 1))
             every = (*allowed, *filter(part.allows, blocks))
-            found += [Variant(virtual, r, remainder, turns(part, virtual)[0]) for r in every]
+            found += [Variant(virtual, r, remainder, turn) for r in every]
     return (*found, *part.divided)
+
+
+@cache
+def _block(layers: int) -> Recompute:
+    """Return the recomputation of the first so many layers."""
+    return Recompute(granularity="full", method="block", layers=layers)
 
 
 def leanest(part: MegatronPart) -> Variant:
