@@ -149,16 +149,12 @@ class MegatronSearch:
                     heapq.heappush(queue, (least, number, place, v))
         return True
 
-    def expand(self, number: int, cutoff: float | None = None) -> dict[Variant, float]:
-        """Bound the variants of a part that are not solved; return them, without those below the
-        cutoff that never fit."""
-        cutoff = self.cutoff if cutoff is None else cutoff
+    def expand(self, number: int) -> dict[Variant, float]:
+        """Bound the variants of a part that are not solved; return them."""
         part = self.parts[number]
         left = [v for v in part.variants() if (number, v) not in self.done]
         bounds = {v: max(self.bounds[number], min(part.bound(v), NEVER)) for v in left}
-        self.open[number] = {
-            v: least for v, least in bounds.items() if least >= cutoff or not never_fits(part, v)
-        }
+        self.open[number] = bounds
         self.opened.add(number)
         self.settle(number)
         return dict(self.open[number])
@@ -167,7 +163,7 @@ class MegatronSearch:
         """Return a bound on a part, as high as `claimed` seconds if that is true."""
         self.bounds[number] = min(self.parts[number].least_bound(), NEVER)
         if self.bounds[number] < claimed:
-            for variant, least in self.expand(number, claimed).items():
+            for variant, least in self.expand(number).items():
                 while least < claimed and (number, variant) not in self.done:
                     self.work(number, variant, claimed)
                     least = self.open[number].get(variant, NEVER)
@@ -179,8 +175,11 @@ class MegatronSearch:
         cutoff = self.cutoff if cutoff is None else cutoff
         part, key = self.parts[number], (number, variant)
         if not self.turns[key] and never_fits(part, variant):
-            self.done.add(key)
-            self.open[number].pop(variant, None)
+            again = variant.recompute.kind, variant.recompute.modules
+            alike = (
+                v for v in self.open[number] if (v.recompute.kind, v.recompute.modules) == again
+            )
+            self.close(number, variant, *(v for v in alike if never_fits(part, v)))
             return
         most, bound, best = NEAR[self.turns[key]], NEVER, None
         for place, one in enumerate(in_turns(part, variant)):
@@ -208,11 +207,17 @@ class MegatronSearch:
             cutoff = cut.value
         last = 2 if variant.remainder == ANYHOW else len(NEAR)
         if bound >= cutoff * (1 - ROUNDING) or self.turns[key] == last or not self.goon():
-            self.done.add(key)
-            self.closed[number] = min(self.closed[number], bound)
-            self.open[number].pop(variant, None)
+            self.close(number, variant, bound=bound)
         elif number in self.opened:
             self.open[number][variant] = bound
+            self.settle(number)
+
+    def close(self, number: int, *variants: Variant, bound: float = NEVER) -> None:
+        """Look at variants no more; no plan of them undercuts a bound in seconds."""
+        for variant in variants:
+            self.done.add((number, variant))
+            self.open[number].pop(variant, None)
+        self.closed[number] = min(self.closed[number], bound)
         if number in self.opened:
             self.settle(number)
 
