@@ -54,7 +54,10 @@ def test_a_pass_sends_what_the_model_does(name, tp, split):
 
 
 @pytest.mark.parametrize(("name", "tp", "split"), [("t5", 2, 0), ("resnet", 2, 1)])
-def test_all_of_them_run_and_keep_what_the_model_says(name, tp, split):
+def test_all_of_them_run_and_keep_what_the_model_says(name, tp, split, monkeypatch):
+    # All of 8 words may be another rank's: once in 256 draws.
+    monkeypatch.setattr("ilp_planner.measure.operator._KEPT", {})
+    torch.manual_seed(0)
     job = shard(CHAINS[name], tp, micro_batch=1)
     seen = set()
     for operator, ours in job.operators(split).items():
