@@ -48,7 +48,7 @@ def test_a_plan_on_one_device_has_no_slack(seed: int) -> None:
 @examples(30)
 @given(seed=SEEDS)
 def test_what_one_replica_takes_is_in_the_tables(seed: int) -> None:
-    """A group of one type takes no less than a replica alone, and holds a layer where it can."""
+    """A group of one type takes what its slowest replica does, and holds a layer where all can."""
     problem = random_problem(seed)
     part = GroupPart(problem, problem.micro_batches[0])
     at = np.arange(part.layers)
@@ -59,9 +59,10 @@ def test_what_one_replica_takes_is_in_the_tables(seed: int) -> None:
         if table is None:
             continue
         (kind,) = np.flatnonzero(option.replicas)
-        samples = table.samples[0]
         name = problem.cluster.type_names[kind]
-        alone = problem.costs.replica_seconds(name, option.tp, samples)[samples - 1]
+        shares = sorted(set(table.samples))  # fewer samples may take longer in these tables
+        every = [problem.costs.replica_seconds(name, option.tp, n)[n - 1] for n in shares]
+        alone = np.max(every, axis=0)
         fits = table.in_flight[at, at + 1] > 0
         assert (np.isfinite(alone) == fits).all()
         assert alone[fits] == pytest.approx(table.time[at, at + 1][fits])
