@@ -246,6 +246,8 @@ def _never(part: MegatronPart, again: Recompute) -> list[bool]:
     found = np.zeros(max(1, len(sizes)), bool)
     for kind in set(kinds):
         count = kinds.count(kind)
+        if sizes and parts.parts["expert layer" if kind else "layer"].left < parts.checkpoint:
+            continue  # with its activations on the host, a layer keeps less than its input
         held = most_layers(parts, part.limits, count, expert=kind, sizes=sizes)
         found |= held.sum(axis=1) < count
     return [bool(one) for one in found]

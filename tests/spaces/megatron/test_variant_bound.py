@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,20 @@ def test_what_never_fits_has_no_cut_that_fits() -> None:
                 if gone:
                     assert LeastCuts(part.tables(variant)).seconds >= INFINITE
     assert len(seen) == 8
+
+
+def test_nothing_is_said_where_layers_keep_less_than_their_inputs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Then more layers that are computed again keep more, not less."""
+    problem = small_problem(small_cluster(2, 2), batch=8, memory_limit=0.8 * GIB, **MODEL)
+    part = next(p for p in megatron_parts(problem, problem.costs) if p.degrees.pp > 1)
+    blocks = [v for v in part.variants() if v.recompute.method == "block"]
+    assert all(never_fits(part, v) for v in blocks)
+    measured = part.memory
+    monkeypatch.setattr(part, "memory", lambda v: replace(measured(v), checkpoint=1e12))
+    part.never.clear()
+    assert not any(never_fits(part, v) for v in blocks)
 
 
 @pytest.mark.parametrize("limit", [1.0, 1.4])
