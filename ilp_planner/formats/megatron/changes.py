@@ -108,8 +108,13 @@ def _touched(said: MegatronArguments, wanted: MegatronArguments) -> Iterator[str
 
 def as_said(job: TrainingJob) -> TrainingJob:
     """Return a job without what decides nothing or no argument says: sequence parallelism without
-    tensor parallelism, and an assumption about routing."""
+    tensor parallelism, an assumption about routing, and how it is said which layers have experts.
+    """
     kernels = replace(job.settings.kernels, imbalance=1.0)
     divided = job.settings.sequence_parallel and job.tp > 1
     settings = replace(job.settings, kernels=kernels, sequence_parallel=divided)
-    return replace(job, settings=settings)
+    model, experts = job.model, job.model.experts
+    if experts is not None:
+        plain = replace(experts, dense_first=0, every=1)
+        model = replace(model, experts=plain, experts_in=model.expert_layers)
+    return replace(job, model=model, settings=settings)
