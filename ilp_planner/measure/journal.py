@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import OutputError, ProfileError
 from ilp_planner.files import write_text
+from ilp_planner.growing import append
 from ilp_planner.profiles.measurements import (
     Measurements,
     RowStatus,
@@ -53,12 +54,7 @@ class Journal:
             write_text(self.path, "\n".join(head_lines(self.machine)) + "\n" + line)
             self._handle = self._open()
         else:
-            try:
-                # In one call: a kill leaves a whole line or none.
-                os.write(self._handle, line.encode())
-                os.fsync(self._handle)
-            except OSError as error:
-                raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
+            append(self.path, self._handle, line.encode())
         self.rows += 1
 
     def close(self) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ilp_planner.errors import OutputError, UsageError
-from ilp_planner.files import check_writable
+from ilp_planner.errors import UsageError
+from ilp_planner.files import check_writable, write_bytes
 from ilp_planner.page.memory import part_names
 from ilp_planner.report.tables import GIB, exact_seconds
 
@@ -56,11 +57,9 @@ def write_picture(file: Path, views: Sequence[View]) -> None:
     """
     check_picture(file)
     check_writable(file)
-    figure = picture(views)
-    try:
-        figure.savefig(file, dpi=150, format=file.suffix[1:].lower())
-    except OSError as error:
-        raise OutputError(f"{file}: cannot be written: {error.strerror}") from None
+    buffer = io.BytesIO()
+    picture(views).savefig(buffer, dpi=150, format=file.suffix[1:].lower())
+    write_bytes(file, buffer.getvalue())
 
 
 def picture(views: Sequence[View]) -> Figure:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import OutputError, UsageError
 from ilp_planner.formats.inputs_json import encode_inputs
 from ilp_planner.formats.versions import OWN, versions
+from ilp_planner.growing import append
 from ilp_planner.sweeps.row import LOST
 
 if TYPE_CHECKING:
@@ -96,13 +97,8 @@ class Journal:
 
     def _write(self, text: str) -> None:
         assert self._handle is not None
-        rest = text.encode()
-        try:
-            while rest:
-                rest = rest[os.write(self._handle, rest) :]
-            os.fsync(self._handle)
-        except OSError as error:
-            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
+        assert self.path is not None
+        append(self.path, self._handle, text.encode())
 
     def _go_on(self, path: Path, handle: int, about: Mapping[str, str]) -> None:
         """Take the rows that are there; cut off a last line that is not whole."""
