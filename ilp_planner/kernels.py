@@ -25,12 +25,14 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.children import Watched
+from ilp_planner.deadline import Deadline
 from ilp_planner.interrupts import postponed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LONGEST_WAIT = 120.0  # seconds
+LONGEST_WAIT, LOOK = 120.0, 0.1  # seconds, and between two looks at the other process
 
 _to_tell: list[Callable[[], None]] = []
 _ahead: list[str] = []  # modules whose `compile_ahead` a second process calls
@@ -72,10 +74,20 @@ def compiled_beside() -> None:
     """Wait for the other process, if there is one; what it did not compile, this one will."""
     while _helpers:
         helper = _helpers[-1]
-        with suppress(subprocess.TimeoutExpired):
-            helper.wait(LONGEST_WAIT)
+        _wait(helper)
         if helper in _helpers:
             _helpers.remove(helper)
+
+
+def _wait(helper: subprocess.Popen[bytes]) -> None:
+    """Wait for a process, unless it takes for ever or stands still."""
+    watched, end = Watched(helper.pid), Deadline(LONGEST_WAIT)
+    while end.goon():
+        with suppress(subprocess.TimeoutExpired):
+            helper.wait(LOOK)
+            return
+        if watched.frozen:
+            helper.kill()
 
 
 def compile_alone(module: str) -> None:

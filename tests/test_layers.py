@@ -12,10 +12,12 @@ import ilp_planner
 ROOT = Path(ilp_planner.__file__).parent
 LAYERS = (
     (
+        "children",
         "errors",
         "units",
         "files",
         "file_kinds",
+        "growing",
         "kernels",
         "library",
         "numerics",

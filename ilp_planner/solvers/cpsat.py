@@ -182,7 +182,7 @@ class _Run:
         try:
             while thread.is_alive():
                 self._report(0.1)
-                if deadline.full:
+                if not deadline.left:  # the memory is full, or CP-SAT's clock was set back
                     self.solver.stop_search()
         except BaseException:
             self.search.progress = None  # keep what was found without calling the caller again

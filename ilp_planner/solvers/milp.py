@@ -13,10 +13,11 @@ import sys
 import threading
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
+from ilp_planner.children import Watched, ended, stopped
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Stop
@@ -109,6 +110,8 @@ class _Listener:
         try:
             kind, content = self.worker.messages.get(timeout=wait)
         except Empty:
+            if self.worker.watched.frozen:
+                self._fail(Watched.why)
             return
         if kind == "log":
             match = _LOG_BOUND[self.milp.backend].search(content)
@@ -118,8 +121,7 @@ class _Listener:
             self.done = self.worker.idle = True
             self._finish(content)
         else:
-            self.done = True
-            raise SolverError(f"{self.milp.name}: {content or 'its process ended'}")
+            self._fail(content or ended(self.worker.process.wait()))
 
     def hush(self) -> None:
         """Ask the solver to stop, and end its process when it does not."""
@@ -130,6 +132,10 @@ class _Listener:
         while not self.done and end.goon():
             self.listen(0.1)
         self.done = True
+
+    def _fail(self, why: str) -> NoReturn:
+        self.done = True
+        raise SolverError(f"{self.milp.name}: {why}")
 
     def _seconds(self, claim: float) -> float:
         """Return what is sure of a bound that the solver claims (0.0 when it claims none)."""
@@ -205,10 +211,13 @@ class _Worker:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # Ctrl-C is for the planner, which then asks for last words
         )
+        self.watched = Watched(self.process.pid)
         self.messages: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self.requests: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
         self.owner = os.getpid()
         self.idle = True
-        threading.Thread(target=self._read, daemon=True).start()
+        for work in (self._read, self._write):
+            threading.Thread(target=work, daemon=True).start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -218,18 +227,29 @@ class _Worker:
         except (EOFError, OSError, ValueError, pickle.UnpicklingError):
             self.messages.put(("gone", ""))
 
+    def _write(self) -> None:
+        """Hand requests over: who waited for a process that takes none would wait for ever."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # a dead process is noticed by the reader
+            while True:
+                pickle.dump(self.requests.get(), self.process.stdin)
+                self.process.stdin.flush()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the process is there and runs."""
+        return self.process.poll() is None and not stopped(self.process.pid)
+
     def send(self, request: dict[str, Any] | None) -> None:
         """Send a request, None to stop the one in progress."""
-        assert self.process.stdin is not None
         self.idle = False
-        with contextlib.suppress(OSError):  # a dead process is noticed by the reader
-            pickle.dump(request, self.process.stdin)
-            self.process.stdin.flush()
+        self.requests.put(request)
 
     def end(self) -> None:
         """End the process."""
         self.process.kill()
         self.process.wait()
+        self.requests.put(None)  # which no process takes any more: nobody waits to hand one over
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -245,10 +265,13 @@ def _worker() -> Iterator[_Worker]:
     """Lend a worker, an idle one if possible: starting one takes most of a second."""
     with _idle_lock:
         # A process that was forked from this one must not talk to its parent's workers.
-        mine = [w for w in _idle if w.owner == os.getpid() and w.process.poll() is None]
-        worker = mine[0] if mine else None
-        if worker is not None:
-            _idle.remove(worker)
+        mine = [w for w in _idle if w.owner == os.getpid()]
+        for known in mine:
+            _idle.remove(known)
+    worker = next((known for known in mine if known.ready), None)
+    for known in mine:
+        if known is not worker:
+            known.end()
     if worker is None:
         worker = _Worker()
     try:

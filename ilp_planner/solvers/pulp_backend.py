@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ilp_planner.children import Watched, ended
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, SolverError, UsageError
 from ilp_planner.files import write_text
@@ -246,8 +247,12 @@ class _Cbc:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for the planner, which then asks CBC to stop
             )
+            watched = Watched(process.pid)
             try:
                 while process.poll() is None and end.goon():
+                    if watched.frozen:
+                        process.kill()
+                        raise SolverError(f"pulp: CBC: {Watched.why}")
                     try:
                         process.wait(0.1)
                     except subprocess.TimeoutExpired:
@@ -256,7 +261,7 @@ class _Cbc:
                 if process.poll() is None:
                     self._stop(process)
         if process.returncode != 0 and not self.killed:
-            raise SolverError(f"pulp: CBC failed with exit code {process.returncode}")
+            raise SolverError(f"pulp: CBC: {ended(process.returncode)}")
 
     def _stop(self, process: subprocess.Popen[bytes]) -> None:
         process.send_signal(signal.SIGINT)  # CBC then writes its best solution and its bound

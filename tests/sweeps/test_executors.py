@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ilp_planner.errors import SchedulerError
-from ilp_planner.sweeps.executors.local import Local, ended
+from ilp_planner.sweeps.executors.local import Local
 from ilp_planner.sweeps.executors.registry import EXECUTORS, open_executor
 from ilp_planner.sweeps.sweep import Place, opened
 from ilp_planner.sweeps.work import Task
@@ -59,11 +59,6 @@ def test_the_extras_are_those_that_messages_name() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     for name, entry in EXECUTORS.items():
         assert not entry.needs or f'\n{name} = ["{entry.needs}>=' in text
-
-
-def test_how_a_process_ended_is_told() -> None:
-    assert ended(-9) == "its process was killed by signal 9, as when memory runs out"
-    assert ended(3) == "its process ended with status 3"
 
 
 def children(pid: int) -> list[int]:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from ilp_planner.children import Watched
 from ilp_planner.deadline import Deadline
 from ilp_planner.interrupts import SIGNALS, hear
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 Answer = TypeVar("Answer")
+LOOK = 0.5  # seconds between two looks whether a process stands still
 LATE = 5.0  # seconds after its deadline, or an interrupt, in which work may still answer
 
 
@@ -68,6 +70,14 @@ def _in_turn(
     return found
 
 
+class _Running(NamedTuple):
+    """A process, and the number of the work that it does."""
+
+    number: int
+    process: Any
+    watched: Watched
+
+
 class _Run(Generic[Answer]):
     """Processes and what they have answered."""
 
@@ -76,7 +86,7 @@ class _Run(Generic[Answer]):
     ) -> None:
         self.works, self.workers, self.deadline = works, workers, deadline
         self.waiting = list(range(len(works)))
-        self.running: dict[Connection, tuple[int, Any]] = {}
+        self.running: dict[Connection, _Running] = {}
         self.found: list[Answer | None] = [None] * len(works)
 
     def answers(self) -> list[Answer | None]:
@@ -86,9 +96,9 @@ class _Run(Generic[Answer]):
             self._until(lambda: left.left + LATE)
         except KeyboardInterrupt:
             self.waiting.clear()
-            for _, process in self.running.values():
+            for one in self.running.values():
                 with suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGINT)
+                    os.kill(one.process.pid, signal.SIGINT)
             last = Deadline(LATE)
             with suppress(KeyboardInterrupt):
                 self._until(lambda: last.left)
@@ -99,11 +109,13 @@ class _Run(Generic[Answer]):
         while self.waiting or self.running:
             while self.waiting and len(self.running) < self.workers:
                 self._begin(self.waiting.pop(0))
-            ready = wait(list(self.running), timeout=left())
-            if not ready:
-                return
+            remains = left()
+            ready = wait(list(self.running), timeout=min(remains, LOOK))
             for connection in ready:
                 self._take(connection)  # type: ignore[arg-type]
+            self._end_frozen()
+            if not ready and remains <= LOOK:
+                return
 
     def _begin(self, number: int) -> None:
         rounds = -(-(len(self.waiting) + 1) // self.workers)
@@ -114,11 +126,12 @@ class _Run(Generic[Answer]):
             target=_answer, args=(there, self.works[number], deadline), daemon=True
         )
         process.start()
+        assert process.pid is not None
         there.close()
-        self.running[here] = number, process
+        self.running[here] = _Running(number, process, Watched(process.pid))
 
     def _take(self, connection: Connection) -> None:
-        number, process = self.running.pop(connection)
+        number, process, _ = self.running.pop(connection)
         try:
             answer = connection.recv()
         except EOFError:
@@ -129,9 +142,16 @@ class _Run(Generic[Answer]):
             raise answer.error
         self.found[number] = answer
 
+    def _end_frozen(self) -> None:
+        """End what stands still: it has no answer, and others have its time."""
+        for connection, one in [*self.running.items()]:
+            if one.watched.frozen:
+                one.process.kill()
+                self._take(connection)
+
     def end(self) -> None:
         """End what still runs."""
-        for connection, (_, process) in self.running.items():
+        for connection, (_, process, _) in self.running.items():
             process.kill()
             process.join()
             connection.close()

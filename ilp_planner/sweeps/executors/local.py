@@ -13,6 +13,7 @@ from contextlib import suppress
 from multiprocessing import Pipe, connection
 from typing import TYPE_CHECKING
 
+from ilp_planner.children import Watched, ended, stopped
 from ilp_planner.kernels import cores
 from ilp_planner.sweeps.executors.base import Done
 from ilp_planner.sweeps.work import THREADS
@@ -38,7 +39,13 @@ class Process:
             pass_fds=(handle,),
         )
         theirs.close()
+        self.watched = Watched(self.process.pid)
         self.number: int | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has nothing to do, and can begin."""
+        return self.number is None and not stopped(self.process.pid)
 
     def end(self) -> None:
         """End the process."""
@@ -64,7 +71,7 @@ class Local:
 
     def submit(self, task: Task) -> None:
         """Give a point to a process that has none; start one where all have."""
-        idle = next((process for process in self.processes if process.number is None), None)
+        idle = next((process for process in self.processes if process.idle), None)
         if idle is None:
             idle = Process()
             self.processes.append(idle)
@@ -76,7 +83,10 @@ class Local:
         """Return what has ended, after so many seconds at most."""
         busy = [one for one in self.processes if one.number is not None]
         ready = connection.wait([one.pipe for one in busy], seconds)
-        return [self._done(one) for one in busy if one.pipe in ready]
+        frozen = [one for one in busy if one.pipe not in ready and one.watched.frozen]
+        return [self._done(one) for one in busy if one.pipe in ready] + [
+            self._lost(one) for one in frozen
+        ]
 
     def cancel(self) -> None:
         """End all processes."""
@@ -94,8 +104,9 @@ class Local:
             self.processes.remove(process)
             return Done(number, None, ended(process.status()))
 
-
-def ended(status: int) -> str:
-    """Return how a process has ended. status: below 0 by a signal."""
-    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    return f"its process {how}" + ", as when memory runs out" * (status == -9)
+    def _lost(self, process: Process) -> Done:
+        """End a process that stands still; its point is another one's."""
+        assert process.number is not None
+        self.processes.remove(process)
+        process.end()
+        return Done(process.number, None, Watched.why)
