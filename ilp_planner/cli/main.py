@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from ilp_planner.cli.address_space import fit_address_space
 from ilp_planner.cli.echo import GONE, drop_output, echo, open_streams
 from ilp_planner.cli.help import HELP, Command, Group
 from ilp_planner.cli.signals import end_like_ctrl_c, ignore
@@ -110,6 +111,7 @@ def run(arguments: list[str]) -> int:
     begin here."""
     begun = time.monotonic()
     try:
+        fit_address_space()
         with interruptible():
             code = command_line(words_to_complete() or arguments)(
                 args=arguments, prog_name="ilp-plan", standalone_mode=False, obj=begun
