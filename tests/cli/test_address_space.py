@@ -7,12 +7,15 @@ import resource
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ilp_planner.cli.address_space import LEAST
 from tests.small import write_specs
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WORDS = ("solve", "tiny.toml", "pair.toml", "--global-batch-size", "64")
 
