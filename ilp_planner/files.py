@@ -16,11 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.errors import OutputError, PlannerError
-from ilp_planner.limits import JSON_BYTES, NESTING, TEXT_BYTES, check_parsed, whole_number
+from ilp_planner.limits import (
+    JSON_BYTES,
+    NESTING,
+    TEXT_BYTES,
+    check_commas,
+    check_parsed,
+    whole_number,
+)
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that alone is no character
 SUFFIX, TEMPORARY = ".tmp", r"[a-z0-9_]{8}\.tmp"  # how tempfile names them
@@ -274,6 +281,15 @@ def read_text(
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def lines_of(text: str) -> Iterator[str]:
+    """Yield the lines of a text, each with its line feed, and hold no more than one of them."""
+    begin = 0
+    while begin < len(text):
+        end = text.find("\n", begin) + 1 or len(text)
+        yield text[begin:end]
+        begin = end
+
+
 def read_json(
     source: Path | Document, error: type[PlannerError], *, constants: bool = False
 ) -> Any:
@@ -287,6 +303,7 @@ def read_json(
     path, text = (
         source if isinstance(source, Document) else read_document(source, error, most=JSON_BYTES)
     )
+    check_commas(text, path, error)
     try:
         value = json.loads(
             text,

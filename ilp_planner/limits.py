@@ -25,6 +25,8 @@ DEVICES = 65_536  # of a cluster
 RANKS = 2**31 - 1  # of a job: NCCL's ranks are 32-bit integers
 DIMENSION = 2**31 - 1  # hidden sizes, vocabularies, tokens of a sample, micro-batches
 WHOLE = 2**63 - 1  # any other whole number
+LINES = 50_000  # of a table in CSV
+COMMAS = 10**6  # of JSON: it has hardly more values, which take most of the memory
 ENTRIES = 2**22  # rows, values or sizes of which a reader holds one by one
 PARTS = 10**6  # layers, samples, ranks and GPUs of a profile of Sailor's
 COUNT, FIGURE = 10**9, 1e30  # in a table: whole numbers, and bytes or FLOP
@@ -64,6 +66,25 @@ def as_whole(text: str) -> int:
     ValueError: it is none.
     """
     return int(text.strip()[: DIGITS + 1])
+
+
+def check_lines(text: str, name: object, error: type[PlannerError]) -> None:
+    """Refuse a table of too many lines, each of which takes memory however short it is.
+
+    Parameters
+    ----------
+    name: of the file. error: what to raise, one line with the file, what was found and the limit.
+    """
+    lines = text.count("\n")
+    if lines > LINES:
+        raise error(f"{name}: found {lines:,} lines, expected at most {LINES:,} in a table")
+
+
+def check_commas(text: str, name: object, error: type[PlannerError]) -> None:
+    """Refuse JSON that would become very many values. name, error: as of `check_lines`."""
+    commas = text.count(",")
+    if commas > COMMAS:
+        raise error(f"{name}: found {commas:,} values, expected at most {COMMAS:,} in JSON")
 
 
 def check_parsed(root: Any, name: str, error: type[PlannerError]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ilp_planner.calibration.runs import read_runs
 from ilp_planner.errors import PlannerError, ProfileError, SpecError
 from ilp_planner.files import read_document, read_json
 from ilp_planner.formats.megatron.values import parse_values
@@ -20,11 +21,13 @@ from ilp_planner.limits import (
     whole_number,
 )
 from ilp_planner.profiles.alpa_pickle import read_alpa_pickle
+from ilp_planner.profiles.measurements import read_measurements
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import read_layout
 from ilp_planner.specs.toml_reader import read_toml
+from tests.calibration.machines import lab
 from tests.small import CLUSTER, MODEL
 
 LONG = "9" * 5000
@@ -68,6 +71,24 @@ def json_text(text: str) -> Callable[[Path], object]:
     return read
 
 
+def table(rows: str, head: str = "") -> Callable[[Path], object]:
+    def read(folder: Path) -> object:
+        path = folder / "x.csv"
+        path.write_text(f"{head}record,layers,tp,micro_batch,time_s\n{rows}")
+        return read_measurements(path)
+
+    return read
+
+
+def runs(rows: str) -> Callable[[Path], object]:
+    def read(folder: Path) -> object:
+        path = folder / "x.csv"
+        path.write_text(f"run,seconds\n{rows}")
+        return read_runs(path, lab())
+
+    return read
+
+
 def flags(*words: str) -> Callable[[Path], object]:
     return lambda folder: parse_values(words)
 
@@ -86,6 +107,11 @@ REFUSED = {
     "megabytes of TOML": (toml("a = 1\n" * 180_000), "expected a file of at most 1.00 MiB"),
     "digits in JSON": (json_text('{"a": {"b": [0, ' + LONG + "]}}"), "a.b[1]: found a number of"),
     "brackets in JSON": (json_text("[" * 2000 + "]" * 2000), "expected at most 64"),
+    "lines of a table": (table("layer,1,1,1,0.1\n" * 50_001), "found 50,002 lines, expected"),
+    "empty lines of a table": (table("\n" * 50_001), "expected at most 50,000 in a table"),
+    "comments of a table": (table("", "#\n" * 50_001), "expected at most 50,000 in a table"),
+    "lines of runs": (runs("x,1\n" * 50_001), "found 50,002 lines, expected at most 50,000"),
+    "values of JSON": (json_text("[" + "[]," * 1_000_001 + "0]"), "found 1,000,001 values, expe"),
     "megabytes of JSON": (json_text(" " * (JSON_BYTES + 1) + "1"), "at most 8.00 MiB"),
     "layers": (model("layers = 2", "layers = 100000000"), "layers must be at most 20000"),
     "a dimension": (model("hidden = 256", "hidden = 1" + "0" * 29), "at most 2147483647"),
@@ -101,6 +127,13 @@ REFUSED = {
     "brackets of a layout": (layout("(" * 100_000), "brackets more than 64 deep"),
     "digits of a flag": (flags("--num-layers", LONG), "(5000 characters), expected a whole"),
     "a large flag": (flags("--hidden-size", "9" * 25), "at most 9223372036854775807"),
+    "stages of flags": (flags("--pipeline-model-parallel-size", "65537"), "65537 stages, expected"),
+    "virtual stages of flags": (
+        flags(
+            "--pipeline-model-parallel-size", "300", "--num-virtual-stages-per-pipeline-rank", "300"
+        ),
+        "a pipeline of 90000 stages, expected at most 65536",
+    ),
     "entries of a pattern": (flags("--moe-layer-freq", "[1]*99999999"), "found '[1]*99999999'"),
 }  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 import re
 from dataclasses import dataclass, replace
@@ -12,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlanError, PlannerError, ProfileError
 from ilp_planner.file_kinds import FileKind, file_kind
-from ilp_planner.files import existing, places, read_text
+from ilp_planner.files import existing, lines_of, places, read_text
+from ilp_planner.limits import check_lines
 from ilp_planner.specs.data_sheets import generation, known_gpu
 from ilp_planner.specs.toml_reader import nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 
@@ -53,26 +55,20 @@ def read_runs(path: Path, cluster: ClusterSpec) -> tuple[Run, ...]:
     ProfileError: the file, or a row, cannot be used. Other errors of files that it names.
     """
     column, rows = _read_table(path)
-    return tuple(_run(row, f"{path}: line {line}", column, path, cluster) for line, row in rows)
+    runs = tuple(_run(row, f"{path}: line {line}", column, path, cluster) for line, row in rows)
+    if not runs:
+        raise _nothing(path, "a header and no rows")
+    return runs
 
 
-def _read_table(path: Path) -> tuple[str, list[tuple[int, dict[str, str]]]]:
+def _read_table(path: Path) -> tuple[str, Iterator[tuple[int, dict[str, str]]]]:
     """Return which column has times, and of each row its line and its cells, without empty ones."""
     text = read_text(path, ProfileError, "utf-8-sig")  # spreadsheets mark their UTF-8
-    reader, table, begin = csv.reader(io.StringIO(text), strict=True), [], 1
-    try:
-        for cells in reader:
-            if any(cell.strip() for cell in cells):
-                table.append((begin, [cell.strip() for cell in cells]))
-            begin = reader.line_num + 1
-    except csv.Error as error:
-        raise ProfileError(f"{path}: line {begin}: cannot be read as CSV: {error}") from None
-    if len(table) < 2:
-        found = "a header and no rows" if table else "nothing"
-        raise ProfileError(
-            f"{path}: found {found}, expected the columns run,seconds and a row per run"
-        )
-    names = table[0][1]
+    check_lines(text, path, ProfileError)
+    rows = _rows(text, path)
+    _, names = next(rows, (0, ()))
+    if not names:
+        raise _nothing(path, "nothing")
     for name in names:
         if name not in COLUMNS:
             raise ProfileError(f"{path}: column {name!r}: {nearest(name, COLUMNS)}")
@@ -82,16 +78,37 @@ def _read_table(path: Path) -> tuple[str, list[tuple[int, dict[str, str]]]]:
             f"{path}: found the columns {', '.join(names)}, expected run, one of "
             f"{', '.join(TIMES)}, and at will {', '.join(OPTIONAL)}"
         )
-    for line, cells in table[1:]:
+    return times[0], _named(rows, names, path)
+
+
+def _nothing(path: Path, found: str) -> ProfileError:
+    return ProfileError(
+        f"{path}: found {found}, expected the columns run,seconds and a row per run"
+    )
+
+
+def _rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows that are not empty, each with the line where it begins."""
+    reader, begin = csv.reader(lines_of(text), strict=True), 1
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield begin, [cell.strip() for cell in cells]
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        raise ProfileError(f"{path}: line {begin}: cannot be read as CSV: {error}") from None
+
+
+def _named(
+    rows: Iterable[tuple[int, list[str]]], names: Sequence[str], path: Path
+) -> Iterator[tuple[int, dict[str, str]]]:
+    for line, cells in rows:
         if len(cells) != len(names):
             raise ProfileError(
                 f"{path}: line {line}: found {len(cells)} fields, expected {len(names)} "
                 "(a launch line with commas needs quotes)"
             )
-    return times[0], [
-        (line, {name: cell for name, cell in zip(names, cells, strict=True) if cell})
-        for line, cells in table[1:]
-    ]
+        yield line, {name: cell for name, cell in zip(names, cells, strict=True) if cell}
 
 
 def _run(row: dict[str, str], place: str, column: str, path: Path, cluster: ClusterSpec) -> Run:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import ProfileError, UsageError
-from ilp_planner.files import existing, places, read_document, sha256_of
+from ilp_planner.files import existing, lines_of, places, read_text, sha256_of
 from ilp_planner.limits import TABLE_BYTES
 
 if TYPE_CHECKING:
@@ -77,9 +76,8 @@ def records_in(paths: Sequence[Path]) -> set[str]:
     found: set[str] = set()
     for path in paths:
         try:
-            text = read_document(path, ProfileError, most=TABLE_BYTES).text
-            lines = io.StringIO(text, newline="")
-            rows = csv.reader(line for line in lines if line.strip() and line[0] != "#")
+            text = read_text(path, ProfileError, most=TABLE_BYTES)
+            rows = csv.reader(line for line in lines_of(text) if line.strip() and line[0] != "#")
             header = [name.strip() for name in next(rows, [])]
             place = header.index("record")
             found |= {row[place].strip() for row in rows if len(row) > place}

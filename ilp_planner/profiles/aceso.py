@@ -10,13 +10,12 @@ CSV files.
 from __future__ import annotations
 
 import csv
-import io
 import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.files import missing_folder, read_document
-from ilp_planner.limits import TABLE_BYTES
+from ilp_planner.files import lines_of, missing_folder, read_text
+from ilp_planner.limits import TABLE_BYTES, check_lines
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, RowKey
 
 if TYPE_CHECKING:
@@ -144,8 +143,9 @@ def known_models(folder: Path) -> list[str]:
 
 def _read_rows(path: Path) -> list[tuple[int, list[str]]]:
     """Return the rows that are not blank, each with its line number."""
-    text = read_document(path, ProfileError, most=TABLE_BYTES).text
-    reader = csv.reader(io.StringIO(text, newline=""))
+    text = read_text(path, ProfileError, most=TABLE_BYTES)
+    check_lines(text, path, ProfileError)
+    reader = csv.reader(lines_of(text))
     try:
         return [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:

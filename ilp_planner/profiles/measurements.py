@@ -200,11 +200,9 @@ def read_measurements(path: Path) -> Measurements:
     import pandas as pd
 
     text = read_table_text(path)
-    place = text.names.index("record")
-    _check_columns(text.names, {row[place] for row in text.rows}, path)
-    at = pd.Index(text.lines, dtype=int)
-    frame = pd.DataFrame(text.rows, columns=text.names, index=at, dtype=str)
-    frame = frame.reindex(columns=list(COLUMNS), fill_value="")
+    _check_columns(text.names, set(text.column("record")), path)
+    cells = {name: text.column(name) if name in text.names else "" for name in COLUMNS}
+    frame = pd.DataFrame(cells, index=pd.Index(text.lines, dtype=int), dtype=str)
     frame["status"] = frame["status"].where(frame["status"] != "", RowStatus.OK.value)
     frame["provenance"] = frame["provenance"].where(
         frame["provenance"] != "", Provenance.MEASURED.value

@@ -24,7 +24,7 @@ import numpy as np
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import read_json
-from ilp_planner.limits import MEMORY
+from ilp_planner.limits import LEAST_RATE, MEMORY, RATE
 from ilp_planner.profiles.link_times import relative_line
 from ilp_planner.profiles.sailor import (
     FLOAT_BYTES,
@@ -79,11 +79,13 @@ class Curve:
 
         Raises
         ------
-        ProfileError: the curve has no positive rate there.
+        ProfileError: the curve has no rate there that a link can have.
         """
-        rates = np.polyval(self.coefficients, np.log2(sizes / MEGABYTE))
-        if not (np.isfinite(rates) & (rates > 0)).all():
-            place = int(np.argmin(rates))
+        with np.errstate(all="ignore"):  # what no link can have is refused, not remarked on
+            rates = np.polyval(self.coefficients, np.log2(sizes / MEGABYTE))
+            known = (rates * GIGABYTE >= LEAST_RATE) & (rates * GIGABYTE <= RATE)
+        if not known.all():
+            place = int(np.argmin(known))
             raise ProfileError(
                 f"{self.where}: found {rates[place]:.3g} GB/s for {sizes[place] / MEGABYTE:.3g} "
                 "MB, expected coefficients of a rate above 0, highest power of log2(MB) first"
@@ -94,7 +96,7 @@ class Curve:
         """Return the line through the curve at these sizes, and its largest relative error."""
         seconds = self.seconds(sizes)
         latency, per_byte = relative_line(sizes, seconds)
-        latency = max(latency, LEAST_LATENCY)
+        latency, per_byte = max(latency, LEAST_LATENCY), max(per_byte, 1 / RATE)
         off = float(np.abs((latency + per_byte * sizes) / seconds - 1).max())
         return Link(bandwidth=1 / per_byte, latency=latency), off
 

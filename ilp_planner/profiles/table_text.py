@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
-from ilp_planner.files import read_text
-from ilp_planner.limits import TABLE_BYTES
+from ilp_planner.files import lines_of, read_text
+from ilp_planner.limits import TABLE_BYTES, check_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 COMMENT = "#"
@@ -25,13 +25,17 @@ TITLE = "ilp-plan profile, version"  # stands before the number in the first lin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableText:
-    """machine: from the lines above the header. names: of the columns. rows: their cells, as many
-    in each as there are names, without rows that are empty. lines: where each begins, from 1."""
+    """machine: from the lines above the header. names: of the columns. columns: their cells, one
+    for each row in each of them, without rows that are empty. lines: where rows begin, from 1."""
 
     machine: Mapping[str, str]
     names: list[str]
-    rows: list[list[str]]
+    columns: list[list[str]]
     lines: list[int]
+
+    def column(self, name: str) -> list[str]:
+        """Return the cells of a column that is there."""
+        return self.columns[self.names.index(name)]
 
 
 def read_table_text(path: Path) -> TableText:
@@ -39,54 +43,66 @@ def read_table_text(path: Path) -> TableText:
 
     Raises
     ------
-    ProfileError: not there, no CSV, no native table, or rows of another length than the header.
+    ProfileError: not there, no CSV, no native table, too long, or rows of another length than the
+    header.
     """
     text = read_text(path, ProfileError, "utf-8-sig", TABLE_BYTES)  # spreadsheets mark it
     refuse_other_kind(path, FileKind.PROFILE, ProfileError)
-    lines = list(io.StringIO(text))
-    head = 0
-    while head < len(lines) and (lines[head].startswith(COMMENT) or not lines[head].strip()):
-        head += 1
-    machine = _machine(lines[:head], path)
-    if head == len(lines):
+    check_lines(text, path, ProfileError)
+    lines, head = lines_of(text), []
+    first = ""
+    for first in lines:
+        if not first.startswith(COMMENT) and first.strip():
+            break
+        head.append(first)
+    else:
         raise ProfileError(f"{path}: expected a header with the columns record, ..., found none")
-    names, *rows = _cells(lines[head:], head, path)
-    if "record" not in names[1]:
-        prose = any(len(name.split()) > WORDS for name in names[1])
-        there = f"a sentence in line {names[0]}" if prose else ", ".join(names[1][:6])
+    machine = _machine(head, path)
+    rows = _cells(chain((first,), lines), len(head), path)
+    begin, names = next(rows)
+    if "record" not in names:
+        prose = any(len(name.split()) > WORDS for name in names)
+        there = f"a sentence in line {begin}" if prose else ", ".join(names[:6])
         raise ProfileError(
             f"{path}: column 'record' is missing, found {there}: expected a native table "
             "(`ilp-plan profile import` makes one of other formats)"
         )
-    filled = [(line, row) for line, row in rows if any(row)]
-    for line, row in filled:
-        if len(row) != len(names[1]):
-            raise ProfileError(
-                f"{path}: line {line}: {len(names[1])} fields expected, found {len(row)}"
-            )
-    return TableText(
-        machine=machine,
-        names=names[1],
-        rows=[row for _, row in filled],
-        lines=[line for line, _ in filled],
-    )
+    columns, begins = _columns(rows, len(names), path)
+    return TableText(machine=machine, names=names, columns=columns, lines=begins)
 
 
-def _cells(lines: list[str], above: int, path: Path) -> list[tuple[int, list[str]]]:
-    """Return the cells of each row and the line where it begins: a quoted cell may have several.
+def _columns(
+    rows: Iterator[tuple[int, list[str]]], width: int, path: Path
+) -> tuple[list[list[str]], list[int]]:
+    """Return the cells of each column, and the lines of the rows. A text that is there many times,
+    as most are, is held once."""
+    columns: list[list[str]] = [[] for _ in range(width)]
+    begins: list[int] = []
+    known: dict[str, str] = {}
+    for line, row in rows:
+        if not any(row):
+            continue
+        if len(row) != width:
+            raise ProfileError(f"{path}: line {line}: {width} fields expected, found {len(row)}")
+        begins.append(line)
+        for column, cell in zip(columns, row, strict=True):
+            column.append(known.setdefault(cell, cell))
+    return columns, begins
+
+
+def _cells(lines: Iterable[str], above: int, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line where each row begins, and its cells: a quoted cell may have several lines.
 
     above: lines of the file before these.
     """
-    rows = []
     reader = csv.reader(lines, strict=True)
     begin = above + 1
     try:
         for row in reader:
-            rows.append((begin, [cell.strip() for cell in row]))
+            yield begin, [cell.strip() for cell in row]
             begin = above + reader.line_num + 1
     except csv.Error as error:
         raise ProfileError(f"{path}: line {begin}: cannot be read as CSV: {error}") from None
-    return rows
 
 
 def _machine(lines: list[str], path: Path) -> dict[str, str]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.flags import Flag, Value, find_flag, flags, flags_by_key
-from ilp_planner.limits import DIGITS, LAYERS, WHOLE
+from ilp_planner.limits import DIGITS, LAYERS, STAGES, WHOLE
 
 TP, PP, CP = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+VIRTUAL = "num_virtual_stages_per_pipeline_rank"
 EP, ETP = "expert_model_parallel_size", "expert_tensor_parallel_size"
 LONGEST_PATTERN = 4 * LAYERS  # characters: an entry for every layer has no more
 SHOWN = 80  # characters of a word in a message
@@ -116,7 +117,19 @@ def parse_values(words: Sequence[str]) -> dict[str, Value]:
     if unknown:
         more = f" (and {others} more unknown)" if others else ""
         raise SpecError(f"{unknown}{more}")
+    _check_stages(values)
     return values
+
+
+def _check_stages(values: Mapping[str, Value]) -> None:
+    """Refuse a pipeline of more stages than there are, before a layout is made of them."""
+    ranks, each = (values.get(key) for key in (PP, VIRTUAL))
+    stages = (ranks if isinstance(ranks, int) else 1) * (each if isinstance(each, int) else 1)
+    if stages > STAGES:
+        raise SpecError(
+            f"--pipeline-model-parallel-size: found a pipeline of {stages} stages, expected at "
+            f"most {STAGES}"
+        )
 
 
 def _is_known(name: str) -> bool:
