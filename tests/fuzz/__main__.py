@@ -122,7 +122,7 @@ def fuzz(count: int, workers: int, first: int = 0) -> list[tuple[int, str, str]]
     wall = time.monotonic() - begun
     for name in READERS:
         row = [counts[name, what] for what in ("read", "refused", "failed")]
-        print(f"{name:12} {row[0]:8} read {row[1]:8} refused {row[2]:4} failed")
+        print(f"{name:16} {row[0]:8} read {row[1]:8} refused {row[2]:4} failed")
     print(f"{count} inputs in {wall:.0f} s, {count / wall:.0f} a second on {workers} processes")
     return failed
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.profiles.aceso import OPERATOR_COLUMNS
 from tests.alpa_cases import database, pickled
 from tests.amp_cases import content
+from tests.calibration.machines import lab
+from tests.sailor_cases import small_files as sailor_files
+from tests.sailor_cases import write_files, write_quotas
 from tests.specs.hugging_face.published import PUBLISHED
 
 if TYPE_CHECKING:
@@ -38,7 +43,22 @@ operator,,A100,1,1,,0.001,0.002,mlp,0,,
 collective,,A100,,,0.002,,,all-reduce,,4,1048576
 point_to_point,,A100,,,0.003,,,,,,1048576
 """
+RUN = (
+    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --bf16 "
+    "--max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 8 "
+    "--tensor-model-parallel-size 2 --vocab-size 1000"
+)
+RUNS = f"""run,seconds,gpus,name,weight
+"{RUN}",1.5,8,first,1
+{RUN} --pipeline-model-parallel-size 2,2.5,8,second,2
+"""
 HOSTS = "node1 slots=8\nnode2 slots=8  # comment\nnode3 4\n"
+ACESO = {
+    "gpt_tiny_mbs1_tp1_algo0.csv": f"{','.join(OPERATOR_COLUMNS)}\n"
+    "enc-MLP-gelu,100.5,200.25,8,16.5,4,12,1,2\npost,50,60,4,8,2,6,1,2\n",
+    "prim_gpt_tiny_all_reduce_2gpus.csv": "data_size(MB),time(ms)\n8,1.5\n64,10\n",
+    "p2p_intra_node.csv": "1,2,4\n10, 20,40.5\n",
+}
 LAYOUTS = (b"Et*2|(t*2|)*3mL", b"E|t*4|(tt|)*2,t*3|L", b"Ettt|ttmL")
 
 
@@ -132,6 +152,49 @@ def _script(path: Path) -> object:
     return read_script(path, environment={}, strict=False)
 
 
+def _runs(path: Path) -> object:
+    from ilp_planner.calibration.runs import read_runs
+
+    return read_runs(path, lab())
+
+
+def _sailor(name: str, path: Path) -> object:
+    """Read Sailor's files where one of them has a content."""
+    from ilp_planner.profiles.sailor import read_sailor_profile
+    from ilp_planner.profiles.sailor_cluster import sailor_cluster
+
+    folder = write_files(path.parent / "sailor", sailor_files())
+    quotas = write_quotas(path.parent / "quotas.json", a100=8, v100=4)
+    path.replace(quotas if name == quotas.name else folder / name)
+    return sailor_cluster(folder, quotas, read_sailor_profile(folder, "small"))
+
+
+def _sailor_reader(name: str, what: str) -> Reader:
+    def seeds() -> list[bytes]:
+        if name in sailor_files():
+            return [json.dumps(sailor_files()[name]).encode()]
+        with tempfile.TemporaryDirectory() as at:
+            return [write_quotas(Path(at) / name, a100=8, v100=4).read_bytes()]
+
+    return Reader(seeds, partial(_sailor, name), what)
+
+
+def _aceso(name: str, path: Path) -> object:
+    """Read Aceso's database where one of its files has a content."""
+    from ilp_planner.profiles.aceso import read_aceso_profile
+
+    folder = path.parent / "db"
+    folder.mkdir()
+    for known, text in ACESO.items():
+        (folder / known).write_text(text)
+    path.replace(folder / name)
+    return read_aceso_profile(folder, "gpt_tiny", devices_per_node=2)
+
+
+def _aceso_reader(name: str, what: str) -> Reader:
+    return Reader(texts(ACESO[name]), partial(_aceso, name), what)
+
+
 def _scripts() -> list[bytes]:
     everyday = (ROOT / "tests/launch_scripts/everyday.txt").read_text(encoding="utf-8")
     parts = [part.partition("\n")[2] for part in everyday.split("==== ")[1:]]
@@ -139,14 +202,10 @@ def _scripts() -> list[bytes]:
 
 
 def _configs() -> list[bytes]:
-    import json
-
     return [json.dumps(values).encode() for values, _ in PUBLISHED.values()]
 
 
 def _amp_content() -> list[bytes]:
-    import json
-
     return [json.dumps(content()).encode()]
 
 
@@ -168,6 +227,16 @@ READERS = {
     "layout": Reader(lambda: list(LAYOUTS), _layout, "pipeline layouts"),
     "flags": Reader(texts(FLAGS), _flags, "Megatron-LM's arguments"),
     "script": Reader(_scripts, _script, "launch scripts"),
+    "runs": Reader(texts(RUNS), _runs, "tables of runs"),
+    "sailor times": _sailor_reader("profiles_tmp.json", "Sailor's times"),
+    "sailor sizes": _sailor_reader("llm_info.json", "Sailor's sizes"),
+    "sailor machines": _sailor_reader("basic_cluster_config.json", "Sailor's machines"),
+    "sailor links": _sailor_reader("multizone_bandwidths_het.json", "Sailor's links"),
+    "sailor inside": _sailor_reader("intra_node_bandwidths.json", "Sailor's links in machines"),
+    "sailor quotas": _sailor_reader("quotas.json", "Sailor's quotas"),
+    "aceso operators": _aceso_reader("gpt_tiny_mbs1_tp1_algo0.csv", "Aceso's operators"),
+    "aceso collective": _aceso_reader("prim_gpt_tiny_all_reduce_2gpus.csv", "Aceso's collectives"),
+    "aceso links": _aceso_reader("p2p_intra_node.csv", "Aceso's links"),
 }  # fmt: skip
 
 
