@@ -177,7 +177,7 @@ def _remarks(
     unsized = [str(tp) for tp in degrees if tp not in sizes]
     if unsized:
         notes.append(f"{times}: tp {', '.join(unsized)}: left out, {figures} has no sizes of it")
-    untimed = [tp for tp in sized if not tp.isdigit() or int(tp) not in sizes]
+    untimed = [f"{tp:.20}" for tp in sized if tp not in map(str, sizes)]
     if untimed:
         notes.append(f"{figures}: tp {', '.join(untimed)}: left out, {times} has no times of it")
     notes.append(

@@ -16,6 +16,7 @@ DeepSpeed's bucket of gradients.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +25,7 @@ import numpy as np
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import read_json
-from ilp_planner.limits import LEAST_RATE, MEMORY, RATE
+from ilp_planner.limits import DEVICES, LEAST_RATE, MEMORY, RATE
 from ilp_planner.profiles.link_times import relative_line
 from ilp_planner.profiles.sailor import (
     FLOAT_BYTES,
@@ -176,6 +177,9 @@ def _machines(
                 machines.append(Machines(gpu, zone, per_node, count, memory))
     if not machines:
         raise ProfileError(f"{quotas}: found no GPUs that fill a machine, expected some")
+    total = sum(machine.size * machine.number for machine in machines)
+    if total > DEVICES:
+        raise ProfileError(f"{quotas}: found {total} GPUs in machines, expected at most {DEVICES}")
     if "zone" in described:
         notes.append(f"{path.name}: zone is not read: quotas say zones")
     return machines, notes
@@ -215,7 +219,7 @@ def _curve(path: Path, where: str, value: Any) -> Curve:
     """Return `[coefficients, largest rate]` of a file."""
     given = value[0] if isinstance(value, list) and value else None
     numbers = given if isinstance(given, list) else []
-    if not numbers or not all(type(c) in (int, float) and np.isfinite(c) for c in numbers):
+    if not numbers or not all(type(c) in (int, float) and math.isfinite(c) for c in numbers):
         raise ProfileError(
             f"{path}: {where}: found {value!r:.60}, expected [[coefficients], largest rate]"
         )

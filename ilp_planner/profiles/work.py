@@ -7,7 +7,7 @@ Williams et al. 2009). Collectives run on a ring.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.anatomy.work import FLASH_BACKWARD, FusedAttention, Product
@@ -140,7 +140,7 @@ class Measured:
 Rates = Roofline | Measured
 
 
-@cache
+@lru_cache(maxsize=256)  # a fit of constants asks for thousands
 def rates_of(device: Device) -> Rates:
     """Return what kernels take on a device; the same of equal ones."""
     if device.kernels is None:

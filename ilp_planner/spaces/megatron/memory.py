@@ -8,7 +8,7 @@ it the context, communication buffers and what the allocator cannot use.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import isqrt
 from typing import TYPE_CHECKING
 
@@ -299,7 +299,7 @@ def _interleaved(
     return np.stack([most(rank) for rank in range(job.pp)])
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _held(schedule: Schedule, behind: int) -> NDArray[np.float64]:
     """Return the micro-batches held per virtual stage, a row for every combination that no other
     one exceeds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -178,7 +178,7 @@ def _fair_bound(part: MegatronPart, variant: Variant, slowest: float, total: flo
     return longest
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _weights(micro_batches: int, ranks: int) -> tuple[float, float]:
     """Return the harmonic mean, over the number of ranks, and the least of M - 1 - (pp - 1 - r) / 2
     over the ranks."""
