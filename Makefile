@@ -9,8 +9,14 @@ LOWEST := .venv-lowest
 RUNTIMES := runtimes
 # Whoever may install packages of the system
 ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
-# pip adds the exact versions of what the pinned dependencies depend on themselves
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# $(call LOCKED,SETS) installs what these sets of .constraints.txt need, and no file whose hash is not
+# there. What is built from its sources is built by what is installed, which is checked as well.
+LOCKED = $(BIN)/python -m tests.locked $(1) > $(VENV)/locked.txt && \
+	$(PIP) --require-hashes --no-deps --no-build-isolation --requirement $(VENV)/locked.txt
+UNCHECKED = $(BIN)/python -m tests.locked --unchecked $(1) > $(VENV)/locked.txt && \
+	$(PIP) --requirement $(VENV)/locked.txt
+ITSELF = $(PIP) --no-deps --no-build-isolation --editable .
 
 # Python's bytecode and, by a few solves, the numerical kernels: no later run waits for them.
 WARM := @$(BIN)/python -m compileall -q ilp_planner; echo "compiling the numerical kernels, once"; $(BIN)/ilp-plan solve --json > /dev/null; \
@@ -18,7 +24,7 @@ WARM := @$(BIN)/python -m compileall -q ilp_planner; echo "compiling the numeric
 	$(BIN)/ilp-plan solve --space groups --model gpt-10l-4096 --cluster mixed-a100-t4 --global-batch-size 8 --json > /dev/null; \
 	for solver in gradient anneal; do $(BIN)/ilp-plan solve --space operators --solver $$solver --starts 4 --json > /dev/null; done
 
-.PHONY: plan test test-all test-page test-sweeps test-lowest fuzz lint bench bench-gpu clean
+.PHONY: plan test test-all test-page test-sweeps test-lowest fuzz faults soak sbom lint bench bench-gpu clean
 
 plan: $(READY)
 	$(BIN)/ilp-plan solve
@@ -31,7 +37,7 @@ test-all: $(READY_TEST)
 
 # Pages of plans in headless Chromium: Debian's or Ubuntu's package, where none is there.
 test-page: $(READY_TEST)
-	$(PIP) --editable '.[test,browser]'
+	$(call LOCKED,browser)
 	for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
 		$(ROOT) apt-get update && $(ROOT) apt-get install --yes chromium
 	$(BIN)/python -m pytest tests/page
@@ -39,7 +45,7 @@ test-page: $(READY_TEST)
 # Sweeps whose points Slurm's stand-in, a Dask cluster and a Ray cluster of this machine solve, with
 # workers that are killed; tables as Parquet.
 test-sweeps: $(READY_TEST)
-	$(PIP) --editable '.[test,parquet,slurm,dask,ray]'
+	$(call LOCKED,parquet slurm dask ray)
 	$(BIN)/python -m pytest tests/sweeps -m "slow or not slow"
 
 # The fast tests with the lowest versions that pyproject.toml allows; those of 2024 run on Python 3.11
@@ -51,6 +57,21 @@ test-lowest: $(LOWEST)/.ready
 COUNT := 100000
 fuzz: $(READY_TEST)
 	$(BIN)/python -m tests.fuzz --count $(COUNT)
+
+# Commands killed at 200 moments each, and all tests of faults.
+MOMENTS := 200
+faults: $(READY_TEST)
+	$(BIN)/python -m tests.faults --count $(MOMENTS)
+
+# Random solves, reads and exports, for as long: memory must not grow.
+HOURS := 2
+soak: $(READY_TEST)
+	$(BIN)/python -m tests.faults.soak --hours $(HOURS)
+
+# The wheel in dist/, and beside it what it needs, as CycloneDX: versions, hashes and licences.
+sbom: $(READY)
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/python -m tests.components --sbom dist
 
 lint: $(READY_TEST)
 	$(BIN)/ruff check .
@@ -74,7 +95,9 @@ $(BIN)/python:
 
 # The stamps say that what these two files pin is installed.
 $(READY): pyproject.toml .constraints.txt | $(BIN)/python
-	$(PIP) --editable .
+	$(call LOCKED,build)
+	$(call LOCKED,plan)
+	$(ITSELF)
 	$(WARM)
 	touch $@
 
@@ -83,9 +106,12 @@ $(READY): pyproject.toml .constraints.txt | $(BIN)/python
 # its own. `make test RUNTIMES=` leaves all training systems out, and their tests. The search in boxes
 # compiles for ten seconds, which two workers would do side by side: one test does it before.
 $(READY_TEST): pyproject.toml .constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[test$(RUNTIMES:%=,%)]'
-	$(if $(RUNTIMES),$(PIP) --no-deps torchtitan==0.2.2)
-	$(if $(RUNTIMES),$(PIP) --no-deps --upgrade --target $(VENV)/torchtitan-0.3.0 torchtitan==0.3.0 spmd_types torch_checkpointing torchdata)
+	$(call LOCKED,build)
+	$(call LOCKED,plan test $(RUNTIMES))
+	$(if $(RUNTIMES),$(call UNCHECKED,$(RUNTIMES)))
+	$(if $(RUNTIMES),$(call LOCKED,titan))
+	$(if $(RUNTIMES),$(call LOCKED,titan-0.3.0) --upgrade --target $(VENV)/torchtitan-0.3.0)
+	$(ITSELF)
 	$(WARM)
 	-$(BIN)/python -m pytest tests/bounds/test_boxes.py -k cheapest_chain
 	touch $(READY) $@

@@ -7,6 +7,8 @@ import re
 import tomllib
 from pathlib import Path
 
+from tests.locked import locked
+
 ROOT = Path(__file__).parents[1]
 TOOLS = ("hypothesis", "pytest", "pytest-xdist", "setuptools")
 
@@ -30,8 +32,7 @@ def lower_bounds() -> dict[str, str]:
 
 def pins() -> dict[str, str]:
     """Return the versions in .constraints.txt, names in lower case."""
-    lines = (ROOT / ".constraints.txt").read_text().split()
-    return {name.lower(): version for name, _, version in (line.partition("==") for line in lines)}
+    return {package.name.lower(): package.version for package in locked()}
 
 
 def main() -> None:

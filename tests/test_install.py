@@ -3,18 +3,29 @@
 By default it is installed into a copy of the running environment, which needs no network.
 """
 
+import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tests.components import table, write_bill
+from tests.locked import locked, of_sets
+from tests.locked import main as locked_main
 from tests.lowest import lower_bounds, pins
+from tests.relock import closure
 
 ROOT = Path(__file__).parents[1]
 FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
@@ -115,3 +126,60 @@ def test_every_package_has_a_lowest_version_and_a_pin():
     known = pins()
     for name, lowest in lower_bounds().items():
         assert Version(known[name]) >= Version(lowest), name
+
+
+# ---- what make installs -------------------------------------------------------------------------
+
+
+def test_every_file_that_is_installed_has_a_hash_but_for_those_that_say_why():
+    for package in locked():
+        assert package.sets
+        assert package.hashes or package.name == "torch"
+        assert all(re.fullmatch("sha256:[0-9a-f]{64}", digest) for digest in package.hashes)
+
+
+@pytest.mark.parametrize("name", ["build", "plan", "test"])
+def test_a_set_holds_all_that_its_packages_need(name: str):
+    """pip is told to install nothing else."""
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = content["project"]
+    texts = {"build": content["build-system"]["requires"], "plan": project["dependencies"]}
+    wanted = texts.get(name) or project["optional-dependencies"][name]
+    there = {canonicalize_name(package.name): package for package in of_sets({name})}
+    known = {
+        package: [Requirement(text) for text in distribution(package).requires or ()]
+        for package in there
+    }
+    roots = [Requirement(text) for text in wanted]
+    assert closure(roots, known) <= {*there}
+    for root in roots:
+        assert root.specifier.contains(there[canonicalize_name(root.name)].version)
+
+
+def test_what_is_printed_is_what_pip_reads(capsys: pytest.CaptureFixture, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["locked", "build"])
+    locked_main()
+    line, *hashes = capsys.readouterr().out.split(" \\\n    ")
+    assert line == f"setuptools=={pins()['setuptools']}"
+    assert all(text.startswith("--hash=sha256:") for text in hashes)
+    with pytest.raises(ValueError, match="found plam, expected sets of"):
+        of_sets({"plam"})
+
+
+def test_the_bill_of_materials_names_all_files(wheel: Path, tmp_path: Path):
+    shutil.copy(wheel, tmp_path)
+    bill = json.loads(write_bill(tmp_path).read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    named = {part["name"]: part for part in bill["components"]}
+    assert {*named} == {package.name for package in of_sets({"plan"})}
+    assert all(part["licenses"] for part in named.values())
+    references = [part["bom-ref"] for part in named.values()]
+    assert len(set(references)) == len(references)
+    assert bill["dependencies"][0]["dependsOn"] == references
+    numpy = {entry["value"] for entry in named["numpy"]["properties"]}
+    assert numpy == {*next(p for p in of_sets({"plan"}) if p.name == "numpy").hashes}
+
+
+def test_the_manual_lists_the_licences():
+    shown = (ROOT / "docs" / "hostile.md").read_text()
+    assert "\n".join(table()) in shown
