@@ -1,4 +1,4 @@
-"""The pages of the manual are found, and what docs/times.md shows is what a user gets."""
+"""The pages of the manual are found, and what they show is what a user gets."""
 
 import re
 import shlex
@@ -11,7 +11,8 @@ from tests.sweeps.cases import AtOnce
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted(page.name for page in DOCS.glob("*.md") if page.name != "index.md")
+PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+PAGES.remove("index.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -25,8 +26,8 @@ def test_every_page_is_in_the_contents_and_linked_from_the_first(page: str) -> N
 @pytest.mark.parametrize("page", [*PAGES, "index.md"])
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     text = (DOCS / page).read_text()
-    for target, anchor in re.findall(r"\]\(([\w-]*\.md)?(?:#([\w-]+))?\)", text):
-        linked = (DOCS / target).read_text() if target else text
+    for target, anchor in re.findall(r"\]\(([\w./-]*\.md)?(?:#([\w-]+))?\)", text):
+        linked = (DOCS / page).parent.joinpath(target).read_text() if target else text
         heads = re.findall(r"^#+ (.*)$", linked, re.MULTILINE)
         anchors = {re.sub(r"[^\w-]", "", head.lower().replace(" ", "-")) for head in heads}
         assert not anchor or anchor in anchors
@@ -35,7 +36,9 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
 def test_the_messages_on_constraints_are_those_that_are_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (block,) = re.findall(r"```console\n(.*?)```", (DOCS / "constraints.md").read_text(), re.DOTALL)
+    (block,) = re.findall(
+        r"```console\n(.*?)```", (DOCS / "howto" / "constraints.md").read_text(), re.DOTALL
+    )
     lines = block.splitlines()
     for command, shown in zip(lines[::2], lines[1::2], strict=True):
         prompt, program, *words = shlex.split(command)
@@ -50,7 +53,9 @@ def test_the_commands_on_times_print_what_the_page_shows(
     """Both commands run in one folder, one after the other; `...` stands for lines left out."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    blocks = re.findall(r"```console\n(.*?)```", (DOCS / "times.md").read_text(), re.DOTALL)
+    blocks = re.findall(
+        r"```console\n(.*?)```", (DOCS / "explain" / "times.md").read_text(), re.DOTALL
+    )
     assert len(blocks) == 2
     for block in blocks:
         command, *shown = block.splitlines()
@@ -68,7 +73,9 @@ def test_the_commands_on_price_print_what_the_page_shows(
     """`...` stands for lines left out; the last one is refused."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    blocks = re.findall(r"```console\n(.*?)```", (DOCS / "price.md").read_text(), re.DOTALL)
+    blocks = re.findall(
+        r"```console\n(.*?)```", (DOCS / "howto" / "price.md").read_text(), re.DOTALL
+    )
     shown = [part for block in blocks for part in block.split("$ ilp-plan ")[1:]]
     assert len(shown) == 3
     for place, part in enumerate(shown):
@@ -84,7 +91,9 @@ def test_the_command_on_fitting_prints_what_the_page_shows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    (block,) = re.findall(r"```console\n(.*?)```", (DOCS / "fit.md").read_text(), re.DOTALL)
+    (block,) = re.findall(
+        r"```console\n(.*?)```", (DOCS / "howto" / "fit.md").read_text(), re.DOTALL
+    )
     command, _, shown = block.partition("\n")
     assert run(shlex.split(command.removeprefix("$ ilp-plan "))) == 0
     assert capsys.readouterr().out == shown
@@ -96,7 +105,7 @@ def test_the_page_on_sweeps_shows_what_is_printed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    page = (DOCS / "sweep.md").read_text()
+    page = (DOCS / "howto" / "sweep.md").read_text()
     (block,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
     command, _, shown = block.partition("\n")
     assert run(shlex.split(command.removeprefix("$ ilp-plan "))) == 0
@@ -113,7 +122,7 @@ def test_the_sweeps_of_the_page_are_sweeps(
     monkeypatch.chdir(tmp_path)
     executor = AtOnce()
     monkeypatch.setattr("ilp_planner.sweeps.sweep.open_executor", lambda name, **said: executor)
-    page = (DOCS / "sweep.md").read_text()
+    page = (DOCS / "howto" / "sweep.md").read_text()
     (block,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     counts = []
     for line in block.splitlines():
@@ -134,7 +143,7 @@ def test_the_commands_on_why_print_what_the_page_shows(
     """All commands run in one folder, one after the other; `...` stands for lines left out."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "140")
-    text = (DOCS / "why.md").read_text()
+    text = (DOCS / "howto" / "why.md").read_text()
     session = "".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
     for block in session.split("$ ilp-plan ")[1:]:
         command, *shown = block.splitlines()

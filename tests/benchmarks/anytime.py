@@ -70,8 +70,8 @@ def measure(only: str, seconds: float | None) -> None:
         order = [rows[case] for case, _, _ in CASES if case in rows]
         RESULTS.write_text(json.dumps({"machine": machine, "rows": order}, indent=1) + "\n")
     order = [rows[case] for case, _, _ in CASES if case in rows]
-    write_readme(ROOT / "docs" / "speed.md", "anytime", table(order))
-    write_readme(ROOT / "docs" / "speed.md", "limits", limits_table(order))
+    write_readme(ROOT / "docs" / "benchmarks" / "speed.md", "anytime", table(order))
+    write_readme(ROOT / "docs" / "benchmarks" / "speed.md", "limits", limits_table(order))
 
 
 def run(words: str, limit: float) -> Row:

@@ -126,7 +126,7 @@ def measure(only: str, seconds: float | None) -> None:
 def write_tables(rows: Sequence[Row]) -> None:
     """Write the tables of rows that are there, in the order of the cases."""
     found = {row["case"]: row for row in rows}
-    page = ROOT / "docs" / "speed.md"
+    page = ROOT / "docs" / "benchmarks" / "speed.md"
     for name, cases, table in (
         ("sailor", SAILOR_CASES, sailor_table),
         ("sailor-own", SAILOR_CASES, own_table),

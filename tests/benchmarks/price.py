@@ -51,7 +51,7 @@ def measure(only: str, seconds: float | None) -> None:
             RESULTS.write_text(
                 json.dumps({"machine": machine, "rows": list(rows.values())}, indent=1) + "\n"
             )
-    write_readme(ROOT / "docs" / "price.md", "price", table(list(rows.values())))
+    write_readme(ROOT / "docs" / "howto" / "price.md", "price", table(list(rows.values())))
 
 
 def measured(words: Sequence[str]) -> Row:

@@ -1,4 +1,4 @@
-"""NVIDIA's recipes for H100 beside the planner's own plans, and the tables of docs/recipes.md.
+"""NVIDIA's recipes for H100 beside the planner's own plans, for docs/benchmarks/recipes.md.
 
 python -m tests.benchmarks --suite recipes [--only TEXT] [--seconds 60]
 
@@ -25,7 +25,7 @@ from tests.benchmarks.table import write_readme
 Row = dict[str, Any]
 
 RESULTS = Path(__file__).parent / "results" / "recipes.json"
-PAGE = ROOT / "docs" / "recipes.md"
+PAGE = ROOT / "docs" / "benchmarks" / "recipes.md"
 SECONDS = 60.0
 
 

@@ -65,7 +65,7 @@ def measure(only: str, seconds: float | None) -> None:
             machine = f"Python {platform.python_version()}, {cores()} cores"
             record = {"machine": machine, "rows": list(rows.values())}
             RESULTS.write_text(json.dumps(record, indent=1) + "\n")
-    write_readme(ROOT / "docs" / "speed.md", "sweep", table(list(rows.values())))
+    write_readme(ROOT / "docs" / "benchmarks" / "speed.md", "sweep", table(list(rows.values())))
 
 
 def measured(name: str, vary: dict[str, object], seconds: float) -> Row:

@@ -1,4 +1,4 @@
-"""Sailor's costs to plan with, and what the tables of docs/speed.md say of runs."""
+"""Sailor's costs to plan with, and what the tables of docs/benchmarks/speed.md say of runs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_run_without_a_plan_has_none() -> None:
 
 
 def test_the_page_shows_the_results() -> None:
-    page = (peers.ROOT / "docs" / "speed.md").read_text()
+    page = (peers.ROOT / "docs" / "benchmarks" / "speed.md").read_text()
     rows = json.loads(peers.RESULTS.read_text())["rows"]
     assert [row["case"] for row in rows] == [case.name for case in peers.CASES]
     sailor = rows[: len(peers.SAILOR_CASES)]

@@ -55,7 +55,7 @@ def measure(only: str, seconds: float | None) -> None:
             machine = f"Python {platform.python_version()}, {CORES} cores"
             record = {"machine": machine, "rows": list(rows.values())}
             RESULTS.write_text(json.dumps(record, indent=1) + "\n")
-    write_readme(ROOT / "docs" / "speed.md", "warm", table(list(rows.values())))
+    write_readme(ROOT / "docs" / "benchmarks" / "speed.md", "warm", table(list(rows.values())))
 
 
 def measured(model: str, devices: int, batch: int, seconds: float) -> Row:

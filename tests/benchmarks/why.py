@@ -49,7 +49,7 @@ def measure(only: str, seconds: float | None) -> None:
             machine = f"Python {platform.python_version()}, {CORES} cores"
             record = {"machine": machine, "rows": list(rows.values())}
             RESULTS.write_text(json.dumps(record, indent=1) + "\n")
-    write_readme(ROOT / "docs" / "speed.md", "why", table(list(rows.values())))
+    write_readme(ROOT / "docs" / "benchmarks" / "speed.md", "why", table(list(rows.values())))
 
 
 def measured(model: str, gpus: str, batch: int, instead: str, seconds: float) -> Row:

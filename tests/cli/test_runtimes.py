@@ -15,7 +15,7 @@ from tests.cli.test_bad_input import refused
 from tests.runtime_tables import PAGE, printed, with_tables
 
 Command = Callable[..., Done]
-README = PAGE.parents[1] / "README.md"
+README = PAGE.parents[2] / "README.md"
 EVERY = [(system, release) for system in RELEASES for release in RELEASES[system]]
 
 
