@@ -110,8 +110,9 @@ def _table(records: list[tuple[str, str]], title: str) -> str:
 def _escaped(text: str) -> str:
     """Return a text whose letters Markdown takes for themselves, but for code between backticks."""
     parts = re.split(r"(`[^`]*`)", text if "\n\n" in text else " ".join(text.split()))
-    signs = [r"([|])" if part.startswith("`") else r"([\[\]<>*_|])" for part in parts]
-    return "".join(re.sub(sign, r"\\\1", part) for sign, part in zip(signs, parts, strict=True))
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([\[\]<>*_|])", r"\\\1", part) for part in parts
+    )
 
 
 def _without(contents: Any, lacking: list[str]) -> Any:
