@@ -75,7 +75,7 @@ bench-gpu: $(READY_TEST)
 	$(BIN)/python -m tests.benchmarks --suite gpu
 
 clean:
-	rm -rf $(VENV) $(LOWEST) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) build dist site .cache *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find ilp_planner tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

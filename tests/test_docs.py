@@ -1,5 +1,6 @@
 """The README and the pages of the manual: what they show is what a user gets."""
 
+import json
 import re
 import warnings
 from collections.abc import Callable
@@ -36,6 +37,7 @@ NEEDS = {
 }
 COLUMNS = {"howto/why.md": "140"}
 SESSIONS = {page: session((DOCS / page).read_text()) for page in PAGES}
+NOTEBOOKS = sorted(book.relative_to(DOCS).as_posix() for book in DOCS.rglob("*.ipynb"))
 Text = tuple[str, str]  # a page's name and its text
 TEXTS = [*((page, (DOCS / page).read_text()) for page in PAGES), ("README", README.read_text())]
 
@@ -206,7 +208,19 @@ def test_commands_are_written_as_the_command_line_takes_them(text: Text) -> None
         command.make_context("ilp-plan", words)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_kept_with_what_it_shows(name: str) -> None:
+    """`make notebooks` runs them; every cell was run in order, none failed, and none is large."""
+    content = (DOCS / name).read_bytes()
+    cells = [cell for cell in json.loads(content)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    shown = [output for cell in cells for output in cell["outputs"]]
+    assert shown
+    assert "error" not in {output["output_type"] for output in shown}
+    assert len(content) < 100_000
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS])
 def test_every_page_is_in_the_contents(page: str) -> None:
     contents = (ROOT / "mkdocs.yml").read_text()
     assert re.search(rf"^ +- (.*: )?{re.escape(page)}$", contents, re.MULTILINE)
