@@ -133,7 +133,6 @@ def test_variants_compute_again_what_is_said(name: str, model: str) -> None:
 )
 def test_values_are_there_for_being_asked(name: str, choice: str) -> None:
     """What is said of a choice is all that a user may ask for."""
-    runtime = runtime_named(name)
     (said,) = (t for row, t in zip(ROWS, said_of(name), strict=True) if row.choice == choice)
     for value in ASKABLE[choice]:
         asked = constraints_of({choice: value, "cp": 4 if choice == "cp_comm" else None})
