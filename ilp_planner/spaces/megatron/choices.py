@@ -7,6 +7,7 @@ gradients and moments, are tried over values that were asked for alone.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -269,10 +270,19 @@ def choices(
     tried: values by names of `CHOICES`, where others than the base's own are tried without being
         asked for.
     """
+    values = (
+        getattr(asked, name) or tried.get(name) or (choice.read(base),)
+        for name, choice in CHOICES.items()
+    )
+    return _every(base, tuple(values))
+
+
+@lru_cache(maxsize=256)
+def _every(base: Settings, values: tuple[tuple[str, ...], ...]) -> tuple[Settings, ...]:
+    """Return settings with every combination of values, in the order of `CHOICES`."""
     found = [base]
-    for name, choice in CHOICES.items():
-        values = getattr(asked, name) or tried.get(name) or (choice.read(base),)
-        every = (choice.write(one, value) for value in values for one in found)
+    for choice, each in zip(CHOICES.values(), values, strict=True):
+        every = (choice.write(one, value) for value in each for one in found)
         found = [one for one in every if one is not None]
     return tuple(found)
 
