@@ -45,8 +45,8 @@ def _lines(found: Replanned, saved: Mapping[str, Path | None]) -> Iterator[tuple
     if read:
         yield (
             "checkpoint",
-            "no device has a part of the weights or the states any more: a checkpoint must say it, "
-            "and what the others have must be of the same step",
+            "what the lost nodes alone had is read from one; what the others have must be of the "
+            "same step",
         )
     yield "least moved", _proof(found)
     yield "among", found.least.among

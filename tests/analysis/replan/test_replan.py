@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ilp_planner.analysis.replan.changes import Changes
-from ilp_planner.analysis.replan.least import at_least
+from ilp_planner.analysis.replan.least import at_least, least_moved
 from ilp_planner.analysis.replan.moves import moves
 from ilp_planner.analysis.replan.replan import Replanned, replan
 from ilp_planner.analysis.why.why import Case
@@ -223,6 +223,20 @@ def test_a_plan_that_stays_moves_nothing() -> None:
     assert found.least is not None
     assert found.least.moving.bytes == 0.0
     assert found.least.moving.seated.moves.from_checkpoint == 0.0
+
+
+def test_what_was_not_looked_through_in_time_is_not_proved(lost: Replanned) -> None:
+    """The bound on bytes that is said then is still one of all plans of the set."""
+    assert lost.fastest is not None
+    problem = lost.problem
+    search = problem.space.begin(problem, Task(Limits(), "dp"))
+    limit = lost.fastest.seconds * 1.9
+    found = least_moved(lost.before, search, lost.fastest, limit, lambda: False)
+    whole = least_moved(lost.before, search, lost.fastest, limit, lambda: True)
+    assert not found.proved
+    assert whole.proved
+    assert found.at_least <= whole.moving.bytes <= found.moving.bytes
+    assert whole.moving.bytes < lost.fastest.bytes
 
 
 def test_machines_keep_their_numbers_where_no_byte_is_at_stake(lost: Replanned) -> None:
