@@ -114,6 +114,40 @@ def job_holdings(job: TrainingJob) -> Holdings:
     )
 
 
+class Span(NamedTuple):
+    """Units [start, stop) of a chain on replicas of so many tensor-parallel ranks each."""
+
+    start: int
+    stop: int
+    tp: int
+    dp: int
+
+
+def chain_holdings(job: TrainingJob, spans: Sequence[Span]) -> Holdings:
+    """Return what ranks hold whose stages have degrees of their own: stage after stage, replica
+    after replica.
+
+    job: has the model and the settings of all stages.
+    """
+    each = [job_holdings(_alone(job, span)) for span in spans]
+    words = [kind.words for kind in KINDS]
+    has = np.zeros((len(spans), *each[0].sizes.shape), dtype=bool)
+    for row, span in zip(has, spans, strict=True):
+        row[span.start : span.stop] = True
+        row[0, words] |= job.model.tied and span.stop == len(row)
+    return replace(
+        each[0],
+        has=has,
+        stage=np.repeat(np.arange(len(spans)), [span.tp * span.dp for span in spans]),
+        boxes=np.concatenate([one.boxes for one in each]),
+    )
+
+
+def _alone(job: TrainingJob, span: Span) -> TrainingJob:
+    """Return the job with the degrees of a stage, on one pipeline rank."""
+    return replace(job, tp=span.tp, dp=span.dp, pp=1, layout=None)
+
+
 def _place(ranks: NDArray[np.int64], axes: Sequence[Axis]) -> tuple[NDArray[np.int64], int]:
     """Return the number of every rank in its group over some axes, and the size of the group."""
     number, size = np.zeros_like(ranks), 1

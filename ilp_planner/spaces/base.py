@@ -221,7 +221,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         """
         raise PlanError(
             f"space: found {self.name}, which does not say what a device holds of each parameter, "
-            "expected plans for a runtime, as of `space=megatron`"
+            "expected plans for a runtime, as of `space=megatron`, or groups of a decoder's layers"
         )
 
     def families(self, search: AnySearch, limit: float) -> Iterator[Family[Any]]:

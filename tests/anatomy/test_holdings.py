@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.holdings import KINDS, NOBODY, WEIGHTS, Holdings, job_holdings
+from ilp_planner.anatomy.holdings import (
+    KINDS,
+    NOBODY,
+    WEIGHTS,
+    Holdings,
+    Span,
+    chain_holdings,
+    job_holdings,
+)
 from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
 from ilp_planner.anatomy.states import StateWidths, state_widths
 from ilp_planner.specs.decoder import Experts
@@ -98,6 +107,24 @@ def test_ranks_of_a_stage_hold_every_tensor_equally_often(job: TrainingJob) -> N
             points = np.random.default_rng(0).random((64, 3))
             inside = (boxes[:, kind, None, :, 0] <= points) & (points < boxes[:, kind, None, :, 1])
             assert len(set(inside.all(axis=2).sum(axis=0).tolist())) == 1
+
+
+@given(job=held_jobs())
+@examples(20)
+def test_stages_of_equal_degrees_hold_what_those_of_a_job_do(job: TrainingJob) -> None:
+    """Of a job whose replicas share nothing, without context parallelism and experts."""
+    if job.model.experts is not None:
+        job = replace(job, model=MODELS["llama"])
+    settings = Settings(vocab_multiple=1)
+    sizes = [2, *([1] * (job.pp - 2)), 8 - job.pp] if job.pp > 1 else [8]
+    job = replace(job, settings=settings, layout=split_layout(sizes))
+    ends = np.cumsum([0, *sizes]) + 1
+    ends[0], ends[-1] = 0, 10
+    spans = [Span(a, b, job.tp, job.dp) for a, b in itertools.pairwise(ends.tolist())]
+    found, expected = chain_holdings(job, spans), job_holdings(job)
+    for name in ("sizes", "has", "stage", "boxes"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert found.widths == expected.widths
 
 
 def test_parameters_are_those_of_the_model() -> None:

@@ -84,12 +84,14 @@ class Way(NamedTuple):
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Least:
     """The plan that moves least. among: of which plans. proved: none of these that is fast enough
-    moves fewer bytes; otherwise the time ended before. at_least: bytes that any of them moves."""
+    moves fewer bytes; otherwise the time ended before, or there was nothing to look through, which
+    `searched` says. at_least: bytes that any of them moves."""
 
     moving: Moving
     among: str
     proved: bool
     at_least: float
+    searched: bool = True
 
 
 AMONG = (
@@ -114,16 +116,17 @@ def least_moved(
         (at_least(before, problem, family), place, family)
         for place, family in enumerate(problem.space.families(search, limit))
     ]
-    among = AMONG if families else ALONE
+    if not families:
+        return Least(moving=best, among=ALONE, proved=False, at_least=0.0, searched=False)
     for least, _, family in sorted(families, key=lambda entry: entry[:2]):
         if least >= best.bytes * (1 - ROUNDING):
             break
         best = _best_of(before, problem, family, best, limit, goon)
         if not goon():
             return Least(
-                moving=best, among=among, proved=False, at_least=max(0.0, min(least, best.bytes))
+                moving=best, among=AMONG, proved=False, at_least=max(0.0, min(least, best.bytes))
             )
-    return Least(moving=best, among=among, proved=True, at_least=best.bytes)
+    return Least(moving=best, among=AMONG, proved=True, at_least=best.bytes)
 
 
 def moving(before: Before, problem: Problem[Any], plan: AnyPlan) -> Moving:

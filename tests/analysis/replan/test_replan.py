@@ -294,9 +294,26 @@ def test_what_cannot_be_asked_is_refused() -> None:
             replanned(case, **said)  # type: ignore[arg-type]
 
 
+def test_plans_of_groups_move_what_their_stages_hold() -> None:
+    """On a mixed cluster, a node of each type stays what it is, and the fastest plan is told."""
+    case = case_of(small_cluster(2, 2, slow=1), space="groups")
+    found = replanned(case, without="1")
+    assert found.least is not None
+    assert found.fastest is not None
+    assert found.least.moving.bytes <= found.fastest.bytes
+    assert found.fastest.bytes == pytest.approx(fewest(found, found.fastest.plan))  # type: ignore[arg-type]
+    assert found.least.among.startswith("the fastest plan, and the one of before")
+    assert not found.least.searched
+    assert not found.least.proved
+    named = found.before.machines.called(found.fastest.seated.seats)
+    assert named == ("node0", "node2")
+
+
 def test_a_space_that_does_not_say_what_devices_hold_is_refused() -> None:
+    case = case_of(small_cluster(2, 1), space="groups")
+    problem = replace(case.problem, spec=None)
     with pytest.raises(PlanError, match="found groups, which does not say"):
-        replanned(case_of(small_cluster(2, 1), space="groups"), without="1")
+        replanned(case_with(problem, case.judgement.saved), without="1")
 
 
 def test_a_plan_that_is_not_legal_is_refused() -> None:
