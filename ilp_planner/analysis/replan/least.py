@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ilp_planner.analysis.replan.machines import from_other_nodes, seated
-from ilp_planner.analysis.replan.moves import common
+from ilp_planner.analysis.replan.machines import assigned, from_other_nodes, seated
+from ilp_planner.analysis.replan.moves import common, lacking
 from ilp_planner.anatomy.holdings import NOBODY
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import ROUNDING
@@ -107,26 +107,57 @@ def least_moved(
     """Return the plan that moves least among those of at most `limit` seconds: of the plans of
     `AMONG`, where the space sorts them so, else of those of `ALONE`.
 
-    Families of plans are looked through in the order of the bytes that their plans move at least,
-    until no other one can move less than the best plan found.
+    Plans with a cut that has a name are looked for in the order of the bytes that the cut moves:
+    the first one found moves least of them. Then come the fastest plans of families that may move
+    less than it, those first whose plans usually do.
     """
     problem = search.problem
     best = _less(fastest, _judged(before, problem, _again(problem, before.plan), limit))
-    families = [
-        (at_least(before, problem, family), place, family)
-        for place, family in enumerate(problem.space.families(search, limit))
-    ]
-    if not families:
+    tried = [Tried(before, problem, family) for family in problem.space.families(search, limit)]
+    if not tried:
         return Least(moving=best, among=ALONE, proved=False, at_least=0.0, searched=False)
-    for least, _, family in sorted(families, key=lambda entry: entry[:2]):
-        if least >= best.bytes * (1 - ROUNDING):
+    left = {one.at_least for one in tried}
+    cuts = [(moved, n, cut) for n, one in enumerate(tried) for moved, cut in one.cuts]
+    for moved, number, cut in sorted(cuts, key=lambda entry: entry[:2]):
+        if not goon() or moved >= best.bytes * (1 - ROUNDING):
             break
-        best = _best_of(before, problem, family, best, limit, goon)
-        if not goon():
-            return Least(
-                moving=best, among=AMONG, proved=False, at_least=max(0.0, min(least, best.bytes))
-            )
-    return Least(moving=best, among=AMONG, proved=True, at_least=best.bytes)
+        plan = tried[number].family.fastest_of(cut, limit, goon)
+        best = _less(best, _judged(before, problem, plan, limit))
+    if goon():
+        left = set()
+        for one in sorted(tried, key=lambda one: one.usual):
+            if goon() and one.at_least < best.bytes * (1 - ROUNDING):
+                plan = one.family.fastest(limit, goon)
+                best = _less(best, _judged(before, problem, plan, limit))
+            if not goon():
+                left.add(one.at_least)
+    known = min([*left, best.bytes])
+    proved = known >= best.bytes * (1 - ROUNDING)
+    return Least(moving=best, among=AMONG, proved=proved, at_least=known)
+
+
+class Tried:
+    """A family of plans and what its plans move.
+
+    at_least: bytes that every one of them moves, wherever its stages end. usual: those that one
+    with stages of any lengths moves. cuts: the cuts that have a name, with the bytes that each
+    moves.
+
+    What devices need, and what nobody has any more, does not depend on where stages end: every
+    stage has as many devices with the same shares.
+    """
+
+    def __init__(self, before: Before, problem: Problem[Any], family: Family[Any]) -> None:
+        self.family = family
+        known, old = before.machines, before.holdings
+        new = problem.space.holdings(problem, family.plan)
+        wanted = float(new.bytes.sum() - lacking(old, new, known.alive).sum())
+        self.at_least = max(0.0, wanted - most_kept(known, old, new))
+        self.usual = wanted - assigned(known, old, new)[1]
+        self.cuts: list[tuple[float, Any]] = []
+        for cut, plan in family.cuts(before.plan):
+            kept = assigned(known, old, problem.space.holdings(problem, plan))[1]
+            self.cuts.append((max(0.0, wanted - kept), cut))
 
 
 def moving(before: Before, problem: Problem[Any], plan: AnyPlan) -> Moving:
@@ -134,23 +165,6 @@ def moving(before: Before, problem: Problem[Any], plan: AnyPlan) -> Moving:
     return Moving(
         plan=plan, evaluation=evaluate(problem, plan), seated=before.seated(problem, plan)
     )
-
-
-def _best_of(
-    before: Before,
-    problem: Problem[Any],
-    family: Family[Any],
-    best: Moving,
-    limit: float,
-    goon: Callable[[], bool],
-) -> Moving:
-    """Return the plan of a family that moves less than the best one, or that one. How much a cut
-    moves is counted before a plan with it is looked for."""
-    for cut, sample in family.cuts(before.plan):
-        if before.seated(problem, sample).moves.total < best.bytes * (1 - ROUNDING):
-            plan = family.fastest_of(cut, limit, goon)
-            best = _less(best, _judged(before, problem, plan, limit))
-    return _less(best, _judged(before, problem, family.fastest(limit, goon), limit))
 
 
 def _judged(
@@ -183,24 +197,21 @@ def _again(problem: Problem[Any], plan: AnyPlan) -> AnyPlan:
     return replace(plan, global_batch=batch, micro_batches=-(-batch // plan.micro_batch_size))
 
 
-def at_least(before: Before, problem: Problem[Any], family: Family[Any]) -> float:
-    """Return bytes that every plan of a family moves, wherever its stages end.
+def most_kept(known: Machines, old: Holdings, new: Holdings) -> float:
+    """Return the bytes that the devices of a plan keep at most, wherever its stages end.
 
-    What its devices need, and what nobody has any more, does not depend on where stages end: every
-    stage has as many devices with the same shares. A device keeps at most what the machine of most
-    use would have of a unit, and a unit is on the stage that keeps most of it, as often as it is
-    on one.
+    By machines: each is one node at most, and keeps no more than if that had all units. By units:
+    a unit is on the stage that keeps most of it, whose devices are on the machines that suit each
+    best, as often as it is on one.
     """
-    old, new = before.holdings, problem.space.holdings(problem, family.plan)
-    found = before.seated(problem, family.plan).moves
-    worth = _most_kept(before.machines, old, new)
+    _, by_machines = assigned(known, old, replace(new, has=np.ones_like(new.has)))
+    worth = _worth(known, old, new)
     each = np.einsum("auk,uk,abk->ubk", old.has, old.sizes, worth, optimize=True)
-    times = new.has.sum(axis=0)
-    kept = float((times * each.max(axis=1)).sum())
-    return max(0.0, float(found.needed.sum() - found.read.sum()) - kept)
+    by_units = float((new.has.sum(axis=0) * each.max(axis=1)).sum())
+    return min(by_machines, by_units)
 
 
-def _most_kept(known: Machines, old: Holdings, new: Holdings) -> NDArray[np.float64]:
+def _worth(known: Machines, old: Holdings, new: Holdings) -> NDArray[np.float64]:
     """Return the bytes per parameter [old stages, new stages, kinds] that the devices of a new
     stage keep at most of what an old stage has, each on the machine that suits it best."""
     found = np.zeros((len(old.has), len(new.has), old.sizes.shape[1]))

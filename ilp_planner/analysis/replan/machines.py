@@ -129,9 +129,18 @@ class Seated:
 
 
 def seated(known: Machines, old: Holdings, new: Holdings) -> Seated:
-    """Return the machines with which the fewest bytes move: an assignment problem, solved exactly,
-    because what a device keeps depends on its own machine alone, and what nobody has any more is
-    needed wherever it is.
+    """Return the machines with which the fewest bytes move."""
+    seats, _ = assigned(known, old, new)
+    found = moves(old, new, known.devices_before(seats), known.alive)
+    return Seated(seats=seats, moves=found)
+
+
+def assigned(known: Machines, old: Holdings, new: Holdings) -> tuple[tuple[int, ...], float]:
+    """Return the node of before that every node is, `NOBODY` for another machine, such that as many
+    bytes are kept as can be, and how many these are.
+
+    An assignment problem, solved exactly: what a device keeps depends on its own machine alone, and
+    what nobody has any more is needed wherever it is, so that the fewest bytes move as well.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -143,8 +152,7 @@ def seated(known: Machines, old: Holdings, new: Holdings) -> Seated:
     for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
         if known.may[row, column]:
             seats[row] = column
-    found = moves(old, new, known.devices_before(seats), known.alive)
-    return Seated(seats=tuple(seats), moves=found)
+    return tuple(seats), float(kept[rows, columns].sum())
 
 
 def kept_by_nodes(known: Machines, old: Holdings, new: Holdings) -> NDArray[np.float64]:

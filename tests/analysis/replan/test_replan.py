@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ilp_planner.analysis.replan.changes import Changes
-from ilp_planner.analysis.replan.least import at_least, least_moved
+from ilp_planner.analysis.replan.least import Tried, least_moved
 from ilp_planner.analysis.replan.moves import moves
 from ilp_planner.analysis.replan.replan import Replanned, replan
 from ilp_planner.analysis.why.why import Case
@@ -197,7 +197,7 @@ def test_no_plan_of_a_family_moves_less_than_its_bound(name: str) -> None:
     problem, positive = found.problem, 0
     search = problem.space.begin(problem, Task(Limits(), "dp"))
     bounds = {
-        shares(family.plan): at_least(found.before, problem, family)  # type: ignore[arg-type]
+        shares(family.plan): Tried(found.before, problem, family).at_least  # type: ignore[arg-type]
         for family in problem.space.families(search, math.inf)
     }
     known: set[object] = set()
