@@ -1,7 +1,7 @@
 """`ilp-plan replan`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,9 @@ from ilp_planner.cli import options as o
 from ilp_planner.cli.help import PROBLEM
 from ilp_planner.cli.values import solve_limits
 from ilp_planner.errors import UsageError
+
+if TYPE_CHECKING:
+    from ilp_planner.analysis.replan.replan import Replanned
 
 Lost = Annotated[
     list[str] | None,
@@ -111,7 +114,7 @@ def check_outputs(outputs: list[Path], plan_file: Path) -> None:
 
 
 def save_and_show(
-    found: Any, output_fastest: Path | None, output_least: Path | None, *, as_json: bool
+    found: "Replanned", output_fastest: Path | None, output_least: Path | None, *, as_json: bool
 ) -> None:
     """Save both plans and print them; leave with the exit code of a search that finds none."""
     from ilp_planner.analysis.replan.replan import FASTEST, LEAST

@@ -14,7 +14,7 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import ROUNDING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -113,27 +113,50 @@ def least_moved(
     """
     problem = search.problem
     best = _less(fastest, _judged(before, problem, _again(problem, before.plan), limit))
-    tried = [Tried(before, problem, family) for family in problem.space.families(search, limit)]
+    tried, whole = _tried(before, search, limit, goon)
     if not tried:
         return Least(moving=best, among=ALONE, proved=False, at_least=0.0, searched=False)
-    left = {one.at_least for one in tried}
+    best = _with_cuts(before, problem, tried, best, limit, goon)
+    left = set() if whole else {0.0}
+    for one in sorted(tried, key=lambda one: one.usual):
+        if goon() and one.at_least < best.bytes * (1 - ROUNDING):
+            plan = one.family.fastest(limit, goon)
+            best = _less(best, _judged(before, problem, plan, limit))
+        if not goon():
+            left.add(one.at_least)
+    known = min([*left, best.bytes])
+    proved = known >= best.bytes * (1 - ROUNDING)
+    return Least(moving=best, among=AMONG, proved=whole and proved, at_least=known)
+
+
+def _tried(
+    before: Before, search: SearchState, limit: float, goon: Callable[[], bool]
+) -> tuple[list[Tried], bool]:
+    """Return the families of a space with what their plans move, and whether these are all."""
+    found: list[Tried] = []
+    for family in search.problem.space.families(search, limit):
+        found.append(Tried(before, search.problem, family))
+        if not goon():
+            return found, False
+    return found, True
+
+
+def _with_cuts(
+    before: Before,
+    problem: Problem[Any],
+    tried: Sequence[Tried],
+    best: Moving,
+    limit: float,
+    goon: Callable[[], bool],
+) -> Moving:
+    """Return the plan with a named cut that moves less than the best one, or that one."""
     cuts = [(moved, n, cut) for n, one in enumerate(tried) for moved, cut in one.cuts]
     for moved, number, cut in sorted(cuts, key=lambda entry: entry[:2]):
         if not goon() or moved >= best.bytes * (1 - ROUNDING):
             break
         plan = tried[number].family.fastest_of(cut, limit, goon)
         best = _less(best, _judged(before, problem, plan, limit))
-    if goon():
-        left = set()
-        for one in sorted(tried, key=lambda one: one.usual):
-            if goon() and one.at_least < best.bytes * (1 - ROUNDING):
-                plan = one.family.fastest(limit, goon)
-                best = _less(best, _judged(before, problem, plan, limit))
-            if not goon():
-                left.add(one.at_least)
-    known = min([*left, best.bytes])
-    proved = known >= best.bytes * (1 - ROUNDING)
-    return Least(moving=best, among=AMONG, proved=proved, at_least=known)
+    return best
 
 
 class Tried:

@@ -142,9 +142,10 @@ def replan(
     fastest = least = None
     if result.plan is not None:
         fastest = moving(known, problem, result.plan)
-        search = problem.space.begin(problem, Task(limits, "dp", None, deadline))
-        limit = fastest.seconds * (1 + slack)
-        least = _least(known, search, fastest, limit)
+        least = Least(moving=fastest, among=AMONG, proved=False, at_least=0.0)
+        if result.stopped_by is not Stop.USER:
+            search = problem.space.begin(problem, Task(limits, "dp", None, deadline))
+            least = _least(known, search, least, fastest.seconds * (1 + slack))
     return Replanned(
         case=case,
         changes=changes,
@@ -157,11 +158,10 @@ def replan(
     )
 
 
-def _least(known: Before, search: SearchState, fastest: Moving, limit: float) -> Least:
-    """Return the plan that moves least; the fastest one, of which nothing is proved, after an
-    interrupt."""
+def _least(known: Before, search: SearchState, so_far: Least, limit: float) -> Least:
+    """Return the plan that moves least; what was known before, after an interrupt."""
     try:
         with interruptible():
-            return least_moved(known, search, fastest, limit, search.goon)
+            return least_moved(known, search, so_far.moving, limit, search.goon)
     except KeyboardInterrupt:
-        return Least(moving=fastest, among=AMONG, proved=False, at_least=0.0)
+        return so_far
