@@ -86,6 +86,11 @@ EXAMPLES = {
         ("ilp-plan why plan.json --not tp=8", "why not another one, term by term"),
         ("ilp-plan why plan.json --not run.sh", "nor a launch script: read, never run"),
     ),
+    "replan": (
+        ("ilp-plan replan plan.json --without node3", "a node is lost"),
+        ("ilp-plan replan plan.json --cluster h100-16x8 --output-least next.json", "nodes added"),
+        ("ilp-plan replan plan.json --global-batch-size 512 --slack 0.02", "another batch"),
+    ),
     "analyze": (
         ("ilp-plan analyze plan.json --stage 1", ""),
         ("ilp-plan analyze --model llama3-8b --tp 2 --pp 2 --dp 2 --cluster a100-4x8", ""),
