@@ -26,7 +26,7 @@ from tests.metis_cases import SAMPLES, published_cluster, scaled_samples, write_
 from tests.sweeps.cases import AtOnce
 
 SHARED = ROOT.parent / "shared" / "data"
-SLOW = ("howto/sweep.md", "howto/why.md")
+SLOW = ("howto/replan.md", "howto/sweep.md", "howto/why.md")
 # Held by tests/calibration/test_docs.py and tests/test_readme.py
 HELD_ELSEWHERE = ("howto/calibration.md", "explain/times.md")
 # Published files that the commands of a page read
@@ -35,7 +35,7 @@ NEEDS = {
     "howto/mixed.md": (SAMPLES, SHARED / "amp" / "profiles.json"),
     "howto/published.md": (SHARED / "aceso" / "eurosys",),
 }
-COLUMNS = {"howto/why.md": "140"}
+COLUMNS = {"howto/replan.md": "140", "howto/why.md": "140"}
 SESSIONS = {page: session((DOCS / page).read_text()) for page in PAGES}
 NOTEBOOKS = sorted(book.relative_to(DOCS).as_posix() for book in DOCS.rglob("*.ipynb"))
 Text = tuple[str, str]  # a page's name and its text
