@@ -323,14 +323,17 @@ def decided(settings: Settings, *, replicated: bool) -> dict[str, str]:
     }
 
 
-def different(settings: Settings, plainest: Settings) -> Iterator[str]:
-    """Yield what settings have instead of the plainest ones, as in `parameters sharded`."""
-    for choice in CHOICES.values():
-        value = choice.read(settings)
-        if value != choice.read(plainest):
-            yield choice.text.format(value)
-    if settings.cp_inner != plainest.cp_inner:
-        yield f"heads exchanged by {settings.cp_inner}"
+@lru_cache(maxsize=4096)
+def different(settings: Settings, plainest: Settings) -> tuple[str, ...]:
+    """Return what settings have instead of the plainest ones, as in `parameters sharded`: thousands
+    of parts have the same ones."""
+    values = ((choice, choice.read(settings)) for choice in CHOICES.values())
+    found = tuple(
+        choice.text.format(value) for choice, value in values if value != choice.read(plainest)
+    )
+    if settings.cp_inner == plainest.cp_inner:
+        return found
+    return (*found, f"heads exchanged by {settings.cp_inner}")
 
 
 def uncounted(asked: Constraints, names: Collection[str]) -> Iterator[str]:
