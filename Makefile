@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_TEST := $(VENV)/.ready-test
+READY_DOCS := $(VENV)/.ready-docs
 LOWEST := .venv-lowest
 # The extra with the training systems that exports are checked by (1 GB, most of it torch).
 RUNTIMES := runtimes
@@ -24,7 +25,7 @@ WARM := @$(BIN)/python -m compileall -q ilp_planner; echo "compiling the numeric
 	$(BIN)/ilp-plan solve --space groups --model gpt-10l-4096 --cluster mixed-a100-t4 --global-batch-size 8 --json > /dev/null; \
 	for solver in gradient anneal; do $(BIN)/ilp-plan solve --space operators --solver $$solver --starts 4 --json > /dev/null; done
 
-.PHONY: plan test test-all test-page test-sweeps test-lowest fuzz faults soak sbom lint bench bench-gpu clean
+.PHONY: plan test test-all test-page test-sweeps test-lowest fuzz faults soak sbom lint docs notebooks bench bench-gpu clean
 
 plan: $(READY)
 	$(BIN)/ilp-plan solve
@@ -78,6 +79,14 @@ lint: $(READY_TEST)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The manual as a site in site/. Once its tools are installed, neither building nor reading it needs the network.
+docs: $(READY_DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
+# The notebooks of the gallery, run anew and kept with what they show.
+notebooks: $(READY_DOCS)
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace docs/gallery/*.ipynb
+
 bench: $(READY_TEST)
 	$(BIN)/python -m tests.benchmarks
 
@@ -87,7 +96,7 @@ bench-gpu: $(READY_TEST)
 	$(BIN)/python -m tests.benchmarks --suite gpu
 
 clean:
-	rm -rf $(VENV) $(LOWEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) build dist site .cache *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find ilp_planner tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -115,6 +124,12 @@ $(READY_TEST): pyproject.toml .constraints.txt | $(BIN)/python
 	$(WARM)
 	-$(BIN)/python -m pytest tests/bounds/test_boxes.py -k cheapest_chain
 	touch $(READY) $@
+
+$(READY_DOCS): pyproject.toml .constraints.txt | $(BIN)/python
+	$(call LOCKED,build)
+	$(call LOCKED,plan docs)
+	$(ITSELF)
+	touch $@
 
 $(LOWEST)/.ready: pyproject.toml .constraints.txt
 	$(PYTHON) -m venv --clear $(LOWEST)

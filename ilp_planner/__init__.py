@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ilp_planner.api.explain import compare as compare
     from ilp_planner.api.explain import why as why
     from ilp_planner.api.problem import problem as problem
+    from ilp_planner.api.replan import replan as replan
     from ilp_planner.api.result import Result as Result
     from ilp_planner.api.result import Saved as Saved
     from ilp_planner.api.result import load as load
@@ -61,6 +62,7 @@ _HOMES = {
     "api.check": ("Check",),
     "api.explain": ("compare", "why"),
     "api.problem": ("problem",),
+    "api.replan": ("replan",),
     "api.result": ("Result", "Saved", "load"),
     "api.sweep": ("sweep",),
     "api.verbs": ("analyze", "check", "evaluate", "solve"),

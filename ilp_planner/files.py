@@ -20,8 +20,8 @@ from ilp_planner.limits import (
     JSON_BYTES,
     NESTING,
     TEXT_BYTES,
-    check_commas,
     check_parsed,
+    check_values,
     whole_number,
 )
 from ilp_planner.units import format_bytes
@@ -303,7 +303,7 @@ def read_json(
     path, text = (
         source if isinstance(source, Document) else read_document(source, error, most=JSON_BYTES)
     )
-    check_commas(text, path, error)
+    check_values(text, path, error)
     try:
         value = json.loads(
             text,

@@ -26,7 +26,7 @@ RANKS = 2**31 - 1  # of a job: NCCL's ranks are 32-bit integers
 DIMENSION = 2**31 - 1  # hidden sizes, vocabularies, tokens of a sample, micro-batches
 WHOLE = 2**63 - 1  # any other whole number
 LINES = 50_000  # of a table in CSV
-COMMAS = 10**6  # of JSON: it has hardly more values, which take most of the memory
+VALUES = 10**6  # of JSON, counted by its commas and brackets
 ENTRIES = 2**22  # rows, values or sizes of which a reader holds one by one
 PARTS = 10**6  # layers, samples, ranks and GPUs of a profile of Sailor's
 COUNT, FIGURE = 10**9, 1e30  # in a table: whole numbers, and bytes or FLOP
@@ -80,11 +80,12 @@ def check_lines(text: str, name: object, error: type[PlannerError]) -> None:
         raise error(f"{name}: found {lines:,} lines, expected at most {LINES:,} in a table")
 
 
-def check_commas(text: str, name: object, error: type[PlannerError]) -> None:
-    """Refuse JSON that would become very many values. name, error: as of `check_lines`."""
-    commas = text.count(",")
-    if commas > COMMAS:
-        raise error(f"{name}: found {commas:,} values, expected at most {COMMAS:,} in JSON")
+def check_values(text: str, name: object, error: type[PlannerError]) -> None:
+    """Refuse JSON that would become very many values, which take more memory than the text. name,
+    error: as of `check_lines`."""
+    values = sum(map(text.count, ",{["))
+    if values > VALUES:
+        raise error(f"{name}: found {values:,} values, expected at most {VALUES:,} in JSON")
 
 
 def check_parsed(root: Any, name: str, error: type[PlannerError]) -> None:

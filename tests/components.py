@@ -1,7 +1,7 @@
 """What the planner is installed with: a bill of materials beside a wheel, and a table of licences.
 
 `python -m tests.components --sbom dist` writes `ilp_planner-VERSION.cdx.json` into a folder, in the
-format of CycloneDX 1.6; `python -m tests.components` prints the table of docs/hostile.md.
+format of CycloneDX 1.6; `python -m tests.components` prints the table of docs/reference/hostile.md.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from packaging.markers import Marker
 
 PYTHONS = ("3.11", "3.12", "3.13")
+PATCH = 9  # of each: some packages need more than its first release
 PROCESSORS = ("x86_64", "aarch64")
 GLIBC = ("2_34", "2_31", "2_28", "2_27", "2_26", "2_24", "2_17", "2_12", "2_5")
 OLD_TAGS = ("manylinux2014", "manylinux2010", "manylinux1", "linux")  # of before these
@@ -33,6 +35,7 @@ UNCHECKED = {
 }
 # Asked for by themselves: there are sources alone, builds of many kinds, or two versions.
 APART = ("deepspeed", "torch", "torchtitan")
+WIDTH = 100  # columns of a remark
 HEAD = """\
 # The versions that `make` installs, with the hashes of their files for Linux on x86-64 and on ARM,
 # Python {first} to {last}; `python -m tests.locked --renew` finds them anew. pip refuses any other
@@ -62,7 +65,7 @@ def reports(packages: list[Locked]) -> list[dict[str, Any]]:
         for processor in PROCESSORS:
             tags = [*(f"manylinux_{glibc}" for glibc in GLIBC), *OLD_TAGS]
             platforms = [word for tag in tags for word in ("--platform", f"{tag}_{processor}")]
-            only = ("--only-binary", ":all:", "--python-version", python)
+            only = ("--only-binary", ":all:", "--python-version", f"{python}.{PATCH}")
             found += report(wheels, *only, *platforms)
     for pin in apart:
         found += report([pin], "--no-build-isolation")
@@ -85,7 +88,7 @@ def applies(marker: Marker | None, extra: str) -> bool:
         marker.evaluate(
             {
                 "python_version": python,
-                "python_full_version": f"{python}.0",
+                "python_full_version": f"{python}.{PATCH}",
                 "sys_platform": "linux",
                 "platform_system": "Linux",
                 "os_name": "posix",
@@ -149,7 +152,8 @@ def written(found: list[dict[str, Any]], packages: list[Locked]) -> str:
         if not users:
             continue
         if name in UNCHECKED:
-            lines.append(f"# Without hashes: {UNCHECKED[name]}.\n")
+            reason = fill(f"Without hashes: {UNCHECKED[name]}.", WIDTH - 2)
+            lines += [f"# {line}\n" for line in reason.splitlines()]
         files = () if name in UNCHECKED else hashes.get((name, package.version), ())
         digests = tuple(sorted(files))
         assert digests or name in UNCHECKED, name

@@ -1,4 +1,4 @@
-"""The tables of docs/runtimes.md, made of what `ilp-plan runtimes` prints as JSON.
+"""The tables of docs/reference/runtimes.md, made of what `ilp-plan runtimes` prints as JSON.
 
 `python -m tests.runtime_tables` writes them into the page.
 """
@@ -17,7 +17,7 @@ from ilp_planner.spaces.registry import RUNTIMES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-PAGE = Path(__file__).parents[1] / "docs" / "runtimes.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "runtimes.md"
 
 
 def printed(*words: str) -> dict[str, Any]:

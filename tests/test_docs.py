@@ -1,109 +1,176 @@
-"""The pages of the manual are found, and what docs/times.md shows is what a user gets."""
+"""The README and the pages of the manual: what they show is what a user gets."""
 
+import json
 import re
-import shlex
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
-from ilp_planner.cli.main import run
+from ilp_planner.cli.main import command_line, run
+from tests.manual import (
+    DOCS,
+    LEFT_OUT,
+    PAGES,
+    README,
+    ROOT,
+    Step,
+    blocks,
+    session,
+    words_of,
+    written_commands,
+)
+from tests.metis_cases import SAMPLES, published_cluster, scaled_samples, write_metis_cluster
 from tests.sweeps.cases import AtOnce
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
-PAGES = sorted(page.name for page in DOCS.glob("*.md") if page.name != "index.md")
+SHARED = ROOT.parent / "shared" / "data"
+SLOW = ("howto/replan.md", "howto/sweep.md", "howto/why.md")
+# Held by tests/calibration/test_docs.py and tests/test_readme.py
+HELD_ELSEWHERE = ("howto/calibration.md", "explain/times.md")
+# Published files that the commands of a page read
+NEEDS = {
+    "howto/measure.md": (SAMPLES, SHARED / "alpa" / "prof_database.json"),
+    "howto/mixed.md": (SAMPLES, SHARED / "amp" / "profiles.json"),
+    "howto/published.md": (SHARED / "aceso" / "eurosys",),
+}
+COLUMNS = {"howto/replan.md": "140", "howto/why.md": "140"}
+SESSIONS = {page: session((DOCS / page).read_text()) for page in PAGES}
+NOTEBOOKS = sorted(book.relative_to(DOCS).as_posix() for book in DOCS.rglob("*.ipynb"))
+Text = tuple[str, str]  # a page's name and its text
+TEXTS = [*((page, (DOCS / page).read_text()) for page in PAGES), ("README", README.read_text())]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_page_is_in_the_contents_and_linked_from_the_first(page: str) -> None:
-    assert re.search(
-        rf"^  - .*: {re.escape(page)}$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE
-    )
-    assert f"]({page})" in (DOCS / "index.md").read_text()
-
-
-@pytest.mark.parametrize("page", [*PAGES, "index.md"])
-def test_links_between_pages_lead_somewhere(page: str) -> None:
-    text = (DOCS / page).read_text()
-    for target, anchor in re.findall(r"\]\(([\w-]*\.md)?(?:#([\w-]+))?\)", text):
-        linked = (DOCS / target).read_text() if target else text
-        heads = re.findall(r"^#+ (.*)$", linked, re.MULTILINE)
-        anchors = {re.sub(r"[^\w-]", "", head.lower().replace(" ", "-")) for head in heads}
-        assert not anchor or anchor in anchors
-
-
-def test_the_messages_on_constraints_are_those_that_are_printed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (block,) = re.findall(r"```console\n(.*?)```", (DOCS / "constraints.md").read_text(), re.DOTALL)
-    lines = block.splitlines()
-    for command, shown in zip(lines[::2], lines[1::2], strict=True):
-        prompt, program, *words = shlex.split(command)
-        assert (prompt, program) == ("$", "ilp-plan")
-        assert run(words) == 3
-        assert capsys.readouterr().err == f"{shown}\n"
-
-
-def test_the_commands_on_times_print_what_the_page_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Both commands run in one folder, one after the other; `...` stands for lines left out."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go to a folder with what the commands read, where they may write."""
+    folder = tmp_path / "main"
+    (folder / "solutions").mkdir(parents=True)
+    for name in ("models", "clusters"):
+        (folder / name).symlink_to(ROOT / name)
+    (tmp_path / "shared").symlink_to(ROOT.parent / "shared")
+    monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "200")
-    blocks = re.findall(r"```console\n(.*?)```", (DOCS / "times.md").read_text(), re.DOTALL)
-    assert len(blocks) == 2
-    for block in blocks:
-        command, *shown = block.splitlines()
-        prompt, program, *words = shlex.split(command)
-        assert (prompt, program) == ("$", "ilp-plan")
-        assert run(words) == 0
-        printed = [line.split() for line in capsys.readouterr().out.splitlines()]
-        assert [line for line in shown if line != "..." and line.split() not in printed] == []
-    assert (tmp_path / "trace.json").exists()
+    monkeypatch.setenv("NO_COLOR", "1")
+    return folder
 
 
-def test_the_commands_on_price_print_what_the_page_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def follow(step: Step, capsys: pytest.CaptureFixture[str]) -> str:
+    """Do a step; return what it prints."""
+    if step.example:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DeprecationWarning)
+            exec(step.example, {})
+        return capsys.readouterr().out
+    code = run(step.words)
+    captured = capsys.readouterr()
+    assert (code != 0) == step.refused, f"{step.command}\n{captured.err}"
+    assert "Traceback" not in captured.err
+    return captured.out + captured.err
+
+
+def lines_of(text: str) -> list[list[str]]:
+    """Return the words of each line, without the line that says how long a search took."""
+    return [line.split() for line in text.splitlines() if line.strip() and "stopped by" not in line]
+
+
+def check_shown(step: Step, printed: str) -> None:
+    """What is shown was printed, in this order; all of it, where nothing says that lines lack."""
+    shown, found = lines_of("\n".join(step.shown)), lines_of(printed)
+    if [LEFT_OUT] not in shown and not step.refused:
+        assert shown == found or not shown
+    rest = iter(found)
+    assert [line for line in shown if line != [LEFT_OUT] and line not in rest] == []
+
+
+# ---- commands and examples ----------------------------------------------------------------------
+
+
+def marked(page: str) -> object:
+    """Return a page as a parameter of a test, marked as slow or skipped where it is."""
+    lacking = [path for path in NEEDS.get(page, ()) if not path.exists()]
+    skip = pytest.mark.skipif(bool(lacking), reason=f"not in ../shared: {[*map(str, lacking)]}")
+    return pytest.param(page, marks=[skip, *([pytest.mark.slow] if page in SLOW else [])])
+
+
+@pytest.mark.parametrize(
+    "page", [marked(page) for page in PAGES if SESSIONS[page] and page not in HELD_ELSEWHERE]
+)
+def test_a_page_shows_what_its_commands_print(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], page: str
 ) -> None:
-    """`...` stands for lines left out; the last one is refused."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    blocks = re.findall(r"```console\n(.*?)```", (DOCS / "price.md").read_text(), re.DOTALL)
-    shown = [part for block in blocks for part in block.split("$ ilp-plan ")[1:]]
-    assert len(shown) == 3
-    for place, part in enumerate(shown):
-        command, *lines = part.splitlines()
-        assert run(shlex.split(command)) == (3 if place == 2 else 0)
-        printed = capsys.readouterr()
-        printed_lines = [line.split() for line in (printed.out + printed.err).splitlines()]
-        assert [x for x in lines if x != "..." and x.split() not in printed_lines] == []
+    monkeypatch.setenv("COLUMNS", COLUMNS.get(page, "200"))
+    BEFORE.get(page, lambda: None)()
+    printed = []
+    for step in SESSIONS[page]:
+        printed.append(follow(step, capsys))
+        check_shown(step, printed[-1])
+    AFTER.get(page, lambda printed: None)(printed)
+
+
+def write_files_of_metis() -> None:
+    """4 A100 and 4 T4 with the published profiles, 8 x slower."""
+    scaled_samples(Path("profile"), 8)
+    write_metis_cluster(published_cluster([4], [4]), Path("hostfile"), Path("clusterfile.json"))
+
+
+def check_megatron(printed: list[str]) -> None:
+    solved, _, analysed, again, judged, simulated, _ = printed
+    assert "proved optimal" in solved
+    assert "FITS" in analysed
+    time = re.search(r"iteration time +(\S+ \S+)", solved)
+    assert time is not None
+    assert all(f"iteration time  {time[1]}" in text for text in (again, judged))
+    assert f"judged          {time[1]}; the schedule takes as long" in simulated
+    assert Path("trace.json").exists()
+    assert Path("nemo.yaml").exists()
+
+
+def check_profiles(printed: list[str]) -> None:
+    _, links, checked, _, layers, _ = printed
+    assert len(re.findall(r"^all_reduce +16 on [24] hosts", links, re.MULTILINE)) == 4
+    assert {"measured", "extrapolated"} <= set(links.split())
+    assert "1 warning in 27 of 3693 rows" in checked
+    assert len(re.findall("tp 8, micro-batch 16", layers)) >= 3
+    assert "<svg" in Path("error.html").read_text()
+    assert len(list(Path("exported").glob("DeviceType.*.json"))) == 9
+
+
+def check_mixed(printed: list[str]) -> None:
+    _, metis, top, checked, amp, free = printed
+    assert "9.293 s for 128 samples" in metis  # the optimum of its space by an exact search
+    assert len(re.findall(r"^ +(\d+) +\d\.\d{6} ", top, re.MULTILINE)) == 10
+    assert "proved by the certificate, derived again" in checked
+    assert "1.062 s for 32 samples" in amp
+    assert "placement free" in free
+
+
+def check_python(printed: list[str]) -> None:
+    (example,) = printed
+    assert "proved optimal" in example
+    assert "True" in example.splitlines()
+    assert {"llama.json", "run.sh"} <= {file.name for file in Path().iterdir()}
+
+
+def check_first_plan(printed: list[str]) -> None:
+    files = {file.name for file in Path().iterdir()}
+    assert {"plan.json", "trace.json", "run.sh", "plan.html", "plan.svg"} <= files
+
+
+def check_price(printed: list[str]) -> None:
     assert run(["evaluate", "plan.json", "--check-certificate"]) == 0
 
 
-def test_the_command_on_fitting_prints_what_the_page_shows(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    (block,) = re.findall(r"```console\n(.*?)```", (DOCS / "fit.md").read_text(), re.DOTALL)
-    command, _, shown = block.partition("\n")
-    assert run(shlex.split(command.removeprefix("$ ilp-plan "))) == 0
-    assert capsys.readouterr().out == shown
-
-
-@pytest.mark.slow
-def test_the_page_on_sweeps_shows_what_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    page = (DOCS / "sweep.md").read_text()
-    (block,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
-    command, _, shown = block.partition("\n")
-    assert run(shlex.split(command.removeprefix("$ ilp-plan "))) == 0
-    assert capsys.readouterr().out == shown
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(example, {})
-    assert len(capsys.readouterr().out.splitlines()) == 5
+BEFORE: dict[str, Callable[[], None]] = {"howto/mixed.md": write_files_of_metis}
+AFTER: dict[str, Callable[[list[str]], None]] = {
+    "howto/measure.md": check_profiles,
+    "howto/megatron.md": check_megatron,
+    "howto/mixed.md": check_mixed,
+    "howto/price.md": check_price,
+    "start/first-plan.md": check_first_plan,
+    "start/python.md": check_python,
+}
 
 
 def test_the_sweeps_of_the_page_are_sweeps(
@@ -113,12 +180,10 @@ def test_the_sweeps_of_the_page_are_sweeps(
     monkeypatch.chdir(tmp_path)
     executor = AtOnce()
     monkeypatch.setattr("ilp_planner.sweeps.sweep.open_executor", lambda name, **said: executor)
-    page = (DOCS / "sweep.md").read_text()
-    (block,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    ((_, block),) = blocks((DOCS / "howto" / "sweep.md").read_text(), "sh")
     counts = []
     for line in block.splitlines():
-        program, *words = shlex.split(line.replace("parquet", "csv").replace("sweep.", "other."))
-        assert program == "ilp-plan"
+        words = words_of(line.replace("parquet", "csv").replace("sweep.", "other."))
         Path("other.csv").unlink(missing_ok=True)
         Path("other.csv.jsonl").unlink(missing_ok=True)
         assert run(words) == 0, capsys.readouterr().err
@@ -127,21 +192,47 @@ def test_the_sweeps_of_the_page_are_sweeps(
     assert counts == [12, 28, 32, 34]
 
 
-@pytest.mark.slow
-def test_the_commands_on_why_print_what_the_page_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """All commands run in one folder, one after the other; `...` stands for lines left out."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "140")
-    text = (DOCS / "why.md").read_text()
-    session = "".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
-    for block in session.split("$ ilp-plan ")[1:]:
-        command, *shown = block.splitlines()
-        run(shlex.split(command))
-        printed = capsys.readouterr()
-        lines = [line.split() for line in (printed.out + printed.err).splitlines()]
-        assert [line for line in shown if line != "..." and line.split() not in lines] == []
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert run(["export", "plan.json", "--to", "megatron", "--output", "run.sh"]) == 0
-    exec(example, {})
+# ---- what stands in the text --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[0])
+def test_commands_are_written_as_the_command_line_takes_them(text: Text) -> None:
+    """Commands and options are those that there are; nothing is run."""
+    for line in written_commands(text[1]):
+        words = words_of(line.partition(" > ")[0])
+        if LEFT_OUT in words or words == ["--install-completion"]:
+            continue
+        command = typer.main.get_command(command_line(words))
+        while isinstance(command, typer.core.TyperGroup):
+            command = command.commands[words.pop(0)]
+        command.make_context("ilp-plan", words)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_kept_with_what_it_shows(name: str) -> None:
+    """`make notebooks` runs them; every cell was run in order, none failed, and none is large."""
+    content = (DOCS / name).read_bytes()
+    cells = [cell for cell in json.loads(content)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    shown = [output for cell in cells for output in cell["outputs"]]
+    assert shown
+    assert "error" not in {output["output_type"] for output in shown}
+    assert len(content) < 100_000
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS])
+def test_every_page_is_in_the_contents(page: str) -> None:
+    contents = (ROOT / "mkdocs.yml").read_text()
+    assert re.search(rf"^ +- (.*: )?{re.escape(page)}$", contents, re.MULTILINE)
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[0])
+def test_links_between_pages_lead_somewhere(text: Text) -> None:
+    page, words = text
+    folder = ROOT if page == "README" else (DOCS / page).parent
+    for target, anchor in re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", words):
+        assert (folder / target).exists(), target
+        linked = (folder / target).read_text() if target else words
+        heads = re.findall(r"^#+ (.*)$", linked, re.MULTILINE) if anchor else []
+        anchors = {re.sub(r"[^\w-]", "", head.lower().replace(" ", "-")) for head in heads}
+        assert not anchor or anchor in anchors, f"{target}#{anchor}"

@@ -181,5 +181,5 @@ def test_the_bill_of_materials_names_all_files(wheel: Path, tmp_path: Path):
 
 
 def test_the_manual_lists_the_licences():
-    shown = (ROOT / "docs" / "hostile.md").read_text()
+    shown = (ROOT / "docs" / "reference" / "hostile.md").read_text()
     assert "\n".join(table()) in shown

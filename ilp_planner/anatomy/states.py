@@ -110,6 +110,17 @@ def gathers(job: TrainingJob) -> tuple[bool, bool]:
     return _level(job) >= 3, _divides_gradients(job)
 
 
+def divides_parameters(job: TrainingJob) -> bool:
+    """Return whether each rank keeps its share of the parameters alone, from one iteration to the
+    next."""
+    return _level(job) >= 3 or job.settings.optimizer.from_master
+
+
+def divides_states(job: TrainingJob) -> bool:
+    """Return whether each rank keeps its share of the optimiser's states alone."""
+    return _level(job) >= 1
+
+
 def rhythm(job: TrainingJob) -> Rhythm:
     """Return when a job's replicas send.
 

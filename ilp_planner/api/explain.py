@@ -136,7 +136,7 @@ def why(
         raise UsageError(f"within: found {within}, expected a fraction above 0 and below 1")
     count = cores() if workers is None else positive("workers", workers)
     with python_words():
-        case = _case(subject, count)
+        case = case_of(subject, count)
         if instead is None:
             return Explanation(found=ask(case, deadline), within=within)
         if isinstance(instead, str | os.PathLike):
@@ -145,7 +145,7 @@ def why(
         return Instead(found=_demands(case, instead, deadline))
 
 
-def _case(subject: Result | Saved | str | os.PathLike[str], workers: int) -> Case:
+def case_of(subject: Result | Saved | str | os.PathLike[str], workers: int) -> Case:
     """Return the plan that is asked about."""
     from ilp_planner.analysis.why.why import Case
     from ilp_planner.formats.saved_check import judge_saved

@@ -103,7 +103,12 @@ def as_text(lines: Text, tables: list[Table]) -> str:
     from ilp_planner.report.console import PIPE_WIDTH, print_tables
 
     console = Console(
-        file=io.StringIO(), width=PIPE_WIDTH, markup=False, emoji=False, highlight=False
+        file=io.StringIO(),
+        width=PIPE_WIDTH,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        force_jupyter=False,  # a notebook would show the tables at once, and print the lines alone
     )
     with console.capture() as printed:
         print_tables(console, tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +20,7 @@ from ilp_planner.specs.training import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 asked = partial(option, CONSTRAINTS)
 degrees = partial(option, CONSTRAINTS, metavar="N")
@@ -240,6 +241,67 @@ ConstraintsFile = Annotated[
         "FILE",
     ),
 ]
+
+
+def constrained(**others: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command take all of these options, and get as `demands` what they say together.
+
+    others: options that say something else of a constraint there, by its name.
+    """
+    options = {**OPTIONS, **others}
+
+    def taking(command: Callable[..., None]) -> Callable[..., None]:
+        def run(**said: Any) -> None:
+            own = {name: said.pop(name) for name in options}
+            command(**said, demands=demanded(own.pop("constraints"), own))
+
+        signature = inspect.signature(command, eval_str=True)
+        kept = [one for one in signature.parameters.values() if one.name != "demands"]
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in options.items()
+        ]
+        run.__dict__["__signature__"] = signature.replace(parameters=[*kept, *more])
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        return run
+
+    return taking
+
+
+OPTIONS = {
+    "constraints": ConstraintsFile,
+    "tp": Tp,
+    "pp": Pp,
+    "cp": Cp,
+    "ep": Ep,
+    "dp": Dp,
+    "virtual_stages": VirtualStages,
+    "micro_batch_group_size": MicroBatchGroupSize,
+    "layout": Layout,
+    "remainder": Remainder,
+    "rank_order": RankOrder,
+    "schedule": PipelineSchedule,
+    "recompute": Recompute,
+    "sharding": Sharding,
+    "sharding_copies": ShardingCopies,
+    "cp_comm": CpComm,
+    "overlap": Overlap,
+    "fused_loss": FusedLoss,
+    "gradients": Gradients,
+    "moments": Moments,
+    "keep": Keep,
+    "tensor_overlap": TensorOverlap,
+    "expert_overlap": ExpertOverlap,
+    "cuda_graphs": CudaGraphs,
+    "optimizer_offload": OptimizerOffload,
+    "activation_offload": ActivationOffload,
+    "dispatcher": Dispatcher,
+    "fused_permute": FusedPermute,
+    "compile": Compile,
+    "max_devices": MaxDevices,
+    "without": Without,
+    "headroom": Headroom,
+}
 
 
 def demanded(file: Path | None, said: Mapping[str, Any]) -> Constraints:

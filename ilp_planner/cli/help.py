@@ -86,6 +86,11 @@ EXAMPLES = {
         ("ilp-plan why plan.json --not tp=8", "why not another one, term by term"),
         ("ilp-plan why plan.json --not run.sh", "nor a launch script: read, never run"),
     ),
+    "replan": (
+        ("ilp-plan replan plan.json --without node3", "a node is lost"),
+        ("ilp-plan replan plan.json --cluster h100-16x8 --output-least next.json", "nodes added"),
+        ("ilp-plan replan plan.json --global-batch-size 512 --slack 0.02", "another batch"),
+    ),
     "analyze": (
         ("ilp-plan analyze plan.json --stage 1", ""),
         ("ilp-plan analyze --model llama3-8b --tp 2 --pp 2 --dp 2 --cluster a100-4x8", ""),
@@ -166,13 +171,27 @@ def help_text(command: Any, ctx: Any, width: int) -> str:
     parts = [command.get_usage(ctx)]
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         parts.append("\n".join(_wrapped(paragraph, width, "  ")))
+    sections = sections_of(command, ctx)
+    names = [name for records in sections.values() for name, _ in records]
+    column = min(COLUMN, 4 + max(map(len, names)))
+    for title, records in sections.items():
+        parts.append("\n".join([_title(title), *_section(records, column, width)]))
+    examples = EXAMPLES.get(ctx.command_path.partition(" ")[2], ())
+    if examples:
+        parts.append("\n".join([_title("Examples"), *_examples(examples, width)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def sections_of(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return the sections of a command's help that are not empty: the names and texts of its
+    arguments, commands and options."""
     sections: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.get_params(ctx):
         record = parameter.get_help_record(ctx)
         if record is not None:
             name = "Arguments" if parameter.param_type_name == "argument" else REST
             section = getattr(parameter, "rich_help_panel", None) or name
-            sections.setdefault(section, []).append(record)
+            sections.setdefault(section, []).append((record[0], _plain(record[1])))
     commands = [
         (name, command.get_command(ctx, name).get_short_help_str(LONG))
         for name in getattr(command, "commands", ())
@@ -180,14 +199,13 @@ def help_text(command: Any, ctx: Any, width: int) -> str:
     arguments = sections.pop("Arguments", [])
     last = {name: sections.pop(name, []) for name in (OUTPUT, PEERS, REST)}
     every = {"Arguments": arguments, "Commands": commands} | sections | last
-    column = min(COLUMN, 4 + max(len(name) for records in every.values() for name, _ in records))
-    for title, records in every.items():
-        if records:
-            parts.append("\n".join([_title(title), *_section(records, column, width)]))
-    examples = EXAMPLES.get(ctx.command_path.partition(" ")[2], ())
-    if examples:
-        parts.append("\n".join([_title("Examples"), *_examples(examples, width)]))
-    return "\n\n".join(parts) + "\n"
+    return {title: records for title, records in every.items() if records}
+
+
+def _plain(text: str) -> str:
+    """Return the text of an option as all versions of Typer would write it."""
+    text = text.replace("\\[", "[")
+    return re.sub(r"\[default: \((.*?)\)(;|\])", r"[default: \1\2", text)
 
 
 def _title(text: str) -> str:
@@ -197,9 +215,7 @@ def _title(text: str) -> str:
 def _section(records: Sequence[tuple[str, str]], column: int, width: int) -> Iterator[str]:
     """Yield the lines of names and, from a column on, their texts."""
     for name, text in records:
-        text = text.replace("\\[", "[")  # as some versions of Typer write it
-        plain = re.sub(r"\[default: \((.*?)\)(;|\])", r"[default: \1\2", text)
-        lines = _wrapped(plain, width, " " * column)
+        lines = _wrapped(text, width, " " * column)
         if lines and len(name) + 4 <= column:
             lines[0] = f"  {name:{column - 2}}{lines[0].lstrip()}"
         else:

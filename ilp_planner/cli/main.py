@@ -37,6 +37,7 @@ COMMANDS = {
     "sweep": ("ilp_planner.cli.sweep", "sweep"),
     "fit": ("ilp_planner.cli.fit", "fit"),
     "why": ("ilp_planner.cli.why", "why"),
+    "replan": ("ilp_planner.cli.replan", "replan"),
     "analyze": ("ilp_planner.cli.analyze", "analyze"),
     "export": ("ilp_planner.cli.export", "export"),
     "import": ("ilp_planner.cli.import_", "import_plan"),

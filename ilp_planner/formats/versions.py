@@ -1,6 +1,7 @@
 """What ran: the packages whose version can change a result."""
 
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 OWN = "ilp-planner"
@@ -9,10 +10,14 @@ PACKAGES = (OWN, "ortools", "pulp", "numpy", "numba")
 
 def versions() -> dict[str, str]:
     """Return package -> version, of those that are installed."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    installed = ((package, _installed(package)) for package in PACKAGES)
+    return {"python": platform.python_version()} | {name: v for name, v in installed if v}
+
+
+@cache
+def _installed(package: str) -> str:
+    """Return the version of a package; empty where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

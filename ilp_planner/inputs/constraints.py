@@ -174,7 +174,8 @@ class Constraints:
         """Yield what of a plan is not as demanded. found: its values by name."""
         for name, value in found.items():
             if not self.allows(name, value):
-                yield f"{name}: found {value}, only {self.texts[name]} asked for"
+                asked = _text(name, getattr(self, name))
+                yield f"{name}: found {value}, only {asked} asked for"
 
     def but(self, names: Iterable[str]) -> Constraints:
         """Return what is left without those of some names."""

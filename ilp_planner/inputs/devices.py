@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import TYPE_CHECKING
 
@@ -71,11 +72,12 @@ def nodes_named(cluster: ClusterSpec, name: str) -> list[int]:
     match = re.fullmatch(r"(?:node)?([0-9]{1,9})", name)
     if match is None or int(match[1]) >= cluster.node_count:
         groups = ", ".join(dict.fromkeys(filter(None, names)))
+        near = difflib.get_close_matches(name, set(filter(None, names)), 1)
         last = cluster.node_count - 1
         numbers = f"node0 to node{last}" if last else "node0"
         raise UsageError(
             f"without: found {name!r}, expected a node of {cluster.name}: {numbers}"
-            f"{groups and f', or all of {groups}'}"
+            f"{groups and f', or all of {groups}'}{(near and f' (nearest: {near[0]})') or ''}"
         )
     return [int(match[1])]
 

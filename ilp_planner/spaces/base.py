@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ilp_planner.coverage import check_tried
+from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import Violation, evaluate
 from ilp_planner.inputs.likeness import other_limits, other_memory
 from ilp_planner.numerics import ROUNDING
@@ -23,12 +24,14 @@ from ilp_planner.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ilp_planner.anatomy.holdings import Holdings
     from ilp_planner.costs.base import PlanCost
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.inputs.request import Request
     from ilp_planner.plan import Plan
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
+    from ilp_planner.search.families import Family
 
 AnySearch = TypeVar("AnySearch", bound=SearchState)
 
@@ -206,6 +209,25 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         evaluation = evaluate(search.problem, again)
         if evaluation.legal and self.contains(search.problem, again):
             search.keep(again, evaluation, search.bound)
+
+    # ---- what devices hold ----------------------------------------------------------------------
+
+    def holdings(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> Holdings:
+        """Return what the devices of a problem hold of a legal plan's parameters and states.
+
+        Raises
+        ------
+        PlanError: the space does not say what they hold.
+        """
+        raise PlanError(
+            f"space: found {self.name}, which does not say what a device holds of each parameter, "
+            "expected plans for a runtime, as of `space=megatron`, or groups of a decoder's layers"
+        )
+
+    def families(self, search: AnySearch, limit: float) -> Iterator[Family[Any]]:
+        """Yield plans that may take at most `limit` seconds, by what their devices hold; none where
+        the space does not sort them so."""
+        return iter(())
 
     # ---- why there is nothing -------------------------------------------------------------------
 

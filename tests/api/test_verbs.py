@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import pytest
+from rich.table import Table
+from rich.text import Text
 
 import ilp_planner as ilp
+from ilp_planner.api.words import as_text
 from ilp_planner.cli.main import run
 from ilp_planner.profiles.analytic import analytic_profile
 from ilp_planner.profiles.analytic_layers import analytic_layers
@@ -330,3 +333,10 @@ def test_what_tokens_cost_is_minimised_over_sets_of_nodes() -> None:
             ilp.solve(problem, objective="price", **said)
     with pytest.raises(ilp.UsageError, match=r"^objective: found 'fame'"):
         ilp.solve(problem, objective="fame")
+
+
+def test_a_notebook_prints_tables_and_lines_in_one_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    table = Table("stage", box=None)
+    table.add_row("7")
+    assert as_text(Text("gap 0 %"), [table]).split() == ["stage", "7", "gap", "0", "%"]

@@ -1,4 +1,4 @@
-"""`make bench`: measure every case, write the results, show them in the README.
+"""`make bench`: measure every case, write the results, show them in the manual.
 
 python -m tests.benchmarks [--suite SUITE] [--only TEXT] [--seconds 200]
                            [--solvers auto,cp-sat,milp]
@@ -39,7 +39,7 @@ from tests.benchmarks.kernel_table import kernel_table
 from tests.benchmarks.memory_table import memory_table
 from tests.benchmarks.mixed_table import write_tables
 from tests.benchmarks.steps_table import steps_table
-from tests.benchmarks.table import aceso_table, write_readme
+from tests.benchmarks.table import aceso_table, write_table
 
 RESULTS = Path(__file__).parent / "results" / "aceso.json"
 ACESO_SECONDS = 200.0
@@ -84,7 +84,7 @@ def main() -> None:
         elif suite == "memory":
             memory.main()
             table = memory_table(json.loads(memory.RESULTS.read_text()))
-            write_readme(ROOT / "README.md", "memory", table)
+            write_table("memory", table)
         elif suite == "alpa":
             alpa.measure()
         elif suite == "predict":
@@ -113,10 +113,10 @@ def main() -> None:
             solutions.measure(options.only, options.seconds)
         elif suite == "kernels":
             kernel_judge.measure()
-            write_readme(ROOT / "README.md", "kernels", kernel_table(kernel_judge.known()))
+            write_table("kernels", kernel_table(kernel_judge.known()))
         elif suite == "steps":
             steps.measure()
-            write_readme(ROOT / "README.md", "steps", steps_table(steps.known()))
+            write_table("steps", steps_table(steps.known()))
         elif suite == "recipes":
             recipes.measure(options.only, options.seconds)
         elif suite in RUNTIME:
@@ -127,7 +127,7 @@ def main() -> None:
             step.measure(suite, options.only)
         else:
             mixed.measure(suite, options.only, options.seconds)
-            write_tables(ROOT / "README.md", mixed.known())
+            write_tables(mixed.known())
 
 
 def aceso(only: str, solvers: list[str], seconds: float) -> None:
@@ -162,7 +162,7 @@ def aceso(only: str, solvers: list[str], seconds: float) -> None:
             machine = f"Python {platform.python_version()}, 2 cores, {seconds:.0f} s limit"
             record = {"machine": machine, "rows": list(rows.values())}
             RESULTS.write_text(json.dumps(record, indent=1) + "\n")
-    write_readme(ROOT / "README.md", "aceso", aceso_table(list(rows.values())))
+    write_table("aceso", aceso_table(list(rows.values())))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from ilp_planner.profiles.predict.curve import curve_of
 from ilp_planner.profiles.table import Provenance
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
-from tests.benchmarks.table import write_readme
+from tests.benchmarks.table import write_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -340,7 +340,7 @@ def all_rows() -> Iterator[Row]:
 
 
 def measure() -> None:
-    """Compute the rows, keep them, show them in the README."""
+    """Compute the rows, keep them, show them in the manual."""
     if not ALPA.exists():
         print("alpa: left out, its database is not in ../shared/data/alpa")
         return
@@ -353,7 +353,7 @@ def measure() -> None:
             flush=True,
         )
     RESULTS.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    write_readme(ROOT / "README.md", "collectives", collectives_table(rows))
+    write_table("collectives", collectives_table(rows))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from ilp_planner.numerics import PROVED
 from ilp_planner.result import relative_gap
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
-from tests.benchmarks.table import percent, write_readme
+from tests.benchmarks.table import percent, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,8 +70,8 @@ def measure(only: str, seconds: float | None) -> None:
         order = [rows[case] for case, _, _ in CASES if case in rows]
         RESULTS.write_text(json.dumps({"machine": machine, "rows": order}, indent=1) + "\n")
     order = [rows[case] for case, _, _ in CASES if case in rows]
-    write_readme(ROOT / "docs" / "speed.md", "anytime", table(order))
-    write_readme(ROOT / "docs" / "speed.md", "limits", limits_table(order))
+    write_table("anytime", table(order))
+    write_table("limits", limits_table(order))
 
 
 def run(words: str, limit: float) -> Row:

@@ -15,9 +15,8 @@ import numpy as np
 
 from ilp_planner.simulation.engine import StageTimes, expect, simulate
 from ilp_planner.simulation.schedules import schedule_orders
-from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
-from tests.benchmarks.table import write_readme
+from tests.benchmarks.table import write_table
 
 RESULTS = Path(__file__).parent / "results" / "engine.json"
 RUNS = 15
@@ -37,14 +36,14 @@ CASES = (Case(16, 1, 64, 2.0), Case(16, 4, 64, None), Case(64, 4, 512, 50.0))
 
 
 def measure() -> None:
-    """Time every case, keep the rows, show them in the README."""
+    """Time every case, keep the rows, show them in the manual."""
     expect(MANY)
     rows = [row(case) for case in CASES]
     RESULTS.write_text(
         json.dumps({"machine": f"Python {platform.python_version()}", "rows": rows}, indent=1)
         + "\n"
     )
-    write_readme(ROOT / "README.md", "engine", table(rows))
+    write_table("engine", table(rows))
 
 
 def row(case: Case) -> dict[str, Any]:

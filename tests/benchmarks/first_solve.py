@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
-from tests.benchmarks.table import write_readme
+from tests.benchmarks.table import write_table
 
 RESULTS = Path(__file__).parent / "results" / "first_solve.json"
 CORES = 2
@@ -31,7 +31,7 @@ CASES = (
 
 
 def measure() -> None:
-    """Time every case, keep the rows, show them in the README."""
+    """Time every case, keep the rows, show them in the manual."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name, words, asked in CASES:
@@ -40,7 +40,7 @@ def measure() -> None:
             print("first solve", json.dumps(rows[-1]), flush=True)
     machine = f"Python {platform.python_version()}, {CORES} cores"
     RESULTS.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
-    write_readme(ROOT / "README.md", "first", table(rows))
+    write_table("first", table(rows))
 
 
 def seconds(words: str, folder: str) -> float:

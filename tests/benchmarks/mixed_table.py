@@ -1,4 +1,4 @@
-"""Tables of mixed clusters in the README, made from the measured results."""
+"""Tables of mixed clusters in the manual, made from the measured results."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.amp_accuracy import table as accuracy_table
 from tests.benchmarks.mixed_cases import AMP_PUBLISHED, METIS_CASES, SCALE_CASES, SEEDS
-from tests.benchmarks.table import percent, write_readme
+from tests.benchmarks.table import percent, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 Row = dict[str, Any]
 
@@ -108,7 +107,7 @@ def tables(record: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def write_tables(readme: Path, record: dict[str, Any]) -> None:
+def write_tables(record: dict[str, Any]) -> None:
     """Put every table between its markers."""
     for name, text in tables(record).items():
-        write_readme(readme, name, text)
+        write_table(name, text)

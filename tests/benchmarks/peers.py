@@ -30,7 +30,7 @@ from tests.benchmarks.peers_table import (
 )
 from tests.benchmarks.sailor_score import Sailor
 from tests.benchmarks.sailor_space import Rules, best_plan
-from tests.benchmarks.table import write_readme
+from tests.benchmarks.table import write_table
 from tests.sailor_cases import DATA as SAILOR_DATA
 from tests.sailor_cases import ZONE
 
@@ -126,7 +126,6 @@ def measure(only: str, seconds: float | None) -> None:
 def write_tables(rows: Sequence[Row]) -> None:
     """Write the tables of rows that are there, in the order of the cases."""
     found = {row["case"]: row for row in rows}
-    page = ROOT / "docs" / "speed.md"
     for name, cases, table in (
         ("sailor", SAILOR_CASES, sailor_table),
         ("sailor-own", SAILOR_CASES, own_table),
@@ -134,7 +133,7 @@ def write_tables(rows: Sequence[Row]) -> None:
         ("piper", PIPER_CASES, piper_table),
     ):
         own = [found[case.name] for case in cases if case.name in found]
-        write_readme(page, name, table(own))
+        write_table(name, table(own))
 
 
 def _peer(case: SailorCase | PiperCase) -> Row:

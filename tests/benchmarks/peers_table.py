@@ -1,4 +1,4 @@
-"""Tables of docs/speed.md that put peers beside the planner."""
+"""Tables of docs/benchmarks/speed.md that put peers beside the planner."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from ilp_planner.profiles.predict.law import fit_law
 from ilp_planner.profiles.predict.region import is_inside
 from ilp_planner.specs.model_reader import read_model
 from tests.benchmarks.cases import ROOT
-from tests.benchmarks.table import write_readme
+from tests.benchmarks.table import write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ class Found:
 
 
 def measure() -> None:
-    """Run all protocols, write the results and the README's table."""
+    """Run all protocols, write the results and the manual's table."""
     from tests.benchmarks.prediction_table import prediction_table
 
     found: dict[str, dict[str, Any]] = {}
@@ -101,7 +101,7 @@ def measure() -> None:
         return
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    write_readme(ROOT / "README.md", "prediction", prediction_table(found))
+    write_table("prediction", prediction_table(found))
 
 
 def run() -> dict[str, dict[str, Found]]:

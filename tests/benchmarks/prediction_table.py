@@ -1,4 +1,4 @@
-"""The README's table of predicted rows, from the kept results."""
+"""The manual's table of predicted rows, from the kept results."""
 
 from __future__ import annotations
 

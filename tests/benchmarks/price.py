@@ -13,9 +13,8 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
-from tests.benchmarks.table import percent, write_readme
+from tests.benchmarks.table import percent, write_table
 from tests.benchmarks.warm import CORES, solve
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def measure(only: str, seconds: float | None) -> None:
             RESULTS.write_text(
                 json.dumps({"machine": machine, "rows": list(rows.values())}, indent=1) + "\n"
             )
-    write_readme(ROOT / "docs" / "price.md", "price", table(list(rows.values())))
+    write_table("price", table(list(rows.values())))
 
 
 def measured(words: Sequence[str]) -> Row:

@@ -1,4 +1,4 @@
-"""NVIDIA's recipes for H100 beside the planner's own plans, and the tables of docs/recipes.md.
+"""NVIDIA's recipes for H100 beside the planner's own plans, for docs/benchmarks/recipes.md.
 
 python -m tests.benchmarks --suite recipes [--only TEXT] [--seconds 60]
 
@@ -20,12 +20,11 @@ from tests.benchmarks import published
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.recipe_cases import RECIPES, Recipe
 from tests.benchmarks.recipes_table import recipes_table
-from tests.benchmarks.table import write_readme
+from tests.benchmarks.table import write_table
 
 Row = dict[str, Any]
 
 RESULTS = Path(__file__).parent / "results" / "recipes.json"
-PAGE = ROOT / "docs" / "recipes.md"
 SECONDS = 60.0
 
 
@@ -42,7 +41,7 @@ def measure(only: str, seconds: float | None) -> None:
         machine = f"Python {platform.python_version()}, 2 cores, {limit:.0f} s limit"
         keep(machine, [rows[each.name] for each in RECIPES if each.name in rows])
     for name, table in recipes_table(known()["rows"]).items():
-        write_readme(PAGE, name, table)
+        write_table(name, table)
 
 
 def keep(machine: str, rows: list[Row]) -> None:

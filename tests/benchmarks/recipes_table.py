@@ -1,4 +1,4 @@
-"""The tables of docs/recipes.md, from the kept results."""
+"""The tables of docs/benchmarks/recipes.md, from the kept results."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
-from tests.benchmarks.table import percent, write_readme
+from tests.benchmarks.table import percent, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ ANALYSED = {
 
 
 def measure(suite: str, only: str, seconds: float | None) -> None:
-    """Run a suite (`megatron` or `analyze`), keep its rows, show them in the README."""
+    """Run a suite (`megatron` or `analyze`), keep its rows, show them in the manual."""
     rows = list(
         planned_rows(only, seconds or SECONDS) if suite == "megatron" else analysed_rows(only)
     )
@@ -76,7 +76,7 @@ def measure(suite: str, only: str, seconds: float | None) -> None:
     record[suite] = list(kept.values())
     RESULTS.write_text(json.dumps(record, indent=1) + "\n")
     table = planned_table if suite == "megatron" else analysed_table
-    write_readme(ROOT / "README.md", suite, table(record[suite]))
+    write_table(suite, table(record[suite]))
 
 
 def planned_rows(only: str, seconds: float) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""Heuristics beside the portfolio on the repository's own cases, and the README's table of it.
+"""Heuristics beside the portfolio on the repository's own cases, and the manual's table of it.
 
 python -m tests.benchmarks --suite search [--only TEXT] [--seconds 100]
 
@@ -20,7 +20,7 @@ from ilp_planner.coverage import proved_gap
 from ilp_planner.solvers.registry import HEURISTICS
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
-from tests.benchmarks.table import percent, write_readme
+from tests.benchmarks.table import percent, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,9 +105,7 @@ def measure(only: str, seconds: float | None) -> None:
         machine = f"Python {platform.python_version()}, 2 threads, {limit:.0f} s limit"
         order = [rows[c.name] for c in CASES if c.name in rows]
         RESULTS.write_text(json.dumps({"machine": machine, "rows": order}, indent=1) + "\n")
-    write_readme(
-        ROOT / "README.md", "search", table([rows[c.name] for c in CASES if c.name in rows])
-    )
+    write_table("search", table([rows[c.name] for c in CASES if c.name in rows]))
 
 
 def measured(case: Case, limit: float) -> Row:

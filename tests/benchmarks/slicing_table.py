@@ -1,4 +1,4 @@
-"""Every solver on pipeDejavu's slicing problems, and the README's table of it.
+"""Every solver on pipeDejavu's slicing problems, and the manual's table of it.
 
 python -m tests.benchmarks --suite slicing [--only 64,16] [--seconds 20]
 
@@ -17,10 +17,9 @@ from typing import Any
 from ilp_planner.result import Status, relative_gap
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits
-from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.slicing import Slicing, slicing
-from tests.benchmarks.table import percent, write_readme
+from tests.benchmarks.table import percent, write_table
 
 RESULTS = Path(__file__).parent / "results" / "slicing.json"
 SECONDS = 20.0
@@ -58,7 +57,7 @@ def measure(only: str, seconds: float | None) -> None:
         machine = f"Python {platform.python_version()}, 2 threads, {limit:.0f} s limit"
         order = [rows[size] for size in PUBLISHED if size in rows]
         RESULTS.write_text(json.dumps({"machine": machine, "rows": order}, indent=1) + "\n")
-    write_readme(ROOT / "README.md", "slicing", table(list(rows.values())))
+    write_table("slicing", table(list(rows.values())))
 
 
 def measure_size(layers: int, stages: int, limit: float) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
-from tests.benchmarks.table import write_readme
+from tests.benchmarks.table import write_table
 from tests.benchmarks.training_step import StepBench, chain_of, predict_step
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ DEGREES, SAMPLES = (1, 2, 4, 8), (1, 2, 4, 8)
 
 
 def measure(suite: str, only: str) -> None:
-    """Run a suite (`step` or `gpu`), keep its rows, show all of them in the README."""
+    """Run a suite (`step` or `gpu`), keep its rows, show all of them in the manual."""
     if importlib.util.find_spec("torch") is None:
         print(f"{suite}: left out, PyTorch is not installed")
         return
@@ -138,7 +138,7 @@ def measure(suite: str, only: str) -> None:
         rows[_key(row)] = row
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps({"rows": list(rows.values())}, indent=1) + "\n")
-    write_readme(ROOT / "README.md", "step", step_table(list(rows.values())))
+    write_table("step", step_table(list(rows.values())))
 
 
 def _key(row: Row) -> tuple[Any, ...]:

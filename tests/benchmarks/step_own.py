@@ -4,7 +4,7 @@ python -m tests.benchmarks.step_own
 
 MosaicML's runs stand for one's own: of each GPU so many are drawn, `calibrate`'s constants are
 fitted to them from constants that saw none of them, and the others are predicted. The table is in
-docs/calibration.md.
+docs/howto/calibration.md.
 """
 
 from __future__ import annotations

@@ -29,9 +29,8 @@ from ilp_planner.sweeps.points import Sweep
 from ilp_planner.sweeps.row import NO_PLAN
 from ilp_planner.sweeps.run import Run
 from ilp_planner.sweeps.work import Task
-from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
-from tests.benchmarks.table import write_readme
+from tests.benchmarks.table import write_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +64,7 @@ def measure(only: str, seconds: float | None) -> None:
             machine = f"Python {platform.python_version()}, {cores()} cores"
             record = {"machine": machine, "rows": list(rows.values())}
             RESULTS.write_text(json.dumps(record, indent=1) + "\n")
-    write_readme(ROOT / "docs" / "speed.md", "sweep", table(list(rows.values())))
+    write_table("sweep", table(list(rows.values())))
 
 
 def measured(name: str, vary: dict[str, object], seconds: float) -> Row:

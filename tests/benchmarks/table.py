@@ -1,11 +1,11 @@
-"""Tables of the README, made from the measured results."""
+"""Tables of the manual, made from the measured results."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
 
-from tests.benchmarks.cases import CASES
+from tests.benchmarks.cases import CASES, ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,11 +58,22 @@ def alone(row: dict[str, Any] | None) -> str:
     return "-" if row is None else f"{percent(row['gap'])}, {row['wall_s']:.1f}"
 
 
-def write_readme(readme: Path, name: str, table: str) -> None:
-    """Put a table between its markers."""
-    text = readme.read_text()
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    if not pattern.search(text):
-        raise SystemExit(f"{readme.name}: no markers {begin} ... {end}")
-    readme.write_text(pattern.sub(lambda _: f"{begin}\n{table}\n{end}", text))
+def write_table(name: str, table: str) -> None:
+    """Put a table between its markers, on the page of the manual that has them."""
+    page, text, shown = _place(name)
+    page.write_text(f"{text[: shown.start(1)]}{table}\n{text[shown.end(1) :]}")
+
+
+def shown_table(name: str) -> str:
+    """Return the table between the markers of a name, as the manual shows it."""
+    return _place(name)[2][1].removesuffix("\n")
+
+
+def _place(name: str) -> tuple[Path, str, re.Match[str]]:
+    """Return the one page of the manual with the markers of a table, its text, and the place."""
+    pattern = re.compile(f"<!-- {name}: begin -->\n(.*?)<!-- {name}: end -->", re.DOTALL)
+    pages = [(page, page.read_text()) for page in sorted((ROOT / "docs").rglob("*.md"))]
+    found = [(*page, shown) for page in pages for shown in pattern.finditer(page[1])]
+    if len(found) != 1:
+        raise SystemExit(f"docs: {len(found)} pages have the markers of {name}, expected 1")
+    return found[0]

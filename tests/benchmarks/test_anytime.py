@@ -1,4 +1,4 @@
-"""What the tables of docs/speed.md say of runs."""
+"""What the tables of docs/benchmarks/speed.md say of runs."""
 
 from typing import Any
 

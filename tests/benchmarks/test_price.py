@@ -1,4 +1,4 @@
-"""What the table of prices in docs/price.md says of runs."""
+"""What the table of prices in docs/howto/price.md says of runs."""
 
 from __future__ import annotations
 

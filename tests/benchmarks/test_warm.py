@@ -1,4 +1,4 @@
-"""What the table of starts in docs/speed.md says of runs."""
+"""What the table of starts in docs/benchmarks/speed.md says of runs."""
 
 from typing import Any
 

@@ -24,7 +24,7 @@ from ilp_planner.plan import is_of_groups
 from ilp_planner.specs.degrees import divisors
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
-from tests.benchmarks.table import write_readme
+from tests.benchmarks.table import write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ def measure(only: str, seconds: float | None) -> None:
             machine = f"Python {platform.python_version()}, {CORES} cores"
             record = {"machine": machine, "rows": list(rows.values())}
             RESULTS.write_text(json.dumps(record, indent=1) + "\n")
-    write_readme(ROOT / "docs" / "speed.md", "warm", table(list(rows.values())))
+    write_table("warm", table(list(rows.values())))
 
 
 def measured(model: str, devices: int, batch: int, seconds: float) -> Row:

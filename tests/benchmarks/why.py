@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
-from tests.benchmarks.table import write_readme
+from tests.benchmarks.table import write_table
 
 Row = dict[str, Any]
 
@@ -49,7 +49,7 @@ def measure(only: str, seconds: float | None) -> None:
             machine = f"Python {platform.python_version()}, {CORES} cores"
             record = {"machine": machine, "rows": list(rows.values())}
             RESULTS.write_text(json.dumps(record, indent=1) + "\n")
-    write_readme(ROOT / "docs" / "speed.md", "why", table(list(rows.values())))
+    write_table("why", table(list(rows.values())))
 
 
 def measured(model: str, gpus: str, batch: int, instead: str, seconds: float) -> Row:

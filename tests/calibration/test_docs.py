@@ -1,4 +1,4 @@
-"""What docs/calibration.md shows is what a user gets."""
+"""What docs/howto/calibration.md shows is what a user gets."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from ilp_planner.calibration.free import NEEDS
 from ilp_planner.cli.main import run
 from ilp_planner.specs.machine import CONSTANTS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "calibration.md").read_text()
 
 
 def block(kind: str) -> str:

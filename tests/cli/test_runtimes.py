@@ -15,7 +15,6 @@ from tests.cli.test_bad_input import refused
 from tests.runtime_tables import PAGE, printed, with_tables
 
 Command = Callable[..., Done]
-README = PAGE.parents[1] / "README.md"
 EVERY = [(system, release) for system in RELEASES for release in RELEASES[system]]
 
 
@@ -104,12 +103,3 @@ def test_the_page_has_these_tables() -> None:
     """`python -m tests.runtime_tables` writes them."""
     page = PAGE.read_text()
     assert with_tables(page) == page
-
-
-def test_the_readme_has_what_is_written_and_what_checks_it() -> None:
-    lines = README.read_text().splitlines()
-    for system, release in EVERY:
-        export = RELEASES[system][release]
-        newest = release == next(iter(RELEASES[system]))
-        to = system if newest else Runtime(system, release)
-        assert f"| `{to}` | {export.files} | {export.checked} |" in lines

@@ -104,7 +104,7 @@ def test_what_cannot_be_is_refused(
 
 def test_the_commands_of_the_manual_run(ilp_plan: Command, saved: Path) -> None:
     Path("other.json").write_bytes(saved.read_bytes())
-    manual = (Path(__file__).parents[2] / "docs" / "show.md").read_text()
+    manual = (Path(__file__).parents[2] / "docs" / "howto" / "show.md").read_text()
     (block,) = re.findall(r"```sh\n(.*?)```", manual, re.DOTALL)
     for line in block.splitlines():
         program, *words = shlex.split(line, comments=True)

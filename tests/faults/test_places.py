@@ -3,7 +3,6 @@ for kernels, a clock that goes forward. Each ends right, or in one line with the
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ilp_planner.formats.saved_json import read_saved
 from tests.small import write_specs
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +84,9 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 
 def seconds(file: Path) -> float:
     """Return the time of a saved plan."""
-    return float(json.loads(file.read_text())["objective_s"])
+    claim = read_saved(file).claim
+    assert claim is not None
+    return claim.objective
 
 
 def begin(folder: Path, output: str, **changes: str | None) -> subprocess.Popen[str]:
@@ -121,7 +123,7 @@ def test_a_folder_that_is_read_only_is_said_before_the_work(folder: Path) -> Non
 @mounts
 @pytest.mark.parametrize("temporary", ["/tmp", "out"])
 def test_a_read_only_installation_on_a_machine_without_a_home(folder: Path, temporary: str) -> None:
-    """Kernels are compiled anew, and kept in a temporary folder or nowhere."""
+    """Where kernels have to be compiled, they are kept in a temporary folder or nowhere."""
     script = (
         f"mount --bind {ROOT} {ROOT} && mount -o remount,ro,bind {ROOT} && "
         "mount --bind out out && mount -o remount,ro,bind out; "

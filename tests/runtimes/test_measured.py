@@ -47,7 +47,7 @@ def check_that_messages_are_seen(held: Measured, wanted: Messages) -> None:
             check_messages(held, other)
 
 
-# ---- named differences: docs/measured.md says them ----------------------------------------------
+# ---- named differences: docs/benchmarks/measured.md says them ------------------------------------
 
 
 def norms_alone(held: Measured) -> Messages:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.batches import possible_counts
 from ilp_planner.costs.groups import GroupOption, GroupTables
@@ -14,11 +14,14 @@ from ilp_planner.spaces.base import too_little_memory
 from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.place import node_devices
+from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.specs.training import OptimizerSettings, Settings, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.plan import GroupPlan
+    from ilp_planner.anatomy.holdings import Holdings
+    from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
     from ilp_planner.solvers.base import Task
 
@@ -124,6 +127,25 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
                 yield Violation("degrees", f"stage {s}", have, limit)
             if 0 in samples:
                 yield Violation("degrees", f"stage {s}", "a replica without samples", "at least 1")
+
+    def holdings(self, problem: Problem[GroupTables], plan: Plan[Any]) -> Holdings:
+        """Return what the devices hold of a decoder: every replica has all states of its layers, as
+        in the costs."""
+        decoder = None if problem.spec is None else as_decoder(problem.spec.architecture)
+        if (
+            problem.spec is None
+            or decoder is None
+            or len(problem.costs.chain) != decoder.layers + 2
+        ):
+            return super().holdings(problem, plan)
+        from ilp_planner.anatomy.holdings import Span, chain_holdings
+
+        spans = [Span(stage.start, stage.stop, stage.tp, stage.dp) for stage in plan.stages]
+        precision = problem.spec.precision
+        optimizer = OptimizerSettings(master=0 if precision == "fp32" else 4)
+        settings = Settings(precision=precision, optimizer=optimizer)
+        job = TrainingJob(model=decoder, micro_batch=1, global_batch=1, settings=settings)
+        return chain_holdings(job, spans).on(plan.used, problem.cluster.device_count)
 
     def look_first(self, search: GroupSearch[GroupPart]) -> None:
         """Look for a plan at once, before any table of candidates."""

@@ -7,6 +7,7 @@ gradients and moments, are tried over values that were asked for alone.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -269,10 +270,19 @@ def choices(
     tried: values by names of `CHOICES`, where others than the base's own are tried without being
         asked for.
     """
+    values = (
+        getattr(asked, name) or tried.get(name) or (choice.read(base),)
+        for name, choice in CHOICES.items()
+    )
+    return _every(base, tuple(values))
+
+
+@lru_cache(maxsize=256)
+def _every(base: Settings, values: tuple[tuple[str, ...], ...]) -> tuple[Settings, ...]:
+    """Return settings with every combination of values, in the order of `CHOICES`."""
     found = [base]
-    for name, choice in CHOICES.items():
-        values = getattr(asked, name) or tried.get(name) or (choice.read(base),)
-        every = (choice.write(one, value) for value in values for one in found)
+    for choice, each in zip(CHOICES.values(), values, strict=True):
+        every = (choice.write(one, value) for value in each for one in found)
         found = [one for one in every if one is not None]
     return tuple(found)
 
@@ -313,14 +323,17 @@ def decided(settings: Settings, *, replicated: bool) -> dict[str, str]:
     }
 
 
-def different(settings: Settings, plainest: Settings) -> Iterator[str]:
-    """Yield what settings have instead of the plainest ones, as in `parameters sharded`."""
-    for choice in CHOICES.values():
-        value = choice.read(settings)
-        if value != choice.read(plainest):
-            yield choice.text.format(value)
-    if settings.cp_inner != plainest.cp_inner:
-        yield f"heads exchanged by {settings.cp_inner}"
+@lru_cache(maxsize=4096)
+def different(settings: Settings, plainest: Settings) -> tuple[str, ...]:
+    """Return what settings have instead of the plainest ones, as in `parameters sharded`: thousands
+    of parts have the same ones."""
+    values = ((choice, choice.read(settings)) for choice in CHOICES.values())
+    found = tuple(
+        choice.text.format(value) for choice, value in values if value != choice.read(plainest)
+    )
+    if settings.cp_inner == plainest.cp_inner:
+        return found
+    return (*found, f"heads exchanged by {settings.cp_inner}")
 
 
 def uncounted(asked: Constraints, names: Collection[str]) -> Iterator[str]:

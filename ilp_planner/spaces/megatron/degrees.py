@@ -152,8 +152,8 @@ def megatron_space(
     constraints: Constraints = ANY,
     title: str = "Megatron-LM",
     orders: Collection[str] = ORDERS,
-) -> tuple[MegatronDegrees, ...]:
-    """Return every choice of degrees that keeps the rules.
+) -> Iterator[MegatronDegrees]:
+    """Yield every choice of degrees that keeps the rules, each as soon as it is known.
 
     Parameters
     ----------
@@ -169,28 +169,30 @@ def megatron_space(
     allowed = set(micro_batches)
     nodes_of = {several: tuple(node_orders(cluster, 1 + several)) for several in (False, True)}
     most = min(model.layers + 2, max_stages or devices)
-    found: list[MegatronDegrees] = []
+    some = False
     why: dict[str, None] = {}
     for tp in divisors(each):
         if max_tp is not None and tp > max_tp:
             continue
         broken = list(tensor_rules(model, tp))
         why |= dict.fromkeys(f"tp {tp}: {text}" for text in broken)
-        for cp in () if broken else divisors(devices // tp):
+        if broken or not constraints.allows("tp", tp):
+            continue
+        for cp in divisors(devices // tp):
             if cp > max_cp:
                 break
             broken = list(sequence_rules(model, tp, cp))
             why |= dict.fromkeys(f"tp {tp}, cp {cp}: {text}" for text in broken)
-            for pp in () if broken else divisors(devices // (tp * cp)):
+            if broken or not constraints.allows("cp", cp):
+                continue
+            for pp in divisors(devices // (tp * cp)):
                 dp = devices // (tp * cp * pp)
                 if pp > most:
                     why[f"pp {pp}: more than {most} stages"] = None
                 elif global_batch % dp:
                     why[f"dp {dp}: does not divide the global batch {global_batch}"] = None
-                elif any(constraints.broken({"tp": tp, "cp": cp, "pp": pp, "dp": dp})):
-                    continue
-                else:
-                    found += [
+                elif constraints.allows("pp", pp) and constraints.allows("dp", dp):
+                    every = (
                         MegatronDegrees(tp, cp, ep, etp, dp, pp, size, order, nodes)
                         for size in divisors(global_batch // dp)
                         if global_batch // (dp * size) in allowed
@@ -199,13 +201,15 @@ def megatron_space(
                         for order in rank_orders(constraints, pp, dp, orders)
                         if not order or pp == 1 or same_pipelines(tp, cp, ep, etp)
                         for nodes in nodes_of[pp > 1]
-                    ]
-    if not found:
+                    )
+                    for one in every:
+                        some = True
+                        yield one
+    if not some:
         raise InfeasibleError(
             f"cluster {cluster.name!r}: {title} has no (tp, cp, dp, pp) for all {devices} "
             f"devices: {'; '.join(why) or 'no micro-batch is left'}"
         )
-    return tuple(found)
 
 
 def rank_orders(

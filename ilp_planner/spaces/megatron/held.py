@@ -15,6 +15,8 @@ from ilp_planner.anatomy.decoder import (
 from ilp_planner.anatomy.messages import unsplit_parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ilp_planner.anatomy.modules import Module
     from ilp_planner.specs.training import TrainingJob
 
@@ -43,6 +45,12 @@ def held_by_elements(job: TrainingJob) -> tuple[Held, ...]:
     }
     layers = (kinds[experts] for experts in job.model.expert_layers)
     return (_held(embedding_module(job)), *layers, output)
+
+
+def sum_of(every: Iterable[Held]) -> Held:
+    """Return the parameters of several elements."""
+    columns = zip(*((one.dense, one.expert, one.unsplit) for one in every), strict=True)
+    return Held(*(sum(column) for column in columns))
 
 
 def _held(module: Module, unsplit: int = 0) -> Held:

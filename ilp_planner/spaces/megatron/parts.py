@@ -169,8 +169,8 @@ class MegatronPart:
             state_widths(self.job, expert=flag).total - most_saved(self.job)
             for flag in (False, True)
         )
-        total = sum(h.dense * dense + h.expert * expert for h in self.ranks.held)
-        return total / self.degrees.pp <= max(self.limits)
+        whole = self.ranks.held_in_all
+        return (whole.dense * dense + whole.expert * expert) / self.degrees.pp <= max(self.limits)
 
     @cached_property
     def limits(self) -> tuple[float, ...]:

@@ -116,7 +116,7 @@ def _needs(part: MegatronPart, variant: Variant) -> tuple[str, ...]:
 def _best(
     part: MegatronPart, variant: Variant, limit: float, goon: Callable[[], bool]
 ) -> Iterator[GroupPlan]:
-    even = _even(part, variant)
+    even = even_ends(part, variant)
     if not part.spread(variant):
         cut = best_layout(part, variant, limit, goon).cut
         if cut is not None:
@@ -135,7 +135,7 @@ def _best(
             yield part.group_plan(variant, ends)
 
 
-def _even(part: MegatronPart, variant: Variant) -> tuple[int, ...]:
+def even_ends(part: MegatronPart, variant: Variant) -> tuple[int, ...]:
     """Return where ranks with equally many layers end; nothing where there are none."""
     layers, pp = part.costs.model.layers, part.degrees.pp
     if layers % (pp * variant.virtual):

@@ -10,6 +10,7 @@ from ilp_planner.spaces.megatron.choices import CHOICES, decided
 from ilp_planner.spaces.megatron.degrees import megatron_space
 from ilp_planner.spaces.megatron.keeping import rank_of
 from ilp_planner.spaces.megatron.parts import MegatronPart
+from ilp_planner.spaces.megatron.variants import each_variant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,16 +54,17 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
     always = asked.virtual_stages is None and asked.layout is None
     always = always and not asked.recompute and not asked.keep and not asked.expert_overlap
     always = always and not asked.schedule
-    always = always and not asked.schedule
     chosen: dict[MegatronDegrees, tuple[int, ...]] = {}
     for degrees in possible_degrees(problem, costs):
         alike = costs.runtime.alike(degrees)
-        if alike not in chosen:
-            chosen[alike] = tuple(possible_choices(problem, costs, degrees))
-        for number in chosen[alike]:
+        numbers = chosen.get(alike)
+        taken: list[int] = []
+        for number in possible_choices(problem, costs, degrees) if numbers is None else numbers:
+            taken.append(number)
             part = MegatronPart(problem, costs, degrees._replace(choice=number))
-            if always or part.variants():
+            if always or next(each_variant(part), None) is not None:
                 yield part
+        chosen[alike] = tuple(taken)
 
 
 def possible_choices(
@@ -88,13 +90,13 @@ def possible_choices(
 
 def possible_degrees(
     problem: Problem[MegatronCosts], costs: MegatronCosts
-) -> tuple[MegatronDegrees, ...]:
+) -> Iterator[MegatronDegrees]:
     """Return the degrees that are possible, some perhaps without a choice of settings that goes
     with them, or a variant.
 
     Raises
     ------
-    InfeasibleError: there are none.
+    InfeasibleError: there are none; when the first one is asked for.
     """
     every = megatron_space(
         costs.model,
@@ -109,4 +111,4 @@ def possible_degrees(
         orders=costs.runtime.orders,
     )
     keep, cluster = problem.constraints.keep, problem.cluster
-    return tuple(d for d in every if all(rank_of(s, cluster, d) is not None for s in keep))
+    return (d for d in every if all(rank_of(s, cluster, d) is not None for s in keep))

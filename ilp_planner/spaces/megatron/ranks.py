@@ -31,11 +31,18 @@ from ilp_planner.anatomy.quantised import quantised_counts, sent_width
 from ilp_planner.anatomy.states import rhythm, sharing
 from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.profiles.work import rates_of
-from ilp_planner.spaces.megatron.held import Held, held_by_elements
+from ilp_planner.spaces.megatron.held import Held, held_by_elements, sum_of
 from ilp_planner.spaces.megatron.host import divided_step
 from ilp_planner.spaces.megatron.job import ends_of
 from ilp_planner.spaces.megatron.sync import Ring, ring
-from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times, of_slowest
+from ilp_planner.spaces.megatron.times import (
+    ElementTime,
+    JobPasses,
+    JobTimes,
+    element_time,
+    has_experts,
+    of_slowest,
+)
 from ilp_planner.specs.training import ORDERS, Recompute
 
 if TYPE_CHECKING:
@@ -96,12 +103,15 @@ class RankCosts:
         types = self.network.cluster.device_types
         found = {}
         for kind in self.distinct:
-            key = self.seen(kind)
-            if key not in self.known:
-                names = self.network.stage_types(self.job, kind)
-                devices = [types[name] for name in names]
-                self.known[key] = job_times(self.job, self.network, devices, kind)
-            found[kind] = self.known[key]
+            devices = [types[name] for name in self.network.stage_types(self.job, kind)]
+            seen = {flag: self.seen(kind, experts=flag) for flag in (False, True)}
+            each = {}
+            for name in JobPasses._fields:
+                key = name, seen[has_experts(self.job, name)]
+                if key not in self.known:
+                    self.known[key] = element_time(self.job, self.network, devices, kind, name)
+                each[name] = self.known[key]
+            found[kind] = JobTimes(**each)
         return found
 
     @property
@@ -120,10 +130,10 @@ class RankCosts:
         least = (min(column) for column in zip(*rows, strict=True))
         return float(sum(n * each for n, each in zip(counts, least, strict=True)))
 
-    def seen(self, kind: int) -> object:
-        """Return all that the times of layers on a kind of rank depend on: not how replicas share
-        states, nor where those are, nor what is computed again, nor where ranks are but for the
-        routes between them."""
+    def seen(self, kind: int, *, experts: bool = True) -> object:
+        """Return all that the times of elements on a kind of rank depend on, with experts or
+        without: not how replicas share states, nor where those are, nor what is computed again, nor
+        where ranks are but for the routes between them."""
         job, net = self.job, self.network
         optimizer = replace(
             job.settings.optimizer,
@@ -135,8 +145,11 @@ class RankCosts:
         settings = replace(
             job.settings, optimizer=optimizer, recompute=Recompute(), order=ORDERS[0]
         )
+        if not experts:
+            settings = replace(settings, ep=1, etp=0)
         steps = job.micro_batches if job.settings.quantised else 0  # quantised once for all
-        routes = tuple(net.route(job, group, kind) for group in LAYER_GROUPS)
+        groups = LAYER_GROUPS if experts else LAYER_GROUPS[:2]
+        routes = tuple(net.route(job, group, kind) for group in groups)
         types = net.stage_types(job, kind)
         return settings, job.tp, job.micro_batch, job.pp == 1, steps, types, routes
 
@@ -251,12 +264,26 @@ class RankCosts:
     @cached_property
     def held(self) -> tuple[Held, ...]:
         """Parameters of every element of the chain."""
+        key = "held", self._divided
+        if key not in self.known:
+            self.known[key] = held_by_elements(self.job)
+        found: tuple[Held, ...] = self.known[key]
+        return found
+
+    @property
+    def _divided(self) -> object:
+        """All that the parameters of elements on a rank depend on."""
         job, s = self.job, self.job.settings
         divided = (job.tp, s.ep, s.etp, s.sequence_parallel, job.pp == 1)
-        key = ("held", divided, s.vocab_multiple, s.kernels.implementation)
+        return divided, s.vocab_multiple, s.kernels.implementation
+
+    @property
+    def held_in_all(self) -> Held:
+        """Parameters of all elements of the chain."""
+        key = "held in all", self._divided
         if key not in self.known:
-            self.known[key] = held_by_elements(job)
-        found: tuple[Held, ...] = self.known[key]
+            self.known[key] = sum_of(self.held)
+        found: Held = self.known[key]
         return found
 
     def sync(self, kind: int) -> tuple[float, NDArray[np.float64]]:

@@ -22,6 +22,7 @@ from ilp_planner.spaces.megatron.variants import Variant
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ilp_planner.anatomy.holdings import Holdings
     from ilp_planner.costs.base import PlanCost
     from ilp_planner.evaluate import Violation
     from ilp_planner.inputs.constraints import Constraints
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
     from ilp_planner.solvers.base import Task
+    from ilp_planner.spaces.megatron.families import JobFamily
 
 MegatronSearchState = PartSearch[MegatronPart]
 
@@ -172,6 +174,21 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         from ilp_planner.spaces.megatron.last_cuts import last_of_variant
 
         return last_of_variant(search, plan)
+
+    def holdings(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> Holdings:
+        """Return what the devices hold as ranks of the job."""
+        from ilp_planner.anatomy.holdings import job_holdings
+        from ilp_planner.spaces.megatron.job import rank_devices
+
+        cluster = problem.cluster
+        held = job_holdings(problem.costs.job(plan, cluster))
+        return held.on(rank_devices(plan), cluster.device_count)
+
+    def families(self, search: MegatronSearchState, limit: float) -> Iterator[JobFamily]:
+        """Yield plans by degrees, order of ranks and what ranks share."""
+        from ilp_planner.spaces.megatron.families import families
+
+        return families(search, limit)
 
     def anneal(self, search: MegatronSearchState) -> bool:
         """Anneal over degrees, virtual stages and recomputation."""

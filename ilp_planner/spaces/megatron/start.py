@@ -114,7 +114,7 @@ def distance(part: MegatronPart, plan: GroupPlan) -> float:
         (d.micro_batch, max(1, first.replicas[0].samples)),
     )
     doublings = sum(abs(math.log2(one / other)) for one, other in pairs)
-    unlike = sum(1 for _ in different(part.settings, settings))
+    unlike = len(different(part.settings, settings))
     return doublings + unlike + (ORDERS[d.order] != settings.order)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -157,22 +158,25 @@ class JobPasses(NamedTuple):
     output: Passes
 
 
-def job_times(
-    job: TrainingJob, network: Network, devices: Sequence[Device], pp_rank: int
-) -> JobTimes:
-    """Return the seconds of all elements on a pipeline rank: of each, those of its slowest device.
+def element_time(
+    job: TrainingJob, network: Network, devices: Sequence[Device], pp_rank: int, name: str
+) -> ElementTime:
+    """Return the seconds of an element of `JobTimes` on the slowest device of a pipeline rank.
 
     Raises
     ------
     SpecError: a device type has no figures, or none for the job's precision.
     """
-    every = [job_passes(job, network, device, pp_rank) for device in devices]
-    return JobTimes(
-        **{
-            name: of_slowest([(getattr(one, name) or NOTHING).element() for one in every])
-            for name in JobPasses._fields
-        }
-    )
+    ranks = (_Rank(job, network, device, pp_rank) for device in devices)
+    every = ((PASSES[name](rank) or NOTHING).element() for rank in ranks)
+    return of_slowest(list(every))
+
+
+def has_experts(job: TrainingJob, name: str) -> bool:
+    """Tell whether an element of `JobTimes` has experts: that of the output where the layers of
+    multi-token prediction have, which it comes with."""
+    predicts = job.model.prediction_layers and job.model.expert_layers[-1]
+    return name == "expert" or bool(name == "output" and predicts)
 
 
 def job_passes(
@@ -196,21 +200,12 @@ def job_passes(
     SpecError: a device type has no figures, or none for the job's precision.
     """
     rank = _Rank(job, network, device, pp_rank, links, frozenset(without))
-
-    def layer(experts: bool) -> Passes | None:
-        if experts not in job.model.expert_layers:
-            return None
-        again = shares_again(job, experts)
-        work, messages = layer_work(job, experts=experts), layer_messages(job, experts)
-        return rank.passes(_Element(work, messages, layers=1, again=again))
-
-    output = rank.passes(_Element(output_work(job), output_messages(job)))
-    if count := job.model.prediction_layers:
-        messages = prediction_messages(job, job.model.expert_layers[-1])
-        more = rank.passes(_Element(prediction_work(job), messages, layers=1))
-        output = output.plus(more, count)
-    embedding = rank.passes(_Element(embedding_work(job), {"embedding": embedding_messages(job)}))
-    return JobPasses(embedding, layer(False), layer(True), output)
+    return JobPasses(
+        embedding=_embedding(rank),
+        dense=_layer(rank, experts=False),
+        expert=_layer(rank, experts=True),
+        output=_output(rank),
+    )
 
 
 def element_messages(job: TrainingJob, kind: str) -> list[Message]:
@@ -262,8 +257,8 @@ class _Rank(NamedTuple):
     network: Network | None
     device: Device
     number: int
-    links: LinkTimes | None
-    without: frozenset[str]
+    links: LinkTimes | None = None
+    without: frozenset[str] = frozenset()
 
     def passes(self, element: _Element) -> Passes:
         """Return the seconds of an element."""
@@ -303,6 +298,39 @@ class _Rank(NamedTuple):
                 for name, pair in element.messages.items()
             }
         return _Way(_kernel_seconds(self.job, self.device, element.work, way), messages)
+
+
+def _embedding(rank: _Rank) -> Passes:
+    job = rank.job
+    return rank.passes(_Element(embedding_work(job), {"embedding": embedding_messages(job)}))
+
+
+def _layer(rank: _Rank, *, experts: bool) -> Passes | None:
+    """Return the passes through a layer; None where the model has no such layer."""
+    job = rank.job
+    if experts not in job.model.expert_layers:
+        return None
+    work, messages = layer_work(job, experts=experts), layer_messages(job, experts)
+    return rank.passes(_Element(work, messages, layers=1, again=shares_again(job, experts)))
+
+
+def _output(rank: _Rank) -> Passes:
+    """Return the passes through the output, and through the layers of multi-token prediction."""
+    job = rank.job
+    output = rank.passes(_Element(output_work(job), output_messages(job)))
+    if count := job.model.prediction_layers:
+        messages = prediction_messages(job, job.model.expert_layers[-1])
+        more = rank.passes(_Element(prediction_work(job), messages, layers=1))
+        output = output.plus(more, count)
+    return output
+
+
+PASSES: Mapping[str, Callable[[_Rank], Passes | None]] = {
+    "embedding": _embedding,
+    "dense": partial(_layer, experts=False),
+    "expert": partial(_layer, experts=True),
+    "output": _output,
+}
 
 
 def _host_floors(job: TrainingJob, machine: Machine, parts: Collection[str]) -> tuple[float, float]:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.inputs.constraints import CHOICES as ASKABLE
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.spaces.megatron.choices import CHOICES, decided
+from ilp_planner.spaces.megatron.choices import CHOICES
 from ilp_planner.spaces.megatron.example_jobs import EXAMPLES, EXPERTS, PLAIN, jobs_of
 from ilp_planner.spaces.megatron.rows import DECIDED, FIXED, GIVEN, LEFT_OUT, ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ilp_planner.spaces.megatron.rows import Row
     from ilp_planner.spaces.megatron.runtime import Runtime
@@ -108,10 +108,16 @@ def values_of(runtime: Runtime, row: Row, jobs: Sequence[TrainingJob]) -> tuple[
     return tuple(texts) if several else (", ".join(texts),)
 
 
-def decided_by(choice: str, jobs: Iterable[TrainingJob]) -> tuple[str, ...]:
+def decided_by(name: str, jobs: Iterable[TrainingJob]) -> tuple[str, ...]:
     """Return what jobs have of a choice where it decides something."""
-    found = (decided(job.settings, replicated=_replicated(job)).get(choice) for job in jobs)
-    return tuple(dict.fromkeys(value for value in found if value is not None))
+    return tuple(dict.fromkeys(_each_decided(name, jobs)))
+
+
+def _each_decided(name: str, jobs: Iterable[TrainingJob]) -> Iterator[str]:
+    choice = CHOICES[name]
+    for job in jobs:
+        if not choice.idle(job.settings, _replicated(job)):
+            yield choice.read(job.settings)
 
 
 def _replicated(job: TrainingJob) -> bool:
@@ -134,7 +140,7 @@ def on_request_of(runtime: Runtime, row: Row, tried: tuple[str, ...]) -> tuple[s
     return tuple(
         value
         for value, only in asked.items()
-        if any(value in decided_by(row.choice, jobs_of(runtime, one, only)) for one in MODELS)
+        if any(value in _each_decided(row.choice, jobs_of(runtime, one, only)) for one in MODELS)
     )
 
 

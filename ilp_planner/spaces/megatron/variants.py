@@ -145,7 +145,7 @@ def remainders(part: MegatronPart, virtual: int) -> tuple[str, ...]:
     differ, or a layout is asked for, stages are chosen one by one; of any layout, anyhow."""
     if virtual > 1 and part.problem.constraints.layout and not part.problem.constraints.one_layout:
         return (ANYHOW,)
-    if not part.spread(Variant(virtual, NOTHING)) or virtual == 1:
+    if virtual == 1 or not part.spread(Variant(virtual, NOTHING)):
         return (FIRST,)
     spare = part.costs.model.layers + 2 - part.degrees.pp * virtual
     every = (FIRST, LAST, ALONE) if spare else (LAST,)  # which leaves the ends alone
@@ -155,9 +155,13 @@ def remainders(part: MegatronPart, virtual: int) -> tuple[str, ...]:
 def variants(part: MegatronPart) -> tuple[Variant, ...]:
     """Return all variants of a part that are allowed, with the least turns (`in_turns`); none where
     its degrees have none."""
+    return tuple(each_variant(part))
+
+
+def each_variant(part: MegatronPart) -> Iterator[Variant]:
+    """Yield what `variants` returns."""
     pp, layers = part.degrees.pp, part.costs.model.layers
     runtime, allowed = part.costs.runtime, part.recomputations
-    found = []
     for virtual in virtual_stages(part):
         # Layers in a virtual stage, at most: the others of the rank have as many, the other
         # ranks one in each, but for those of the embedding and of the output.
@@ -173,8 +177,8 @@ def variants(part: MegatronPart) -> tuple[Variant, ...]:
             longest += FULL not in allowed
             blocks = map(_block, range(1, longest if runtime.blocks else 1))
             every = (*allowed, *filter(part.allows, blocks))
-            found += [Variant(virtual, r, remainder, turn) for r in every]
-    return (*found, *part.divided)
+            yield from (Variant(virtual, r, remainder, turn) for r in every)
+    yield from part.divided
 
 
 @cache

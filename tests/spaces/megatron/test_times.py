@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.spaces.megatron.network import Network
-from ilp_planner.spaces.megatron.times import job_times
+from ilp_planner.spaces.megatron.times import element_time
 from tests.calibration.machines import DEFAULT, h100, job, lab
 
 
@@ -17,7 +17,7 @@ def test_the_slowest_device_decides_compute_and_messages_apart(order: int) -> No
     network, one = Network(lab(), (0, 1)), job(tp=8)
     settings = replace(one.settings, overlap_tensor=True)
     one = replace(one, settings=settings)
-    each = [job_times(one, network, [device], 0).dense for device in (slow, open_)]
-    both = job_times(one, network, [slow, open_][::order], 0).dense
+    each = [element_time(one, network, [device], 0, "dense") for device in (slow, open_)]
+    both = element_time(one, network, [slow, open_][::order], 0, "dense")
     assert (both.compute, both.messages) == (each[0].compute, each[1].messages)
     assert 0 < both.forward < both.total

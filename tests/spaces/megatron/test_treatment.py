@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ilp_planner.problem import Problem
+    from ilp_planner.spaces.megatron.treatment import Treatment
 
 NAMES = [row.name for row in ROWS]
 # A job that has what a runtime says that it has no setting for.
@@ -64,6 +66,12 @@ def jobs_of_parts(problem: Problem) -> Iterator[TrainingJob]:
         yield part.job
 
 
+@cache
+def said_of(name: str) -> tuple[Treatment, ...]:
+    """Return what the table says of a runtime."""
+    return runtime_named(name).treatments()
+
+
 def values(field: str, jobs: Iterable[TrainingJob]) -> set[object]:
     """Return what jobs have of a field."""
     return {attrgetter(field)(one) for one in jobs}
@@ -81,7 +89,7 @@ def test_every_setting_is_in_one_row() -> None:
 def test_what_a_runtime_says_is_of_rows(name: str) -> None:
     runtime = runtime_named(name)
     assert {*runtime.lacks, *runtime.says} <= set(NAMES)
-    found = runtime.treatments()
+    found = said_of(name)
     assert [row.setting for row in found] == NAMES
     assert {row.how for row in found} <= set(HOW)
     assert all(row.remark for row in found if row.how == LEFT_OUT)
@@ -91,7 +99,7 @@ def test_what_a_runtime_says_is_of_rows(name: str) -> None:
 def test_parts_have_no_other_values(name: str) -> None:
     """Of models that the table was not made of, on another cluster."""
     runtime = runtime_named(name)
-    said = runtime.treatments()
+    said = said_of(name)
     usual = job(settings=Settings())
     shown = [one for example in EXAMPLES for one in jobs_of(runtime, example)]
     for model in MODELS:
@@ -110,7 +118,7 @@ def test_parts_have_no_other_values(name: str) -> None:
 @pytest.mark.parametrize("name", RUNTIMES)
 @pytest.mark.parametrize("model", ["dense", "latent"])
 def test_variants_compute_again_what_is_said(name: str, model: str) -> None:
-    (said,) = (row for row in runtime_named(name).treatments() if row.setting == "recomputation")
+    (said,) = (row for row in said_of(name) if row.setting == "recomputation")
     kinds = {text.partition(" ")[0] for text in said.values}
     problem = runtime_problem(name, model)
     for part in problem.space.parts(problem):  # type: ignore[attr-defined]
@@ -125,8 +133,7 @@ def test_variants_compute_again_what_is_said(name: str, model: str) -> None:
 )
 def test_values_are_there_for_being_asked(name: str, choice: str) -> None:
     """What is said of a choice is all that a user may ask for."""
-    runtime = runtime_named(name)
-    (said,) = (t for row, t in zip(ROWS, runtime.treatments(), strict=True) if row.choice == choice)
+    (said,) = (t for row, t in zip(ROWS, said_of(name), strict=True) if row.choice == choice)
     for value in ASKABLE[choice]:
         asked = constraints_of({choice: value, "cp": 4 if choice == "cp_comm" else None})
         several = ("cp_comm", "tensor_overlap", "sharding_copies")

@@ -1,0 +1,144 @@
+"""Plans for a runtime whose ranks hold the same shares of parameters and states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.evaluate import evaluate
+from ilp_planner.search.families import Family
+from ilp_planner.spaces.megatron.plainest import even_ends
+from ilp_planner.spaces.megatron.search import MegatronSearch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ilp_planner.plan import AnyPlan, GroupPlan
+    from ilp_planner.problem import Problem
+    from ilp_planner.search.group_search import PartSearch
+    from ilp_planner.spaces.megatron.costs import MegatronCosts
+    from ilp_planner.spaces.megatron.parts import MegatronPart
+    from ilp_planner.spaces.megatron.variants import Variant
+
+
+class JobCut(NamedTuple):
+    """Where the virtual stages of a job end. v_shaped: they go down the ranks and back up."""
+
+    stops: tuple[int, ...]
+    virtual: int
+    v_shaped: bool
+
+
+@dataclass(frozen=True, eq=False)
+class JobFamily(Family[JobCut]):
+    """Parts of a space that differ in micro-batches and in settings that change no share."""
+
+    problem: Problem[MegatronCosts]
+    parts: Sequence[MegatronPart]
+
+    @cached_property
+    def variants(self) -> list[tuple[float, MegatronPart, Variant]]:
+        """Every variant of every part with its bound in seconds, the least first."""
+        every = ((part.bound(one), part, one) for part in self.parts for one in part.variants())
+        return sorted(every, key=lambda entry: entry[0])
+
+    @property
+    def plan(self) -> GroupPlan:
+        """One of the plans, with as few stages as any, of any lengths."""
+        _, part, variant = min(self.variants, key=lambda entry: entry[2].virtual)
+        count = part.degrees.pp * (1 if part.spread(variant) else variant.virtual)
+        last = part.costs.model.layers + 2
+        return part.group_plan(variant, [last * k // count for k in range(count + 1)])
+
+    def cuts(self, before: AnyPlan) -> Iterator[tuple[JobCut, GroupPlan]]:
+        """Yield the cut of a plan of before and those of equal stages."""
+        found: set[JobCut] = set()
+        for _, part, variant in self.variants:
+            even = even_ends(part, variant) if part.spread(variant) else ()
+            for ends in (_ends_before(part, variant, before), even):
+                if not ends:
+                    continue
+                stops = tuple(part.stops(variant, ends))
+                cut = JobCut(stops, variant.virtual, variant.v_shaped)
+                if cut not in found:
+                    found.add(cut)
+                    yield cut, part.group_plan(variant, ends)
+
+    def fastest_of(self, cut: JobCut, limit: float, goon: Callable[[], bool]) -> GroupPlan | None:
+        """Return the fastest legal plan with a cut that takes at most `limit` seconds."""
+        best: GroupPlan | None = None
+        for bound, part, variant in self.variants:
+            if bound > limit or not goon():
+                break
+            ends = _ends(part, variant, cut)
+            if ends is None or not part.keeps(variant, ends):
+                continue
+            if part.seconds(variant, ends) > limit:
+                continue
+            plan = part.group_plan(variant, ends)
+            evaluation = evaluate(self.problem, plan)
+            time = evaluation.iteration_time
+            if not evaluation.legal or time > limit or (best and time == limit):
+                continue
+            if self.problem.space.contains(self.problem, plan):
+                best, limit = plan, time
+        return best
+
+    def fastest(self, limit: float, goon: Callable[[], bool]) -> GroupPlan | None:
+        """Return the fastest legal plan that takes less than `limit` seconds."""
+        engine = MegatronSearch(self.parts, goon=goon)
+        engine.ceiling = limit
+        engine.run()
+        return engine.best[0].plan if engine.best else None
+
+
+def families(search: PartSearch[MegatronPart], limit: float) -> Iterator[JobFamily]:
+    """Yield the families of a space that may have a plan of at most `limit` seconds."""
+    found: dict[object, list[MegatronPart]] = {}
+    for state in search.states:
+        part = state.part
+        if part.trivial_bound() <= limit and part.least_bound() <= limit:
+            found.setdefault(_shares(part), []).append(part)
+    for parts in found.values():
+        family = JobFamily(search.problem, parts)
+        if family.variants:
+            yield family
+
+
+def _shares(part: MegatronPart) -> object:
+    """Return all that decides which share of the parameters and states of its stage a rank has."""
+    optimizer = replace(
+        part.settings.optimizer,
+        gradient=0,
+        offload=0.0,
+        overlap_offload=False,
+        overlap_gradients=False,
+        overlap_parameters=False,
+    )
+    return part.degrees._replace(micro_batch=0, choice=0), optimizer
+
+
+def _ends_before(part: MegatronPart, variant: Variant, before: AnyPlan) -> tuple[int, ...] | None:
+    """Return where stages end as in a plan of before; None where there are not as many."""
+    shaped = before.virtual > 1 and before.rank_of(before.ranks) != 0
+    if (before.ranks, before.virtual) != (part.degrees.pp, variant.virtual):
+        return None
+    stops = (0, *(stage.stop for stage in before.stages))
+    if stops[-1] != part.costs.model.layers + 2:
+        return None
+    return _ends(part, variant, JobCut(stops, before.virtual, shaped))
+
+
+def _ends(part: MegatronPart, variant: Variant, cut: JobCut) -> tuple[int, ...] | None:
+    """Return what a variant calls a cut: where its ranks end, or its virtual stages; None where it
+    has no such cut."""
+    if (cut.virtual, cut.v_shaped) != (variant.virtual, variant.v_shaped):
+        return None
+    if not part.spread(variant):
+        return cut.stops
+    sizes = [stop - start for start, stop in pairwise(cut.stops)]
+    pp = part.degrees.pp
+    ends = (0, *accumulate(sum(sizes[rank::pp]) for rank in range(pp)))
+    return ends if tuple(part.stops(variant, ends)) == cut.stops else None
