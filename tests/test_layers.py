@@ -22,6 +22,7 @@ LAYERS = (
         "deadline",
         "interrupts",
         "limits",
+        "plain_console",
         "printable",
         "resident",
     ),
