@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.coverage import proved_gap
 from ilp_planner.report.expected import expected_object
-from ilp_planner.report.lines import TERA, three_digits
+from ilp_planner.report.lines import three_digits
 from ilp_planner.report.prices import price_of
 from ilp_planner.report.tables import describe_gap, exact_seconds, proved_by
 from ilp_planner.throughput import throughput
-from ilp_planner.units import counted, format_percent
+from ilp_planner.units import TERA, counted, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

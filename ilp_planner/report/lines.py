@@ -14,7 +14,7 @@ from ilp_planner.report.stages import describe_training
 from ilp_planner.report.tables import exact_seconds, note_lines, proof_lines
 from ilp_planner.result import Status
 from ilp_planner.throughput import Throughput, physical_bound, precisions, throughput
-from ilp_planner.units import format_bytes, format_percent, number_ranges
+from ilp_planner.units import TERA, format_bytes, format_percent, number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.result import Result
 
-TERA = 1e12
 NANOSECOND = 1e-9  # a term below it is nothing that anybody would read
 VISIBLE = 1e-4  # relative: a difference that is worth a line
 

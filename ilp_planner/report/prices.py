@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.specs.prices import HOUR, hourly_price, nodes_of
+from ilp_planner.specs.prices import hourly_price, nodes_of
 from ilp_planner.throughput import throughput
-from ilp_planner.units import counted
+from ilp_planner.units import DAY, GIGA, HOUR, counted
 
 if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
-
-GIGA = 1e9  # tokens that a price is said for
-DAY = 86_400  # seconds
 
 
 class Price(NamedTuple):
@@ -31,6 +27,35 @@ class Price(NamedTuple):
     tokens: float | None
 
 
+class Run(NamedTuple):
+    """Training on so many tokens. price: of all nodes in use, None where it is not known."""
+
+    tokens: float
+    seconds: float
+    price: float | None
+
+    @property
+    def days(self) -> float:
+        """How many days it takes."""
+        return self.seconds / DAY
+
+
+def price_of_tokens(hourly: float, rate: float) -> float:
+    """Return what 10^9 tokens cost. hourly: price per hour. rate: tokens per second."""
+    return hourly / HOUR / rate * GIGA
+
+
+def run_of(tokens: float, rate: float, hourly: float | None) -> Run:
+    """Return how long training on so many tokens takes, and what it costs.
+
+    Parameters
+    ----------
+    rate: tokens per second. hourly: price per hour; None: not known.
+    """
+    seconds = tokens / rate
+    return Run(tokens, seconds, None if hourly is None else hourly * seconds / HOUR)
+
+
 def price_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | None) -> Price | None:
     """Return what a plan costs; None where a price, or what the plan takes, is not known."""
     if evaluation is None or evaluation.cost is None:
@@ -41,7 +66,7 @@ def price_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | None
         return None
     done, tokens = throughput(problem, plan, evaluation), None
     if done is not None and done.tokens:
-        tokens = hourly / HOUR / done.tokens * GIGA
+        tokens = price_of_tokens(hourly, done.tokens)
     return Price(hourly, len(used), hourly * evaluation.iteration_time / HOUR, tokens)
 
 
@@ -71,23 +96,28 @@ def price_object(
     }
 
 
-def run_object(problem: Problem[Any], result: Result, tokens: float) -> dict[str, float] | None:
-    """Return how long a result's plan trains on so many tokens, and what that costs; None without a
-    plan, or where samples have no tokens."""
-    plan, evaluation = result.plan, result.evaluation
+def run_in(
+    problem: Problem[Any], plan: AnyPlan | None, evaluation: Evaluation | None, tokens: float
+) -> Run | None:
+    """Return how long a plan trains on so many tokens, and what that costs; None without a plan,
+    where samples have no tokens, and where the model's dimensions are not known."""
     done = None if plan is None or evaluation is None else throughput(problem, plan, evaluation)
     if plan is None or done is None or not done.tokens:
         return None
     price = price_of(problem, plan, evaluation)
-    seconds = tokens / done.tokens
-    found = {"tokens": tokens, "seconds": seconds}
-    return found if price is None else {**found, "price": price.hourly * seconds / HOUR}
+    return run_of(tokens, done.tokens, None if price is None else price.hourly)
 
 
-def run_lines(problem: Problem[Any], result: Result, tokens: float) -> list[tuple[str, str]]:
+def run_object(run: Run | None) -> dict[str, float | None] | None:
+    """Return days, and the price where it is known; null where there is nothing to say."""
+    if run is None:
+        return None
+    return {"tokens": run.tokens, "seconds": run.seconds, "days": run.days, "price": run.price}
+
+
+def run_lines(run: Run | None) -> list[tuple[str, str]]:
     """Say the same."""
-    run = run_object(problem, result, tokens)
     if run is None:
         return []
-    text = f"{tokens:g} tokens take {run['seconds'] / DAY:,.2f} days"
-    return [("run", text + (f" and cost {run['price']:,.0f}" if "price" in run else ""))]
+    cost = "" if run.price is None else f" and cost {run.price:,.0f}"
+    return [("run", f"{run.tokens:g} tokens take {run.days:,.2f} days{cost}")]

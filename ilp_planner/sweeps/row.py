@@ -11,6 +11,7 @@ from ilp_planner.report.stages import describe_training
 from ilp_planner.report.tables import span
 from ilp_planner.specs.prices import nodes_of
 from ilp_planner.throughput import throughput
+from ilp_planner.units import TERA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-TERA = 1e12
 REFUSED, FAILED, LOST = "refused", "failed", "lost"  # besides what a search can end with
 NO_PLAN = ("infeasible", "unknown", REFUSED, FAILED, LOST)
 
