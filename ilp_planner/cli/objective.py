@@ -44,14 +44,6 @@ Price = Annotated[
         "PRICE",
     ),
 ]
-Tokens = Annotated[
-    str | None,
-    o.shown(
-        "--tokens",
-        "Say how long training on so many tokens takes, as 15e12 or 15T, and what it costs.",
-        "TOKENS",
-    ),
-]
 
 
 def on_sets(

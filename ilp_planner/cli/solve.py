@@ -37,7 +37,6 @@ from ilp_planner.report.console import print_report, tell_of_compiling
 from ilp_planner.report.json_report import print_json, result_object
 from ilp_planner.report.lines import result_lines
 from ilp_planner.report.live import Progress
-from ilp_planner.report.prices import run_in, run_lines, run_object
 from ilp_planner.report.stages import result_tables
 from ilp_planner.report.tables import describe_gap, summary
 from ilp_planner.result import Result, Status
@@ -110,7 +109,7 @@ def solve(
     objective: j.Objective = "time",
     max_price_per_hour: j.MaxPricePerHour = None,
     price: j.Price = None,
-    tokens: j.Tokens = None,
+    tokens: o.Tokens = None,
     precision: o.Precision = None,
     hidden_size: o.HiddenSize = None,
     sequence_length: o.SequenceLength = None,
@@ -345,12 +344,10 @@ def show(
     tokens: float | None = None,
 ) -> None:
     """Print a result. tokens: as `save_and_show` has them."""
-    run = run_in(problem, result.plan, result.evaluation, tokens) if tokens else None
     if as_json:
-        shown = {} if tokens is None else {"run": run_object(run)}
-        print_json(result_object(problem, result) | shown)
+        print_json(result_object(problem, result, tokens))
         return
-    lines = [*result_lines(problem, result), *run_lines(run)]
+    lines = result_lines(problem, result, tokens)
     if saved_to is not None:
         lines.append(("saved to", str(saved_to)))
     print_report(summary(lines), *result_tables(problem, result))

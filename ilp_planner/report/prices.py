@@ -64,17 +64,20 @@ def price_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | None
     hourly = hourly_price(problem.cluster, used)
     if hourly is None:
         return None
-    done, tokens = throughput(problem, plan, evaluation), None
-    if done is not None and done.tokens:
-        tokens = price_of_tokens(hourly, done.tokens)
-    return Price(hourly, len(used), hourly * evaluation.iteration_time / HOUR, tokens)
+    done = throughput(problem, plan, evaluation)
+    rate = 0.0 if done is None else done.tokens
+    return price_in(evaluation.iteration_time, hourly, len(used), rate)
 
 
-def price_lines(
-    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
-) -> list[tuple[str, str]]:
+def price_in(seconds: float, hourly: float, nodes: int, rate: float) -> Price:
+    """Return what an iteration of so many seconds costs, and tokens at so many per second, 0 where
+    samples have none. hourly: price per hour of all the nodes."""
+    tokens = price_of_tokens(hourly, rate) if rate else None
+    return Price(hourly, nodes, hourly * seconds / HOUR, tokens)
+
+
+def price_lines(price: Price | None) -> list[tuple[str, str]]:
     """Say what a plan costs; nothing where that is not known."""
-    price = price_of(problem, plan, evaluation)
     if price is None:
         return []
     text = f"{price.hourly:,.2f} per hour for {counted(price.nodes, 'node')}, "
@@ -84,11 +87,8 @@ def price_lines(
     return [("price", text)]
 
 
-def price_object(
-    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | None
-) -> dict[str, float | None]:
+def price_object(price: Price | None) -> dict[str, float | None]:
     """Return what a plan costs; null where that is not known."""
-    price = price_of(problem, plan, evaluation)
     return {
         "price_per_hour": None if price is None else price.hourly,
         "price_per_iteration": None if price is None else price.once,

@@ -14,6 +14,7 @@ from ilp_planner.report.prices import price_of_tokens, run_of
 from ilp_planner.specs.prices import PriceList
 from ilp_planner.sweeps.axes import GPUS
 from ilp_planner.sweeps.pareto import pareto_front
+from ilp_planner.sweeps.row import RATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,14 +29,15 @@ FORMATS = (".csv", ".parquet")
 TIME, PRICE = "time", "price"
 # What the journal says of a point, in the order of the columns.
 FOUND = (
-    "status", "step_s", "bound_s", "gap", "tokens_per_s", "tokens_per_s_per_gpu", "tflops_per_gpu",
-    "mfu", "peak_memory_bytes", "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch",
-    "micro_batches", "plan",
+    "status", "step_s", "bound_s", "gap", *RATES, "peak_memory_bytes", "tp", "pp", "cp", "ep", "dp",
+    "virtual_stages", "micro_batch_size", "micro_batches", "layout", "plan",
 )  # fmt: skip
 COSTS = ("price_per_hour", "price_per_1e9_tokens", "days", "price")
 LAST = ("stopped_by", "wall_s", "reason")
-WHOLE = ("gpus", "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch", "micro_batches")
-TEXTS = ("gpu", "status", "plan", "stopped_by", "reason")
+WHOLE = (
+    "gpus", "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch_size", "micro_batches",
+)  # fmt: skip
+TEXTS = ("gpu", "status", "layout", "plan", "stopped_by", "reason")
 
 
 @dataclass(frozen=True, kw_only=True)
