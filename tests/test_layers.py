@@ -25,6 +25,7 @@ LAYERS = (
         "plain_console",
         "printable",
         "resident",
+        "schemas",
     ),
     ("batches", "schedule", "simulation", "launch_scripts"),
     ("specs",),

@@ -10,6 +10,7 @@ from ilp_planner.report.comparison import entry_worth
 from ilp_planner.report.decisions import difference_table, differences, seconds_table
 from ilp_planner.report.json_report import problem_object
 from ilp_planner.report.tables import describe_bound, exact_seconds, finite
+from ilp_planner.schemas import headed
 from ilp_planner.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def alternative_object(found: Alternative, tokens: float | None = None) -> dict[
     """Return the same as one object; null for what is not known. tokens: of a training run."""
     turns = turned(found.own.time, found.other.time) if found.other.seconds else None
     return {
+        **headed("why-not"),
         "name": found.own.name,
         **problem_object(found.case.problem),
         "iteration_time_s": found.own.time,

@@ -19,6 +19,7 @@ from ilp_planner.report.tables import (
     new_table,
     note_lines,
 )
+from ilp_planner.schemas import headed
 from ilp_planner.throughput import throughput
 from ilp_planner.units import TERA, format_bytes, format_percent
 
@@ -161,6 +162,7 @@ def comparison_object(
     known = [entry for entry in entries if entry.plan is not None and entry.seconds]
     found = differences([(problem, entry.plan) for entry in known if entry.plan is not None])
     return {
+        **headed("compare"),
         **problem_object(problem),
         "compared": [entry.name for entry in known],
         "differs": {row.name: list(row.values) for row in found},

@@ -10,6 +10,7 @@ from ilp_planner.report.fit import price_of_job, run_of_job
 from ilp_planner.report.parallelism import parallelism_object, parallelism_of_job
 from ilp_planner.report.prices import price_object, run_object
 from ilp_planner.report.rates import rates_object
+from ilp_planner.schemas import headed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ def verdict_object(as_is: Needs, *, name: str, notes: Sequence[str]) -> dict[str
     job, stage = as_is.job, as_is.fullest
     rank = as_is.ranks[stage]
     return {
-        "source": "fit",
+        **headed("fit"),
         "model": name,
         "fits": as_is.fits,
         "gpus": job.world,

@@ -17,6 +17,7 @@ from ilp_planner.report.aim import aim_object
 from ilp_planner.report.expected import expected_object
 from ilp_planner.report.rates import worth_object
 from ilp_planner.report.shares import share_object
+from ilp_planner.schemas import headed
 from ilp_planner.throughput import physical_bound
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def result_object(
 ) -> dict[str, Any]:
     """Return a result. tokens: of a training run; None: nothing is said of one."""
     return {
+        **headed("solve"),
         "status": str(result.overall),
         "stopped_by": str(result.stopped_by),
         "objective": aim_object(problem, result.aim),
@@ -171,6 +173,7 @@ def judgement_object(judgement: Judgement, tokens: float | None = None) -> dict[
     tokens: as in `result_object`."""
     problem, plan, evaluation = judgement.problem, judgement.saved.plan, judgement.evaluation
     value: dict[str, Any] = {
+        **headed("evaluate"),
         "legal": evaluation.legal,
         "iteration_time_s": evaluation.iteration_time,
         **problem_object(problem),

@@ -12,6 +12,7 @@ from ilp_planner.report.expected import expected_object
 from ilp_planner.report.lines import NANOSECOND
 from ilp_planner.report.rates import worth_lines, worth_object
 from ilp_planner.report.tables import exact_seconds, new_table
+from ilp_planner.schemas import headed
 from ilp_planner.simulation.engine import peak_micro_batches
 from ilp_planner.simulation.orders import placed
 from ilp_planner.units import format_percent
@@ -95,6 +96,7 @@ def simulation_object(found: Simulated, ran: Ran, tokens: float | None = None) -
     `ran_lines`."""
     shape = found.timeline.orders.shape
     return {
+        **headed("simulate"),
         "schedule": found.schedule,
         "ranks": shape.ranks,
         "stages_per_rank": shape.virtual,

@@ -9,6 +9,7 @@ from ilp_planner.report.expected import expected_object
 from ilp_planner.report.json_report import problem_object
 from ilp_planner.report.rates import worth_object
 from ilp_planner.report.tables import finite
+from ilp_planner.schemas import headed
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.why.gains import Gain
@@ -22,6 +23,7 @@ def why_object(found: Why, told: Told) -> dict[str, Any]:
     expected = expected_object(case.problem, case.plan)
     error = expected["expected_error"]
     return {
+        **headed("why"),
         "name": case.name,
         **problem_object(case.problem),
         "iteration_time_s": case.evaluation.iteration_time,

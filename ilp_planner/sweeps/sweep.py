@@ -9,6 +9,7 @@ from ilp_planner.errors import SchedulerError, UsageError
 from ilp_planner.files import check_writable
 from ilp_planner.interrupts import postponed
 from ilp_planner.limits import POINTS
+from ilp_planner.schemas import headed
 from ilp_planner.sweeps.executors.registry import LOCAL, open_executor
 from ilp_planner.sweeps.journal import Journal, heading, journal_file
 from ilp_planner.sweeps.plot import check_plot, write_plot
@@ -168,6 +169,7 @@ def opened(place: Place, note: Callable[[str], None]) -> Executor:
 def sweep_object(sweep: Sweep, rows: list[Row], wish: Wish) -> dict[str, Any]:
     """Return a sweep as one JSON object."""
     return {
+        **headed("sweep"),
         "points": sweep.size,
         "done": len(rows),
         "varied": {
