@@ -14,6 +14,7 @@ from tests.schemas.derived import closed, nullable
 from tests.schemas.words import (
     BY_NAME,
     CHOICES,
+    LIKE,
     MAY_BE,
     MEANING,
     OPTIONAL,
@@ -105,6 +106,9 @@ class Writer:
         self, seen: Seen, place: tuple[str, ...], *, whole_object: bool = False
     ) -> dict[str, Any]:
         key = place[-1] if place else ""
+        if like := LIKE.get(".".join(place[-2:])):
+            self.used.add(like)
+            return nullable({"$ref": f"#/$defs/{like}"})
         referred = key in SHARED or self._reference(key) is not None
         # `"layers": 3` is no part of its own; `"stages": [...]` is.
         if not whole_object and referred and seen.kinds & {"object", "array"}:

@@ -33,4 +33,5 @@ def check_printed(value: Any) -> None:
     except ImportError:
         return
     assert value["schema"].startswith(PREFIX), value["schema"]
-    assert faults(value["schema"].removeprefix(PREFIX), value) == []
+    found = faults(value["schema"].removeprefix(PREFIX), value)
+    assert not found, "; ".join(found)

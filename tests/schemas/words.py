@@ -74,9 +74,12 @@ MAY_BE: dict[str, set[str]] = {
     "layout": {"string"},
     "sha256": {"null"},
     "schedule_s": {"number"},
+    "free.bound": {"number"},
     "memory_limit_bytes": {"number"},
     "fits": {"boolean", "null"},
 }
+# Places where the same part stands as under another key, or null.
+LIKE = {"free.change": "more_gpus"}
 # Keys that may be missing in any output.
 OPTIONAL: dict[str, set[str]] = {
     "plan": {
