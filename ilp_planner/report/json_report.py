@@ -155,6 +155,7 @@ def _shape(
         "tp": stage.tp // cp,
         "cp": cp,
         "dp": stage.dp,
+        **({"recompute": known["recompute"]} if "recompute" in known else {}),
         "replicas": replicas,
     }
 
