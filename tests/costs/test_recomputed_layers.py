@@ -4,22 +4,25 @@ out."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.costs.groups import GroupOption
 from ilp_planner.costs.layer_stage import stage_cost
 from ilp_planner.costs.layers import LayerCosts
 from ilp_planner.costs.recomputed_layers import WAYS, is_priced, most_held, recompute_of
 from ilp_planner.plan import GroupStage
-from ilp_planner.problem import Problem
 from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.specs.training import Recompute
 from tests.brute import group_ways, random_problem, recomputations, seatings
 from tests.examples import examples
+
+if TYPE_CHECKING:
+    from ilp_planner.costs.groups import GroupOption
+    from ilp_planner.problem import Problem
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -106,7 +109,8 @@ def test_a_layer_alone_fits_as_it_is_or_computed_again(seed: int) -> None:
         for tp in degrees:
             seconds = costs.replica_seconds(device, tp, 3)
             needs = costs.layer_memory(device, tp)
-            assert seconds is not None and needs is not None
+            assert seconds is not None
+            assert needs is not None
             for rows in (costs, *costs.again.values()):
                 assert (needs <= rows.layer_memory(device, tp) * (1 + 1e-9)).all()
             fits_one = needs <= problem.memory_limits[device]

@@ -169,12 +169,4 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
 
 def _described(kinds: tuple[str, ...]) -> str:
     """Return what stages may compute again, for the end of a sentence; empty: nothing."""
-    texts = {
-        "none": "nothing",
-        "selective": "the core of attention of all its layers",
-        "full": "all its layers",
-        "block": "its first layers",
-    }
-    if kinds == ("none",):
-        return ""
-    return f"; a stage computes again {' or '.join(texts[kind] for kind in kinds)}"
+    return "" if kinds == ("none",) else f"; each stage with recomputation {' or '.join(kinds)}"
