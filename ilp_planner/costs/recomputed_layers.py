@@ -18,6 +18,7 @@ to: its own, and one for each stage that may come behind, which has a layer and 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -108,9 +109,15 @@ def is_priced(recompute: Recompute) -> bool:
 def most_held(layers: int, devices: int, micro_batches: int) -> NDArray[np.int64]:
     """Return the micro-batches that a stage has in flight at most, by where it stops, int64 [L +
     1]: every stage behind it has a layer and one of so many devices."""
+    behind = np.minimum(layers - np.arange(layers + 1), devices)
+    return np.asarray(_held(layers, micro_batches))[behind]
+
+
+@lru_cache
+def _held(layers: int, micro_batches: int) -> tuple[int, ...]:
+    """Return the micro-batches in flight with 0, 1 ... so many stages behind."""
     schedule = OneForwardOneBackward(micro_batches)
-    behind = (min(layers - stop, devices) for stop in range(layers + 1))
-    return np.array([schedule.in_flight(each) for each in behind], np.int64)
+    return tuple(schedule.in_flight(behind) for behind in range(layers + 1))
 
 
 def recomputed_stages(
