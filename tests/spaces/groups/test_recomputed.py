@@ -15,6 +15,7 @@ from ilp_planner.cli.main import run
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.errors import UsageError
 from ilp_planner.formats.json_fields import Fields
+from ilp_planner.formats.megatron.plan import NoJobError, job_of_plan
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.plan import GroupStage, Plan, Replica, is_of_groups
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
@@ -154,3 +155,41 @@ def test_a_runtime_says_it_for_all_stages() -> None:
     own = replace(plan, stages=tuple(replace(s, recompute=FULL) for s in plan.stages))
     broken = ilp.evaluate(problem, own).violations
     assert [rule.rule for rule in broken] == ["recompute"] * len(plan.stages)
+
+
+BLOCK = Recompute(granularity="full", method="block", layers=3)
+CORE = Recompute(granularity="selective")
+
+
+@pytest.mark.parametrize(
+    ("own", "together"),
+    [
+        ((FULL, FULL), FULL),
+        ((CORE, CORE), CORE),
+        ((BLOCK, BLOCK), BLOCK),
+        ((replace(BLOCK, layers=12), FULL), replace(BLOCK, layers=12)),
+        ((BLOCK, Recompute()), None),
+        ((CORE, FULL), None),
+    ],
+)
+def test_megatron_gets_what_all_stages_have_in_common(
+    own: tuple[Recompute, ...], together: Recompute | None
+) -> None:
+    problem = ilp.problem(
+        model="gpt3-350m", cluster="v100-32gb-2x8", space="groups", global_batch=32
+    )
+    stages = tuple(
+        GroupStage(
+            start=13 * s,
+            stop=13 * s + 13,
+            replicas=tuple(Replica(devices=(8 * s + r,), samples=1) for r in range(8)),
+            recompute=recompute,
+        )
+        for s, recompute in enumerate(own)
+    )
+    plan = Plan(model="gpt3-350m", global_batch=32, micro_batches=4, stages=stages)
+    if together is None:
+        with pytest.raises(NoJobError, match=r"stages\[1\].recompute: found .*nearest it can run"):
+            job_of_plan(plan, problem.spec, problem.cluster)
+        return
+    assert job_of_plan(plan, problem.spec, problem.cluster).settings.recompute == together
