@@ -145,6 +145,7 @@ def _shape(
         "tp": stage.tp // cp,
         "cp": cp,
         "dp": stage.dp,
+        **({"recompute": known["recompute"]} if "recompute" in known else {}),
         "replicas": replicas,
     }
 
