@@ -370,3 +370,18 @@ def test_a_divided_schedule_holds_what_waits_and_the_logits_of_its_stages(rank: 
     assert job.schedule.divides
     assert memory.terms["activations"] == held
     assert memory.moment == ("the loss" if rank == 0 else "a layer")
+
+
+def test_at_the_end_of_a_divided_schedule_the_first_virtual_stage_has_gone_back() -> None:
+    found = made_up()
+    settings = replace(found.job.settings, schedule="zb-v")
+    job = replace(found.job, pp=2, layout=split_layout([1, 2, 3, 2]), settings=settings)
+    large = {"embedding": replace(MADE_UP["embedding"], moment=1e9)}
+    memory = stage_of_rank(replace(found, job=job, parts=found.parts | large), 0)
+    kept, waits = (100 + 5, 200 + 17), (flow(job).narrow, 0)
+    held = max(
+        sum(count * size for count, size in zip(counts, (*kept, *waits), strict=True))
+        for counts in job.schedule.held(1)
+    )
+    assert memory.moment == "the embedding"
+    assert memory.terms["activations"] == held - kept[0]
