@@ -13,8 +13,13 @@ import pytest
 
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.evaluate import evaluate
+from ilp_planner.numerics import ROUNDING
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
 from ilp_planner.profiles.table import RowKey
+from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.spaces.base import too_little_memory
+from ilp_planner.spaces.groups.parts import GroupPart
+from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.training import Settings
 from ilp_planner.units import format_bytes
 from tests.every_space import METIS
@@ -161,7 +166,7 @@ def test_every_device_holds_what_its_replica_must() -> None:
     small, large = "at most 2.00 GiB", "at most 8.00 GiB"
     assert (format_bytes(2 * GIB), format_bytes(8 * GIB)) == ("2.00 GiB", "8.00 GiB")
     assert found((2 * GIB, 8 * GIB, 2 * GIB), (8 * GIB,)) == []
-    assert found((2 * GIB * (1 + 1e-10), 0, 0), (8 * GIB,)) == []  # rounding
+    assert found((2 * GIB * (1 + ROUNDING), 0, 0), (8 * GIB,)) == []
     assert found((2.5 * GIB, 0, 0), (0,)) == [
         f"stage 0, device 2: memory: found 2.50 GiB, expected {small}"
     ]
@@ -246,11 +251,70 @@ def test_what_proofs_are_about_is_said() -> None:
     ]
 
 
+def test_numbers_of_micro_batches_with_too_many_groups_are_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 16 samples, 3 micro-batches have a short one; 2 and 4 have none."""
+    problem = room_problem()
+
+    def notes(*thinned: int) -> list[str]:
+        parts = [GroupPart(problem, count) for count in problem.micro_batches]
+        for part in parts:
+            part.complete = part.micro_batches not in thinned
+        monkeypatch.setattr(GroupSpace, "parts", lambda *_: parts)
+        return problem.space.begin(problem, Task(Limits(seconds=60), "dp")).notes
+
+    none = (
+        "stages of several device types: with 1 of 7 numbers of micro-batches, whose last one is "
+        "short, there are too many to try and none was; the bound is for stages of one type there"
+    )
+    few = (
+        "stages of several device types: with 2, 4 micro-batches there are too many to try all, "
+        "only some with powers of two of replicas were; the bound is for these and for all stages "
+        "of one type"
+    )
+    before = notes()
+    assert not any("several device types" in note for note in before)
+    assert notes(2, 4) == [*before, few]
+    assert notes(3) == [*before, none]
+    assert notes(2, 3, 4) == [*before, none, few]
+
+
 def test_only_the_planners_own_space_leaves_devices_idle() -> None:
     plan = group_plan(((2,), 4))
     assert broken(room_problem(), plan) == []
     idle = "plan: devices used once: found 5 idle devices, expected none idle"
     assert idle in broken(room_problem(**METIS), plan)
+
+
+def test_a_problem_that_nothing_fits_is_blamed_on_memory() -> None:
+    assert too_little_memory(room_problem(memory_limit=3 * GIB)) == (
+        "in every plan some device would need more memory than it has (T4 3.00 GiB, A100 3.00 GiB)"
+    )
+
+
+# ---- where a search begins ----------------------------------------------------------------------
+
+
+def test_a_plan_of_another_batch_is_tried_with_as_large_micro_batches() -> None:
+    """Of 18 samples, micro-batches of 4 are four and a short one."""
+    problem = room_problem(global_batch=18)
+    search = problem.space.begin(problem, Task(Limits(seconds=60), "dp"))
+    problem.space.approach(search, replace(room_plan(room_problem()), micro_batches=4))
+    assert search.plan is not None
+    assert (search.plan.global_batch, search.plan.micro_batches) == (18, 5)
+    assert search.objective == evaluate(problem, search.plan).iteration_time
+
+
+def test_a_plan_that_is_not_legal_or_outside_is_no_beginning() -> None:
+    problem = room_problem(max_tp=1)
+    search = problem.space.begin(problem, Task(Limits(seconds=60), "dp"))
+    problem.space.approach(search, group_plan(((2, 3), 4)))
+    assert search.plan is None
+    problem.space.approach(search, group_plan(((2,), 2), ((4,), 2)))
+    assert search.plan is None
+    problem.space.approach(search, group_plan(((2,), 2), ((3,), 2)))
+    assert search.plan is not None
 
 
 # ---- operators: two nodes of two devices ---------------------------------------------------------
