@@ -11,10 +11,12 @@ import argparse
 import os
 import random
 import sys
+from bisect import bisect_right
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.mutants.hosting import NOT_HERE, SURVIVED, Asked, hosted
 from tests.mutants.kept import HEAD, Kept
@@ -22,6 +24,9 @@ from tests.mutants.modules import DRAWN, Module, modules
 from tests.mutants.mutations import Mutation, mutated, mutations
 from tests.mutants.reached import FOLDER, Reached
 from tests.mutants.running import Version, first_failure, preload
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SECONDS = 12.0
 """What the tests that a mutant has to survive take at most, as measured."""
@@ -61,19 +66,18 @@ def cases(module: Module, numbers: list[int], reached: Reached) -> list[Case]:
 
 
 def likely(module: Module, tests: set[str], chosen: set[str], reached: Reached) -> tuple[str, ...]:
-    """Return tests of some seconds, the fastest first; those count as a part of their time that
-    are the module's own, of its folder or needed by another mutant, too: they are more likely to
-    notice, or are run in any case.
+    """Return tests of some seconds, the fastest first, that reach a mutant, and some of its module
+    that were not seen to: what several tests share is made by the first of them alone.
 
-    What several tests share is made by the first of them, so all own tests may be asked, whether or
-    not they were seen to reach the line.
+    Tests count as a part of their time that are the module's own, of its folder or needed by
+    another mutant, too: they are more likely to notice, or are run in any case.
     """
     folder, _, own = module.mirror.removesuffix(".py").rpartition("/")
     near = [
         test
         for file, some in reached.files.items()
-        if file.startswith(f"{folder}/{own}")
         for test in some
+        if file.startswith(f"{folder}/{own}")
     ]
 
     def order(test: str) -> tuple[float, str]:
@@ -84,13 +88,17 @@ def likely(module: Module, tests: set[str], chosen: set[str], reached: Reached) 
             worth *= 4
         return reached.times[test] / worth, test
 
-    spent, found = 0.0, []
-    for test in sorted(tests.union(near), key=order):
-        spent += reached.times[test]
-        if spent > SECONDS and found:
-            break
-        found.append(test)
-    return tuple(found)
+    others = sorted(set(near) - tests, key=order)
+    return (
+        *within(SECONDS, sorted(tests, key=order), reached),
+        *within(SECONDS / 4, others, reached),
+    )
+
+
+def within(seconds: float, tests: Sequence[str], reached: Reached) -> list[str]:
+    """Return the first tests that take at most so long together, and at least one."""
+    ends = list(accumulate(reached.times[test] for test in tests))
+    return list(tests[: max(1, bisect_right(ends, seconds))])
 
 
 def tried(

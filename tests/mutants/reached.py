@@ -27,7 +27,7 @@ LONGEST = 60  # seconds of a core that a test may take with kernels that are not
 class Reached:
     """What the tests reach, as measured.
 
-    times: seconds by test, of those that passed.
+    times: seconds by test, of those that passed and whose file is still there.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,9 @@ class Reached:
 
         self.data = coverage.CoverageData(str(COVERAGE))
         self.data.read()
-        self.times: dict[str, float] = json.loads(TIMES.read_text())
+        times: dict[str, float] = json.loads(TIMES.read_text())
+        here = {file: (ROOT / file).is_file() for file in {t.partition("::")[0] for t in times}}
+        self.times = {t: seconds for t, seconds in times.items() if here[t.partition("::")[0]]}
 
     @cached_property
     def files(self) -> dict[str, list[str]]:

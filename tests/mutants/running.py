@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.mutants.modules import Module
 
 MEMORY = 4 * 2**30  # bytes that a mutant may take besides what is imported
+LOST = "a test is not there"
 PRELOADED = (
     "hypothesis.strategies",
     "numba.core.dispatcher",
@@ -57,6 +58,10 @@ def first_failure(version: Version, tests: Sequence[str], times: dict[str, float
     """Return the first of the tests that fails with a version of a module; None: all pass.
 
     A process that dies, hangs or takes too much memory counts as a failure.
+
+    Raises
+    ------
+    LookupError: a test is not there any more.
     """
     fork = mp.get_context("fork")
     mine, theirs = fork.Pipe(duplex=False)
@@ -69,6 +74,10 @@ def first_failure(version: Version, tests: Sequence[str], times: dict[str, float
     except EOFError:
         said = "the process dies"
     end(process)
+    if said == LOST:
+        raise LookupError(
+            f"no such test among {', '.join(tests[:3])} ...: run `make coverage` again"
+        )
     return said or None
 
 
@@ -125,7 +134,8 @@ def _run(version: Version, tests: Sequence[str], times: dict[str, float], pipe: 
         watch = _Watch(times, pipe)
         options = ("-p", "no:cacheprovider", "--basetemp", f"{folder}/tests")
         code = pytest.main([*options, *tests], plugins=[watch])
-    watch.say("" if code == pytest.ExitCode.OK else f"pytest: {code!s}")
+    lost = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
+    watch.say(LOST if code in lost else "" if code == pytest.ExitCode.OK else f"pytest: {code!s}")
 
 
 class _Finder(MetaPathFinder):
