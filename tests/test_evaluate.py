@@ -430,7 +430,7 @@ def judged_by_hand() -> Evaluation:
     """Return an evaluation of two stages, the second on two replicas."""
     first = StageCost(time=0.25, memory=(3.0,), time_terms={"a": 0.25}, memory_terms={"b": 3.0})
     second = StageCost(
-        time=0.5, memory=(1.0, 2.0), time_terms={"a": 0.1, "c": 0.4}, memory_terms={"b": 2.0}
+        time=0.5, memory=(1.0, 5.0), time_terms={"a": 0.1, "c": 0.4}, memory_terms={"b": 2.0}
     )
     return Evaluation(
         cost=PlanCost(iteration_time=1.25, stages=(first, second), terms={"all": 1.25}),
@@ -442,7 +442,7 @@ def judged_by_hand() -> Evaluation:
 def test_an_evaluation_has_the_time_and_the_fullest_device_of_its_cost() -> None:
     judged = judged_by_hand()
     assert judged.iteration_time == 1.25
-    assert judged.memory == 3.0
+    assert judged.memory == 5.0
     assert judged.legal
     assert repr(judged) == "<Evaluation legal, 1.25 s>"
     broken = replace(judged, violations=(Violation("a rule", "plan", "this", "that"),) * 2)
@@ -457,13 +457,18 @@ def test_a_plan_without_a_price_has_neither_time_nor_memory_nor_stages() -> None
     assert broken.stages == ()
     assert repr(broken) == "<Evaluation breaks 1 rules>"
     assert broken.frame("stages").empty
+    stage = StageCost(time=1.0, memory=(), time_terms={}, memory_terms={})
+    of_time = Evaluation(
+        cost=PlanCost(iteration_time=1.0, stages=(stage,), terms={}), violations=()
+    )
+    assert of_time.memory == 0.0  # of a cost model that tells none
 
 
 def test_tables_have_a_row_per_stage_or_broken_rule() -> None:
     judged = judged_by_hand()
     assert judged.frame().to_dict("records") == [
         {"stage": 0, "seconds": 0.25, "bytes": 3.0},
-        {"stage": 1, "seconds": 0.5, "bytes": 2.0},
+        {"stage": 1, "seconds": 0.5, "bytes": 5.0},
     ]
     assert judged.frame("time")["a"].tolist() == [0.25, 0.1]
     assert judged.frame("memory").to_dict("records") == [

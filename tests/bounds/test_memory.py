@@ -122,3 +122,17 @@ def test_devices_that_cannot_be_split_are_blamed() -> None:
     assert explained(problem) == (
         "3 devices cannot be split into at most 2 stages of 2 devices with a profiled strategy"
     )
+
+
+def test_states_that_just_fit_are_not_blamed() -> None:
+    """Beside them there is the input and what the operator keeps."""
+    assert explained(problem_of(1.0, weights=(5.0,), limit=40)) == (
+        "nothing fits: operator 0 (enc-1st-layernorm) needs at least 42.00 MiB per device, 2.00 "
+        "MiB more than the limit of 40.00 MiB"
+    )
+
+
+def test_of_operators_that_need_as_much_the_first_is_blamed() -> None:
+    assert explained(problem_of(1.0, 1.0, weights=(5.0, 5.0), limit=30)).startswith(
+        "nothing fits: operator 0 (enc-1st-layernorm) with its optimiser states alone"
+    )
