@@ -117,14 +117,27 @@ def alone(module: Module, case: Case, times: dict[str, float]) -> str | None:
     """Run a mutant against its tests in a process of its own; return the first that fails.
 
     A test that fails alone without the mutant as well is left out.
+
+    Raises
+    ------
+    RuntimeError: the process ends otherwise than by a test without the mutant, too.
     """
     version = Version(module, mutated(module.file.read_text(), case.number))
     left = list(case.tests)
     while left and (by := first_failure(version, left, times)) is not None:
-        if by not in left or passes(module, by, times):
-            return by
-        left.remove(by)
+        if by in left and not passes(module, by, times):
+            left.remove(by)
+            continue
+        if by not in left and not _ends_well(module, left, times):
+            raise RuntimeError(f"{module.path}: without any mutant as well: {by}")
+        return by
     return None
+
+
+def _ends_well(module: Module, tests: list[str], times: dict[str, float]) -> bool:
+    """Tell whether tests of a module as it is pass, or one of them fails."""
+    by = first_failure(Version(module, None), tests, times)
+    return by is None or by in tests
 
 
 _passes: dict[tuple[bool, str], bool] = {}
