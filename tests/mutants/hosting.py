@@ -2,8 +2,8 @@
 
 A fork exchanges the code of the function that is mutated, runs the tests that reach it again, and
 ends at the first that fails. What tests share is there already, so most mutants take a fraction of
-a second. What is there already may also hide a mutant: whoever survives here is tried again in a
-process of its own (`running`).
+a second. What is there already may also hide a mutant: whoever survives here, or ends its process,
+is tried again in a process of its own (`running`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import tempfile
+from itertools import zip_longest
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,7 +112,7 @@ class _Host:
                 try:
                     said = ready.recv()
                 except EOFError:
-                    said = "the process dies"
+                    said = NOT_HERE
                 end(process)
                 self.pipe.send((each.number, said))
         return True
@@ -135,7 +136,7 @@ class _Host:
         """Return the first test that fails."""
         from _pytest.runner import runtestprotocol
 
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for item, following in zip_longest(items, items[1:]):
             self.at = item.nodeid
             patience = 10 + PATIENCE * self.times.get(item.nodeid, 1.0)
             if signal.getsignal(signal.SIGPROF) != signal.SIG_DFL:
