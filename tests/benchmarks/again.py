@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
-from tests.benchmarks.table import percent, write_readme
+from tests.benchmarks.table import percent, write_table
 from tests.benchmarks.warm import CORES, solve
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def measure(only: str, seconds: float | None) -> None:
             machine = f"Python {platform.python_version()}, {CORES} cores"
             order = [rows[name] for name in CASES if name in rows]
             RESULTS.write_text(json.dumps({"machine": machine, "rows": order}, indent=1) + "\n")
-    write_readme(ROOT / "docs" / "speed.md", "again", table([rows[n] for n in CASES if n in rows]))
+    write_table("again", table([rows[n] for n in CASES if n in rows]))
 
 
 def measured(words: Sequence[str]) -> Row:
