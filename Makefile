@@ -25,7 +25,7 @@ WARM := @$(BIN)/python -m compileall -q ilp_planner; echo "compiling the numeric
 	$(BIN)/ilp-plan solve --space groups --model gpt-10l-4096 --cluster mixed-a100-t4 --global-batch-size 8 --json > /dev/null; \
 	for solver in gradient anneal; do $(BIN)/ilp-plan solve --space operators --solver $$solver --starts 4 --json > /dev/null; done
 
-.PHONY: plan test test-all test-page test-sweeps test-lowest fuzz faults soak sbom lint docs notebooks bench bench-gpu clean
+.PHONY: plan test test-all test-page test-sweeps test-lowest fuzz faults soak sbom coverage mutants lint docs notebooks bench bench-gpu clean
 
 plan: $(READY)
 	$(BIN)/ilp-plan solve
@@ -74,6 +74,23 @@ sbom: $(READY)
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 	$(BIN)/python -m tests.components --sbom dist
 
+# Which lines the fast tests reach, and by which of them: kernels are plain Python for it. Tests that
+# take more than a minute so are left out, and those that fail as a search finds less in its time.
+coverage: $(READY_TEST)
+	$(call LOCKED,coverage)
+	-NUMBA_DISABLE_JIT=1 COVERAGE_FILE=.mutants/coverage $(BIN)/python -m pytest -n auto \
+		-p tests.mutants.reached --cov=ilp_planner --cov-context=test --cov-report=term:skip-covered
+
+.mutants/coverage:
+	$(MAKE) coverage
+
+# Wrong versions of the judge, the costs and the bounds, and which of them no test notices, over all
+# cores: `make mutants SEED=17`, `make mutants MODULES="--module evaluate.py"` (docs/dev/mutants.md).
+SEED := 16
+MODULES :=
+mutants: $(READY_TEST) .mutants/coverage
+	$(BIN)/python -m tests.mutants --seed $(SEED) $(MODULES)
+
 lint: $(READY_TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -96,7 +113,7 @@ bench-gpu: $(READY_TEST)
 	$(BIN)/python -m tests.benchmarks --suite gpu
 
 clean:
-	rm -rf $(VENV) $(LOWEST) build dist site .cache *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) build dist site .cache *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants
 	find ilp_planner tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -6,6 +6,7 @@ DATA = ("models", "clusters")
 FILES = {
     "ilp_planner": ["py.typed"],
     "ilp_planner.page": ["templates/*"],
+    "ilp_planner.schemas": ["*.json"],
     "ilp_planner.specs": ["*.json", "*.toml"],
 }
 

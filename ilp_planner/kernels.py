@@ -3,7 +3,8 @@
 A kernel is compiled when it is first called, which takes up to two seconds. The code is kept in the
 folder that `NUMBA_CACHE_DIR` names, beside the module or among the user's caches, and where none of
 these can be written in a temporary folder of this user. Where there is no such folder either, every
-process compiles anew.
+process compiles anew. With `NUMBA_DISABLE_JIT=1` kernels are plain Python: slow, but followed by
+debuggers and line coverage.
 
 What makes compilation slow is less the length of a kernel than what it uses of NumPy: copies of
 rows, sorting, joins, minima of whole arrays and masks are compiled from Python each time; the first
@@ -123,6 +124,9 @@ def _begin_beside() -> None:
 def _compiled(function: Callable[..., Any], **options: bool) -> Any:
     with postponed():
         import numba
+
+    if numba.config.DISABLE_JIT:
+        return function
 
     _listen()
     compiled = numba.njit(nogil=True, no_cfunc_wrapper=True, **options)(function)

@@ -29,6 +29,7 @@ LINES = 50_000  # of a table in CSV
 VALUES = 10**6  # of JSON, counted by its commas and brackets
 ENTRIES = 2**22  # rows, values or sizes of which a reader holds one by one
 PARTS = 10**6  # layers, samples, ranks and GPUs of a profile of Sailor's
+POINTS = 10**5  # of a sweep, unless somebody says that more are meant
 COUNT, FIGURE = 10**9, 1e30  # in a table: whole numbers, and bytes or FLOP
 MEMORY = 2**50  # bytes of one device
 LEAST_RATE, RATE = 1.0, 1e18  # bytes per second of a link or of a memory

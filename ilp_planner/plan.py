@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
 from ilp_planner.batches import Batches
 from ilp_planner.schedule import USUAL, rank_of_stage, schedule_of, v_shaped
+from ilp_planner.specs.training import NOT_RECOMPUTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.schedule import Schedule
-    from ilp_planner.specs.training import Settings
+    from ilp_planner.specs.training import Recompute, Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +95,15 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStage(Stage):
-    """Layers [start, stop) of the model on replicas with equally many devices each."""
+    """Layers [start, stop) of the model on replicas with equally many devices each.
+
+    recompute: of its layers, where the plan has no settings that say so for all stages. Embedding
+    and output, the first and the last layer of the model, are never computed again, and a `block`
+    does not count them.
+    """
 
     replicas: tuple[Replica, ...]
+    recompute: Recompute = NOT_RECOMPUTED
 
     def __post_init__(self) -> None:
         if len({len(replica.devices) for replica in self.replicas}) != 1:

@@ -52,20 +52,20 @@ class Schedule(ABC):
         return replace(self, micro_batches=self.micro_batches - self.short, part=1.0)
 
     @property
-    def _counted(self) -> float:
-        """B, above."""
+    def counted(self) -> float:
+        """B, above: micro-batches, the last one as the part of a full one that it is."""
         return self.micro_batches - 1 + self.part
 
     @property
     def weight(self) -> float:
         """How often the slowest rank counts beyond the first time, in passes through one of its
         virtual stages: v times the iteration is weight * largest load + sum of the loads."""
-        return self.virtual * self._counted - 1.0
+        return self.virtual * self.counted - 1.0
 
     @property
     def repeats(self) -> float:
         """The same in passes through all of its virtual stages."""
-        return self._counted - 1 / self.virtual
+        return self.counted - 1 / self.virtual
 
     def steady(self, loads: Sequence[float]) -> float:
         """Return the seconds in which the slowest rank sets the pace."""

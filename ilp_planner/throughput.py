@@ -2,15 +2,26 @@
 
 A model's FLOPs are those of its matrix products and convolutions, forward and backward; what a
 causal mask makes needless and what is computed again are not counted ("model FLOPs utilisation",
-Chowdhery et al. 2022, arXiv 2204.02311, appendix B, which counts the masked half).
+MFU, Chowdhery et al. 2022, arXiv 2204.02311, appendix B, which counts the masked half). With what
+is computed again, of the same products, they are those of the hardware ("hardware FLOPs
+utilisation", HFU, Korthikanti et al. 2022, arXiv 2205.05198, which counts the masked half
+too): recomputation raises HFU without a token more per second.
+
+The bubble is the share of the iteration in which a pipeline rank, in the mean of all, is at work on
+no micro-batch while some rank still is: by the order of operations where the judge runs that, by
+the formula of the schedule where the time is by it. In 1F1B with p equal stages and m micro-batches
+it is (p - 1) / (m + p - 1) of the pipeline's seconds; those of an iteration have gradients and the
+optimiser's step besides.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ilp_planner.numerics import ROUNDING
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import AnyPlan
@@ -28,16 +39,20 @@ class Throughput(NamedTuple):
     """What a plan does per second.
 
     samples, tokens: of all devices; tokens: 0 where samples have none. devices: that the plan uses.
-    flops: model FLOP/s of one of them. utilisation: share of the peak of the training precision;
-    None where a device type has no figure. busy: share of the iteration in which the slowest rank
-    runs its stages.
+    flops: model FLOP/s of one of them. mfu, hfu: shares of the peak of the training precision that
+    the model's and the hardware's FLOPs are; None where a device type has no figure, hfu also where
+    plans do not say what is computed again. bubble: of the iteration, above; None where the cost
+    model does not say what micro-batches take. busy: share of the iteration in which the slowest
+    rank runs its stages.
     """
 
     samples: float
     tokens: float
     devices: int
     flops: float
-    utilisation: float | None
+    mfu: float | None
+    hfu: float | None
+    bubble: float | None
     busy: float
 
 
@@ -90,20 +105,76 @@ def precisions(problem: Problem[Any]) -> tuple[str, ...]:
     return tuple(filter(None, (settings.precision, settings.quantised)))
 
 
+class Iteration(NamedTuple):
+    """What an iteration takes. samples: in it. seconds: of it. again: FLOPs of a sample that are
+    computed again; None: not known. bubble, busy: as `Throughput` has them."""
+
+    samples: int
+    seconds: float
+    again: float | None
+    bubble: float | None
+    busy: float
+
+
+def rates_of(
+    architecture: Architecture, precision: str, devices: Sequence[Device], done: Iteration
+) -> Throughput:
+    """Return what devices do per second.
+
+    Parameters
+    ----------
+    precision: of training, whose peak the shares are of. devices: every one that is used.
+    """
+    peaks = [(device.peak or {}).get(precision, 0.0) for device in devices]
+    rate, needed = done.samples / done.seconds, model_flops(architecture)
+    mfu = needed * rate / sum(peaks) if all(peaks) else None
+    return Throughput(
+        samples=rate,
+        tokens=rate * architecture.tokens,
+        devices=len(devices),
+        flops=needed * rate / len(devices),
+        mfu=mfu,
+        hfu=None if mfu is None or done.again is None else mfu * (1 + done.again / needed),
+        bubble=done.bubble,
+        busy=min(1.0, done.busy),
+    )
+
+
 def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Throughput | None:
     """Return what a plan does per second; None where the model's dimensions are not known."""
     spec, seconds, cluster = problem.spec, evaluation.iteration_time, problem.cluster
     if spec is None or not 0 < seconds < float("inf"):
         return None
-    types = [cluster.device_types[cluster.type_of[device]] for device in plan.used]
-    peaks = [(device.peak or {}).get(spec.precision, 0.0) for device in types]
-    flops = model_flops(spec.architecture) * plan.global_batch / seconds
     loads = plan.per_rank([stage.time for stage in evaluation.stages])
-    return Throughput(
-        samples=plan.global_batch / seconds,
-        tokens=plan.global_batch * spec.architecture.tokens / seconds,
-        devices=len(types),
-        flops=flops / len(types),
-        utilisation=flops / sum(peaks) if all(peaks) else None,
-        busy=min(1.0, plan.micro_batches * max(loads) / seconds),
+    done = Iteration(
+        samples=plan.global_batch,
+        seconds=seconds,
+        again=problem.space.recomputed_flops(problem, plan),
+        bubble=bubble(plan, evaluation),
+        busy=plan.micro_batches * max(loads) / seconds,
     )
+    devices = [cluster.device_types[cluster.type_of[device]] for device in plan.used]
+    return rates_of(spec.architecture, spec.precision, devices, done)
+
+
+def bubble(plan: AnyPlan, evaluation: Evaluation) -> float | None:
+    """Return the share of an iteration in which pipeline ranks wait for one another, in their mean;
+    None where the cost model does not say what micro-batches take."""
+    cost = evaluation.cost
+    if cost is None or not cost.passing or not 0 < cost.iteration_time < float("inf"):
+        return None
+    loads = plan.per_rank([stage.time for stage in cost.stages])
+    working = plan.schedule.counted * sum(loads) / len(loads)
+    passing = sum(cost.terms[name] for name in cost.passing)
+    return waiting_share(passing, working, cost.iteration_time)
+
+
+def waiting_share(passing: float, working: float, seconds: float) -> float:
+    """Return the share of an iteration's seconds in which ranks wait for one another; what rounding
+    makes of a rank that is alone is none.
+
+    passing: seconds that micro-batches are in the pipeline. working: those of them in which a rank
+    runs its stages, in the mean of all.
+    """
+    waiting = passing - working
+    return waiting / seconds if waiting > ROUNDING * working else 0.0

@@ -45,6 +45,10 @@ DURATION_UNITS: dict[str, Decimal] = {
     "min": Decimal(60),
     "h": Decimal(3600),
 }
+# What counts of tokens may end in, of any case.
+COUNT_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+GIGA, TERA = 1e9, 1e12
+HOUR, DAY = 3600, 86_400  # seconds
 QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d.]\S*)?\s*")
 
 
@@ -78,6 +82,25 @@ def parse_flops(text: str | float, *, what: str = "rate") -> float:
 def parse_duration(text: str | float, *, what: str = "duration") -> float:
     """Return seconds from `5 us`; refuse what `parse_size` does."""
     return float(_parse(text, DURATION_UNITS, what, ("5 us",)))
+
+
+def parse_count(text: str | float, *, what: str = "count") -> float:
+    """Return a number from `15T`, `2B` or `3e11`: of tokens, which nobody writes out.
+
+    Parameters
+    ----------
+    what: the name of the quantity, for the message.
+
+    Raises
+    ------
+    ValueError: no number, not above 0, or not finite.
+    """
+    match = QUANTITY.fullmatch(str(text))
+    factor = COUNT_UNITS.get((match[2] or "").lower()) if match else None
+    number = float(match[1]) * factor if match and factor else 0.0
+    if not 0 < number < math.inf:
+        raise ValueError(f"{what}: found {text!r}, expected a number of tokens, as 15e12 or 15T")
+    return number
 
 
 def format_bytes(size: float) -> str:

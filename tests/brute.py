@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,9 +15,11 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.profiles.recomputed import with_ends_of
 from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
+from ilp_planner.specs.training import Recompute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,16 +50,39 @@ def every_plan(problem: Problem) -> Iterator[GroupPlan]:
             rows = list(seatings(problem.cluster, ways, stages))
             for cuts in itertools.combinations(range(1, layers), stages - 1):
                 ends = (0, *cuts, layers)
-                for row in rows:
+                again = [recomputations(problem, *pair) for pair in itertools.pairwise(ends)]
+                for row, ways_again in itertools.product(rows, itertools.product(*again)):
                     yield Plan(
                         model=problem.model,
                         global_batch=problem.global_batch,
                         micro_batches=batches,
                         stages=tuple(
-                            GroupStage(start=ends[s], stop=ends[s + 1], replicas=replicas)
+                            GroupStage(
+                                start=ends[s],
+                                stop=ends[s + 1],
+                                replicas=replicas,
+                                recompute=ways_again[s],
+                            )
                             for s, replicas in enumerate(row)
                         ),
                     )
+
+
+def recomputations(problem: Problem, start: int, stop: int) -> list[Recompute]:
+    """Return what a stage of these layers may compute again; where it has embedding or output
+    alone, only one of those that are the same."""
+    count = min(stop, len(problem.costs.chain) - 1) - max(start, 1)
+    every = [
+        Recompute(),
+        Recompute(granularity="selective"),
+        Recompute(granularity="full", method="uniform", layers=1),
+        *(
+            Recompute(granularity="full", method="block", layers=n)
+            for n in range(1, max(count, 1) + 1)
+        ),
+    ]
+    known = [each for each in every if each.kind in problem.costs.recomputations]
+    return known if count > 0 else known[:1]
 
 
 def group_ways(
@@ -181,14 +207,21 @@ def seatings(
 
 
 def random_problem(
-    seed: int, *, links: str = "", sizes: Sequence[int] = (1, 2, 3, 4), devices: int = 5
+    seed: int,
+    *,
+    links: str = "",
+    sizes: Sequence[int] = (1, 2, 3, 4),
+    devices: int = 5,
+    recomputed: bool = False,
+    asked: Sequence[str] = (),
 ) -> Problem:
     """Draw a tiny problem: unequal nodes, missing rows, tight memory.
 
     Parameters
     ----------
     links: `flat` (all alike, also inside nodes), `one`, `pairs` or `matrix`; any when empty.
-    devices: at most that many.
+    devices: at most that many. recomputed: layers may be computed again, and keep more.
+    asked: kinds of recomputation that plans may have; all where none are named.
     """
     random = np.random.default_rng(seed)
     names = ("fast", "mid", "slow")[: random.integers(1, 4)]
@@ -209,11 +242,15 @@ def random_problem(
         for name in cluster.type_names
     }
     limits = {name: whole[name] * float(random.choice([0.3, 0.5, 1.0, 4.0])) for name in whole}
+    if recomputed:
+        more = np.random.default_rng((seed, 1))
+        profile = with_rows_again(more, profile)
+        limits = {name: limit * more.uniform(1, 3) for name, limit in limits.items()}
     return Problem(
         model="tiny",
         cluster=cluster,
         space=GroupSpace(),
-        costs=layer_costs(profile, cluster, limits),
+        costs=layer_costs(profile, cluster, limits, recomputations=asked),
         global_batch=global_batch,
         micro_batches=tuple(
             b for b in range(1, global_batch + 1) if (b - 1) * -(-global_batch // b) < global_batch
@@ -222,6 +259,36 @@ def random_problem(
         max_stages=int(random.integers(2, 5)),
         max_tp=4,
     )
+
+
+def with_rows_again(random: np.random.Generator, profile: LayerProfile) -> LayerProfile:
+    """Draw what layers take and hold that are computed again, and more bytes for those that are
+    not."""
+    profile = replace(
+        profile,
+        activation={pair: row * random.uniform(1, 6) for pair, row in profile.activation.items()},
+    )
+    found = {}
+    for way, least in (("selective", 0.4), ("full", 0.05)):
+        kept = {
+            pair: row * random.uniform(least, least + 0.3, row.size)
+            for pair, row in profile.activation.items()
+        }
+        again = replace(
+            profile,
+            time={key: row * random.uniform(1, 1.4, row.size) for key, row in profile.time.items()},
+            activation=kept,
+            workspace={
+                pair: row * random.uniform(1, 3, row.size)
+                for pair, row in profile.workspace.items()
+            },
+            workspace_per_sample={
+                pair: random.uniform(0, 1) * (row - kept[pair])
+                for pair, row in profile.activation.items()
+            },
+        )
+        found[way] = with_ends_of(profile, again)
+    return replace(profile, recomputed=found)
 
 
 KINDS = ("flat", "one", "pairs", "matrix")

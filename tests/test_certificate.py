@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ilp_planner.certificate import CertificateCheck, PartCheck, check_certificate
+from ilp_planner.certificate import (
+    CertificateCheck,
+    PartCheck,
+    check_certificate,
+    part_check,
+    well_formed,
+)
 from ilp_planner.errors import PlanError
-from ilp_planner.result import Result, Status
+from ilp_planner.numerics import NEVER
+from ilp_planner.result import CERTIFICATE_VERSION, Result, Status
 from ilp_planner.solve import solve
 from ilp_planner.spaces.operators.space import OperatorSpace
 from tests.every_space import METIS, every_space, problem_in, result_in
@@ -160,3 +167,71 @@ def test_a_part_holds_up_to_rounding() -> None:
     assert holds(2.0)
     assert holds(1 - 1e-10)
     assert not holds(1 - 1e-8)
+
+
+def check_of(rederived: float, claimed: float = 1.0) -> PartCheck:
+    return PartCheck(part=1, claimed=claimed, rederived=rederived, by="work")
+
+
+def test_one_part_that_does_not_hold_is_enough() -> None:
+    parts = (check_of(3.0), check_of(0.5), check_of(2.0))
+    assert not CertificateCheck(parts=parts).holds
+    assert CertificateCheck(parts=parts).bound == 0.5
+    assert CertificateCheck(parts=parts[::2]).holds
+
+
+def test_what_is_claimed_and_found_is_seconds_or_that_there_is_no_plan() -> None:
+    def pair(claimed: float | None, found: float) -> tuple[float, float]:
+        check = part_check("a part", {"bound_s": claimed, "by": "work"}, found)
+        assert (check.part, check.by) == ("a part", "work")
+        return check.claimed, check.rederived
+
+    assert pair(0.25, 0.5) == (0.25, 0.5)
+    assert pair(None, 0.5) == (math.inf, 0.5)
+    assert pair(0.25, NEVER) == (0.25, math.inf)
+    assert pair(NEVER, 2 * NEVER) == (math.inf, math.inf)
+
+
+def test_that_there_is_no_plan_is_more_than_any_bound() -> None:
+    assert check_of(math.inf).holds
+    assert check_of(math.inf, claimed=math.inf).holds
+    assert not check_of(1e20, claimed=math.inf).holds
+
+
+@pytest.mark.parametrize("version", [0, CERTIFICATE_VERSION + 1, str(CERTIFICATE_VERSION), None])
+def test_only_certificates_of_this_version_are_derived_again(version: object) -> None:
+    problem, result = solved("operators")
+    result.certificate["version"] = version
+    with pytest.raises(PlanError) as caught:
+        check_certificate(problem, result.certificate)
+    assert str(caught.value) == (
+        f"certificate.version: found {version!r}, expected {CERTIFICATE_VERSION}, which this "
+        "ilp-planner derives again"
+    )
+
+
+def test_a_certificate_that_names_no_version_is_of_this_one() -> None:
+    problem, result = solved("operators")
+    result.certificate.pop("version", None)
+    assert check_certificate(problem, result.certificate).holds
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError("by"), "certificate: malformed, KeyError: 'by'"),
+        (TypeError("no list"), "certificate: malformed, TypeError: no list"),
+        (ValueError("no number"), "certificate: malformed, ValueError: no number"),
+        (OverflowError("too large"), "certificate: malformed, OverflowError: too large"),
+        (PlanError("said already"), "said already"),
+    ],
+)
+def test_what_cannot_be_read_is_said_once(error: Exception, said: str) -> None:
+    with pytest.raises(PlanError) as caught, well_formed():
+        raise error
+    assert str(caught.value) == said
+
+
+def test_a_mistake_of_the_planner_is_no_mistake_of_the_certificate() -> None:
+    with pytest.raises(ZeroDivisionError), well_formed():
+        raise ZeroDivisionError

@@ -7,6 +7,7 @@ import pytest
 
 from ilp_planner.coverage import Coverage, coverage_of, proved_gap
 from ilp_planner.errors import SolverError
+from ilp_planner.numerics import ROUNDING
 from tests.every_space import every_space, problem_in, result_in
 
 
@@ -48,3 +49,11 @@ def test_gaps() -> None:
 def test_a_bound_above_the_time_is_an_error(bound: float) -> None:
     with pytest.raises(SolverError, match=f"the bound of {bound} s is above the 1.0 s of a legal"):
         proved_gap(1.0, bound)
+
+
+def test_what_rounding_leaves_is_no_gap_and_no_error() -> None:
+    assert proved_gap(1.0, 1.0 + ROUNDING) == 0.0
+    assert proved_gap(1.0, 1.0 - ROUNDING / 2) == 0.0
+    assert proved_gap(1.0, 1.0 - 2 * ROUNDING) == pytest.approx(2 * ROUNDING)
+    with pytest.raises(SolverError):
+        proved_gap(1.0, 1.0 + 2 * ROUNDING)

@@ -11,8 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.errors import PlanError
-from ilp_planner.evaluate import Violation, evaluate
+from ilp_planner.costs.base import PlanCost, StageCost
+from ilp_planner.errors import PlanError, UsageError
+from ilp_planner.evaluate import (
+    Evaluation,
+    Violation,
+    check_model,
+    check_profiled,
+    evaluate,
+    time_shares,
+)
 from ilp_planner.plan import (
     GroupStage,
     OperatorStage,
@@ -21,9 +29,10 @@ from ilp_planner.plan import (
     Strategy,
 )
 from ilp_planner.specs.training import Recompute, Settings
-from tests.every_space import every_space, problem_in, result_in
+from tests.every_space import METIS, every_space, problem_in, result_in
 from tests.examples import examples
 from tests.megatron_cases import small_cluster, small_problem
+from tests.mixed_cases import room_plan, room_problem
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
@@ -300,3 +309,194 @@ def test_the_devices_of_a_stage_are_listed_a_few_times(monkeypatch: pytest.Monke
 def test_a_violation_is_one_line() -> None:
     violation = Violation("micro-batches", "plan", "3 micro-batches", "a divisor of 8")
     assert str(violation) == "plan: micro-batches: found 3 micro-batches, expected a divisor of 8"
+
+
+# ---- each rule, to the word ---------------------------------------------------------------------
+
+
+def chunks_on(*devices: int) -> tuple[Problem, Plan[Any]]:
+    """Return a problem of two devices, and a plan of two virtual stages on each of them, the chunks
+    being on these devices in turn."""
+    problem = small_problem(small_cluster(1, 2), batch=4)
+    cuts = (0, 2, 3, 4, len(problem.costs.chain))
+    stages = tuple(
+        GroupStage(start=a, stop=b, replicas=(Replica(devices=(device,), samples=1),))
+        for (a, b), device in zip(itertools.pairwise(cuts), devices, strict=True)
+    )
+    settings = problem.costs.settings
+    return problem, Plan(
+        model=problem.model,
+        global_batch=4,
+        micro_batches=4,
+        stages=stages,
+        settings=settings,
+        virtual=2,
+    )
+
+
+def test_virtual_stages_share_the_devices_of_their_rank() -> None:
+    def found(*devices: int) -> list[str]:
+        return [str(violation) for violation in evaluate(*chunks_on(*devices)).violations]
+
+    third = "stage 2: devices used once: found other devices, expected those of stage 0"
+    fourth = "stage 3: devices used once: found other devices, expected those of stage 1"
+    assert found(0, 1, 0, 1) == []
+    assert found(0, 1, 1, 1) == [third]
+    assert found(0, 1, 0, 0) == [fourth]
+    assert found(0, 1, 1, 0) == [third, fourth]
+
+
+def test_a_device_exists_and_is_in_one_place() -> None:
+    problem = room_problem()  # devices 0 to 5
+
+    def found(*devices: int) -> list[str]:
+        first, *others = devices
+        plan = room_plan(problem, ((0, 1, 1, (first,)), (1, 6, 1, others)))
+        return [str(violation) for violation in evaluate(problem, plan).violations]
+
+    assert found(0, 5) == []
+    assert found(6, 1) == ["stage 0: devices used once: found device 6, expected 0 to 5"]
+    assert found(1, -1) == ["stage 1: devices used once: found device -1, expected 0 to 5"]
+    assert found(2, 3, 2) == [
+        "stage 1: devices used once: found device 2 again, expected every device once"
+    ]
+
+
+def test_stages_follow_one_another_and_none_is_empty() -> None:
+    problem = room_problem()
+
+    def found(*ranges: tuple[int, int]) -> list[str]:
+        stages = [(*of, 1, (s,)) for s, of in enumerate(ranges)]
+        return [str(v) for v in evaluate(problem, room_plan(problem, stages)).violations]
+
+    assert found((0, 2), (2, 6)) == []
+    assert found((0, 2), (3, 6)) == [
+        "stage 1: layers covered once: found layers 3 to 5, expected from layer 2 on"
+    ]
+    assert found((0, 2), (2, 2), (2, 6)) == [
+        "stage 1: layers covered once: found layers 2 to 1, expected from layer 2 on"
+    ]
+    assert found((0, 2), (2, 5)) == ["plan: layers covered once: found 5 layers, expected 6 layers"]
+
+
+def test_as_many_ranks_as_allowed_and_no_more() -> None:
+    """Virtual stages are no ranks."""
+    problem = room_problem()
+    stages = [(0, 2, 1, (0,)), (2, 4, 1, (1,)), (4, 6, 1, (2,))]
+    plan = room_plan(problem, stages)
+    assert rules(replace(problem, max_stages=3), plan) == []
+    (violation,) = evaluate(replace(problem, max_stages=2), plan).violations
+    assert str(violation) == "plan: stages: found 3, expected at most 2"
+    problem, plan = chunks_on(0, 1, 0, 1)
+    assert evaluate(replace(problem, max_stages=2), plan).legal
+
+
+def test_micro_batches_divide_the_batch_or_each_has_samples() -> None:
+    """Of 16 samples, 6 micro-batches are five of 3 and one of 1; 7 cannot all have some."""
+    short, equal = room_problem(), room_problem(**METIS)
+    assert short.space.short_batches(short)
+    assert not equal.space.short_batches(equal)
+    plan = room_plan(short)
+
+    def found(problem: Problem, count: int) -> list[str]:
+        return [str(v) for v in check_model(problem, replace(plan, micro_batches=count))]
+
+    where = "plan: micro-batches: found"
+    assert found(short, 8) == found(equal, 8) == []
+    assert found(short, 6) == []
+    assert found(short, 7) == [f"{where} 7 micro-batches, expected samples in each"]
+    assert found(equal, 6) == [f"{where} 6 micro-batches, expected a divisor of 16"]
+    assert found(equal, 7) == [f"{where} 7 micro-batches, expected a divisor of 16"]
+
+
+def test_idle_devices_are_named_and_counted_only_where_none_may_be_idle() -> None:
+    problem = room_problem()
+    plan = room_plan(problem, ((0, 6, 1, (1, 4)),))
+    found = evaluate(problem, plan)
+    assert found.idle == (0, 2, 3, 5)
+    assert found.legal
+    none = room_problem(**METIS)
+    judged = evaluate(none, plan)
+    assert judged.idle == (0, 2, 3, 5)
+    assert "plan: devices used once: found 4 idle devices, expected none idle" in map(
+        str, judged.violations
+    )
+
+
+# ---- what is judged, as it is read --------------------------------------------------------------
+
+
+def judged_by_hand() -> Evaluation:
+    """Return an evaluation of two stages, the second on two replicas."""
+    first = StageCost(time=0.25, memory=(3.0,), time_terms={"a": 0.25}, memory_terms={"b": 3.0})
+    second = StageCost(
+        time=0.5, memory=(1.0, 5.0), time_terms={"a": 0.1, "c": 0.4}, memory_terms={"b": 2.0}
+    )
+    return Evaluation(
+        cost=PlanCost(iteration_time=1.25, stages=(first, second), terms={"all": 1.25}),
+        violations=(),
+        idle=(7,),
+    )
+
+
+def test_an_evaluation_has_the_time_and_the_fullest_device_of_its_cost() -> None:
+    judged = judged_by_hand()
+    assert judged.iteration_time == 1.25
+    assert judged.memory == 5.0
+    assert judged.legal
+    assert repr(judged) == "<Evaluation legal, 1.25 s>"
+    broken = replace(judged, violations=(Violation("a rule", "plan", "this", "that"),) * 2)
+    assert not broken.legal
+    assert repr(broken) == "<Evaluation breaks 2 rules, 1.25 s>"
+
+
+def test_a_plan_without_a_price_has_neither_time_nor_memory_nor_stages() -> None:
+    broken = Evaluation(cost=None, violations=(Violation("a rule", "plan", "this", "that"),))
+    assert math.isnan(broken.iteration_time)
+    assert math.isnan(broken.memory)
+    assert broken.stages == ()
+    assert repr(broken) == "<Evaluation breaks 1 rules>"
+    assert broken.frame("stages").empty
+    stage = StageCost(time=1.0, memory=(), time_terms={}, memory_terms={})
+    of_time = Evaluation(
+        cost=PlanCost(iteration_time=1.0, stages=(stage,), terms={}), violations=()
+    )
+    assert of_time.memory == 0.0  # of a cost model that tells none
+
+
+def test_tables_have_a_row_per_stage_or_broken_rule() -> None:
+    judged = judged_by_hand()
+    assert judged.frame().to_dict("records") == [
+        {"stage": 0, "seconds": 0.25, "bytes": 3.0},
+        {"stage": 1, "seconds": 0.5, "bytes": 5.0},
+    ]
+    assert judged.frame("time")["a"].tolist() == [0.25, 0.1]
+    assert judged.frame("memory").to_dict("records") == [
+        {"stage": 0, "b": 3.0},
+        {"stage": 1, "b": 2.0},
+    ]
+    rule = {"rule": "a rule", "where": "plan", "have": "this", "limit": "that"}
+    broken = replace(judged, violations=(Violation(**rule),))
+    assert broken.frame("violations").to_dict("records") == [rule]
+    with pytest.raises(UsageError, match="found 'stage', expected one of stages, time, memory"):
+        judged.frame("stage")
+
+
+def test_only_a_plan_that_is_profiled_has_shares_of_its_time() -> None:
+    problem, plan = problem_in("operators"), result_in("operators").plan
+    assert plan is not None
+    evaluation = evaluate(problem, plan)
+    assert sum(share.share for share in time_shares(problem, plan, evaluation).values()) == (
+        pytest.approx(1)
+    )
+    assert time_shares(problem, plan, None) == {}
+    assert time_shares(problem, plan, replace(evaluation, cost=None)) == {}
+    assert evaluation.cost is not None
+    known, *others = evaluation.stages
+    stages = (known, *others, replace(known, unprofiled=("an operator",)))
+    unprofiled = replace(evaluation, cost=replace(evaluation.cost, stages=stages))
+    assert time_shares(problem, plan, unprofiled) == {}
+    violations = list(check_profiled(replace(evaluation.cost, stages=stages)))
+    assert [str(violation) for violation in violations] == [
+        f"stage {len(stages) - 1}: profiled: found an operator, expected a row of the profile"
+    ]

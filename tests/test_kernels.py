@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 import numba
 import pytest
@@ -30,6 +30,9 @@ def twice_and_one(x):
     return twice(x) + 1
 """
 MOST_PARAMETERS = 15
+pytestmark = pytest.mark.skipif(
+    bool(numba.config.DISABLE_JIT), reason="NUMBA_DISABLE_JIT: nothing is compiled"
+)
 ROOT = Path(ilp_planner.__file__).parent
 
 
@@ -163,6 +166,16 @@ def test_code_for_a_class_that_has_moved_is_as_good_as_none(
     exec(definition, vars(moved))
     del shapes.Pair
     assert load(module).total(moved.Pair(3, 4)) == 7
+
+
+def test_kernels_are_plain_python_where_nothing_may_be_compiled(
+    module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `NUMBA_DISABLE_JIT=1`, which Numba reads when it is imported."""
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    kernel = load(module).twice_and_one
+    assert isinstance(kernel, FunctionType)
+    assert kernel(3) == 7
 
 
 def test_it_is_said_before_something_is_compiled_and_only_then(

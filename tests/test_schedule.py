@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.schedule import Interleaved, OneForwardOneBackward, rank_of_stage, schedule_of
+from ilp_planner.simulation.held import held_mixes
 from ilp_planner.simulation.orders import placed
 from ilp_planner.simulation.schedules import schedule_orders
 
@@ -144,3 +145,39 @@ def test_zero_bubble_v_holds_no_more_than_1f1b(ranks):
     on every rank alike."""
     schedule = schedule_of(4 * ranks, ranks=ranks, virtual=2, name="zb-v")
     assert {schedule.in_flight(behind) for behind in range(ranks)} == {2 * ranks}
+
+
+def test_stages_of_ranks_are_those_whose_rank_it_is() -> None:
+    """Also with more virtual stages than a V has."""
+    for name, virtual in (("1f1b", 3), ("interleaved-zb", 3), ("zb-v", 2), ("zb-v", 4)):
+        schedule = schedule_of(8, ranks=4, virtual=virtual, name=name)
+        found = [schedule.stages_of(rank, 4) for rank in range(4)]
+        v_shaped = name == "zb-v"
+        assert found == [
+            tuple(s for s in range(4 * virtual) if rank_of_stage(s, 4, v_shaped=v_shaped) == rank)
+            for rank in range(4)
+        ]
+    assert [rank_of_stage(stage, 2) for stage in range(5)] == [0, 1, 0, 1, 0]
+    assert [rank_of_stage(stage, 2, v_shaped=True) for stage in range(5)] == [0, 1, 1, 0, 0]
+
+
+def test_full_micro_batches_are_all_but_a_short_one() -> None:
+    whole = schedule_of(5, ranks=2, part=0.5).whole
+    assert (whole.micro_batches, whole.part) == (4, 1.0)
+    assert schedule_of(5, ranks=2).whole.micro_batches == 5
+
+
+@pytest.mark.parametrize("name", ["interleaved-zb", "zb-v", "dualpipe-v"])
+def test_a_divided_schedule_holds_what_the_order_of_its_rank_does(name: str) -> None:
+    schedule = schedule_of(8, ranks=3, virtual=2, name=name)
+    by_rank = held_mixes(schedule_orders(name, 3, 8, 2))
+    assert [schedule.held(behind) for behind in (2, 1, 0)] == list(by_rank)
+    assert schedule.divides
+
+
+def test_messages_that_a_rank_holds_besides_what_it_keeps() -> None:
+    """The gradient that it sent last; where virtual stages take turns, also what comes early."""
+    plain, turns = schedule_of(8, ranks=2), schedule_of(8, ranks=2, virtual=2)
+    assert (plain.buffers, turns.buffers) == (1, 3)
+    assert not plain.divides
+    assert not turns.divides

@@ -13,6 +13,7 @@ from ilp_planner.units import (
     format_percent,
     format_seconds,
     number_ranges,
+    parse_count,
     parse_duration,
     parse_flops,
     parse_rate,
@@ -179,3 +180,26 @@ def test_formats(shown, expected):
 )
 def test_number_ranges(numbers: list[int], text: str) -> None:
     assert number_ranges(numbers) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("15T", 15e12),
+        ("15e12", 15e12),
+        ("2B", 2e9),
+        ("1.5b", 1.5e9),
+        ("300 M", 3e8),
+        ("20k", 2e4),
+        ("7", 7.0),
+        (3e11, 3e11),
+    ],
+)
+def test_counts_of_tokens(text: str | float, number: float) -> None:
+    assert parse_count(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1B", "many", "15 GB", "1e400", "nan", "inf", "1e308T"])
+def test_what_is_no_count_of_tokens(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a number of tokens, as 15e12 or 15T"):
+        parse_count(text, what="tokens")

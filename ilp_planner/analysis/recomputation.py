@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ilp_planner.anatomy.arithmetic import extra_flops
 from ilp_planner.anatomy.memory import RankMemory, memory_parts, stage_of_rank
-from ilp_planner.anatomy.operators import shares_again
-from ilp_planner.anatomy.recompute import recomputed_layers
-from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
 from ilp_planner.specs.training import Recompute, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from ilp_planner.anatomy.work import ModuleWork
 
 OPTIONS = (
     ("none", Recompute()),
@@ -76,36 +72,3 @@ def describe_recompute(recompute: Recompute) -> str:
     if recompute.layers <= 1:
         return f"full: every layer{spread}"
     return f"full: in chunks of {recompute.layers} layers{spread}"
-
-
-def extra_flops(job: TrainingJob) -> float:
-    """Return what recomputation adds to the arithmetic of an iteration, as a share of it."""
-    recompute = job.settings.recompute
-    kinds = {experts: layer_work(job, experts=experts) for experts in set(job.model.expert_layers)}
-    base = sum(arithmetic(kinds[experts]) for experts in job.model.expert_layers)
-    base += arithmetic(embedding_work(job)) + arithmetic(output_work(job))
-    if job.model.prediction_layers:
-        base += job.model.prediction_layers * arithmetic(prediction_work(job))
-    shares = {experts: shares_again(job, experts) for experts in kinds}
-    extra = 0.0
-    for k, stage in enumerate(job.stages):
-        start, again = job.pipeline.starts[k], recomputed_layers(job, stage.layers)
-        for i, experts in enumerate(job.model.expert_layers[start : start + stage.layers]):
-            if i < again:
-                extra += arithmetic(kinds[experts], backward=False)
-            elif named := [s for n, s in shares[experts].items() if n in recompute.modules]:
-                extra += sum(
-                    max(share(work.name) for share in named) * arithmetic([work], backward=False)
-                    for work in kinds[experts]
-                )
-    return extra / base
-
-
-def arithmetic(work: Sequence[ModuleWork], *, backward: bool = True) -> float:
-    """Return FLOPs, forward and, if asked, backward."""
-    total = 0.0
-    for module in work:
-        total += sum(kernel.flops for kernel in module.forward)
-        if backward:
-            total += sum(kernel.flops for kernel in module.backward)
-    return total

@@ -46,6 +46,12 @@ class Simulated:
         """Return the seconds of the whole iteration."""
         return self.timeline.seconds + self.outside
 
+    @property
+    def bubble(self) -> float:
+        """Return the share of the iteration in which a rank waits, in the mean of all
+        (`throughput`)."""
+        return self.timeline.bubble * self.timeline.seconds / self.seconds if self.seconds else 0.0
+
 
 def stage_times(cost: PlanCost) -> StageTimes:
     """Return the times of a plan's stages, forward and backward.

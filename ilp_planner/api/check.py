@@ -52,6 +52,13 @@ class Check(Printed):
         """Seconds that no plan of the space is below, derived again; 0 without a certificate."""
         return 0.0 if self.certificate is None else self.certificate.bound
 
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What `ilp-plan evaluate --json` prints."""
+        from ilp_planner.report.json_report import judgement_object
+
+        return judgement_object(self.judgement)
+
     def __bool__(self) -> bool:
         return self.holds
 

@@ -33,16 +33,17 @@ class Explanation(Printed):
 
     def __str__(self) -> str:
         from ilp_planner.report.tables import summary
-        from ilp_planner.report.why import why_lines, why_tables
+        from ilp_planner.report.why import Told, why_lines, why_tables
 
-        return as_text(summary(why_lines(self.found, self.within)), why_tables(self.found))
+        return as_text(summary(why_lines(self.found, Told(self.within))), why_tables(self.found))
 
     @property
     def summary(self) -> dict[str, Any]:
         """What `ilp-plan why --json` prints."""
+        from ilp_planner.report.why import Told
         from ilp_planner.report.why_json import why_object
 
-        return why_object(self.found, self.within)
+        return why_object(self.found, Told(self.within))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

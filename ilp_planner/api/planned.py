@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ilp_planner.page.view import View
     from ilp_planner.problem import Problem
     from ilp_planner.search.start import Start
+    from ilp_planner.throughput import Throughput
 
 
 class Planned(Printed, ABC):
@@ -85,6 +86,21 @@ class Planned(Printed, ABC):
                 return write_runtime(kept.plan, target, runtime, output, nearest=nearest).files
             save_aceso(output, kept.plan, problem.spec)
             return (output,)
+
+    @property
+    def throughput(self) -> Throughput | None:
+        """What the plan does per second, MFU, HFU and bubble; None where the model's dimensions are
+        not known.
+
+        Raises
+        ------
+        PlanError: there is no plan.
+        """
+        from ilp_planner.evaluate import evaluate
+        from ilp_planner.throughput import throughput
+
+        plan = self._kept().plan
+        return throughput(self.problem, plan, evaluate(self.problem, plan))
 
     def page(self) -> str:
         """Return the plan as a page of HTML that fetches nothing, as `ilp-plan show` writes it.

@@ -39,6 +39,13 @@ class Result(Planned, Outcome):
         lines = summary(result_lines(self.problem, self))
         return as_text(lines, result_tables(self.problem, self))
 
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What `ilp-plan solve --json` prints."""
+        from ilp_planner.report.json_report import result_object
+
+        return result_object(self.problem, self)
+
     def _repr_html_(self) -> str:
         # Without a plan there is nothing to draw.
         return super()._repr_html_() if self.plan is not None else Printed._repr_html_(self)

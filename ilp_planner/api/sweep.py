@@ -57,13 +57,15 @@ def sweep(
     vary: field -> its values: a list, a range, or a text as `"256,512"` or `"2..8"`; or texts as
         `"pp=2..8"`. Fields are keywords of `ilp_planner.problem` and keys of model and cluster
         files.
-    objective: `time`, `price` or both, of which the column `pareto` marks the best or the front.
+    objective: `time`, `price` or both, as `"time,price"`, of which the column `pareto` marks the
+        best or the front.
     tokens: of a training run, whose days and price are then columns. price: of a device per hour,
         a number or as `"A100=2.5,T4=0.4"`.
     output: a table, .csv or .parquet, that the same call goes on with; plot: .png or .svg.
     executor: `local`, `slurm`, `dask` or `ray`. scheduler: its address. fallback: solve on this
         machine where it cannot be reached. workers: points at once.
-    seconds, gap: limits for each point. yes: more than 100,000 points are meant.
+    seconds, gap: limits for each point. yes: more points than `limits.POINTS`, 100,000, are
+        meant.
     progress: called with the number of points that are done and what became of them; True: a bar on
         the terminal.
     common: keywords of `ilp_planner.problem` that all points have.

@@ -16,9 +16,12 @@ from ilp_planner.problem import Problem
 from ilp_planner.solvers.base import TIE, Limits, Task
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.api.check import Check
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.objectives.objective import Objective
     from ilp_planner.plan import AnyPlan
     from ilp_planner.search.start import Start
     from ilp_planner.solvers.base import Progress
@@ -34,7 +37,7 @@ def solve(
     progress: Progress | bool | None = None,
     top: int = 1,
     start: Result | Saved | str | os.PathLike[str] | None = None,
-    objective: str = "time",
+    objective: str | Sequence[str] = "time",
     max_price_per_hour: float | None = None,
 ) -> Result:
     """Find the fastest plan, and a lower bound on the time of every plan of the space.
@@ -57,7 +60,7 @@ def solve(
     start: a plan of another solve to start from, with those of its bounds that still hold: a
         result, what `load` returned, or the file of a plan. Its inputs may differ; `notes` say
         what was taken.
-    objective: `time`, `price` (of a token), or `both`: a plan for every budget.
+    objective: `time`, `price` (of a token), or both, as `"time,price"`: a plan for every budget.
     max_price_per_hour: what the nodes of a plan may cost; None: anything.
 
     Raises
@@ -67,6 +70,7 @@ def solve(
     PlanError: `start` is no plan, or its certificate is malformed or contradicts its own plan.
     SolverError: the judge refutes what the search believes.
     """
+    from ilp_planner.objectives.objective import TIME, objective_named
     from ilp_planner.solve import solve as search
 
     expect("solve", problem, Problem)
@@ -78,12 +82,13 @@ def solve(
     known = limits or Limits(tie=TIE)
     if seconds is not None:
         known = replace(known, seconds=seconds)
-    if objective != "time" or max_price_per_hour is not None:
+    aimed = objective_named(objective if isinstance(objective, str) else ",".join(objective))
+    if aimed is not TIME or max_price_per_hour is not None:
         for name, said in (("top", None if top == 1 else top), ("start", start)):
             if said is not None:
                 raise UsageError(f"{name}: found it where any nodes may be used, expected none")
         with python_words(), _shown(progress) as told:
-            return _on_sets(problem, objective, max_price_per_hour, Task(known, solver, told))
+            return _on_sets(problem, aimed, max_price_per_hour, Task(known, solver, told))
     with python_words(), _shown(progress) as told:
         begin = None if start is None else _start(start)
         outcome = search(problem, limits=known, solver=solver, progress=told, top=top, start=begin)
@@ -91,15 +96,14 @@ def solve(
 
 
 def _on_sets(
-    problem: Problem[Any], objective: str, max_price_per_hour: float | None, task: Task
+    problem: Problem[Any], objective: Objective, max_price_per_hour: float | None, task: Task
 ) -> Result:
     """Search sets of nodes for what is minimised."""
-    from ilp_planner.objectives.objective import objective_named
     from ilp_planner.objectives.search import solve_on_sets
 
     chosen = solve_on_sets(
         problem,
-        objective_named(objective),
+        objective,
         max_hourly=math.inf if max_price_per_hour is None else max_price_per_hour,
         limits=task.limits,
         solver=task.solver,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.cli.wording import PARAMETER
 from ilp_planner.errors import PlannerError, UsageError
+from ilp_planner.printable import printable
 from ilp_planner.spaces.registry import RUNTIMES
 
 if TYPE_CHECKING:
@@ -98,11 +99,10 @@ def positive(name: str, value: object) -> int:
 
 def as_text(lines: Text, tables: list[Table]) -> str:
     """Return tables and then lines, as the command line prints them into a pipe."""
-    from rich.console import Console
-
+    from ilp_planner.plain_console import PlainConsole
     from ilp_planner.report.console import PIPE_WIDTH, print_tables
 
-    console = Console(
+    console = PlainConsole(
         file=io.StringIO(),
         width=PIPE_WIDTH,
         markup=False,
@@ -112,4 +112,4 @@ def as_text(lines: Text, tables: list[Table]) -> str:
     )
     with console.capture() as printed:
         print_tables(console, tables)
-    return printed.get() + in_python(lines.plain)
+    return printed.get() + printable(in_python(lines.plain))

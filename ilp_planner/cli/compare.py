@@ -14,6 +14,7 @@ from ilp_planner.cli.values import (
     Solver,
     idle_workers,
     names_in,
+    number_of_tokens,
     settings_given,
     solve_limits,
     was_typed,
@@ -63,6 +64,7 @@ def compare(
     time_limit: o.TimeLimit = 200.0,
     workers: o.Workers = None,
     seed: o.Seed = None,
+    tokens: o.Tokens = None,
     set_values: j.SetValues = None,
     accept_changed: o.AcceptChanged = False,
     as_json: o.Json = False,
@@ -82,6 +84,7 @@ def compare(
             option = f"--{name.replace('_', '-')}"
             raise UsageError(f"{option}: found no --solvers, expected some that it is for")
     limits = solve_limits(time_limit, 0.0, None, workers, seed, starts=starts, solvers=names)
+    run_tokens = number_of_tokens(tokens)
     first, given = Path(plan_files[0]), settings_given(set_values)
     problem = problem_of(read_saved(first), first, accept_changed=accept_changed)
     problem = idle_workers(problem, workers, names)
@@ -90,10 +93,10 @@ def compare(
     entries += solver_entries(problem, with_bound(names, best_bound(entries)), limits)
     check_consistent(entries)
     if as_json:
-        print_json(comparison_object(problem, entries))
+        print_json(comparison_object(problem, entries, run_tokens))
         return
     lines = comparison_lines(problem_lines(problem), problem.notes, entries)
-    tables = (comparison_table(entries), *detail_tables(problem, entries))
+    tables = (comparison_table(entries), *detail_tables(problem, entries, run_tokens))
     print_report(summary(lines), *tables)
 
 

@@ -30,6 +30,13 @@ def gpu_names(incomplete: str) -> list[str]:
     return [name for name in table() if name.casefold().startswith(incomplete.casefold())]
 
 
+def schemas(incomplete: str) -> list[str]:
+    """Return the schemas that a name can become."""
+    from ilp_planner.schemas import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
 def runtimes(incomplete: str) -> list[str]:
     """Return the training systems that a name can become."""
     from ilp_planner.formats.exports import RELEASES

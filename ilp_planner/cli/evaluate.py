@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ilp_planner.cli import options as o
+from ilp_planner.cli.values import number_of_tokens
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.report.console import print_report
@@ -21,6 +22,7 @@ def evaluate(
     check_certificate: Annotated[
         bool, typer.Option("--check-certificate", help="Derive the proved bound again.")
     ] = False,
+    tokens: o.Tokens = None,
     accept_changed: o.AcceptChanged = False,
     as_json: o.Json = False,
 ) -> None:
@@ -28,20 +30,21 @@ def evaluate(
     from ilp_planner.formats.saved_check import judge_saved
     from ilp_planner.formats.saved_problem import problem_of
 
+    run_tokens = number_of_tokens(tokens)
     saved = read_saved(plan_file)
     problem = problem_of(saved, plan_file, accept_changed=accept_changed)
     try:
         judgement = judge_saved(problem, saved, certificate=check_certificate)
     except PlanError as error:
         raise PlanError(f"{plan_file}: {error}") from None
-    show(judgement, as_json=as_json)
+    show(judgement, run_tokens, as_json=as_json)
     if judgement.fault:
         raise PlanError(f"{plan_file}: {judgement.fault}")
 
 
-def show(judgement: "Judgement", *, as_json: bool) -> None:
-    """Print a verdict."""
+def show(judgement: "Judgement", tokens: float | None = None, *, as_json: bool) -> None:
+    """Print a verdict. tokens: of a training run; None: nothing is said of one."""
     if as_json:
-        print_json(judgement_object(judgement))
+        print_json(judgement_object(judgement, tokens))
         return
-    print_report(summary(judgement_lines(judgement)), *judgement_tables(judgement))
+    print_report(summary(judgement_lines(judgement, tokens)), *judgement_tables(judgement))

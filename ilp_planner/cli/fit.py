@@ -11,6 +11,7 @@ from ilp_planner.cli.completion import plans
 from ilp_planner.cli.echo import echo
 from ilp_planner.cli.help import OUTPUT
 from ilp_planner.cli.options import number, shown, solving
+from ilp_planner.cli.values import number_of_tokens
 
 
 def fit(
@@ -77,13 +78,14 @@ def fit(
     top: Annotated[
         int, number(OUTPUT, "--top", "Changes to show of one setting, and of two.", True)
     ] = 5,
+    tokens: o.Tokens = None,
     accept_changed: o.AcceptChanged = False,
     as_json: o.Json = False,
 ) -> None:
     """Tell whether a training job fits its GPUs, and the cheapest changes that make it fit."""
     from ilp_planner.cli.analyze_output import output_width
     from ilp_planner.cli.fit_sources import read_job, take_by_kind
-    from ilp_planner.report.fit import change_lines, note_lines, time_line, verdict_lines
+    from ilp_planner.report.fit import change_lines, note_lines, time_lines, verdict_lines
     from ilp_planner.report.fit_json import changes_object, verdict_object
     from ilp_planner.report.json_report import print_json
 
@@ -94,6 +96,7 @@ def fit(
         "devices_per_node": None,
     }
     take_by_kind(ctx)
+    run_tokens = number_of_tokens(tokens)
     asked = read_job(ctx)
     as_is = asked.needs()
     width, styled = output_width()
@@ -104,9 +107,9 @@ def fit(
         from ilp_planner.analysis.fit.fit import fit as fit_job
 
         found = fit_job(asked.judge(), asked.writer, time_limit)
-        about |= changes_object(found)
+        about |= changes_object(found, run_tokens)
         if not as_json:
-            echo(time_line(found.as_is, width=width))
+            echo("\n".join(time_lines(found.as_is, run_tokens, width=width)))
             lines = change_lines(found, words=asked.words, top=top, width=width)
             echo("\n".join(lines))
     if as_json:

@@ -30,6 +30,7 @@ def gpus(
     from ilp_planner.report.gpus import gpu_lines, gpu_object, gpus_legend, gpus_table
     from ilp_planner.report.json_report import print_json
     from ilp_planner.report.tables import summary
+    from ilp_planner.schemas import headed
     from ilp_planner.specs.gpus import gpu, table
 
     try:
@@ -37,7 +38,7 @@ def gpus(
     except SpecError as error:
         raise UsageError(f"GPU: {error}") from None
     if as_json:
-        print_json({"gpus": [gpu_object(row) for row in rows]})
+        print_json(headed("gpus") | {"gpus": [gpu_object(row) for row in rows]})
     elif name is None:
         print_report(summary(gpus_legend()), gpus_table(rows))
     else:

@@ -125,6 +125,10 @@ EXAMPLES = {
             "these constants alone",
         ),
     ),
+    "schema": (
+        ("ilp-plan schema", "what there is"),
+        ("ilp-plan schema solve", "what `solve --json` prints"),
+    ),
     "profile": (("ilp-plan profile measure --model gpt3-350m --output table.csv", ""),),
     "profile measure": (
         ("ilp-plan profile measure --model gpt3-350m --tp 1 2 4 --output table.csv", ""),

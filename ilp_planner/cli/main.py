@@ -46,6 +46,7 @@ COMMANDS = {
     "gpus": ("ilp_planner.cli.gpus", "gpus"),
     "runtimes": ("ilp_planner.cli.runtimes", "runtimes"),
     "calibrate": ("ilp_planner.cli.calibrate", "calibrate"),
+    "schema": ("ilp_planner.cli.schema", "schema"),
 }
 GROUP = "profile"  # of commands
 MANY_NUMBERS = ("solve", "import")  # whose --micro-batch-size takes several

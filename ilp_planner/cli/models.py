@@ -37,6 +37,7 @@ def models(
         models_table,
     )
     from ilp_planner.report.tables import summary
+    from ilp_planner.schemas import headed
     from ilp_planner.specs.catalogue import catalogue
     from ilp_planner.specs.model_writer import model_text
     from ilp_planner.specs.parameter_count import parameter_count
@@ -45,12 +46,12 @@ def models(
         model = find_model(name, text_only=text_only)
         source = f"{name}: {parameter_count(model):,} parameters."
         if as_json:
-            print_json(model_object(model))
+            print_json(headed("model-summary") | model_object(model))
         else:
             echo(model_text(model, source=source), nl=False)
             for remark in model.remarks:
                 echo(f"ilp-plan: note: {remark}", err=True)
     elif as_json:
-        print_json({"models": [entry_object(entry) for entry in catalogue()]})
+        print_json(headed("models") | {"models": [entry_object(entry) for entry in catalogue()]})
     else:
         print_report(summary(models_legend()), models_table(catalogue()))

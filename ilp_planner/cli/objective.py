@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ilp_planner.cli import options as o
 from ilp_planner.errors import UsageError
@@ -12,16 +12,18 @@ from ilp_planner.report.live import Progress
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ilp_planner.objectives.objective import Objective as Aimed
     from ilp_planner.objectives.search import Chosen
     from ilp_planner.problem import Problem
     from ilp_planner.solvers.base import Task
 
 Objective = Annotated[
-    Literal["time", "price", "both"],
+    str,
     o.solving(
         "--objective",
-        "What is minimised: the time of an iteration, what a token costs, or both: a plan for "
-        "every budget. For price and both, any nodes may stay idle.",
+        "What is minimised: time, of an iteration; price, of a token; or both, as time,price: a "
+        "plan for every budget. For price, any nodes may stay idle.",
+        "NAMES",
         default=True,
     ),
 ]
@@ -42,15 +44,11 @@ Price = Annotated[
         "PRICE",
     ),
 ]
-Tokens = Annotated[
-    float | None,
-    o.shown("--tokens", "Say how long training on so many tokens takes, as 15e12.", "N"),
-]
 
 
 def on_sets(
     problem: Problem[Any],
-    objective: str,
+    objective: Aimed,
     max_price_per_hour: float | None,
     task: Task,
     top: int | None,
@@ -62,16 +60,16 @@ def on_sets(
     ------
     UsageError: what a search over sets of nodes does not take.
     """
-    from ilp_planner.objectives.objective import objective_named
+    from ilp_planner.objectives.objective import PRICE
     from ilp_planner.objectives.search import solve_on_sets
 
     for name, said in (("top", top), ("start", start)):
         if said is not None:
             raise UsageError(f"{name}: found {said} where any nodes may be used, expected none")
-    with Progress(unit="" if objective == "price" else "s") as progress:
+    with Progress(unit="" if objective is PRICE else "s") as progress:
         return solve_on_sets(
             problem,
-            objective_named(objective),
+            objective,
             max_hourly=math.inf if max_price_per_hour is None else max_price_per_hour,
             limits=task.limits,
             solver=task.solver,

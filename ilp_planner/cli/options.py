@@ -325,6 +325,14 @@ Output = Annotated[Path | None, shown("--output", "Where to save the plan.", "FI
 Reproducible = Annotated[
     bool, shown("--reproducible", "Leave times and versions out of the saved file.")
 ]
+Tokens = Annotated[
+    str | None,
+    shown(
+        "--tokens",
+        "Say how long training on so many tokens takes, as 15e12 or 15T, and what it costs.",
+        "TOKENS",
+    ),
+]
 Json = Annotated[bool, shown("--json", "Print one JSON object instead of a table.")]
 AcceptChanged = Annotated[
     bool, plain("--accept-changed", "Judge by the inputs as they are, changed or not.")

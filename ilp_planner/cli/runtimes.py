@@ -45,11 +45,14 @@ def runtimes(
         treatments_table,
     )
     from ilp_planner.report.tables import summary
+    from ilp_planner.schemas import headed
     from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 
     if name is None:
         if as_json:
-            print_json({"runtimes": [runtime_object(each) for each in RELEASES]})
+            print_json(
+                headed("runtimes") | {"runtimes": [runtime_object(each) for each in RELEASES]}
+            )
         else:
             print_report(summary(runtimes_legend()), runtimes_table())
         return
@@ -60,7 +63,7 @@ def runtimes(
     rows = [_typed(row) for row in runtime.treatments()] if runtime else []
     if as_json:
         settings = [treatment_object(row) for row in rows]
-        print_json(runtime_object(name) | {"settings": settings})
+        print_json(headed("runtime") | runtime_object(name) | {"settings": settings})
     elif runtime:
         about = [("above", f"what a search does about the settings of {runtime.title}")]
         legend = about + treatments_legend(runtime.treatment_words())

@@ -9,6 +9,7 @@ import typer
 from ilp_planner.cli import options as o
 from ilp_planner.cli.completion import plans
 from ilp_planner.cli.echo import echo
+from ilp_planner.cli.values import number_of_tokens
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.saved_json import read_saved
@@ -54,6 +55,7 @@ def show(
             "PRICE",
         ),
     ] = None,
+    tokens: o.Tokens = None,
     accept_changed: o.AcceptChanged = False,
 ) -> None:
     """Draw saved plans: a page that needs no network, a trace, a picture.
@@ -73,10 +75,13 @@ def show(
         from ilp_planner.page.picture import check_picture
 
         check_picture(png)
+    run_tokens = number_of_tokens(tokens)
     for file in outputs:
         check_writable(file, plan_files)
     judgements = [judged(file, price, accept_changed=accept_changed) for file in plan_files]
-    views = [view(file, found) for file, found in zip(plan_files, judgements, strict=True)]
+    views = [
+        view(file, found, run_tokens) for file, found in zip(plan_files, judgements, strict=True)
+    ]
     if html is not None:
         from ilp_planner.page.render import plan_page
 
@@ -137,11 +142,11 @@ def judged(plan_file: Path, price: str | None, *, accept_changed: bool) -> "Judg
         raise PlanError(f"{plan_file}: {error}") from None
 
 
-def view(plan_file: Path, found: "Judgement") -> "View":
-    """Return what is drawn of a plan."""
+def view(plan_file: Path, found: "Judgement", tokens: float | None) -> "View":
+    """Return what is drawn of a plan. tokens: of a training run; None: nothing is said of one."""
     from ilp_planner.page.view import view_of
 
-    return view_of(found, name=plan_file.name, stem=plan_file.stem)
+    return view_of(found, name=plan_file.name, stem=plan_file.stem, tokens=tokens)
 
 
 def remarks(judgements: "list[Judgement]") -> list[str]:

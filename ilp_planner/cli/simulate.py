@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from ilp_planner.cli import options as o
+from ilp_planner.cli.values import number_of_tokens
 from ilp_planner.errors import PlanError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.saved_json import read_saved
@@ -24,6 +25,7 @@ def simulate(
         Path | None,
         o.shown("--trace", "Where to write a trace that Perfetto opens.", "FILE"),
     ] = None,
+    tokens: o.Tokens = None,
     accept_changed: o.AcceptChanged = False,
     as_json: o.Json = False,
 ) -> None:
@@ -32,12 +34,19 @@ def simulate(
     from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.saved_problem import problem_of
     from ilp_planner.report.console import print_report
-    from ilp_planner.report.expected import expected_lines, expected_object
+    from ilp_planner.report.expected import expected_lines
     from ilp_planner.report.json_report import print_json
-    from ilp_planner.report.simulation import simulation_lines, simulation_object, simulation_table
+    from ilp_planner.report.simulation import (
+        Ran,
+        ran_lines,
+        simulation_lines,
+        simulation_object,
+        simulation_table,
+    )
     from ilp_planner.report.tables import summary
     from ilp_planner.simulation.trace import write_trace
 
+    run_tokens = number_of_tokens(tokens)
     if trace is not None:
         check_writable(trace, [plan_file])
     saved = read_saved(plan_file)
@@ -49,9 +58,15 @@ def simulate(
         raise PlanError(f"{plan_file}: {error}") from None
     if trace is not None:
         write_trace(trace, found.timeline)
+    ran = Ran(problem, saved.plan, evaluation)
     if as_json:
-        print_json(simulation_object(found) | expected_object(problem, saved.plan))
+        print_json(simulation_object(found, ran, run_tokens))
         return
     broken = [("BROKEN RULE", str(rule)) for rule in evaluation.violations]
-    lines = [*simulation_lines(found), *expected_lines(problem, saved.plan), *broken]
+    lines = [
+        *simulation_lines(found),
+        *ran_lines(found, ran, run_tokens),
+        *expected_lines(problem, saved.plan),
+        *broken,
+    ]
     print_report(summary(lines), simulation_table(found))

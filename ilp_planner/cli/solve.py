@@ -19,6 +19,7 @@ from ilp_planner.cli.values import (
     input_files,
     memory_limit,
     memory_to_hold,
+    number_of_tokens,
     references,
     solve_limits,
     whole_numbers,
@@ -31,11 +32,11 @@ from ilp_planner.formats.saved_start import read_start
 from ilp_planner.formats.versions import versions
 from ilp_planner.inputs.files import cluster_or_gpus
 from ilp_planner.inputs.request import Request
+from ilp_planner.objectives.objective import TIME, objective_named
 from ilp_planner.report.console import print_report, tell_of_compiling
 from ilp_planner.report.json_report import print_json, result_object
 from ilp_planner.report.lines import result_lines
 from ilp_planner.report.live import Progress
-from ilp_planner.report.prices import run_lines, run_object
 from ilp_planner.report.stages import result_tables
 from ilp_planner.report.tables import describe_gap, summary
 from ilp_planner.result import Result, Status
@@ -108,7 +109,7 @@ def solve(
     objective: j.Objective = "time",
     max_price_per_hour: j.MaxPricePerHour = None,
     price: j.Price = None,
-    tokens: j.Tokens = None,
+    tokens: o.Tokens = None,
     precision: o.Precision = None,
     hidden_size: o.HiddenSize = None,
     sequence_length: o.SequenceLength = None,
@@ -163,6 +164,7 @@ def solve(
 
     if reproducible and output is None:
         raise UsageError("--reproducible: found no --output, expected the file that it is about")
+    aimed, run_tokens = objective_named(objective), number_of_tokens(tokens)
     limits = solve_limits(
         time_limit, gap, require_gap, workers, seed, starts=starts, solvers=(solver,)
     )
@@ -240,9 +242,9 @@ def solve(
     check_num_layers(problem, num_layers)
     problem = idle_workers(problem, workers, (solver,))
     deadline = limits.deadline(ctx.obj, steady=reproducible)
-    if objective != "time" or max_price_per_hour is not None:
+    if aimed is not TIME or max_price_per_hour is not None:
         problem, result = j.on_sets(
-            problem, objective, max_price_per_hour, Task(limits, solver, None, deadline), top, start
+            problem, aimed, max_price_per_hour, Task(limits, solver, None, deadline), top, start
         )
     else:
         with Progress() as progress:
@@ -252,7 +254,7 @@ def solve(
             )  # fmt: skip
     finish()
     known = None if reproducible else versions()
-    save_and_show(problem, result, output, known, as_json=as_json, tokens=tokens)
+    save_and_show(problem, result, output, known, as_json=as_json, tokens=run_tokens)
     raise typer.Exit(verdict(result, require_gap))
 
 
@@ -343,11 +345,9 @@ def show(
 ) -> None:
     """Print a result. tokens: as `save_and_show` has them."""
     if as_json:
-        run = {} if tokens is None else {"run": run_object(problem, result, tokens)}
-        print_json(result_object(problem, result) | run)
+        print_json(result_object(problem, result, tokens))
         return
-    lines = result_lines(problem, result)
-    lines += [] if tokens is None else run_lines(problem, result, tokens)
+    lines = result_lines(problem, result, tokens)
     if saved_to is not None:
         lines.append(("saved to", str(saved_to)))
     print_report(summary(lines), *result_tables(problem, result))

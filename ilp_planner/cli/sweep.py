@@ -14,6 +14,7 @@ from ilp_planner.cli.sweep_request import asked_sweep, asked_wish
 from ilp_planner.cli.values import memory_limit, references, solve_limits
 from ilp_planner.cli.wording import as_typed
 from ilp_planner.inputs.request import Request
+from ilp_planner.limits import POINTS
 from ilp_planner.solvers.base import TIE
 
 ExecutorName = Literal["local", "slurm", "dask", "ray"]
@@ -77,7 +78,7 @@ def sweep(
             "PRICE",
         ),
     ] = None,
-    yes: Annotated[bool, swept("--yes", "More than 100,000 points are meant.")] = False,
+    yes: Annotated[bool, swept("--yes", f"More than {POINTS:,} points are meant.")] = False,
     executor: Annotated[
         ExecutorName,
         swept(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from ilp_planner.cli.values import names_in
+from ilp_planner.cli.values import number_of_tokens
 from ilp_planner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from ilp_planner.sweeps.axes import Axis
     from ilp_planner.sweeps.points import Sweep
     from ilp_planner.sweeps.table import Wish
-
-TOKENS = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?)\s*([kmbt]?)", re.IGNORECASE)
-FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
 
 def asked_sweep(
@@ -57,33 +53,18 @@ def asked_wish(sweep: Sweep, objective: str, tokens: float | str | None, price: 
 
     Parameters
     ----------
-    objective: `time`, `price` or both. tokens: of a training run. price: per device and hour, as
-        `--price` says it.
+    objective: `time`, `price`, or `time,price`. tokens: of a training run. price: per device and
+        hour, as `--price` says it.
 
     Raises
     ------
     UsageError: one of them cannot be what it is.
     """
+    from ilp_planner.objectives.objective import objective_named
     from ilp_planner.specs.prices import PriceList, price_list
     from ilp_planner.sweeps.points import device_types
-    from ilp_planner.sweeps.table import OBJECTIVES, Wish
+    from ilp_planner.sweeps.table import Wish
 
-    names = names_in("objective", objective, OBJECTIVES)
-    if not names:
-        raise UsageError(f"objective: found none, expected some of {', '.join(OBJECTIVES)}")
+    names = objective_named(objective).parts
     said = PriceList({}) if price is None else price_list(price, device_types(sweep))
-    return Wish(objectives=names, tokens=tokens_of(tokens), prices=said)
-
-
-def tokens_of(said: float | str | None) -> float:
-    """Return a number of tokens, 0 where nothing is said.
-
-    Raises
-    ------
-    UsageError: it is none.
-    """
-    match = TOKENS.fullmatch("0" if said is None else str(said).strip().replace("+", ""))
-    number = 0.0 if match is None else float(match[1]) * FACTORS[match[2].lower()]
-    if said is not None and not 0 < number < float("inf"):
-        raise UsageError(f"tokens: found {said!r}, expected a number of tokens, as 15e12 or 15T")
-    return number
+    return Wish(objectives=names, tokens=number_of_tokens(tokens) or 0.0, prices=said)

@@ -13,7 +13,7 @@ from ilp_planner.inputs.request import Reference
 from ilp_planner.resident import resident
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.registry import HEURISTICS, ONE_THREAD, SEEDLESS, is_heuristic
-from ilp_planner.units import format_bytes, parse_size
+from ilp_planner.units import format_bytes, parse_count, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -62,6 +62,19 @@ def memory_to_hold(text: str | None) -> float:
             "command holds before it begins"
         )
     return float(size)
+
+
+def number_of_tokens(said: str | float | None) -> float | None:
+    """Return what `--tokens` says; None where nothing is said.
+
+    Raises
+    ------
+    UsageError: it is no number of tokens.
+    """
+    try:
+        return None if said is None else parse_count(said, what="tokens")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def whole_numbers(option: str, values: Sequence[str] | None, digits: int = 10) -> tuple[int, ...]:

@@ -8,13 +8,14 @@ import typer
 from ilp_planner.cli import job_options as j
 from ilp_planner.cli import options as o
 from ilp_planner.cli.help import OUTPUT, SOLVER
-from ilp_planner.cli.values import finite_seconds, settings_given
+from ilp_planner.cli.values import finite_seconds, number_of_tokens, settings_given
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import UsageError
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.compare.sources import Asked
     from ilp_planner.analysis.why.why import Case
+    from ilp_planner.report.why import Told
 
 
 def why(
@@ -54,6 +55,7 @@ def why(
             default=True,
         ),
     ] = 0.05,
+    tokens: o.Tokens = None,
     accept_changed: o.AcceptChanged = False,
     as_json: o.Json = False,
 ) -> None:
@@ -63,18 +65,20 @@ def why(
     """
     from ilp_planner.analysis.compare.sources import Asked
     from ilp_planner.analysis.why.side_by_side import cores
+    from ilp_planner.report.why import Told
 
     if not 0 < within < 1:
         raise UsageError(f"--within: found {within}, expected a fraction above 0 and below 1")
+    run_tokens = number_of_tokens(tokens)
     deadline = Deadline(finite_seconds(time_limit), started=ctx.obj)
     case = read_case(plan_file, workers or cores(), accept_changed=accept_changed)
     if instead is None:
         if set_values:
             raise UsageError("--set: found no --not, expected a launch script that it is for")
-        show_why(case, deadline, within, as_json=as_json)
+        show_why(case, deadline, Told(within, run_tokens), as_json=as_json)
         return
     asked = Asked(instead, settings_given(set_values), accept_changed)
-    show_alternative(case, asked, deadline, as_json=as_json)
+    show_alternative(case, asked, deadline, run_tokens, as_json=as_json)
 
 
 def read_case(plan_file: Path, workers: int, *, accept_changed: bool) -> "Case":
@@ -96,7 +100,7 @@ def read_case(plan_file: Path, workers: int, *, accept_changed: bool) -> "Case":
     )
 
 
-def show_why(case: "Case", deadline: Deadline, within: float, *, as_json: bool) -> None:
+def show_why(case: "Case", deadline: Deadline, told: "Told", *, as_json: bool) -> None:
     """Find and print what limits a plan."""
     from ilp_planner.analysis.why.why import why as ask
     from ilp_planner.report.console import print_verdict
@@ -107,12 +111,14 @@ def show_why(case: "Case", deadline: Deadline, within: float, *, as_json: bool) 
 
     found = ask(case, deadline)
     if as_json:
-        print_json(why_object(found, within))
+        print_json(why_object(found, told))
         return
-    print_verdict(summary(why_lines(found, within)), *why_tables(found))
+    print_verdict(summary(why_lines(found, told)), *why_tables(found))
 
 
-def show_alternative(case: "Case", asked: "Asked", deadline: Deadline, *, as_json: bool) -> None:
+def show_alternative(
+    case: "Case", asked: "Asked", deadline: Deadline, tokens: float | None, *, as_json: bool
+) -> None:
     """Find and print why not another plan."""
     from ilp_planner.analysis.why.alternative import given_plan, with_demands
     from ilp_planner.inputs.demand import demanded, names_plan
@@ -131,6 +137,6 @@ def show_alternative(case: "Case", asked: "Asked", deadline: Deadline, *, as_jso
         demands = demanded(asked.text, "--not")
         found = with_demands(case, demands, asked.text, deadline)
     if as_json:
-        print_json(alternative_object(found))
+        print_json(alternative_object(found, tokens))
         return
     print_verdict(summary(list(alternative_lines(found))), *alternative_tables(found))

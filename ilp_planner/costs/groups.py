@@ -27,14 +27,15 @@ with B micro-batches in all, and c'_k + t'_k <= p u_k + max(0, c'_k - p c_k) + (
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
 
 from ilp_planner.costs.base import Costs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from ilp_planner.specs.cluster import ClusterSpec
@@ -69,6 +70,32 @@ class GroupClass(NamedTuple):
     apart: tuple[int, ...] = ()
 
 
+class RecomputedStages(NamedTuple):
+    """Stages of an option that compute layers again, each holding more micro-batches than the same
+    range of layers with fewer of them.
+
+    start, stop: int64 [stages]. way: int64 [stages], number of the recomputation
+    (`costs/recomputed_layers.py`). time: float64 [stages], peaks: float64 [K, stages], in_flight:
+    int64 [stages], as in `OptionTables`.
+    """
+
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    way: NDArray[np.int64]
+    time: NDArray[np.float64]
+    peaks: NDArray[np.float64]
+    in_flight: NDArray[np.int64]
+
+    def only(self, keep: NDArray[np.bool_]) -> RecomputedStages:
+        """Return some of them."""
+        columns: tuple[Any, ...] = self
+        return RecomputedStages(*(column[..., keep] for column in columns))
+
+    def of(self, start: int, stop: int) -> NDArray[np.intp]:
+        """Return the numbers of those of a range of layers."""
+        return np.flatnonzero((self.start == start) & (self.stop == stop))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OptionTables:
     """One option on every range of layers [i, j), for one B; L layers.
@@ -79,6 +106,7 @@ class OptionTables:
         once; 0 where not even one does, or where the range is empty or not profiled.
     samples: of each replica, in the order of the types, per micro-batch (fixed for the option).
     last: the same of a short last micro-batch, at most; none where it is as the others are.
+    recomputed: stages that compute layers again, besides those above that do not; None: none.
     """
 
     time: NDArray[np.float64]
@@ -87,6 +115,31 @@ class OptionTables:
     in_flight: NDArray[np.int64]
     samples: tuple[int, ...]
     last: tuple[int, ...] = ()
+    recomputed: RecomputedStages | None = None
+
+    @property
+    def possible(self) -> NDArray[np.bool_]:
+        """Ranges of layers that fit, computed again or not, bool [L, L + 1]."""
+        fits: NDArray[np.bool_] = self.in_flight > 0
+        if self.recomputed is not None:
+            fits[self.recomputed.start, self.recomputed.stop] = True
+        return fits
+
+    def seconds(self, start: int, stop: int, way: int) -> float:
+        """Return the time of a stage that there is. way: number of its recomputation."""
+        if way == 0 or self.recomputed is None:
+            return float(self.time[start, stop])
+        of = self.recomputed.of(start, stop)
+        return float(self.recomputed.time[of][self.recomputed.way[of] == way].min())
+
+    def fastest(self, start: int, stop: int, held: int) -> int:
+        """Return the number of the recomputation of the fastest stage that holds so many
+        micro-batches; there is one."""
+        if self.recomputed is None or self.in_flight[start, stop] >= held:
+            return 0
+        of = self.recomputed.of(start, stop)
+        able = of[self.recomputed.in_flight[of] >= held]
+        return int(self.recomputed.way[able[self.recomputed.time[able].argmin()]])
 
 
 class GroupTables(Costs, Protocol):
@@ -95,6 +148,10 @@ class GroupTables(Costs, Protocol):
     @property
     def uneven(self) -> bool:
         """Replicas of one type may differ by a sample, and the last micro-batch may be short."""
+
+    @property
+    def recomputations(self) -> tuple[str, ...]:
+        """Return the kinds of recomputation that stages may have (`Recompute.kind`)."""
 
     def degrees(self) -> Mapping[str, tuple[int, ...]]:
         """Return the tensor-parallel degrees that each device type is profiled for."""

@@ -11,12 +11,13 @@ import numpy as np
 from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times
 from ilp_planner.costs.ranges import range_maxima, range_sums
 from ilp_planner.numerics import FINE_ROUNDING, ROUNDING
-from ilp_planner.profiles.layers import LayerKey, LayerProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from numpy.typing import NDArray
+
+    from ilp_planner.profiles.layers import LayerKey, LayerProfile
 
 ALL_IN_FLIGHT = 10**6  # more micro-batches than any iteration has
 
@@ -30,6 +31,10 @@ class LayerRows:
     limits: device type -> bytes per device.
     rates: device type -> sustained bytes/s of its memory, where known; for the launch floor, and
     for the optimiser step where the profile does not have it.
+    recomputed: ways to compute layers again, of those that the profile knows; None: all of them.
+    least: rows that these are never faster than, nor between the samples of the profile.
+
+    `again` are the rows of the same layers computed again, by the way.
     """
 
     def __init__(
@@ -39,50 +44,74 @@ class LayerRows:
         *,
         rates: Mapping[str, float] | None = None,
         calibration: Calibration = DEFAULT,
+        recomputed: Collection[str] | None = None,
+        least: LayerRows | None = None,
     ) -> None:
         self.profile = profile
         self.limits = dict(limits)
         self.rates = dict(rates or {})
         self.calibration = calibration
+        self.least = least
+        self.again = {
+            way: LayerRows(rows, limits, rates=rates, calibration=calibration, least=self)
+            for way, rows in profile.recomputed.items()
+            if recomputed is None or way in recomputed
+        }
         self.chain = profile.layers
         self._rows: dict[LayerKey, NDArray[np.float64]] = {}
         self._curves: dict[tuple[str, int], NDArray[np.float64]] = {}
         self._ranges: dict[tuple[str, LayerKey], NDArray[np.float64]] = {}
+        self._ends: dict[tuple[str, LayerKey], NDArray[np.float64]] = {}
         self._held: dict[LayerKey, NDArray[np.int64]] = {}
         self._gradients = range_sums(profile.gradients)
-        self._profiled = {(key.device, key.tp) for key in profile.time}
+        self.profiled = {(key.device, key.tp) for key in profile.time}
 
     def replica_seconds(self, device: str, tp: int, samples: int) -> NDArray[np.float64] | None:
         """Return seconds per micro-batch of every layer on a replica with 1, 2 ... so many samples,
-        float64 [samples, L]; inf where the layer alone does not fit or is not profiled."""
+        float64 [samples, L]; inf where the layer alone does not fit, computed again or not, or is
+        not profiled."""
         shape = (samples, len(self.chain))
-        if (device, tp) not in self._profiled:
+        if (device, tp) not in self.profiled:
             return np.full(shape, np.inf)
         pair, shares = (device, tp), np.arange(1, samples + 1)
         seconds = self._predict(device, tp, shares)
-        growing = self.profile.workspace_per_sample.get(pair, np.zeros(shape[1]))
-        each = self.profile.activation[pair] + growing
-        fixed = self.profile.state[pair] + self.profile.workspace[pair]
         limit = self.limits.get(device, 0.0) * (1 + ROUNDING)
-        seconds[shares[:, None] * each + fixed > limit] = np.inf
+        fits = np.zeros(shape, np.bool_)
+        for rows in (self, *self.again.values()):
+            fits |= shares[:, None] * rows._growing(pair) + rows._fixed(pair) <= limit
+        seconds[~fits] = np.inf
         seconds[self.profile.most_samples.get(pair, samples) :] = np.inf
         return seconds
 
     def layer_memory(self, device: str, tp: int) -> NDArray[np.float64] | None:
-        """Return the bytes that every layer takes by itself on a device of a replica of one sample:
-        all that must be there while it runs. None where that is not profiled."""
-        if (device, tp) not in self._profiled:
-            return None
-        key = LayerKey(device, tp, 1)
+        """Return the bytes that every layer takes by itself on a device of a replica of one sample,
+        computed again or not: all that must be there while it runs. None where that is not
+        profiled."""
         pair = (device, tp)
-        return self.profile.state[pair] + self.profile.activation[pair] + self._workspace(key)
+        if pair not in self.profiled:
+            return None
+        every = (self, *self.again.values())
+        least: NDArray[np.float64] = np.min(
+            [rows._growing(pair) + rows._fixed(pair) for rows in every], axis=0
+        )
+        return least
 
-    def _too_many(self, key: LayerKey) -> bool:
+    def _growing(self, pair: tuple[str, int]) -> NDArray[np.float64]:
+        """Bytes per layer and sample, of one micro-batch in flight that runs."""
+        growing = self.profile.workspace_per_sample.get(pair)
+        kept = self.profile.activation[pair]
+        return kept if growing is None else kept + growing
+
+    def _fixed(self, pair: tuple[str, int]) -> NDArray[np.float64]:
+        """Bytes per layer, however many samples there are."""
+        return self.profile.state[pair] + self.profile.workspace[pair]
+
+    def too_many(self, key: LayerKey) -> bool:
         """Tell whether so many samples ran out of memory, or failed, when they were measured."""
         return key.samples > self.profile.most_samples.get((key.device, key.tp), key.samples)
 
-    def _needs(self, key: LayerKey, layers: slice, in_flight: int) -> dict[str, float]:
-        """Bytes on one device, by name."""
+    def needs(self, key: LayerKey, layers: slice, in_flight: int) -> dict[str, float]:
+        """Return the bytes of layers on one device, by name."""
         pair = (key.device, key.tp)
         activation = key.samples * float(self.profile.activation[pair][layers].sum())
         return {
@@ -97,7 +126,8 @@ class LayerRows:
     def row(self, key: LayerKey) -> NDArray[np.float64]:
         """Return seconds per layer, float64 [L]."""
         if key not in self._rows:
-            self._rows[key] = self._predict(key.device, key.tp, np.array([key.samples]))[0]
+            row = self._predict(key.device, key.tp, np.array([key.samples]))[0]
+            self._rows[key] = row if self.least is None else np.maximum(row, self.least.row(key))
         return self._rows[key]
 
     def _curve(self, name: str, tp: int, samples: int) -> NDArray[np.float64]:
@@ -123,33 +153,46 @@ class LayerRows:
         rate = self.rates.get(key.device, math.inf)
         return 2 * self.profile.state[pair] / rate
 
-    def _range(self, what: str, key: LayerKey) -> NDArray[np.float64]:
-        """Sums or maxima over ranges of layers, kept."""
+    def range_of(self, what: str, key: LayerKey) -> NDArray[np.float64]:
+        """Return sums over ranges of layers of `time`, `step`, `state` or `activation`, or the
+        largest `workspace`, float64 [L, L + 1], kept."""
         if what in ("state", "activation", "step"):
             key = key._replace(samples=0)  # it does not depend on them
         found = self._ranges.get((what, key))
         if found is None:
-            pair = (key.device, key.tp)
-            if what == "time":
-                found = range_sums(self.row(key))
-            elif what == "step":
-                found = range_sums(self._step(key))
-            elif what == "state":
-                found = range_sums(self.profile.state[pair])
-            elif what == "activation":
-                found = range_sums(self.profile.activation[pair])
-            else:
-                found = range_maxima(self._workspace(key))
+            largest = what == "workspace"
+            found = (
+                range_maxima(self._workspace(key)) if largest else range_sums(self._of(what, key))
+            )
             self._ranges[what, key] = found
         return found
 
-    def _in_flight(self, key: LayerKey) -> NDArray[np.int64]:
-        """Micro-batches in flight that fit one device, for every range of layers."""
+    def ends_of(self, what: str, key: LayerKey) -> NDArray[np.float64]:
+        """Return the sums of `time`, `state` or `activation` over all layers before one, float64 [L
+        + 1], kept."""
+        if what != "time":
+            key = key._replace(samples=0)
+        if (what, key) not in self._ends:
+            self._ends[what, key] = np.concatenate(([0.0], np.cumsum(self._of(what, key))))
+        return self._ends[what, key]
+
+    def _of(self, what: str, key: LayerKey) -> NDArray[np.float64]:
+        """Return seconds or bytes of every layer."""
+        if what == "time":
+            return self.row(key)
+        if what == "step":
+            return self._step(key)
+        rows = self.profile.state if what == "state" else self.profile.activation
+        return rows[key.device, key.tp]
+
+    def in_flight(self, key: LayerKey) -> NDArray[np.int64]:
+        """Return the micro-batches in flight that fit one device, for every range of layers, int64
+        [L, L + 1], kept."""
         if key in self._held:
             return self._held[key]
         limit = self.limits.get(key.device, 0.0) * (1 - FINE_ROUNDING)
-        room = limit - self._range("state", key) - self._range("workspace", key)
-        each = key.samples * self._range("activation", key)
+        room = limit - self.range_of("state", key) - self.range_of("workspace", key)
+        each = key.samples * self.range_of("activation", key)
         with np.errstate(divide="ignore", invalid="ignore"):
             fitting = np.where(each > 0, room / each, np.where(room >= 0, ALL_IN_FLIGHT, 0))
         fitting = np.triu(np.clip(np.floor(fitting), 0, ALL_IN_FLIGHT), 1)

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ilp_planner.costs.launch_floor import time_origins
+from ilp_planner.costs.layer_stage import pieces, stage_seconds
 from ilp_planner.costs.short_batch import LAST, last_micro_batch
 from ilp_planner.profiles.shares import LINKS, Tally
 from ilp_planner.profiles.table import Origin, Provenance
@@ -31,8 +32,9 @@ def layer_tally(costs: LayerCosts, plan: GroupPlan, cluster: ClusterSpec) -> Tal
     for stage, found, count in zip(plan.stages, cost.stages, counts, strict=True):
         key = costs.slowest(stage, cluster)
         if key is not None:
-            for origin, seconds in time_origins(costs.profile, key, costs.row(key)):
-                tally.add(origin, count * float(seconds[stage.start : stage.stop].sum()))
+            for rows, layers in pieces(costs, stage):
+                for origin, seconds in time_origins(rows.profile, key, rows.row(key)):
+                    tally.add(origin, count * float(seconds[layers].sum()))
         tally.add(LINKS, count * found.time_terms["point-to-point"])
     if plan.batches.short:
         _add_last(tally, costs, plan, cost.terms[LAST], cluster)
@@ -52,12 +54,13 @@ def _add_last(
     keys = [(stage, key) for stage in stages if (key := costs.slowest(stage, cluster)) is not None]
 
     def busy(stage: GroupStage, key: LayerKey) -> float:
-        return float(costs.row(key)[stage.start : stage.stop].sum())
+        return stage_seconds(pieces(costs, stage), key)
 
     stage, key = max(keys, key=lambda one: busy(*one))
-    for origin, each in time_origins(costs.profile, key, costs.row(key)):
-        share = float(each[stage.start : stage.stop].sum()) / busy(stage, key)
-        tally.add(origin, seconds * share)
+    for rows, layers in pieces(costs, stage):
+        for origin, each in time_origins(rows.profile, key, rows.row(key)):
+            share = float(each[layers].sum()) / busy(stage, key)
+            tally.add(origin, seconds * share)
 
 
 def step_origin(

@@ -10,6 +10,8 @@ most those of its largest one where all are of one type:
     memory = state + in_flight * x_r * activation + max over layers of workspace
     in_flight: micro-batches that the schedule holds                 (schedule.py)
 
+or what the profile says of layers that are computed again      (costs/recomputed_layers.py).
+
 1F1B without overlap waits for a transfer at the sender, so it adds to what repeats with every
 micro-batch. The sending stage's cards carry both directions.
 
@@ -20,7 +22,6 @@ lines between those that are.
 
 from __future__ import annotations
 
-import math
 from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -35,14 +36,22 @@ from ilp_planner.costs.group_network import (
     best_transfer,
     fits_nodes,
     stage_ring,
-    stage_transfer,
 )
 from ilp_planner.costs.groups import GroupClass, GroupOption, OptionTables
 from ilp_planner.costs.launch_floor import DEFAULT, Calibration
 from ilp_planner.costs.layer_rows import LayerRows
 from ilp_planner.costs.layer_shares import layer_tally
+from ilp_planner.costs.layer_stage import pieces, stage_cost, stage_seconds, types_of
+from ilp_planner.costs.recomputed_layers import (
+    NONE,
+    Runs,
+    known_kinds,
+    most_held,
+    recomputed_stages,
+    rows_needed,
+)
 from ilp_planner.costs.sample_split import share_samples
-from ilp_planner.costs.short_batch import LAST, as_sent, beyond_its_part, last_micro_batch
+from ilp_planner.costs.short_batch import LAST, beyond_its_part, last_micro_batch
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.data_sheets import memory_rates
 
@@ -51,7 +60,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.plan import GroupPlan, GroupStage, Replica
+    from ilp_planner.plan import GroupPlan, GroupStage
     from ilp_planner.profiles.shares import Share
     from ilp_planner.profiles.table import Provenance
     from ilp_planner.specs.cluster import ClusterSpec
@@ -66,6 +75,7 @@ def layer_costs(
     calibration: Calibration = DEFAULT,
     *,
     uneven: bool = True,
+    recomputations: Sequence[str] = (),
 ) -> LayerCosts:
     """Return the native cost model of a profile on a cluster.
 
@@ -73,12 +83,19 @@ def layer_costs(
     ----------
     profile: with the cluster's names of device types (`profiles.device_names.for_cluster`).
     limits: device type -> bytes per device; by default the devices' whole memory.
-    uneven: as `LayerCosts` has it.
+    uneven, recomputations: as `LayerCosts` has them.
     """
     if limits is None:
         limits = {name: float(cluster.device_types[name].memory) for name in cluster.type_names}
     rates = memory_rates(cluster)
-    return LayerCosts(profile, limits, rates=rates, calibration=calibration, uneven=uneven)
+    return LayerCosts(
+        profile,
+        limits,
+        rates=rates,
+        calibration=calibration,
+        uneven=uneven,
+        recomputations=recomputations,
+    )
 
 
 class LayerCosts(LayerRows):
@@ -88,6 +105,8 @@ class LayerCosts(LayerRows):
     ----------
     profile, limits, rates: as `LayerRows` has them.
     uneven: replicas of one type may differ by a sample, and the last micro-batch may be short.
+    recomputations: kinds of recomputation that stages may have; all that the profile knows where
+    none are named.
     """
 
     name = "native"
@@ -100,9 +119,17 @@ class LayerCosts(LayerRows):
         rates: Mapping[str, float] | None = None,
         calibration: Calibration = DEFAULT,
         uneven: bool = True,
+        recomputations: Sequence[str] = (),
     ) -> None:
-        super().__init__(profile, limits, rates=rates, calibration=calibration)
+        super().__init__(
+            profile,
+            limits,
+            rates=rates,
+            calibration=calibration,
+            recomputed=rows_needed(recomputations),
+        )
         self.uneven = uneven
+        self.recomputations = known_kinds(self, recomputations)
         self._transfers: tuple[ClusterSpec | None, dict[object, Transfer]] = (None, {})
 
     # ---- the optimiser's side -------------------------------------------------------------------
@@ -159,6 +186,7 @@ class LayerCosts(LayerRows):
             rates=self.rates,
             calibration=self.calibration,
             uneven=self.uneven,
+            recomputations=self.recomputations,
         )
 
     def option_tables(
@@ -173,21 +201,24 @@ class LayerCosts(LayerRows):
         if samples is None:
             return None
         keys = _keys(option, kinds, samples)
-        if any(self._too_many(key) for key in keys):
+        if any(self.too_many(key) for key in keys):
             return None
         shape = self._gradients.shape
         nonempty = np.triu(np.ones(shape, bool), 1)
-        time = reduce(np.maximum, (self._range("time", key) for key in keys))
-        step = reduce(np.maximum, (self._range("step", key) for key in keys))
+        time = reduce(np.maximum, (self.range_of("time", key) for key in keys))
+        step = reduce(np.maximum, (self.range_of("step", key) for key in keys))
         ring = best_ring(option, cluster)
         ringing = np.where(nonempty, ring.latency + ring.per_byte * self._gradients, 0.0)
-        held = reduce(np.minimum, (self._in_flight(key) for key in keys))
+        held = reduce(np.minimum, (self.in_flight(key) for key in keys))
+        if NONE not in self.recomputations:
+            held = np.zeros_like(held)
         last: tuple[int, ...] = ()
+        rest: list[LayerKey] = []
         peaks = [ringing + step]
         if batches.short:
             last = tuple(batches.share_of_last(x) for x in samples)
             rest = _keys(option, kinds, last)
-            busy = reduce(np.maximum, (self._range("time", key) for key in rest))
+            busy = reduce(np.maximum, (self.range_of("time", key) for key in rest))
             peaks.append(np.maximum(busy - batches.part * time, 0.0))
         return OptionTables(
             time=time,
@@ -196,6 +227,20 @@ class LayerCosts(LayerRows):
             in_flight=held,
             samples=samples,
             last=last,
+            recomputed=recomputed_stages(
+                self,
+                Runs(
+                    keys=keys,
+                    last=rest,
+                    kinds=self.recomputations,
+                    most=most_held(
+                        len(self.chain), cluster.device_count - sum(option.use), micro_batches
+                    ),
+                    fixed=peaks[0],
+                    part=batches.part,
+                ),
+                held,
+            ),
         )
 
     def send(
@@ -233,7 +278,7 @@ class LayerCosts(LayerRows):
         kinds = [
             (name, n) for name, n in zip(cluster.type_names, option.replicas, strict=True) if n
         ]
-        profiled = all((name, option.tp) in self._profiled for name, _ in kinds)
+        profiled = all((name, option.tp) in self.profiled for name, _ in kinds)
         return kinds if kinds and profiled and fits_nodes(option, cluster) else None
 
     # ---- the judge's side -----------------------------------------------------------------------
@@ -267,11 +312,11 @@ class LayerCosts(LayerRows):
         keys = [
             LayerKey(name, stage.tp, replica.samples)
             for replica in stage.replicas
-            for name in _types(replica, cluster)
-            if (name, stage.tp) in self._profiled and replica.samples
+            for name in types_of(replica, cluster)
+            if (name, stage.tp) in self.profiled and replica.samples
         ]
-        layers = slice(stage.start, stage.stop)
-        return max(keys, key=lambda key: float(self.row(key)[layers].sum()), default=None)
+        parts = pieces(self, stage)
+        return max(keys, key=lambda key: stage_seconds(parts, key), default=None)
 
     def peak_parts(self, stage: GroupStage, cluster: ClusterSpec) -> tuple[float, float]:
         """Return seconds of a stage's gradient reduction and of its optimiser step."""
@@ -279,8 +324,8 @@ class LayerCosts(LayerRows):
         steps = [
             float(self._step(LayerKey(name, stage.tp, 0))[layers].sum())
             for replica in stage.replicas
-            for name in _types(replica, cluster)
-            if (name, stage.tp) in self._profiled
+            for name in types_of(replica, cluster)
+            if (name, stage.tp) in self.profiled
         ]
         gradients = float(self.profile.gradients[layers].sum())
         return stage_ring(stage, cluster).seconds(gradients), max(steps, default=0.0)
@@ -289,45 +334,8 @@ class LayerCosts(LayerRows):
         """Judge the stages of a plan, at as many micro-batches in flight as it has."""
         afters = [plan.stages[number + 1 :] for number in range(len(plan.stages))]
         return tuple(
-            self._stage(stage, after, plan.schedule.in_flight(len(after)), cluster)
+            stage_cost(self, stage, after, plan.schedule.in_flight(len(after)), cluster)
             for stage, after in zip(plan.stages, afters, strict=True)
-        )
-
-    def _stage(
-        self, stage: GroupStage, after: tuple[GroupStage, ...], in_flight: int, cluster: ClusterSpec
-    ) -> StageCost:
-        layers = slice(stage.start, stage.stop)
-        compute, memory, missing = 0.0, [], []
-        fullest: dict[str, float] = {}
-        for replica in stage.replicas:
-            held: dict[str, float] = {}
-            for name in _types(replica, cluster):
-                if (name, stage.tp) not in self._profiled:
-                    compute = math.inf
-                    missing.append(f"{name}, tp {stage.tp}")
-                    continue
-                key = LayerKey(name, stage.tp, replica.samples)
-                if self._too_many(key):
-                    compute = math.inf
-                    missing.append(f"{name}, tp {stage.tp}, {key.samples} samples, which failed")
-                compute = max(compute, float(self.row(key)[layers].sum()))
-                needs = self._needs(key, layers, in_flight)
-                held = max(held, needs, key=lambda terms: sum(terms.values()))
-            if len({cluster.node_of[d] for d in replica.devices}) > 1:
-                missing.append("tensor-parallel ranks on several nodes")
-            memory.append(sum(held.values()))
-            if not fullest or memory[-1] > sum(fullest.values()):
-                fullest = held
-        sending = 0.0
-        if after:
-            transfer = stage_transfer(as_sent(stage, cluster), after[0], cluster)
-            sending = transfer.seconds(float(self.profile.boundary[stage.stop]))
-        return StageCost(
-            time=compute + sending,
-            memory=tuple(memory),
-            time_terms={"compute": compute, "point-to-point": sending},
-            memory_terms=fullest,
-            unprofiled=tuple(dict.fromkeys(missing)),
         )
 
 
@@ -341,8 +349,3 @@ def _keys(
         for name, count in kinds
         for x in sorted({*islice(rest, count)})
     ]
-
-
-def _types(replica: Replica, cluster: ClusterSpec) -> tuple[str, ...]:
-    """Device types of a replica, each once."""
-    return tuple(dict.fromkeys(cluster.type_of[d] for d in replica.devices))

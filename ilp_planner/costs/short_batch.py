@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan, GroupStage
     from ilp_planner.specs.cluster import ClusterSpec
 
+COMPUTE, RECOMPUTE = "compute", "recompute"
+"""Terms of a stage's time that keep its devices busy."""
 LAST = "short micro-batch"
 """What the last one takes beyond the part of a full one that it is."""
 
@@ -37,12 +39,13 @@ def beyond_its_part(
     ----------
     full, last: the stages at the samples of either.
     """
-    busy = [
-        max(0.0, b.time_terms["compute"] - part * a.time_terms["compute"])
-        for a, b in zip(full, last, strict=True)
-    ]
+    busy = [max(0.0, _busy(b) - part * _busy(a)) for a, b in zip(full, last, strict=True)]
     sent = sum(stage.time_terms["point-to-point"] for stage in last)
     return max(busy), (1 - part) * sent
+
+
+def _busy(stage: StageCost) -> float:
+    return stage.time_terms[COMPUTE] + stage.time_terms.get(RECOMPUTE, 0.0)
 
 
 def as_sent(stage: GroupStage, cluster: ClusterSpec) -> GroupStage:

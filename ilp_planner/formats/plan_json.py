@@ -2,23 +2,31 @@
 
 A stage of operators lists its strategies: operators with equal ones in a row are one run, {count,
 tp, dp, split, recompute}. A stage of layers lists its devices, tensor-parallel rank fastest, and
-the samples of every micro-batch that each replica of tp devices takes. A plan for a runtime with
-settings of its own has `settings`, and `virtual` where several stages share their devices; `tp` is
-then the number of devices of a replica, tp x cp.
+the samples of every micro-batch that each replica of tp devices takes, and `recompute`, in the
+words of settings, where its layers are computed again. A plan for a runtime with settings of its
+own has `settings`, and `virtual` where several stages share their devices; `tp` is then the number
+of devices of a replica, tp x cp.
 """
 
 from itertools import groupby
 from typing import Any
 
 from ilp_planner.formats.json_fields import Fields
-from ilp_planner.formats.settings_json import decode_settings, encode_settings
+from ilp_planner.formats.settings_json import (
+    decode_recompute,
+    decode_settings,
+    encode_recompute,
+    encode_settings,
+)
 from ilp_planner.limits import DEVICES
 from ilp_planner.plan import AnyPlan, GroupStage, OperatorStage, Plan, Replica, Stage, Strategy
+from ilp_planner.specs.training import Recompute
 
 PLAN_KEYS = ("model", "global_batch", "micro_batches", "stages", "settings", "virtual")
 SIZE = "micro_batch"  # instead of `micro_batches`: samples, in files of operators up to version 2
+AGAIN = "recompute"
 OPERATOR_KEYS = ("start", "stop", "first_device", "devices", "strategies")
-GROUP_KEYS = ("start", "stop", "tp", "devices", "samples")
+GROUP_KEYS = ("start", "stop", "tp", "devices", "samples", AGAIN)
 # Devices are listed one by one, so that a count of 10^18 must not fill the memory.
 RUN_KEYS = ("count", "tp", "dp", "split", "recompute")
 
@@ -58,12 +66,14 @@ def _encode_stage(stage: Stage) -> dict[str, Any]:
             ],
         }
     assert isinstance(stage, GroupStage)
+    again = encode_recompute(stage.recompute)
     return {
         "start": stage.start,
         "stop": stage.stop,
         "tp": stage.tp,
         "devices": list(stage.devices),
         "samples": [replica.samples for replica in stage.replicas],
+        **({AGAIN: again} if again else {}),
     }
 
 
@@ -148,4 +158,5 @@ def _decode_group(fields: Fields) -> Stage:
             Replica(devices=tuple(devices[i * tp : (i + 1) * tp]), samples=share)
             for i, share in enumerate(samples)
         ),
+        recompute=decode_recompute(fields.inside(AGAIN)) if AGAIN in fields.values else Recompute(),
     )

@@ -24,16 +24,17 @@ from ilp_planner.result import Moment, Status, Stop
 from ilp_planner.specs.pipeline_layout import FIRST
 
 SCHEMA = "ilp-planner plan"
-VERSION = 7
+VERSION = 8
 # Files of version 1 hold what is in `run` in their result; up to version 2, a plan of layers is of
 # kind `groups` and one of operators has other inputs; neither holds its model and cluster; up to
 # version 3, training jobs are the best of those with `BEFORE`, and up to version 4 of those whose
 # first virtual stages take what is left over of a rank's layers; up to version 5, plans of
 # operators are the best of those with the micro-batches of their certificate, where none were asked
-# for, and with stages inside nodes; up to version 6, plans of groups have even shares.
-READABLE = (1, 2, 3, 4, 5, 6, VERSION)
+# for, and with stages inside nodes; up to version 6, plans of groups have even shares, and up to
+# version 7 none of their layers is computed again.
+READABLE = (1, 2, 3, 4, 5, 6, 7, VERSION)
 LAST_OF_TWO_KINDS, LAST_OF_FEW_SETTINGS, LAST_OF_ONE_REMAINDER, LAST_OF_ONE_NODE = 2, 3, 4, 5
-LAST_OF_EVEN_SHARES = 6
+LAST_OF_EVEN_SHARES, LAST_OF_KEPT_LAYERS = 6, 7
 BEFORE = {
     "recompute": ("none", "core_attn", "full", "block"),
     "sharding": "optimizer",
@@ -117,6 +118,8 @@ def decode_saved(root: Fields) -> SavedPlan:
     groups = is_of_groups(plan) and plan.settings is None and inputs.cost_model == "native"
     if root.values["version"] <= LAST_OF_EVEN_SHARES and groups:
         inputs = replace(inputs, shares="even")
+    if root.values["version"] <= LAST_OF_KEPT_LAYERS and groups:
+        inputs = replace(inputs, constraints=replace(inputs.constraints, recompute=("none",)))
     return SavedPlan(
         plan=plan,
         inputs=inputs,

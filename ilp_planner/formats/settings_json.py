@@ -49,6 +49,25 @@ def decode_settings(found: Fields) -> Settings:
     return settings
 
 
+def encode_recompute(recompute: Recompute) -> dict[str, Any]:
+    """Return what is not as `Recompute` has it by itself, as JSON-ready values; {}: nothing is
+    computed again."""
+    plain, found = Recompute(), dataclasses.asdict(recompute)
+    changed = {name: value for name, value in found.items() if value != getattr(plain, name)}
+    return {name: [*v] if isinstance(v, tuple) else v for name, v in changed.items()}
+
+
+def decode_recompute(found: Fields) -> Recompute:
+    """Read what is computed again.
+
+    Raises
+    ------
+    PlanError: one line with the file, the key, what was found and what was expected.
+    """
+    recompute: Recompute = _decode(found, Recompute)
+    return recompute
+
+
 def _decode(found: Fields, kind: Any, ready: dict[str, Any] | None = None) -> Any:
     """Read one object into a dataclass; the type of a field's default says what it holds."""
     values = dict(ready or {})

@@ -21,7 +21,8 @@ def measuring_bar(total: int, *, shown: bool = True) -> Iterator[Callable[[int, 
         yield lambda done, what: None
         return
     from rich import progress
-    from rich.console import Console
+
+    from ilp_planner.plain_console import PlainConsole
 
     columns = (
         progress.TextColumn("{task.description}", markup=False),
@@ -29,6 +30,6 @@ def measuring_bar(total: int, *, shown: bool = True) -> Iterator[Callable[[int, 
         progress.MofNCompleteColumn(),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with progress.Progress(*columns, console=PlainConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("measuring", total=total)
         yield lambda done, what: bar.update(task, completed=done, description=what)

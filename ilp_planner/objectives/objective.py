@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ilp_planner.errors import UsageError
 from ilp_planner.numerics import NEVER, PROVED
-from ilp_planner.specs.prices import HOUR
+from ilp_planner.units import HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,8 +34,8 @@ class Point(NamedTuple):
 class Objective(ABC):
     """What is minimised. Frozen; it holds nothing but what it answers.
 
-    name: what users call it. figures: what it minimises, each by itself: `seconds`, `price` of a
-    `Point`.
+    name: what results and plan files call it. figures: what it minimises, each by itself:
+    `seconds`, `price` of a `Point`.
     """
 
     name: ClassVar[str]
@@ -50,6 +50,11 @@ class Objective(ABC):
     def values(self, point: Point) -> tuple[float, ...]:
         """Return what is minimised, each figure by itself."""
         return tuple(getattr(point, figure) for figure in self.figures)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the objectives that it minimises, each by itself."""
+        return (self.name,)
 
     @abstractmethod
     def seconds_to_beat(self, found: Point, hourly: float) -> float:
@@ -103,6 +108,11 @@ class Both(Objective):
     name = "both"
     figures = ("seconds", "price")
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Time, and price."""
+        return (TIME.name, PRICE.name)
+
     def seconds_to_beat(self, found: Point, hourly: float) -> float:
         """Return the seconds from which on a plan is slower and dearer."""
         return max(one.seconds_to_beat(found, hourly) for one in (TIME, PRICE))
@@ -110,15 +120,18 @@ class Both(Objective):
 
 TIME, PRICE, BOTH = Time(), Price(), Both()
 OBJECTIVES: dict[str, Objective] = {one.name: one for one in (TIME, PRICE, BOTH)}
+EXPECTED = "time, price, or both of them as time,price"
 
 
-def objective_named(name: str) -> Objective:
-    """Return an objective.
+def objective_named(said: str) -> Objective:
+    """Return an objective by its name, or by the names of its parts: `time,price` is both.
 
     Raises
     ------
     UsageError: there is none of this name.
     """
-    if name not in OBJECTIVES:
-        raise UsageError(f"objective: found {name!r}, expected one of {', '.join(OBJECTIVES)}")
-    return OBJECTIVES[name]
+    names = {part.strip() for part in said.split(",")}
+    for objective in OBJECTIVES.values():
+        if names in ({objective.name}, {*objective.parts}):
+            return objective
+    raise UsageError(f"objective: found {said!r}, expected {EXPECTED}")

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.coverage import proved_gap
 from ilp_planner.report.expected import expected_object
-from ilp_planner.report.lines import TERA, three_digits
-from ilp_planner.report.prices import price_of
+from ilp_planner.report.prices import price_of, run_in
+from ilp_planner.report.rates import three_digits
 from ilp_planner.report.tables import describe_gap, exact_seconds, proved_by
 from ilp_planner.throughput import throughput
-from ilp_planner.units import counted, format_percent
+from ilp_planner.units import TERA, counted, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.analysis.simulated import Simulated
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_check import Judgement
     from ilp_planner.plan import AnyPlan
@@ -69,24 +68,24 @@ def headline_of(judgement: Judgement) -> Headline:
     return Headline(FAIR, f"At most {format_percent(gap)} from the best", *about)
 
 
-def figures_of(judgement: Judgement, found: Simulated | None) -> Iterator[Figure]:
+def figures_of(judgement: Judgement, tokens: float | None = None) -> Iterator[Figure]:
     """Yield the three numbers, iteration time, bound and gap, and then what the time is worth.
 
     Parameters
     ----------
-    found: the iteration in time, where it was run.
+    tokens: of a training run; None: nothing is said of one.
     """
     problem, plan, evaluation = judgement.problem, judgement.saved.plan, judgement.evaluation
     yield from _proof(judgement)
     yield from _rates(problem, plan, evaluation)
-    if found is not None:
-        share = format_percent(found.timeline.bubble)
-        yield Figure("bubble", share, "of the ranks' time in the pipeline")
     yield Figure(
         "devices", str(plan.devices), f"in {plan.ranks} pipeline rank{'s' * (plan.ranks > 1)}"
     )
     yield from _expected(problem, plan)
     yield from _prices(problem, plan, evaluation)
+    if tokens and (run := run_in(problem, plan, evaluation, tokens)) is not None:
+        cost = "" if run.price is None else f"price {run.price:,.0f}"
+        yield Figure(f"days for {tokens:g} tokens", f"{run.days:,.2f}", cost, run.days)
 
 
 def _proof(judgement: Judgement) -> Iterator[Figure]:
@@ -115,13 +114,18 @@ def _rates(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Iter
     rate, unit = (done.tokens, "tokens/s") if done.tokens else (done.samples, "samples/s")
     yield Figure(unit, three_digits(rate), "of all devices", rate)
     each = rate / done.devices
-    yield Figure(f"{unit} per device", three_digits(each), "", each)
+    yield Figure(f"{unit} per GPU", three_digits(each), "", each)
     flops = done.flops / TERA
-    yield Figure("TFLOP/s per device", three_digits(flops), "of the model", flops)
-    if done.utilisation is not None:
-        assert problem.spec is not None
-        note = f"of the {problem.spec.precision} peak"
-        yield Figure("MFU", format_percent(done.utilisation), note)
+    yield Figure("TFLOP/s per GPU", three_digits(flops), "of the model", flops)
+    assert problem.spec is not None
+    peak = f"of the {problem.spec.precision} peak"
+    for name, share, note in (
+        ("MFU", done.mfu, peak),
+        ("HFU", done.hfu, f"{peak}, with what is computed again"),
+        ("bubble", done.bubble, "of the iteration"),
+    ):
+        if share is not None:
+            yield Figure(name, format_percent(share), note)
 
 
 def _expected(problem: Problem[Any], plan: AnyPlan) -> Iterator[Figure]:

@@ -72,12 +72,13 @@ class View:
     history: tuple[Moment, ...]
 
 
-def view_of(judgement: Judgement, *, name: str, stem: str) -> View:
+def view_of(judgement: Judgement, *, name: str, stem: str, tokens: float | None = None) -> View:
     """Return what a page shows of a plan, which need not be legal.
 
     Parameters
     ----------
     name: what to call the plan. stem: how the names of files begin that start it.
+    tokens: of a training run; None: nothing is said of one.
     """
     problem, saved, evaluation = judgement.problem, judgement.saved, judgement.evaluation
     plan, missing = saved.plan, dict[str, str]()
@@ -104,9 +105,9 @@ def view_of(judgement: Judgement, *, name: str, stem: str) -> View:
         model=problem.model,
         cluster=problem.cluster.name,
         headline=headline_of(judgement),
-        figures=tuple(figures_of(judgement, found)),
+        figures=tuple(figures_of(judgement, tokens)),
         lines=(
-            *evaluation_lines(problem, plan, evaluation),
+            *evaluation_lines(problem, plan, evaluation, tokens),
             *proof_lines(judgement),
         ),
         provenance=tuple(_provenance(saved)),

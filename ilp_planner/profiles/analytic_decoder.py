@@ -23,6 +23,7 @@ from ilp_planner.anatomy.messages import (
     layer_messages,
     output_messages,
     prediction_messages,
+    recomputed_messages,
 )
 from ilp_planner.anatomy.work import (
     ModuleWork,
@@ -34,7 +35,14 @@ from ilp_planner.anatomy.work import (
 )
 from ilp_planner.profiles.work import Exchange, exchange_time, kernel_time
 from ilp_planner.specs.pipeline_layout import split_layout
-from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
+from ilp_planner.specs.training import (
+    NOT_RECOMPUTED,
+    Kernels,
+    OptimizerSettings,
+    Recompute,
+    Settings,
+    TrainingJob,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -80,7 +88,8 @@ class DecoderRows:
         }
         for experts in set(job.model.expert_layers):
             work, messages = layer_work(job, experts=experts), layer_messages(job, experts)
-            kinds[_layer(experts)] = _seconds(job, device, link, work, messages)
+            again = _seconds_again(job, device, link, experts=experts)
+            kinds[_layer(experts)] = _seconds(job, device, link, work, messages) + again
         if job.model.prediction_layers:
             messages = prediction_messages(job, job.model.expert_layers[-1])
             more = _seconds(job, device, link, prediction_work(job), messages)
@@ -98,9 +107,10 @@ def decoder_rows(
     cp: int = 1,
     ep: int = 1,
     etp: int = 0,
+    recompute: Recompute = NOT_RECOMPUTED,
 ) -> DecoderRows:
     """Return what every layer does and holds. flash: fused attention runs on the devices. cp, ep,
-    etp: as in `Settings`."""
+    etp, recompute: as in `Settings`; of the latter, what a layer alone computes again."""
     single = precision == "fp32"
     job = TrainingJob(
         model=decoder,
@@ -115,6 +125,7 @@ def decoder_rows(
             etp=etp,
             precision=precision,
             sequence_parallel=degree > 1 and decoder.experts is not None,
+            recompute=recompute,
             optimizer=OptimizerSettings(master=0 if single else 4),
             kernels=Kernels(
                 attention="flash" if flash else "unfused",
@@ -162,6 +173,22 @@ def _seconds(
     kernels = sum(kernel_time(m.forward + m.backward, device, precision) for m in work)
     sent = (message for both in messages.values() for way in both for message in way)
     return kernels + _exchanges(job, link, sent)
+
+
+def _seconds_again(job: TrainingJob, device: Device, link: Link, *, experts: bool) -> float:
+    """Return seconds of what a layer computes again: all of its forward pass, or the core of its
+    attention."""
+    recompute, precision = job.settings.recompute, job.settings.precision
+    if recompute.granularity == "none":
+        return 0.0
+    whole = recompute.granularity == "full"
+    kernels = sum(
+        kernel_time(module.forward, device, precision)
+        for module in layer_work(job, experts=experts)
+        if whole or module.core
+    )
+    messages = recomputed_messages(job, experts)
+    return kernels + _exchanges(job, link, (m for pair in messages.values() for m in pair[0]))
 
 
 def _exchanges(job: TrainingJob, link: Link, messages: Iterable[Message]) -> float:

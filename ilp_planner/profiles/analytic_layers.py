@@ -7,7 +7,7 @@ anatomy as Megatron's training jobs (`analytic_decoder`). What a layer does is f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,12 +21,14 @@ from ilp_planner.profiles.analytic import (
 )
 from ilp_planner.profiles.analytic_decoder import DecoderRows, chain_names, decoder_rows
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.profiles.recomputed import with_ends_of
 from ilp_planner.specs.chain_layers import segments
 from ilp_planner.specs.data_sheets import capability_notes, flash_attention
 from ilp_planner.specs.decoder import Decoder, as_decoder
+from ilp_planner.specs.training import NOT_RECOMPUTED, Recompute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ilp_planner.numerics import Floats
     from ilp_planner.profiles.work import Work
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 # precision, 4 + 4 + 4 + 4 in single precision (Rajbhandari et al. 2020, arXiv 1910.02054,
 # section 3.1).
 STATE_BYTES = 16
+WHOLE = Recompute(granularity="full", method="block", layers=1)  # of a layer alone
+CORE = Recompute(granularity="selective")
 
 
 def analytic_layers(
@@ -47,6 +51,8 @@ def analytic_layers(
 
     Tensor-parallel degrees are those that fit the largest node of a type and divide the model. An
     optimiser step reads and writes the states once, at the device's sustained memory bandwidth.
+    Layers of decoders are estimated computed again too, whole, and the core of their attention
+    where that keeps its scores; of other models the forward passes are told apart.
 
     samples: of one replica per micro-batch, besides the model's own list.
 
@@ -58,11 +64,41 @@ def analytic_layers(
     cluster.check_figures(model.precision, model.name)
     decoder = as_decoder(model.architecture)
     flash = flash_attention(cluster)
-    chain = _Chain(model) if decoder is None else _DecoderChain(decoder, model.precision, flash)
-    room = {name: max(cluster.node_sizes(name)) for name in cluster.type_names}
-    possible = [t for t in TENSOR_DEGREES if t <= max(room.values())]
+    possible = [t for t in TENSOR_DEGREES if t <= max(map(max, _node_sizes(cluster)))]
     degrees = [t for t in possible if model.architecture.tensor_parts % t == 0]
+    if decoder is None:
+        profile = _rows(_Chain(model), cluster, sizes, degrees)
+    else:
+        kept = _DecoderChain(decoder, model.precision, flash)
+        profile = _rows(kept, cluster, sizes, degrees)
+        again = {
+            recompute.granularity: _rows(
+                replace(kept, recompute=recompute), cluster, sizes, degrees
+            )
+            for recompute in (WHOLE, *(() if flash else (CORE,)))
+        }
+        recomputed = {name: with_ends_of(profile, rows) for name, rows in again.items()}
+        profile = replace(profile, recomputed=recomputed)
+    left_out = [str(t) for t in possible if t not in degrees]
+    notes = () if decoder is None else capability_notes(cluster)
+    if left_out:
+        notes += (f"tp {', '.join(left_out)}: does not divide {model.name}, left out",)
+    return replace(profile, notes=notes)
+
+
+def _node_sizes(cluster: ClusterSpec) -> list[tuple[int, ...]]:
+    return [cluster.node_sizes(name) for name in cluster.type_names]
+
+
+def _rows(
+    chain: _Chain | _DecoderChain,
+    cluster: ClusterSpec,
+    sizes: Sequence[int],
+    degrees: Sequence[int],
+) -> LayerProfile:
+    """Return the rows of so many samples and tensor-parallel ranks, on all device types."""
     time: dict[LayerKey, Floats] = {}
+    forward: dict[LayerKey, Floats] = {}
     state: dict[tuple[str, int], Floats] = {}
     activation: dict[tuple[str, int], Floats] = {}
     fixed: dict[tuple[str, int], Floats] = {}
@@ -78,7 +114,7 @@ def analytic_layers(
         if degree == 1:
             boundary[1:-1] = works[sizes[0]].inputs[1:] / sizes[0]
         for name in cluster.type_names:
-            if degree > room[name]:
+            if degree > max(cluster.node_sizes(name)):
                 continue
             device = cluster.device_types[name]
             link = cluster.within.get(name, cluster.intra_node)
@@ -87,10 +123,8 @@ def analytic_layers(
             optimizer[key] = chain.step(degree) / device.streaming
             for size, work in works.items():
                 time[LayerKey(name, degree, size)] = work.seconds(device, link)
-    left_out = [str(t) for t in possible if t not in degrees]
-    notes = () if decoder is None else capability_notes(cluster)
-    if left_out:
-        notes += (f"tp {', '.join(left_out)}: does not divide {model.name}, left out",)
+                if work.forward is not None:
+                    forward[LayerKey(name, degree, size)] = work.forward(device, link)
     return LayerProfile(
         source="analytic",
         layers=chain.names,
@@ -102,31 +136,47 @@ def analytic_layers(
         gradients=chain.gradients(),
         boundary=boundary,
         optimizer=optimizer,
-        notes=notes,
+        forward=forward,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _LayerWork:
-    """What every layer does for one micro-batch on one rank, in bytes; seconds: on a device with a
-    link to the tensor-parallel peers."""
+    """What every layer does for one micro-batch on one rank, in bytes; seconds, forward: on a
+    device with a link to the tensor-parallel peers, of both passes and of the first one alone,
+    where it is told apart."""
 
     activations: Floats
     workspace: Floats
     inputs: Floats
     seconds: Callable[[Device, Link], Floats]
+    forward: Callable[[Device, Link], Floats] | None = None
 
 
+@dataclass(frozen=True, eq=False)
 class _DecoderChain:
-    """A decoder's layers."""
+    """A decoder's layers, of which each computes something again, or nothing."""
 
-    def __init__(self, decoder: Decoder, precision: str, flash: bool) -> None:
-        self.decoder, self.precision, self.flash = decoder, precision, flash
-        self.names = chain_names(decoder)
+    decoder: Decoder
+    precision: str
+    flash: bool
+    recompute: Recompute = NOT_RECOMPUTED
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the layers."""
+        return chain_names(self.decoder)
 
     def rows(self, size: int, degree: int) -> DecoderRows:
         """Return everything of a micro-batch."""
-        return decoder_rows(self.decoder, size, degree, self.precision, flash=self.flash)
+        return decoder_rows(
+            self.decoder,
+            size,
+            degree,
+            self.precision,
+            flash=self.flash,
+            recompute=self.recompute,
+        )
 
     def work(self, size: int, degree: int) -> _LayerWork:
         """Return what a micro-batch does and keeps."""
@@ -176,14 +226,15 @@ class _Chain:
         """Return what a micro-batch does and keeps."""
         works = operator_work(self.model, size, degree)
 
+        def passes(device: Device, link: Link) -> Iterator[tuple[str, tuple[float, float]]]:
+            for operator, done in works.items():
+                yield operator, work_times(done, degree, device, link, self.model.precision)
+
         def seconds(device: Device, link: Link) -> Floats:
-            precision = self.model.precision
-            return self.added(
-                {
-                    operator: sum(work_times(done, degree, device, link, precision))
-                    for operator, done in works.items()
-                }
-            )
+            return self.added({operator: sum(both) for operator, both in passes(device, link)})
+
+        def forward(device: Device, link: Link) -> Floats:
+            return self.added({operator: once for operator, (once, _) in passes(device, link)})
 
         def largest(field: str) -> Floats:
             return np.maximum.reduceat(self._along(_field(works, field)), self.starts)
@@ -194,6 +245,7 @@ class _Chain:
             workspace=largest("forward_reserved") + largest("backward_reserved"),
             inputs=self._along(_field(works, "input"))[self.starts],
             seconds=seconds,
+            forward=forward,
         )
 
     def step(self, degree: int) -> Floats:

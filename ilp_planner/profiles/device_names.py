@@ -56,7 +56,11 @@ def for_cluster(profile: LayerProfile, cluster: ClusterSpec) -> LayerProfile:
     ------
     ProfileError: a device type has no rows.
     """
-    source = names_of_types(profile.devices, cluster, profile.source)
+    return _renamed(profile, names_of_types(profile.devices, cluster, profile.source))
+
+
+def _renamed(profile: LayerProfile, source: Mapping[str, str]) -> LayerProfile:
+    """Return the rows of some device types under other names. source: new name -> old one."""
     keys = {(key.device, key.tp) for key in profile.time}
 
     def pairs(rows: Mapping[tuple[str, int], Row]) -> dict[tuple[str, int], Row]:
@@ -90,6 +94,7 @@ def for_cluster(profile: LayerProfile, cluster: ClusterSpec) -> LayerProfile:
         errors=along(profile.errors),
         most_samples=pairs(profile.most_samples),
         forward=along(profile.forward),
+        recomputed={name: _renamed(again, source) for name, again in profile.recomputed.items()},
     )
 
 

@@ -47,6 +47,9 @@ class LayerProfile:
     most_samples: (device type, tp) -> samples that a replica can run at most, where more ran out of
         memory when they were measured.
     forward: keys whose forward pass is known by itself -> its seconds, float64 [L], a part of time.
+    recomputed: `full` or `selective` -> the same rows where every layer is computed again in that
+        way: of the same keys, no faster, with `activation` and `workspace` of their own. The first
+        and the last layer, embedding and output, are as they are here. Empty when unknown.
     isolated: every layer was timed by itself, the host waiting for the device: a row is what one
         pass costs at most, not what it adds to a pass over the whole model (AMP's profiles).
     links: what messages between devices take, where that was measured; None: it was not.
@@ -68,6 +71,7 @@ class LayerProfile:
     errors: Mapping[LayerKey, float] = field(default_factory=dict)
     most_samples: Mapping[tuple[str, int], int] = field(default_factory=dict)
     forward: Mapping[LayerKey, Floats] = field(default_factory=dict)
+    recomputed: Mapping[str, LayerProfile] = field(default_factory=dict)
     isolated: bool = False
     links: LinkTimes | None = None
     notes: tuple[str, ...] = ()

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ilp_planner.report.prices import GIGA
 from ilp_planner.report.tables import STOPS, describe_gap, exact_seconds, new_table
-from ilp_planner.specs.prices import HOUR
-from ilp_planner.units import counted, format_seconds
+from ilp_planner.units import GIGA, HOUR, counted, format_seconds
 
 if TYPE_CHECKING:
     from rich.table import Table

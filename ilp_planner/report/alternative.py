@@ -6,9 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.why.robust import turned
+from ilp_planner.report.comparison import entry_worth
 from ilp_planner.report.decisions import difference_table, differences, seconds_table
 from ilp_planner.report.json_report import problem_object
 from ilp_planner.report.tables import describe_bound, exact_seconds, finite
+from ilp_planner.schemas import headed
 from ilp_planner.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -106,10 +108,11 @@ def _differences(found: Alternative) -> list[Difference]:
     return differences([(found.case.problem, found.case.plan), (found.problem, found.other.plan)])
 
 
-def alternative_object(found: Alternative) -> dict[str, Any]:
-    """Return the same as one object; null for what is not known."""
+def alternative_object(found: Alternative, tokens: float | None = None) -> dict[str, Any]:
+    """Return the same as one object; null for what is not known. tokens: of a training run."""
     turns = turned(found.own.time, found.other.time) if found.other.seconds else None
     return {
+        **headed("why-not"),
         "name": found.own.name,
         **problem_object(found.case.problem),
         "iteration_time_s": found.own.time,
@@ -126,6 +129,8 @@ def alternative_object(found: Alternative) -> dict[str, Any]:
         "turning_error": turns,
         "seconds_s": dict(found.own.seconds),
         "alternative_seconds_s": dict(found.other.seconds),
+        **entry_worth(found.case.problem, found.own, tokens),
+        "alternative_worth": entry_worth(found.problem, found.other, tokens),
         "more_s": dict(found.more) if found.other.seconds else {},
         "differs": {row.name: list(row.values) for row in _differences(found)},
     }

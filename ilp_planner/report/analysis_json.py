@@ -15,15 +15,13 @@ from ilp_planner.analysis.rows import (
 )
 from ilp_planner.anatomy.groups import rank_name, stage_ranks
 from ilp_planner.report.analysis import MOST_GROUPS, MOST_MEMBERS, group_names
+from ilp_planner.schemas import headed
 from ilp_planner.specs.pipeline_layout import write_layout
 
 if TYPE_CHECKING:
     from ilp_planner.analysis import Analysis
     from ilp_planner.anatomy.modules import Module
     from ilp_planner.specs.training import TrainingJob
-
-SCHEMA = "ilp-planner/analysis"
-VERSION = 1
 
 
 def analysis_object(
@@ -37,8 +35,7 @@ def analysis_object(
     """
     width = analysis.job.settings.width
     return {
-        "schema": SCHEMA,
-        "version": VERSION,
+        **headed("analyze"),
         "model": analysis.name,
         "jobs": [job_object(job) for job in dict.fromkeys(analysis.jobs)],
         "device": analysis.device,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.plan import GroupStage, OperatorStage
 from ilp_planner.report.grid import Grid, grid_lines
 from ilp_planner.report.tables import GIB, span
+from ilp_planner.schemas import headed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +91,7 @@ def judged_object(judged: Judged) -> dict[str, Any]:
     """Return the same for `--json`: bytes and seconds."""
     costs = judged.problem.costs.name
     return {
+        **headed("analyze-costs"),
         "source": f"cost model {costs}",
         "name": judged.name,
         "costs": costs,

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from ilp_planner.report.expected import expected_error
 from ilp_planner.report.tables import exact_seconds, new_table
+from ilp_planner.schemas import headed
 from ilp_planner.specs.machine import DURATIONS
 from ilp_planner.units import format_percent, format_seconds
 
@@ -77,6 +78,7 @@ def _explained(judged: Judged) -> str:
 def calibration_object(found: Calibration) -> dict[str, Any]:
     """Return what `--json` prints."""
     return {
+        **headed("calibrate"),
         "device": found.device,
         "expected_error": found.machine.error,
         "calibration_runs": found.machine.runs,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.check.finding import Finding, Severity, describe_row
+from ilp_planner.schemas import headed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +52,7 @@ def check_verdict(table: Measurements, findings: Sequence[Finding]) -> str:
 def check_object(table: Measurements, findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the same as JSON; a finding has the lines of all its rows, the worst first."""
     return {
+        **headed("profile-check"),
         "table": table.source,
         "rows": len(table.frame),
         "errors": sum(finding.severity == Severity.ERROR for finding in findings),

@@ -10,6 +10,8 @@ from rich.text import Text
 from ilp_planner.analysis.compare.entry import best_bound
 from ilp_planner.report.decisions import difference_table, differences, seconds_table
 from ilp_planner.report.json_report import problem_object
+from ilp_planner.report.prices import price_of, run_in
+from ilp_planner.report.rates import WORTH, three_digits, worth_object
 from ilp_planner.report.tables import (
     describe_bound,
     describe_gap,
@@ -17,7 +19,9 @@ from ilp_planner.report.tables import (
     new_table,
     note_lines,
 )
-from ilp_planner.units import format_bytes
+from ilp_planner.schemas import headed
+from ilp_planner.throughput import throughput
+from ilp_planner.units import TERA, format_bytes, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -71,7 +75,59 @@ def _remarks(entry: Entry) -> Iterator[str]:
         yield entry.remark
 
 
-def detail_tables(problem: Problem[Any], entries: Sequence[Entry]) -> list[Table]:
+def detail_tables(
+    problem: Problem[Any], entries: Sequence[Entry], tokens: float | None = None
+) -> list[Table]:
+    """Return what plans do per second, what they decide differently, and where their seconds go;
+    of one alone the first.
+
+    Parameters
+    ----------
+    tokens: of a training run; None: nothing is said of one.
+    """
+    return [*_rates_table(problem, entries, tokens), *_difference_tables(problem, entries)]
+
+
+def _rates_table(
+    problem: Problem[Any], entries: Sequence[Entry], tokens: float | None
+) -> Iterator[Table]:
+    """Yield a table with a row per plan that has a time; none where no rates are known."""
+    rows = [_rates(problem, entry, tokens) for entry in entries]
+    titles = list(dict.fromkeys(title for row in rows for title in row))
+    if titles:
+        table = new_table("per second", *titles, left=("per second",))
+        for entry, row in zip(entries, rows, strict=True):
+            if row:
+                table.add_row(*map(Text, (entry.name, *(row.get(title, "-") for title in titles))))
+        yield table
+
+
+def _rates(problem: Problem[Any], entry: Entry, tokens: float | None) -> dict[str, str]:
+    """Return what a plan does per second and what a run takes, by the titles of columns."""
+    if entry.plan is None or entry.evaluation is None:
+        return {}
+    done = throughput(problem, entry.plan, entry.evaluation)
+    if done is None:
+        return {}
+    rate, unit = (done.tokens, "tokens/s") if done.tokens else (done.samples, "samples/s")
+    row = {
+        unit: three_digits(rate),
+        f"{unit}/GPU": three_digits(rate / done.devices),
+        "TFLOP/s/GPU": three_digits(done.flops / TERA),
+    }
+    shares = (("MFU", done.mfu), ("HFU", done.hfu), ("bubble", done.bubble))
+    row |= {title: format_percent(share) for title, share in shares if share is not None}
+    price = price_of(problem, entry.plan, entry.evaluation)
+    if price is not None:
+        row["price per hour"] = f"{price.hourly:,.2f}"
+    run = run_in(problem, entry.plan, entry.evaluation, tokens) if tokens else None
+    if run is not None:
+        row["days"] = f"{run.days:,.2f}"
+        row |= {} if run.price is None else {"price": f"{run.price:,.0f}"}
+    return row
+
+
+def _difference_tables(problem: Problem[Any], entries: Sequence[Entry]) -> list[Table]:
     """Return what plans decide differently, and where their seconds go; nothing of one alone."""
     known = [entry for entry in entries if entry.plan is not None and entry.seconds]
     if len(known) < 2:
@@ -96,13 +152,17 @@ def comparison_lines(
     return [*problem, ("best bound", describe_bound(bound, source)), *note_lines(notes)]
 
 
-def comparison_object(problem: Problem[Any], entries: Sequence[Entry]) -> dict[str, Any]:
+def comparison_object(
+    problem: Problem[Any], entries: Sequence[Entry], tokens: float | None = None
+) -> dict[str, Any]:
     """Return the comparison for `--json`. `differs` has a list of values, one of every entry with
-    a plan and a time, for each setting and stage that is not the same in all."""
+    a plan and a time, for each setting and stage that is not the same in all. tokens: as in
+    `detail_tables`."""
     bound = best_bound(entries)
     known = [entry for entry in entries if entry.plan is not None and entry.seconds]
     found = differences([(problem, entry.plan) for entry in known if entry.plan is not None])
     return {
+        **headed("compare"),
         **problem_object(problem),
         "compared": [entry.name for entry in known],
         "differs": {row.name: list(row.values) for row in found},
@@ -122,10 +182,18 @@ def comparison_object(problem: Problem[Any], entries: Sequence[Entry]) -> dict[s
                 "wall_s": entry.wall,
                 "heuristic": entry.heuristic,
                 "remark": entry.remark,
+                **entry_worth(problem, entry, tokens),
             }
             for entry in entries
         ],
     }
+
+
+def entry_worth(problem: Problem[Any], entry: Entry, tokens: float | None = None) -> dict[str, Any]:
+    """Return a plan beside others in the numbers that people talk in; null without a time."""
+    if entry.plan is None or entry.evaluation is None:
+        return dict.fromkeys(WORTH)
+    return worth_object(problem, entry.plan, entry.evaluation, tokens)
 
 
 def _number(value: float, digits: int) -> str:

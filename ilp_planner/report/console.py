@@ -7,18 +7,16 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.text import Text
 
 from ilp_planner.kernels import before_compiling
-from ilp_planner.printable import printable
+from ilp_planner.plain_console import PlainConsole
 from ilp_planner.report.grid import GAP, blocks, narrow, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rich.console import ConsoleOptions, RenderableType
-    from rich.segment import Segment
+    from rich.console import Console
     from rich.table import Table
 
 COMPILING = "compiling the numerical kernels, once ..."
@@ -32,18 +30,6 @@ VERDICTS = {
     r"^no plan +proved\b.*": "red",
     r"^no plan +none\b.*": "yellow",
 }
-
-
-class PlainConsole(Console):
-    """A console on which no text steers the terminal; colours and what moves a progress bar are
-    Rich's own, and pass."""
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        """Yield the parts of what is printed."""
-        for part in super().render(renderable, options):
-            yield part if part.control else part._replace(text=printable(part.text))
 
 
 def open_console(*, stderr: bool = False) -> Console:

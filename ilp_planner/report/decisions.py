@@ -148,7 +148,9 @@ def _group_stages(problem: Problem[Any], plan: GroupPlan) -> Iterator[str]:
         devices = describe_devices(problem.cluster, stage.devices)
         samples = describe_samples([replica.samples for replica in stage.replicas])
         degrees = f"tp{stage.tp // plan.cp} dp{stage.dp}"
-        yield f"{layers_of(problem, plan, rank)} on {devices}, {degrees}, samples {samples}"
+        again = stage.recompute
+        more = "" if again.granularity == "none" else f", recomputed {again}"
+        yield f"{layers_of(problem, plan, rank)} on {devices}, {degrees}, samples {samples}{more}"
 
 
 def _operator_stages(plan: OperatorPlan) -> Iterator[str]:

@@ -76,9 +76,11 @@ def describe_types(cluster: ClusterSpec, devices: Sequence[int]) -> str:
 
 
 def describe_stage(cluster: ClusterSpec, stage: GroupStage, cp: int) -> str:
-    """Return `4 x A100 tp1 dp4`, with cp where it is above 1."""
+    """Return `4 x A100 tp1 dp4`, with cp where it is above 1, and what is computed again."""
     degrees = f"tp{stage.tp // cp} {f'cp{cp} ' * (cp > 1)}dp{stage.dp}"
-    return f"{describe_types(cluster, stage.devices)} {degrees}"
+    again = stage.recompute
+    more = "" if again.granularity == "none" else f" recomputing {again}"
+    return f"{describe_types(cluster, stage.devices)} {degrees}{more}"
 
 
 def describe_cluster(cluster: ClusterSpec) -> str:

@@ -35,9 +35,10 @@ def judgement_tables(judgement: Judgement) -> list[Table]:
     return tables
 
 
-def judgement_lines(judgement: Judgement) -> list[tuple[str, str]]:
-    """Say what the evaluator found, and what is proved."""
-    judged = evaluation_lines(judgement.problem, judgement.saved.plan, judgement.evaluation)
+def judgement_lines(judgement: Judgement, tokens: float | None = None) -> list[tuple[str, str]]:
+    """Say what the evaluator found, and what is proved. tokens: of a training run."""
+    plan, evaluation = judgement.saved.plan, judgement.evaluation
+    judged = evaluation_lines(judgement.problem, plan, evaluation, tokens)
     return [*judged, *proof_lines(judgement)]
 
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from ilp_planner.analysis.fit.needs import first_rank
 from ilp_planner.report.analysis_memory import gibibytes
 from ilp_planner.report.grid import Grid, grid_lines, styled_text, wrapped
+from ilp_planner.report.parallelism import parallelism_lines, parallelism_of_job
+from ilp_planner.report.prices import price_in, price_lines, run_lines, run_of
+from ilp_planner.report.rates import rates_lines
 from ilp_planner.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.fit.fit import Fit
     from ilp_planner.analysis.fit.judge import Judged
     from ilp_planner.analysis.fit.needs import Needs
+    from ilp_planner.report.prices import Price, Run
 
 SHOWN = 0.01  # share of what a GPU needs, of a term that is named
 
@@ -42,16 +46,35 @@ def verdict_lines(as_is: Needs, *, width: int, styled: bool) -> Iterator[str]:
     yield wrapped(f"{'holds':<14}{', '.join(shown)} GiB", width)
 
 
-def time_line(as_is: Judged, *, width: int) -> str:
-    """Return what the job takes, were there room."""
+def time_lines(as_is: Judged, tokens: float | None, *, width: int) -> Iterator[str]:
+    """Yield what the job takes, were there room, and what that is worth. tokens: of a training run;
+    None: nothing is said of one."""
     job = as_is.job
-    tokens = job.global_batch * job.model.sequence / as_is.seconds
     would = "" if as_is.fits else ", were there room"
-    return wrapped(
+    yield wrapped(
         f"{'takes':<14}{format_seconds(as_is.seconds)} for {job.global_batch:,} samples{would}; "
-        f"{tokens:,.0f} tokens/s on {job.world:,} GPUs",
+        f"{as_is.done.tokens:,.0f} tokens/s on {job.world:,} GPUs",
         width,
     )
+    for name, text in (
+        *parallelism_lines(parallelism_of_job(job)),
+        *rates_lines(as_is.done, job.settings.precision),
+        *price_lines(price_of_job(as_is)),
+        *run_lines(run_of_job(as_is, tokens)),
+    ):
+        yield wrapped(f"{name:<14}{text}", width)
+
+
+def price_of_job(judged: Judged) -> Price | None:
+    """Return what a job costs; None where a price is not known."""
+    if judged.hourly is None:
+        return None
+    return price_in(judged.seconds, judged.hourly, judged.nodes, judged.done.tokens)
+
+
+def run_of_job(judged: Judged, tokens: float | None) -> Run | None:
+    """Return how long a job trains on so many tokens; None where nothing is asked."""
+    return run_of(tokens, judged.done.tokens, judged.hourly) if tokens else None
 
 
 def _coloured(text: str, colour: str, styled: bool) -> str:

@@ -6,6 +6,11 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.fit.needs import first_rank
+from ilp_planner.report.fit import price_of_job, run_of_job
+from ilp_planner.report.parallelism import parallelism_object, parallelism_of_job
+from ilp_planner.report.prices import price_object, run_object
+from ilp_planner.report.rates import rates_object
+from ilp_planner.schemas import headed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,10 +26,11 @@ def verdict_object(as_is: Needs, *, name: str, notes: Sequence[str]) -> dict[str
     job, stage = as_is.job, as_is.fullest
     rank = as_is.ranks[stage]
     return {
-        "source": "fit",
+        **headed("fit"),
         "model": name,
         "fits": as_is.fits,
         "gpus": job.world,
+        "parallelism": parallelism_object(parallelism_of_job(job)),
         "decides": {
             "rank": first_rank(job, stage),
             "stage": stage,
@@ -39,20 +45,22 @@ def verdict_object(as_is: Needs, *, name: str, notes: Sequence[str]) -> dict[str
     }
 
 
-def changes_object(found: Fit) -> dict[str, Any]:
-    """Return what the job takes, the changes that make it fit, and what was tried."""
+def changes_object(found: Fit, tokens: float | None = None) -> dict[str, Any]:
+    """Return what the job takes, the changes that make it fit, and what was tried. tokens: of a
+    training run; None: nothing is said of one."""
     free, enough, as_is = found.free, found.enough, found.as_is
-    job = as_is.job
     return {
         "seconds": as_is.seconds,
-        "tokens_per_second": job.global_batch * job.model.sequence / as_is.seconds,
-        "changes": [_change(change, as_is) for change in found.changes],
+        "throughput": rates_object(as_is.done),
+        **price_object(price_of_job(as_is)),
+        "run": run_object(run_of_job(as_is, tokens)),
+        "changes": [_change(change, as_is, tokens) for change in found.changes],
         "tried": {"singles": found.singles, "pairs": found.pairs},
-        "more_gpus": None if found.more_gpus is None else _change(found.more_gpus, as_is),
+        "more_gpus": None if found.more_gpus is None else _change(found.more_gpus, as_is, tokens),
         "free": None
         if free is None
         else {
-            "change": None if free.change is None else _change(free.change, as_is),
+            "change": None if free.change is None else _change(free.change, as_is, tokens),
             "bound": free.bound if isfinite(free.bound) else None,
             "among": free.among,
             "impossible": free.impossible,
@@ -61,7 +69,7 @@ def changes_object(found: Fit) -> dict[str, Any]:
     }
 
 
-def _change(change: Change, as_is: Judged) -> dict[str, Any]:
+def _change(change: Change, as_is: Judged, tokens: float | None) -> dict[str, Any]:
     judged, words = change.judged, change.words
     return {
         "settings": list(change.settings),
@@ -74,4 +82,8 @@ def _change(change: Change, as_is: Judged) -> dict[str, Any]:
         "seconds": judged.seconds,
         "relative": judged.seconds / as_is.seconds,
         "left": judged.left,
+        "parallelism": parallelism_object(parallelism_of_job(judged.job)),
+        "throughput": rates_object(judged.done),
+        **price_object(price_of_job(judged)),
+        "run": run_object(run_of_job(judged, tokens)),
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.report.tables import GIB, new_table
 from ilp_planner.specs.gpus import UNSEEN_SOURCE
-from ilp_planner.units import format_bytes, format_seconds
+from ilp_planner.units import GIGA, TERA, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.specs.gpus import Gpu
 
-TERA, GIGA = 1e12, 1e9
 DERIVED = "*"
 SHOWN = ("fp16", "bf16", "fp8")
 # Fields of a row that JSON has with their unit; the others are called what they are.

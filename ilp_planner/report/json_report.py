@@ -15,9 +15,10 @@ from ilp_planner.plan import GroupStage, OperatorStage
 from ilp_planner.printable import printable_json
 from ilp_planner.report.aim import aim_object
 from ilp_planner.report.expected import expected_object
-from ilp_planner.report.prices import price_object
+from ilp_planner.report.rates import worth_object
 from ilp_planner.report.shares import share_object
-from ilp_planner.throughput import physical_bound, throughput
+from ilp_planner.schemas import headed
+from ilp_planner.throughput import physical_bound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
 
 
-def result_object(problem: Problem[Any], result: Result) -> dict[str, Any]:
-    """Return a result."""
+def result_object(
+    problem: Problem[Any], result: Result, tokens: float | None = None
+) -> dict[str, Any]:
+    """Return a result. tokens: of a training run; None: nothing is said of one."""
     return {
+        **headed("solve"),
         "status": str(result.overall),
         "stopped_by": str(result.stopped_by),
         "objective": aim_object(problem, result.aim),
@@ -49,13 +53,13 @@ def result_object(problem: Problem[Any], result: Result) -> dict[str, Any]:
         "solver": result.solver,
         "seed": result.seed,
         **problem_object(problem),
-        **plan_object(problem, result.plan, result.evaluation),
+        **plan_object(problem, result.plan, result.evaluation, tokens),
         "ranking": [
             {
                 "objective_s": entry.evaluation.iteration_time,
                 "bound_s": entry.bound,
                 "gap": proved_gap(entry.evaluation.iteration_time, entry.bound),
-                **plan_object(problem, entry.plan, entry.evaluation),
+                **plan_object(problem, entry.plan, entry.evaluation, tokens),
             }
             for entry in result.ranking
         ],
@@ -80,9 +84,13 @@ def problem_object(problem: Problem[Any]) -> dict[str, Any]:
 
 
 def plan_object(
-    problem: Problem[Any], plan: AnyPlan | None, evaluation: Evaluation | None
+    problem: Problem[Any],
+    plan: AnyPlan | None,
+    evaluation: Evaluation | None,
+    tokens: float | None = None,
 ) -> dict[str, Any]:
-    """Return a plan with what the evaluator finds; no stages without a plan."""
+    """Return a plan with what the evaluator finds; no stages without a plan. tokens: as in
+    `result_object`."""
     from ilp_planner.analysis.simulated import by_schedule
 
     if plan is None:
@@ -104,28 +112,10 @@ def plan_object(
         "idle": [] if evaluation is None else list(evaluation.idle),
         "terms_s": dict(evaluation.cost.terms) if evaluation and evaluation.cost else {},
         "schedule_s": None if evaluation is None else by_schedule(plan, evaluation),
-        "throughput": _throughput(problem, plan, evaluation),
         **share_object(time_shares(problem, plan, evaluation)),
         **expected_object(problem, plan),
-        **price_object(problem, plan, evaluation),
+        **worth_object(problem, plan, evaluation, tokens),
         "violations": [] if evaluation is None else list(map(str, evaluation.violations)),
-    }
-
-
-def _throughput(
-    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | None
-) -> dict[str, Any] | None:
-    """Return what a plan does per second; None where the model's dimensions are not known."""
-    done = None if evaluation is None else throughput(problem, plan, evaluation)
-    if done is None:
-        return None
-    return {
-        "samples_per_s": done.samples,
-        "tokens_per_s": done.tokens or None,
-        "devices": done.devices,
-        "model_flops_per_s_and_device": done.flops,
-        "utilisation": done.utilisation,
-        "busy": done.busy,
     }
 
 
@@ -155,6 +145,7 @@ def _shape(
         "tp": stage.tp // cp,
         "cp": cp,
         "dp": stage.dp,
+        **({"recompute": known["recompute"]} if "recompute" in known else {}),
         "replicas": replicas,
     }
 
@@ -178,14 +169,16 @@ def _place(cluster: ClusterSpec, devices: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def judgement_object(judgement: Judgement) -> dict[str, Any]:
-    """Return an evaluator's verdict, and what became of the certificate where it was checked."""
+def judgement_object(judgement: Judgement, tokens: float | None = None) -> dict[str, Any]:
+    """Return an evaluator's verdict, and what became of the certificate where it was checked.
+    tokens: as in `result_object`."""
     problem, plan, evaluation = judgement.problem, judgement.saved.plan, judgement.evaluation
     value: dict[str, Any] = {
+        **headed("evaluate"),
         "legal": evaluation.legal,
         "iteration_time_s": evaluation.iteration_time,
         **problem_object(problem),
-        **plan_object(problem, plan, evaluation),
+        **plan_object(problem, plan, evaluation, tokens),
         **judgement.coverage._asdict(),
         "notes": list(problem.notes),
     }

@@ -8,12 +8,12 @@ from ilp_planner.evaluate import time_shares
 from ilp_planner.report.aim import aim_lines
 from ilp_planner.report.devices import describe_cluster, describe_types
 from ilp_planner.report.expected import expected_lines
-from ilp_planner.report.prices import price_lines
+from ilp_planner.report.rates import worth_lines
 from ilp_planner.report.shares import share_lines
 from ilp_planner.report.stages import describe_training
 from ilp_planner.report.tables import exact_seconds, note_lines, proof_lines
 from ilp_planner.result import Status
-from ilp_planner.throughput import Throughput, physical_bound, precisions, throughput
+from ilp_planner.throughput import physical_bound, precisions
 from ilp_planner.units import format_bytes, format_percent, number_ranges
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.result import Result
 
-TERA = 1e12
 NANOSECOND = 1e-9  # a term below it is nothing that anybody would read
 VISIBLE = 1e-4  # relative: a difference that is worth a line
 
@@ -50,13 +49,18 @@ def describe_source(source: str) -> str:
 
 
 def plan_lines(
-    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation, *, proved: bool = False
+    problem: Problem[Any],
+    plan: AnyPlan,
+    evaluation: Evaluation,
+    *,
+    proved: bool = False,
+    tokens: float | None = None,
 ) -> list[tuple[str, str]]:
     """Say what the plan takes, where the time goes, what it costs and what it leaves idle.
 
     Parameters
     ----------
-    proved: no plan is faster.
+    proved: no plan is faster. tokens: of a training run; None: nothing is said of one.
     """
     count = f"{plan.micro_batches} micro-batch{'es' if plan.micro_batches > 1 else ''}"
     batch = f"{plan.global_batch} sample{'s' if plan.global_batch > 1 else ''} in {count}"
@@ -73,12 +77,10 @@ def plan_lines(
         each = [f"{name} {exact_seconds(value)}" for name, value in terms if value >= NANOSECOND]
         lines.append(("of which", " + ".join(each)))
     lines += _schedule_lines(plan, evaluation)
-    if (done := throughput(problem, plan, evaluation)) is not None:
-        lines.append(("throughput", describe_throughput(done, problem)))
+    lines += worth_lines(problem, plan, evaluation, tokens)
     if evaluation.idle:
         lines.append(("idle", describe_idle(problem, evaluation.idle, proved=proved)))
     lines += share_lines(time_shares(problem, plan, evaluation))
-    lines += price_lines(problem, plan, evaluation)
     lines += [("BROKEN RULE", str(violation)) for violation in evaluation.violations]
     return lines
 
@@ -93,22 +95,6 @@ def _schedule_lines(plan: AnyPlan, evaluation: Evaluation) -> list[tuple[str, st
     rest = f"{format_percent(abs(1 - seconds / formula))} {'less' if seconds < formula else 'more'}"
     name = plan.schedule.name.upper() if plan.virtual == 1 else plan.schedule.name
     return [("by schedule", f"{exact_seconds(seconds)}, {rest}: {name} operation by operation")]
-
-
-def describe_throughput(done: Throughput, problem: Problem[Any]) -> str:
-    """Return `63,700 tokens/s, 995 per device; 451 TFLOP/s ...`."""
-    rate, unit = (done.tokens, "tokens") if done.tokens else (done.samples, "samples")
-    text = f"{three_digits(rate)} {unit}/s, {three_digits(rate / done.devices)} per device; "
-    text += f"{three_digits(done.flops / TERA)} TFLOP/s of the model per device"
-    if done.utilisation is not None:
-        assert problem.spec is not None
-        text += f", {format_percent(done.utilisation)} of its {problem.spec.precision} peak"
-    return f"{text}; slowest stages busy {format_percent(done.busy)}"
-
-
-def three_digits(number: float) -> str:
-    """Return three significant digits, thousands grouped."""
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _physical_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
@@ -128,12 +114,14 @@ def describe_idle(problem: Problem[Any], idle: Sequence[int], *, proved: bool) -
     return f"{text}: using them is not faster" if proved else text
 
 
-def result_lines(problem: Problem[Any], result: Result) -> list[tuple[str, str]]:
-    """Return all that there is to say below the table of a result."""
+def result_lines(
+    problem: Problem[Any], result: Result, tokens: float | None = None
+) -> list[tuple[str, str]]:
+    """Return all that there is to say below the table of a result. tokens: as in `plan_lines`."""
     lines = []
     if result.plan is not None and result.evaluation is not None:
         optimal = result.status is Status.OPTIMAL
-        lines += plan_lines(problem, result.plan, result.evaluation, proved=optimal)
+        lines += plan_lines(problem, result.plan, result.evaluation, proved=optimal, tokens=tokens)
     elif result.status is Status.INFEASIBLE:
         lines.append(("no plan", f"proved infeasible: {result.reason or 'no plan fits'}"))
     else:
@@ -145,14 +133,14 @@ def result_lines(problem: Problem[Any], result: Result) -> list[tuple[str, str]]
 
 
 def evaluation_lines(
-    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
+    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation, tokens: float | None = None
 ) -> list[tuple[str, str]]:
-    """Say what the evaluator found."""
+    """Say what the evaluator found. tokens: as in `plan_lines`."""
     verdict = "legal" if evaluation.legal else f"breaks {len(evaluation.violations)} rules"
     return [
         *problem_lines(problem),
         ("plan", verdict),
-        *plan_lines(problem, plan, evaluation),
+        *plan_lines(problem, plan, evaluation, tokens=tokens),
         *_physical_lines(problem),
         *note_lines(problem.notes),
     ]

@@ -11,6 +11,7 @@ from ilp_planner.profiles.measurements import Record, RowStatus
 from ilp_planner.profiles.predict.assessment import TIME_COLUMNS, dropped_rows, errors_of, score
 from ilp_planner.profiles.predict.crossvalidation import Protocol
 from ilp_planner.report.tables import new_table, note_lines
+from ilp_planner.schemas import headed
 from ilp_planner.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def prediction_object(
 ) -> dict[str, Any]:
     """Return what `--json` prints."""
     return {
+        **headed("profile-predict"),
         "table": table.source,
         "machine": dict(table.machine),
         "predictions": [

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.specs.prices import HOUR, hourly_price, nodes_of
+from ilp_planner.specs.prices import hourly_price, nodes_of
 from ilp_planner.throughput import throughput
-from ilp_planner.units import counted
+from ilp_planner.units import DAY, GIGA, HOUR, counted
 
 if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
-
-GIGA = 1e9  # tokens that a price is said for
-DAY = 86_400  # seconds
 
 
 class Price(NamedTuple):
@@ -31,6 +27,35 @@ class Price(NamedTuple):
     tokens: float | None
 
 
+class Run(NamedTuple):
+    """Training on so many tokens. price: of all nodes in use, None where it is not known."""
+
+    tokens: float
+    seconds: float
+    price: float | None
+
+    @property
+    def days(self) -> float:
+        """How many days it takes."""
+        return self.seconds / DAY
+
+
+def price_of_tokens(hourly: float, rate: float) -> float:
+    """Return what 10^9 tokens cost. hourly: price per hour. rate: tokens per second."""
+    return hourly / HOUR / rate * GIGA
+
+
+def run_of(tokens: float, rate: float, hourly: float | None) -> Run:
+    """Return how long training on so many tokens takes, and what it costs.
+
+    Parameters
+    ----------
+    rate: tokens per second. hourly: price per hour; None: not known.
+    """
+    seconds = tokens / rate
+    return Run(tokens, seconds, None if hourly is None else hourly * seconds / HOUR)
+
+
 def price_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | None) -> Price | None:
     """Return what a plan costs; None where a price, or what the plan takes, is not known."""
     if evaluation is None or evaluation.cost is None:
@@ -39,17 +64,20 @@ def price_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | None
     hourly = hourly_price(problem.cluster, used)
     if hourly is None:
         return None
-    done, tokens = throughput(problem, plan, evaluation), None
-    if done is not None and done.tokens:
-        tokens = hourly / HOUR / done.tokens * GIGA
-    return Price(hourly, len(used), hourly * evaluation.iteration_time / HOUR, tokens)
+    done = throughput(problem, plan, evaluation)
+    rate = 0.0 if done is None else done.tokens
+    return price_in(evaluation.iteration_time, hourly, len(used), rate)
 
 
-def price_lines(
-    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
-) -> list[tuple[str, str]]:
+def price_in(seconds: float, hourly: float, nodes: int, rate: float) -> Price:
+    """Return what an iteration of so many seconds costs, and tokens at so many per second, 0 where
+    samples have none. hourly: price per hour of all the nodes."""
+    tokens = price_of_tokens(hourly, rate) if rate else None
+    return Price(hourly, nodes, hourly * seconds / HOUR, tokens)
+
+
+def price_lines(price: Price | None) -> list[tuple[str, str]]:
     """Say what a plan costs; nothing where that is not known."""
-    price = price_of(problem, plan, evaluation)
     if price is None:
         return []
     text = f"{price.hourly:,.2f} per hour for {counted(price.nodes, 'node')}, "
@@ -59,11 +87,8 @@ def price_lines(
     return [("price", text)]
 
 
-def price_object(
-    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | None
-) -> dict[str, float | None]:
+def price_object(price: Price | None) -> dict[str, float | None]:
     """Return what a plan costs; null where that is not known."""
-    price = price_of(problem, plan, evaluation)
     return {
         "price_per_hour": None if price is None else price.hourly,
         "price_per_iteration": None if price is None else price.once,
@@ -71,23 +96,28 @@ def price_object(
     }
 
 
-def run_object(problem: Problem[Any], result: Result, tokens: float) -> dict[str, float] | None:
-    """Return how long a result's plan trains on so many tokens, and what that costs; None without a
-    plan, or where samples have no tokens."""
-    plan, evaluation = result.plan, result.evaluation
+def run_in(
+    problem: Problem[Any], plan: AnyPlan | None, evaluation: Evaluation | None, tokens: float
+) -> Run | None:
+    """Return how long a plan trains on so many tokens, and what that costs; None without a plan,
+    where samples have no tokens, and where the model's dimensions are not known."""
     done = None if plan is None or evaluation is None else throughput(problem, plan, evaluation)
     if plan is None or done is None or not done.tokens:
         return None
     price = price_of(problem, plan, evaluation)
-    seconds = tokens / done.tokens
-    found = {"tokens": tokens, "seconds": seconds}
-    return found if price is None else {**found, "price": price.hourly * seconds / HOUR}
+    return run_of(tokens, done.tokens, None if price is None else price.hourly)
 
 
-def run_lines(problem: Problem[Any], result: Result, tokens: float) -> list[tuple[str, str]]:
+def run_object(run: Run | None) -> dict[str, float | None] | None:
+    """Return days, and the price where it is known; null where there is nothing to say."""
+    if run is None:
+        return None
+    return {"tokens": run.tokens, "seconds": run.seconds, "days": run.days, "price": run.price}
+
+
+def run_lines(run: Run | None) -> list[tuple[str, str]]:
     """Say the same."""
-    run = run_object(problem, result, tokens)
     if run is None:
         return []
-    text = f"{tokens:g} tokens take {run['seconds'] / DAY:,.2f} days"
-    return [("run", text + (f" and cost {run['price']:,.0f}" if "price" in run else ""))]
+    cost = "" if run.price is None else f" and cost {run.price:,.0f}"
+    return [("run", f"{run.tokens:g} tokens take {run.days:,.2f} days{cost}")]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.text import Text
 
 from ilp_planner.numerics import ROUNDING
+from ilp_planner.report.expected import expected_object
 from ilp_planner.report.lines import NANOSECOND
+from ilp_planner.report.rates import worth_lines, worth_object
 from ilp_planner.report.tables import exact_seconds, new_table
+from ilp_planner.schemas import headed
 from ilp_planner.simulation.engine import peak_micro_batches
 from ilp_planner.simulation.orders import placed
 from ilp_planner.units import format_percent
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ilp_planner.analysis.simulated import Simulated
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
 
 
 def simulation_lines(found: Simulated) -> list[tuple[str, str]]:
@@ -34,7 +41,7 @@ def simulation_lines(found: Simulated) -> list[tuple[str, str]]:
         ("of which", " + ".join(parts)),
         ("formula" if found.by_formula else "judged",
          f"{exact_seconds(found.judged)}; {_difference(found)}"),
-        ("bubble", f"{format_percent(timeline.bubble)} of the ranks' time in the pipeline"),
+        ("bubble", f"{format_percent(found.bubble)} of the iteration"),
         ("slowest rank", f"{slowest}, busy for {share} of the pipeline"),
         ("least", f"{exact_seconds(found.least)} in the pipeline by any schedule"),
     ]  # fmt: skip
@@ -63,10 +70,33 @@ def simulation_table(found: Simulated) -> Table:
     return table
 
 
-def simulation_object(found: Simulated) -> dict[str, Any]:
-    """Return what `--json` prints."""
+class Ran(NamedTuple):
+    """A plan that is run, as it was judged."""
+
+    problem: Problem[Any]
+    plan: AnyPlan
+    evaluation: Evaluation
+
+    def taking(self, seconds: float) -> Evaluation:
+        """Return the judgement with the seconds of an iteration by another schedule."""
+        cost = self.evaluation.cost
+        assert cost is not None  # nothing without times is run
+        return replace(self.evaluation, cost=replace(cost, iteration_time=seconds))
+
+
+def ran_lines(found: Simulated, ran: Ran, tokens: float | None) -> list[tuple[str, str]]:
+    """Say what the plan is worth by the schedule that was run, whose bubble is said already.
+    tokens: of a training run; None: nothing is said of one."""
+    taken = ran.taking(found.seconds)
+    return worth_lines(ran.problem, ran.plan, taken, tokens, bubble=found.bubble)
+
+
+def simulation_object(found: Simulated, ran: Ran, tokens: float | None = None) -> dict[str, Any]:
+    """Return what `--json` prints; rates and prices are by the schedule that was run. tokens: as in
+    `ran_lines`."""
     shape = found.timeline.orders.shape
     return {
+        **headed("simulate"),
         "schedule": found.schedule,
         "ranks": shape.ranks,
         "stages_per_rank": shape.virtual,
@@ -77,8 +107,13 @@ def simulation_object(found: Simulated) -> dict[str, Any]:
         "pipeline_s": found.timeline.seconds,
         "outside_s": found.outside,
         "least_s": found.least,
-        "bubble": found.timeline.bubble,
+        "bubble": found.bubble,
+        **worth_object(
+            ran.problem, ran.plan, ran.taking(found.seconds), tokens, bubble=found.bubble
+        ),
+        **expected_object(ran.problem, ran.plan),
         "by_rank": _ranks(found),
+        "violations": list(map(str, ran.evaluation.violations)),
     }
 
 

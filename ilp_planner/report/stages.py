@@ -94,6 +94,7 @@ def _devices_in_a_row(problem: Problem[Any], stage: OperatorStage) -> str:
 
 def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation) -> Table:
     """Return a row per pipeline rank with all its virtual stages."""
+    again = any(stage.recompute.granularity != "none" for stage in plan.stages)
     table = new_table(
         "stage" if plan.virtual == 1 else "rank",
         "layers",
@@ -101,10 +102,11 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
         "tp",
         *["cp"] * (plan.cp > 1),
         "dp",
+        *["recomputed"] * again,
         "samples per\nreplica",
         "time per\nmicro-batch (ms)",
         "memory per\ndevice (GiB)",
-        left=("layers", "devices", "samples per\nreplica"),
+        left=("layers", "devices", "recomputed", "samples per\nreplica"),
     )
     costs = evaluation.stages
     for rank, stage in enumerate(plan.stages[: plan.ranks]):
@@ -116,6 +118,7 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
             str(stage.tp // plan.cp),
             *[str(plan.cp)] * (plan.cp > 1),
             str(stage.dp),
+            *[str(stage.recompute)] * again,
             describe_samples([replica.samples for replica in stage.replicas]),
             f"{1e3 * sum(cost.time for cost in own):.3f}" if own else "-",
             _tightest(problem, stage, own[0]) if own else "-",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
 from ilp_planner.analysis.why.robust import guarantee, survived
 from ilp_planner.report.expected import expected_error, machine_of
 from ilp_planner.report.lines import NANOSECOND
+from ilp_planner.report.rates import worth_lines
 from ilp_planner.report.tables import GIB, exact_seconds, new_table, unit_for
 from ilp_planner.units import format_percent, format_seconds, number_ranges
 
@@ -27,6 +28,14 @@ MILLI = 1e-3  # seconds
 NOTHING = 5e-7  # relative: a gain below it is none that anybody would read
 
 
+class Told(NamedTuple):
+    """What is to be said besides. within: relative, how far above the best the plan may be, for the
+    error of times that it survives. tokens: of a training run; None: nothing is said of one."""
+
+    within: float
+    tokens: float | None = None
+
+
 def why_tables(found: Why) -> list[Table]:
     """Return where the seconds go, what ranks are busy with, and what relaxations gain."""
     return [
@@ -36,21 +45,17 @@ def why_tables(found: Why) -> list[Table]:
     ]
 
 
-def why_lines(found: Why, within: float) -> list[tuple[str, str]]:
-    """Say in a few lines what limits a plan, the verdict first.
-
-    Parameters
-    ----------
-    within: relative: how far above the best the plan may be, for the error of times that it
-        survives.
-    """
+def why_lines(found: Why, told: Told) -> list[tuple[str, str]]:
+    """Say in a few lines what limits a plan, the verdict first."""
+    case = found.case
     return [
         ("verdict", f"{_verdict(found)}; {bottleneck(found.ranks)}"),
         ("most helps", _best_gain(found)),
         *_shadow_lines(found),
-        *robust_lines(found, within),
+        *robust_lines(found, told.within),
         *_failure_lines(found),
         ("bounds", _whose(found)),
+        *worth_lines(case.problem, case.plan, case.evaluation, told.tokens),
     ]
 
 

@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.analysis.why.robust import guarantee, survived
 from ilp_planner.report.expected import expected_object
 from ilp_planner.report.json_report import problem_object
+from ilp_planner.report.rates import worth_object
 from ilp_planner.report.tables import finite
+from ilp_planner.schemas import headed
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.why.gains import Gain
     from ilp_planner.analysis.why.why import Why
+    from ilp_planner.report.why import Told
 
 
-def why_object(found: Why, within: float) -> dict[str, Any]:
-    """Return the answer as one object; null for what is not known.
-
-    Parameters
-    ----------
-    within: relative, as in `why_lines`.
-    """
+def why_object(found: Why, told: Told) -> dict[str, Any]:
+    """Return the answer as one object; null for what is not known."""
     case, ratio = found.case, found.ratio
     expected = expected_object(case.problem, case.plan)
     error = expected["expected_error"]
     return {
+        **headed("why"),
         "name": case.name,
         **problem_object(case.problem),
         "iteration_time_s": case.evaluation.iteration_time,
@@ -44,8 +43,9 @@ def why_object(found: Why, within: float) -> dict[str, Any]:
             for rank in found.ranks
         ],
         "gains": [gain_object(gain) for gain in found.gains],
-        "within": within,
-        "survived_error": None if ratio is None else survived(ratio, within),
+        "within": told.within,
+        "survived_error": None if ratio is None else survived(ratio, told.within),
+        **worth_object(case.problem, case.plan, case.evaluation, told.tokens),
         **expected,
         "within_expected_error": (
             None if ratio is None or error is None else guarantee(ratio, error) - 1

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.families import Family
+    from ilp_planner.specs.training import TrainingJob
 
 AnySearch = TypeVar("AnySearch", bound=SearchState)
 
@@ -142,6 +143,15 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     ) -> Mapping[str, float]:
         """Return seconds of an iteration by what they are spent on; they add up to its time."""
         return seconds_of_slowest(plan, cost)
+
+    def recomputed_flops(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> float | None:
+        """Return the FLOPs of a sample that are computed again, counted as those of the model are;
+        None where plans do not say what is."""
+        return None
+
+    def job(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> TrainingJob | None:
+        """Return the training job that a plan which has a price is; None where plans are none."""
+        return None
 
     # ---- how it is searched ---------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ilp_planner.costs.recomputed_layers import is_priced
 from ilp_planner.evaluate import Violation
 from ilp_planner.numerics import NEVER
 from ilp_planner.plan import GroupPlan, Plan, is_of_groups
@@ -54,10 +55,19 @@ class LayerSpace(Space[AnyCosts, AnyPartSearch]):
             if stage.replicas != plan.stages[plan.rank_of(s)].replicas:
                 limit = f"those of stage {plan.rank_of(s)}"
                 yield Violation("replicas", f"stage {s}", "others", limit)
+            kinds = self.recomputations(problem)
+            if stage.recompute.kind not in kinds or not is_priced(stage.recompute):
+                limit = " or ".join(kinds)
+                yield Violation("recompute", f"stage {s}", str(stage.recompute), limit)
             shared = sum(replica.samples for replica in stage.replicas)
             if shared != plan.micro_batch_size:
                 limit = f"{plan.micro_batch_size}, the micro-batch"
                 yield Violation("samples", f"stage {s}", f"{shared} samples", limit)
+
+    def recomputations(self, problem: Problem[AnyCosts]) -> tuple[str, ...]:
+        """Return the kinds of recomputation that a stage may have of its own: none, where settings
+        of a runtime say it for all stages or the costs do not know it."""
+        return ("none",)
 
     def check_settings(self, plan: GroupPlan) -> Iterator[Violation]:
         """A plan has settings of a runtime only where there is one."""

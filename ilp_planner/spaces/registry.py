@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.errors import UsageError
@@ -11,9 +12,10 @@ from ilp_planner.inputs.constraints import space_with
 from ilp_planner.inputs.likeness import DEVICES
 from ilp_planner.inputs.tables import find_tables, records_in
 from ilp_planner.specs.prices import with_prices
+from ilp_planner.specs.training import RECOMPUTATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.problem import Problem
@@ -31,7 +33,8 @@ class SpaceEntry(NamedTuple):
     build: `module:function`, or the function itself, from `InputFiles` to a problem.
     cost_models: those that have costs for its plans. options: parameters of a request that it has,
     beside the common ones. layers: its plans are of whole layers. constrained: `Constraints` hold
-    for its plans; those that say which devices there are hold for plans of any space. limits: what
+    for its plans; those that say which devices there are hold for plans of any space. some: those
+    constraints that hold where the others do not, and the values that they may have. limits: what
     there is instead, out of `INSTEAD`. runtime: `module:name` of the training system whose plans
     they are; empty for the other spaces.
     """
@@ -41,6 +44,7 @@ class SpaceEntry(NamedTuple):
     options: tuple[str, ...] = ()
     layers: bool = True
     constrained: bool = False
+    some: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     limits: tuple[str, ...] = ()
     runtime: str = ""
 
@@ -57,6 +61,7 @@ SPACES: dict[str, SpaceEntry] = {
         "ilp_planner.spaces.groups.build:build",
         ("native", "metis"),
         ("shares",),
+        some={"recompute": (*RECOMPUTATIONS, "core_attn")},
         limits=("max_tp", "max_stages", "memory_limit"),
     ),
     "metis": SpaceEntry(
@@ -329,11 +334,13 @@ def check_together(files: InputFiles, space: str) -> None:
             also = "" if able else f" with `cost_model={its.cost_models[0]}`"
             raise UsageError(f"`{option}={value}`: expected `space={own}`{also}, found {space}")
     of_plans = asked.constraints.but(DEVICES).texts
-    if of_plans and not entry.constrained:
-        name, text = next(iter(of_plans.items()))
+    for name, text in () if entry.constrained else of_plans.items():
+        values = entry.some.get(name, ())
+        if {*text.split(",")} <= {*values}:
+            continue
         own = space_with(name, text)
-        instead = INSTEAD.get(name)
-        have = f", which has `{instead}`" if instead in entry.limits else ""
+        instead = f"`{INSTEAD[name]}`" if INSTEAD.get(name) in entry.limits else ", ".join(values)
+        have = f", which has {instead}" if instead else ""
         raise UsageError(f"`{name}={text}`: expected `space={own}`, found {space}{have}")
     if asked.placement and "placement" not in entry.options:
         raise UsageError(

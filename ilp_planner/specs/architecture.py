@@ -34,7 +34,8 @@ class Architecture(Protocol):
     parameters, flops: per operator name. flops is the forward pass of one sample, matrix products
         and convolutions only, a multiplication with its addition counting 2; the backward pass
         takes twice that.
-    masked_flops: of `flops` of all operators, those that a causal mask makes needless.
+    masked_flops: of `flops` of all operators, those that a causal mask makes needless; masked: of
+        one operator, by its name.
     tokens: of a sample; 0 where it has none.
     tensor_parts: tensor-parallel degrees must divide this.
     """
@@ -50,6 +51,8 @@ class Architecture(Protocol):
     def flops(self) -> Mapping[str, int]: ...  # noqa: D102
     @property
     def masked_flops(self) -> int: ...  # noqa: D102
+    @property
+    def masked(self) -> Mapping[str, float]: ...  # noqa: D102
     @property
     def tokens(self) -> int: ...  # noqa: D102
     @property

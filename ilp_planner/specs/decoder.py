@@ -322,6 +322,11 @@ class Decoder:
         return half + left_out
 
     @property
+    def masked(self) -> dict[str, float]:
+        """Return as much of each kind of layer: windows are over the layers of any kind."""
+        return {f"{kind}-layer": self.masked_flops / self.layers for kind in self._kinds}
+
+    @property
     def tokens(self) -> int:
         """Return the tokens of a sample."""
         return self.sequence

@@ -95,6 +95,12 @@ class Gpt:
         return 2 * self.layers * self.sequence**2 * self.hidden
 
     @property
+    def masked(self) -> dict[str, float]:
+        """Return as much of the scores as of their products with the values."""
+        names = ("enc-attention-score", "enc-attention-context")
+        return dict.fromkeys(names, self.masked_flops / self.layers / len(names))
+
+    @property
     def tokens(self) -> int:
         """Return the tokens of a sample."""
         return self.sequence

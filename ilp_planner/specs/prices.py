@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.specs.cluster import ClusterSpec
 
-HOUR = 3600  # seconds
 SPOT = "spot"  # the spot prices of the cluster's file
 
 

@@ -185,6 +185,11 @@ class WideResNet:
         return 0
 
     @property
+    def masked(self) -> dict[str, float]:
+        """Return nothing."""
+        return {}
+
+    @property
     def tokens(self) -> int:
         """Return 0: samples are images."""
         return 0

@@ -109,6 +109,12 @@ class T5:
         return 2 * self.layers * self.decoder_sequence**2 * self.inner
 
     @property
+    def masked(self) -> dict[str, float]:
+        """Return as much of the scores as of their products with the values."""
+        names = ("dec-attention-score-1", "dec-attention-context-1")
+        return dict.fromkeys(names, self.masked_flops / self.layers / len(names))
+
+    @property
     def tokens(self) -> int:
         """Return the tokens of a sample, read and written."""
         return self.encoder_sequence + self.decoder_sequence

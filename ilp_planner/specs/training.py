@@ -83,10 +83,23 @@ class Recompute:
         if self.granularity == "full" and self.method not in METHODS:
             raise ValueError(f"method must be one of {METHODS}, got {self.method!r}")
 
+    def __str__(self) -> str:
+        """Return `none`, `core_attn`, `all layers` or `first 4 layers`."""
+        if self.granularity == "selective":
+            return ", ".join(self.modules)
+        if self.granularity == "none":
+            return self.granularity
+        if self.method == "block":
+            return f"first {self.layers} layers" if self.layers > 1 else "first layer"
+        return f"all layers, {self.layers} at once" if self.layers > 1 else "all layers"
+
     @property
     def kind(self) -> str:
         """One of `RECOMPUTATIONS`: `full` of all layers, `block` of the first ones of a stage."""
         return self.method if self.method == "block" else self.granularity
+
+
+NOT_RECOMPUTED = Recompute()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,15 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.plan import is_of_groups, is_of_operators
+from ilp_planner.plan import is_of_groups
+from ilp_planner.report.parallelism import parallelism, parallelism_object
+from ilp_planner.report.rates import rates_object
 from ilp_planner.report.stages import describe_training
 from ilp_planner.report.tables import span
 from ilp_planner.specs.prices import nodes_of
 from ilp_planner.throughput import throughput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
     from ilp_planner.result import Result
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-TERA = 1e12
 REFUSED, FAILED, LOST = "refused", "failed", "lost"  # besides what a search can end with
+RATES = (
+    "samples_per_s", "tokens_per_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "hfu",
+    "bubble",
+)  # fmt: skip
 NO_PLAN = ("infeasible", "unknown", REFUSED, FAILED, LOST)
 
 
@@ -44,20 +47,12 @@ def row_of(problem: Problem[Any], result: Result) -> Row:
         "step_s": evaluation.iteration_time,
         "gap": _known(result.gap),
         "peak_memory_bytes": _known(evaluation.memory),
-        **degrees(plan),
+        **parallelism_object(parallelism(problem, plan, evaluation)),
         "plan": plan_line(plan),
         "billed": billed(problem.cluster, plan),
     }
-    done = throughput(problem, plan, evaluation)
-    if done is not None:
-        row |= {
-            "samples_per_s": done.samples,
-            "tokens_per_s": done.tokens or None,
-            "tokens_per_s_per_gpu": done.tokens / done.devices or None,
-            "tflops_per_gpu": done.flops / TERA,
-            "mfu": done.utilisation,
-        }
-    return row
+    rates = rates_object(throughput(problem, plan, evaluation)) or {}
+    return row | {name: rates[name] for name in rates if name in RATES}
 
 
 def billed(cluster: ClusterSpec, plan: AnyPlan) -> list[list[Any]]:
@@ -76,32 +71,6 @@ def devices_of(cluster: ClusterSpec) -> Row:
     return {"gpus": cluster.device_count, "gpu": " + ".join(kinds)}
 
 
-def degrees(plan: AnyPlan) -> dict[str, int | None]:
-    """Return the degrees of parallelism that all stages have in common, None for those that they
-    have not, and the samples of a micro-batch per replica."""
-    tp: list[int] = []
-    dp: list[int] = []
-    samples: list[int] = []
-    if is_of_groups(plan):
-        tp = [stage.tp // plan.cp for stage in plan.stages]
-        dp = [stage.dp for stage in plan.stages]
-        samples = [replica.samples for stage in plan.stages for replica in stage.replicas]
-    elif is_of_operators(plan):
-        every = [strategy for stage in plan.stages for strategy in stage.strategies]
-        tp, dp = [one.tp for one in every], [one.dp for one in every]
-        samples = [plan.micro_batch_size // number for number in dp]
-    return {
-        "tp": _same(tp),
-        "pp": plan.ranks,
-        "cp": plan.cp,
-        "ep": 1 if plan.settings is None else plan.settings.ep,
-        "dp": _same(dp),
-        "virtual_stages": plan.virtual,
-        "micro_batch": _same(samples),
-        "micro_batches": plan.micro_batches,
-    }
-
-
 def plan_line(plan: AnyPlan) -> str:
     """Return a plan on one line: degrees, micro-batches, layers of every rank, how ranks train."""
     parts = [f"pp {plan.ranks}"]
@@ -118,12 +87,6 @@ def plan_line(plan: AnyPlan) -> str:
         batches += f", {unit} {'-'.join(map(str, sizes))}"
     parts.append(batches)
     return ", ".join([*parts, *filter(None, [describe_training(plan)])])
-
-
-def _same(values: Iterable[int]) -> int | None:
-    """Return what all values are; None where they differ."""
-    distinct = {*values}
-    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _known(value: float) -> float | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ilp_planner.report.lines import three_digits
+from ilp_planner.report.rates import three_digits
 from ilp_planner.report.tables import GIB, describe_gap, exact_seconds, new_table
 from ilp_planner.sweeps.axes import GPUS
 from ilp_planner.sweeps.row import NO_PLAN
@@ -62,8 +62,9 @@ def _columns(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> dict[str, Callabl
     if any(row["tokens_per_s"] for row in rows):
         cells["tokens/s"] = lambda row: _three(row["tokens_per_s"])
         cells["per GPU"] = lambda row: _three(row["tokens_per_s_per_gpu"])
-    if any(row["mfu"] for row in rows):
-        cells["MFU"] = lambda row: "-" if row["mfu"] is None else format_percent(row["mfu"])
+    for column, title in (("mfu", "MFU"), ("hfu", "HFU"), ("bubble", "bubble")):
+        if any(row[column] is not None for row in rows):
+            cells[title] = _told(column, format_percent)
     cells["memory (GiB)"] = lambda row: f"{row['peak_memory_bytes'] / GIB:.2f}"
     for column, title in (
         ("price_per_hour", "price per hour"),

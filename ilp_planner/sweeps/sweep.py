@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ilp_planner.errors import SchedulerError, UsageError
 from ilp_planner.files import check_writable
 from ilp_planner.interrupts import postponed
+from ilp_planner.limits import POINTS
+from ilp_planner.schemas import headed
 from ilp_planner.sweeps.executors.registry import LOCAL, open_executor
 from ilp_planner.sweeps.journal import Journal, heading, journal_file
 from ilp_planner.sweeps.plot import check_plot, write_plot
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from ilp_planner.sweeps.points import Sweep
     from ilp_planner.sweeps.row import Row
     from ilp_planner.sweeps.table import Wish
-
-MANY = 10**5  # points from which on somebody has to say that they are meant
 
 
 class Ended(NamedTuple):
@@ -62,14 +62,14 @@ def check_size(sweep: Sweep, *, yes: bool) -> None:
     ------
     UsageError: says how many there are.
     """
-    if sweep.size > MANY and not yes:
+    if sweep.size > POINTS and not yes:
         sizes = " x ".join(
             f"{len(axis):,} of {field.name}"
             for field, axis in zip(sweep.fields, sweep.axes, strict=True)
         )
         raise UsageError(
-            f"vary: found {sweep.size:,} points ({sizes}), expected at most {MANY:,} unless `yes` "
-            "says that so many are meant"
+            f"vary: found {sweep.size:,} points ({sizes}), expected at most {POINTS:,} unless "
+            "`yes` says that so many are meant"
         )
 
 
@@ -169,6 +169,7 @@ def opened(place: Place, note: Callable[[str], None]) -> Executor:
 def sweep_object(sweep: Sweep, rows: list[Row], wish: Wish) -> dict[str, Any]:
     """Return a sweep as one JSON object."""
     return {
+        **headed("sweep"),
         "points": sweep.size,
         "done": len(rows),
         "varied": {

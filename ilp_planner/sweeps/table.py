@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import UsageError
 from ilp_planner.files import write_bytes
-from ilp_planner.specs.prices import HOUR, PriceList
+from ilp_planner.report.prices import price_of_tokens, run_of
+from ilp_planner.specs.prices import PriceList
 from ilp_planner.sweeps.axes import GPUS
 from ilp_planner.sweeps.pareto import pareto_front
+from ilp_planner.sweeps.row import RATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,27 +26,25 @@ if TYPE_CHECKING:
     from ilp_planner.sweeps.row import Row
 
 FORMATS = (".csv", ".parquet")
-DAY = 86400.0  # seconds
-GIGA = 1e9
 TIME, PRICE = "time", "price"
-OBJECTIVES = (TIME, PRICE)
 # What the journal says of a point, in the order of the columns.
 FOUND = (
-    "status", "step_s", "bound_s", "gap", "tokens_per_s", "tokens_per_s_per_gpu", "tflops_per_gpu",
-    "mfu", "peak_memory_bytes", "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch",
-    "micro_batches", "plan",
+    "status", "step_s", "bound_s", "gap", *RATES, "peak_memory_bytes", "tp", "pp", "cp", "ep", "dp",
+    "virtual_stages", "micro_batch_size", "micro_batches", "layout", "plan",
 )  # fmt: skip
 COSTS = ("price_per_hour", "price_per_1e9_tokens", "days", "price")
 LAST = ("stopped_by", "wall_s", "reason")
-WHOLE = ("gpus", "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch", "micro_batches")
-TEXTS = ("gpu", "status", "plan", "stopped_by", "reason")
+WHOLE = (
+    "gpus", "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch_size", "micro_batches",
+)  # fmt: skip
+TEXTS = ("gpu", "status", "layout", "plan", "stopped_by", "reason")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
     """What a table is to say besides what was found.
 
-    objectives: some of `OBJECTIVES`, of which the front is marked. tokens: of a training run, 0
+    objectives: time, price or both, of which the front is marked. tokens: of a training run, 0
     where nothing is said. prices: of devices; those that are not there cost what their cluster
     says.
     """
@@ -117,12 +117,12 @@ def _with_costs(row: Row, wish: Wish) -> Row:
     if any(price is None for _, price in each):
         hourly = None
     tokens = row.get("tokens_per_s")
-    seconds = wish.tokens / tokens if wish.tokens and tokens else None
+    run = run_of(wish.tokens, tokens, hourly) if wish.tokens and tokens else None
     costs = {
         "price_per_hour": hourly,
-        "price_per_1e9_tokens": hourly / HOUR * GIGA / tokens if hourly and tokens else None,
-        "days": None if seconds is None else seconds / DAY,
-        "price": None if seconds is None or hourly is None else hourly * seconds / HOUR,
+        "price_per_1e9_tokens": price_of_tokens(hourly, tokens) if hourly and tokens else None,
+        "days": None if run is None else run.days,
+        "price": None if run is None else run.price,
     }
     return dict.fromkeys((*FOUND, *LAST)) | values | row | costs
 

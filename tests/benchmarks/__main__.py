@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from tests.benchmarks import (
+    again,
     alpa,
     anytime,
     engine,
@@ -60,6 +61,7 @@ SUITES = (
     "sweep",
     "why",
     "price",
+    "again",
     "solutions",
     "engine",
     "kernels",
@@ -107,6 +109,8 @@ def main() -> None:
             why.measure(options.only, options.seconds)
         elif suite == "price":
             price.measure(options.only, options.seconds)
+        elif suite == "again":
+            again.measure(options.only, options.seconds)
         elif suite == "engine":
             engine.measure()
         elif suite == "solutions":

@@ -315,7 +315,7 @@ class PiperCosts(LayerCosts):
             return None
         time = sum(samples) * self.loads(option.tp, len(samples))
         nothing = np.zeros_like(time)
-        held = self._in_flight(LayerKey(DEVICE, option.tp, samples[0]))
+        held = self.in_flight(LayerKey(DEVICE, option.tp, samples[0]))
         return OptionTables(
             time=time, extra=nothing, peaks=nothing[None], in_flight=held, samples=samples
         )

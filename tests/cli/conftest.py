@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ilp_planner.cli.main import run
+from tests.schemas.valid import check_printed
 from tests.small import make_plan, make_result, write_specs
 
 if TYPE_CHECKING:
@@ -64,12 +66,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def ilp_plan(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """Run a command; every argument is one word."""
+    """Run a command; every argument is one word. What it prints as JSON is as its schema says."""
 
     def call(*arguments: object) -> Done:
         code = run([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         assert "Traceback" not in captured.err
+        if "--json" in arguments and "--compat" not in arguments and captured.out:
+            check_printed(json.loads(captured.out))
         return Done(code, captured.out, captured.err)
 
     return call

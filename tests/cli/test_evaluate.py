@@ -175,13 +175,13 @@ def test_a_file_of_an_older_version_is_judged_by_the_files_that_are_there(
 
 
 def test_a_file_of_a_newer_version_says_what_reads_it(ilp_plan: Command, saved: Path) -> None:
-    data = json.loads(saved.read_text()) | {"version": 8}
+    data = json.loads(saved.read_text()) | {"version": 9}
     data["run"]["versions"]["ilp-planner"] = "9.1"
     saved.write_text(json.dumps(data))
     done = ilp_plan("evaluate", saved)
     assert done.code == 1
     assert done.err == (
-        "ilp-plan: plan.json: version: found 8, expected 1 or 2 or 3 or 4 or 5 or 6 or 7; "
+        "ilp-plan: plan.json: version: found 9, expected 1 or 2 or 3 or 4 or 5 or 6 or 7 or 8; "
         "ilp-planner 9.1 reads it\n"
     )
 

@@ -30,8 +30,10 @@ torchrun --nproc_per_node 4 --nnodes 1 pretrain_gpt.py {LINE}
 A100 = ["--gpus", "4xA100-80GB"]
 FEW = ["--device-memory", "2GiB", "--time-limit", "0.5"]
 KEYS = {
-    "source", "model", "fits", "gpus", "decides", "notes", "seconds", "tokens_per_second",
-    "changes", "tried", "more_gpus", "free", "enough",
+    "schema", "version", "model", "fits", "gpus", "parallelism", "decides", "notes", "seconds",
+    "throughput",
+    "price_per_hour", "price_per_iteration", "price_per_1e9_tokens", "run", "changes", "tried",
+    "more_gpus", "free", "enough",
 }  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def test_a_price_is_that_of_the_hours() -> None:
 
 
 def test_an_unknown_objective_is_refused() -> None:
-    with pytest.raises(UsageError, match="objective: found 'fame', expected one of time, price, b"):
+    with pytest.raises(UsageError, match="objective: found 'fame', expected time, price, or b"):
         objective_named("fame")
 
 
@@ -66,3 +66,13 @@ def test_every_set_has_one_first_turn(sets: int) -> None:
         assert sorted(objective.turns(sets)) == list(range(sets))
     assert PRICE.turns(8) == [7, 3, 5, 1, 6, 4, 2, 0]
     assert TIME.turns(3) == [2, 1, 0]
+
+
+@pytest.mark.parametrize("said", ["both", "time,price", "price, time"])
+def test_both_objectives_have_one_spelling_and_the_older_word(said: str) -> None:
+    assert objective_named(said) is BOTH
+
+
+def test_every_objective_is_said_by_its_parts() -> None:
+    for objective in OBJECTIVES.values():
+        assert objective_named(",".join(objective.parts)) is objective

@@ -15,7 +15,8 @@ from ilp_planner.objectives.objective import BOTH, OBJECTIVES, PRICE, TIME, Obje
 from ilp_planner.objectives.search import Chosen, solve_on_sets
 from ilp_planner.result import Stop
 from ilp_planner.solvers.base import Limits
-from ilp_planner.specs.prices import HOUR, hourly_price, nodes_of
+from ilp_planner.specs.prices import hourly_price, nodes_of
+from ilp_planner.units import HOUR
 from tests.mixed_cases import room_problem
 from tests.objectives.cases import KINDS, every_point, group_problem, points_of
 

@@ -13,6 +13,7 @@ from ilp_planner.numerics import ROUNDING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import AnyPlan
 
 
@@ -22,7 +23,8 @@ class Entry:
 
     time: seconds per iteration, inf without a plan that breaks no rule but that of memory. memory,
     limit: bytes of the fullest device, used and allowed; excess: of a plan that does not fit, how
-    many too many. seconds: of an iteration, by what they are spent on.
+    many too many. evaluation: of the plan, where it has a time. seconds: of an iteration, by
+    what they are spent on.
     bound: seconds, proved; 0 for none. wall: seconds that the solver took, nan for a saved plan.
     remark: why there is no plan, or what else to know. heuristic: a solver that proves nothing.
     outside: why proofs on this problem are not about the plan.
@@ -35,6 +37,7 @@ class Entry:
     excess: float = 0.0
     seconds: Mapping[str, float] = field(default_factory=dict)
     plan: AnyPlan | None = None
+    evaluation: Evaluation | None = None
     bound: float = 0.0
     stages: int | None = None
     micro_batch: int | None = None

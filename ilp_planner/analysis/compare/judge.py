@@ -105,6 +105,7 @@ def entry(
     found = replace(
         found,
         time=evaluation.iteration_time,
+        evaluation=evaluation,
         seconds=dict(problem.space.seconds(problem, plan, cost)),
     )
     if not evaluation.legal:

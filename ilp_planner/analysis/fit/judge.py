@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.fit.needs import Needs, smallest_devices, telling_ranks
+from ilp_planner.anatomy.arithmetic import recomputed_flops
 from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.errors import PlanError, PlannerError
 from ilp_planner.evaluate import evaluate
@@ -15,15 +16,20 @@ from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.spaces.megatron.build import build_for
 from ilp_planner.spaces.megatron.iteration import (
+    SLOWEST,
     iteration_terms,
+    rank_seconds,
     slowest_seconds,
     stage_times,
     stages_of,
 )
 from ilp_planner.spaces.megatron.rules import check_job
 from ilp_planner.spaces.megatron.runtime import MEGATRON
+from ilp_planner.spaces.megatron.shares import WAITING
 from ilp_planner.spaces.megatron.space import MegatronSpace
+from ilp_planner.specs.prices import hourly_price
 from ilp_planner.specs.training import CP_COMMUNICATIONS, SHARDINGS
+from ilp_planner.throughput import Iteration, rates_of, waiting_share
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.fit.site import Site
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob
+    from ilp_planner.throughput import Throughput
 
 # What searches leave out unless it is asked for is tried here as well.
 ALL_ASKED = constraints_of({"sharding": SHARDINGS, "cp_comm": CP_COMMUNICATIONS})
@@ -39,9 +46,13 @@ ALL_ASKED = constraints_of({"sharding": SHARDINGS, "cp_comm": CP_COMMUNICATIONS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged(Needs):
-    """A job with what it needs and what it takes. seconds: of an iteration."""
+    """A job with what it needs and what it takes. seconds: of an iteration. done: what that is
+    per second. nodes: of its cluster. hourly: what these cost per hour; None: not known."""
 
     seconds: float
+    done: Throughput
+    nodes: int
+    hourly: float | None
 
 
 def space_of(own: Space[Any, Any] | None) -> MegatronSpace:
@@ -143,9 +154,25 @@ class Judge:
         problem = self.problem(job.world)
         parts = problem.costs.memory(job, problem.cluster)
         ranks = problem.costs.ranks_of_job(job, problem.cluster)
+        times = stage_times(ranks, job, stages_of(ranks, job))
+        terms = iteration_terms(ranks, job, times)
+        seconds = sum(terms.values())
+        busy = [job.micro_batches * load for load in rank_seconds(job, times)]
+        done = Iteration(
+            samples=job.global_batch,
+            seconds=seconds,
+            again=recomputed_flops(job),
+            bubble=waiting_share(terms[SLOWEST] + terms[WAITING], sum(busy) / job.pp, seconds),
+            busy=max(busy) / seconds,
+        )
+        types = problem.cluster.device_types
+        devices = [types[name] for name in problem.cluster.type_of]
         return Judged(
             job=job,
             ranks=tuple(stage_of_rank(parts, rank) for rank in range(job.pp)),
             devices=smallest_devices(job, problem.cluster),
-            seconds=sum(iteration_terms(ranks, job).values()),
+            seconds=seconds,
+            done=rates_of(job.model, job.settings.precision, devices, done),
+            nodes=problem.cluster.node_count,
+            hourly=hourly_price(problem.cluster, problem.cluster.node_of),
         )

@@ -207,11 +207,35 @@ def _of_groups(
     if plan.settings is not None:
         return _placed(plan, decoder, cluster)
     settings = _plain_settings(decoder, model, cluster, first.tp)
+    settings = replace(settings, recompute=_of_stages(plan))
     others = [replace(plan, settings=replace(settings, order=order)) for order in ORDERS]
     for candidate in others[1:]:
         if node_order(candidate, cluster) is not None and node_order(others[0], cluster) is None:
             return _placed(candidate, decoder, cluster)
     return _placed(others[0], decoder, cluster)
+
+
+def _of_stages(plan: GroupPlan) -> Recompute:
+    """Return what the stages of a plan compute again, where Megatron has it for all of them."""
+    last = plan.stages[-1].stop - 1
+    layers = [min(stage.stop, last) - max(stage.start, 1) for stage in plan.stages]
+    own = {k: stage.recompute for k, stage in enumerate(plan.stages) if layers[k] > 0}
+    first, *others = own
+    odd = next((k for k in others if own[k] != own[first]), None)
+    if odd is None:
+        return own[first]
+    kinds = {recompute.kind for recompute in own.values()}
+    counts = {k: min(r.layers, layers[k]) for k, r in own.items()}
+    counts |= {k: layers[k] for k, r in own.items() if r.kind == "full"}
+    most = max(counts.values())
+    if "selective" not in kinds and all(n == min(most, layers[k]) for k, n in counts.items()):
+        return Recompute(granularity="full", method="block", layers=most)
+    raise _Limit(
+        f"stages[{odd}].recompute",
+        f"{own[odd]}, and {own[first]} in stage {first}",
+        "computes again attention's core of all layers, all layers, or the first n of every stage "
+        "(--recompute-granularity, --recompute-method, --recompute-num-layers)",
+    )
 
 
 def _placed(plan: GroupPlan, decoder: Decoder, cluster: ClusterSpec) -> TrainingJob:
@@ -404,7 +428,8 @@ def _wish(plan: AnyPlan, model: ModelSpec) -> Wish:
         cp = plan.settings.cp if plan.settings else 1
         stages = [(s.start, s.stop, max(1, s.tp // cp)) for s in plan.stages]
         samples = plan.micro_batch_size / plan.stages[0].dp
-        again = plan.settings.recompute if plan.settings else Recompute()
+        own = [stage.recompute for stage in plan.stages]
+        again = plan.settings.recompute if plan.settings else max(own, key=own.count)
         return wish_of(stages, samples, again)
     assert is_of_operators(plan)
     chain = segments(model.operators)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 
 class Candidates(NamedTuple):
-    """Stages that a plan may have: one entry per (range, option). Seconds, without sending."""
+    """Stages that a plan may have: one entry per (range, option, recomputation that is of use).
+    Seconds, without sending. way: number of the recomputation."""
 
     option: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -34,6 +36,7 @@ class Candidates(NamedTuple):
     extra: NDArray[np.float64]
     peaks: NDArray[np.float64]  # [K, candidates]
     in_flight: NDArray[np.int64]
+    way: NDArray[np.int64]
 
     def only(self, keep: NDArray[np.int64]) -> Candidates:
         """Return some of them."""
@@ -62,6 +65,22 @@ class Catalogue:
     use: NDArray[np.int64]
     capacity: tuple[int, ...]
     check_time: Callable[[], None]
+
+    @cached_property
+    def place(self) -> NDArray[np.int64]:
+        """Number of the option and range of layers of each candidate, int64 [candidates]: those
+        that differ only in what they compute again have the same."""
+        c, size = self.stages, self.layers + 1
+        return (c.option * size + c.start) * size + c.stop
+
+    @cached_property
+    def again(self) -> NDArray[np.bool_]:
+        """Candidates that a faster one of the same option and range computes less again than, bool
+        [candidates]."""
+        order = np.lexsort((self.stages.time, self.place))
+        place, again = self.place[order], np.empty(order.size, np.bool_)
+        again[order] = np.concatenate(([False], place[1:] == place[:-1]))[: order.size]
+        return again
 
     @property
     def schedule(self) -> Schedule:
@@ -182,16 +201,30 @@ def _stages(tables: Sequence[OptionTables], layers: int, micro_batches: int) -> 
     nonempty = np.triu(np.ones((layers, layers + 1), bool), 1)
     none, nothing = np.zeros(0, np.int64), np.zeros(0)
     kinds = len(tables[0].peaks) if tables else 0
-    found = [Candidates(none, none, none, nothing, nothing, np.zeros((kinds, 0)), none)]
+    found = [Candidates(none, none, none, nothing, nothing, np.zeros((kinds, 0)), none, none)]
     for number, table in enumerate(tables):
         use = nonempty & (table.in_flight >= least)
         start, stop = np.nonzero(use)
         option, peaks = np.full(start.size, number), table.peaks[:, use]
+        held, way = table.in_flight[use], np.zeros_like(start)
         found.append(
-            Candidates(
-                option, start, stop, table.time[use], table.extra[use], peaks, table.in_flight[use]
-            )
+            Candidates(option, start, stop, table.time[use], table.extra[use], peaks, held, way)
         )
+        if table.recomputed is not None:
+            more = table.recomputed
+            again = more.only(more.in_flight >= least[more.start, more.stop])
+            found.append(
+                Candidates(
+                    option=np.full(again.start.size, number),
+                    start=again.start,
+                    stop=again.stop,
+                    time=again.time,
+                    extra=table.extra[again.start, again.stop],
+                    peaks=again.peaks,
+                    in_flight=again.in_flight,
+                    way=again.way,
+                )
+            )
     return Candidates(*(np.concatenate(column, axis=-1) for column in zip(*found, strict=True)))
 
 
@@ -205,6 +238,9 @@ def _outside(tables: Sequence[OptionTables], layers: int) -> NDArray[np.float64]
     fastest = np.full((layers, layers + 1), np.inf)
     for table in tables:
         np.minimum(fastest, np.where(table.in_flight >= 1, table.time, np.inf), out=fastest)
+        if table.recomputed is not None:
+            again = table.recomputed
+            np.minimum.at(fastest, (again.start, again.stop), again.time)
     before, after = np.zeros(layers + 1), np.zeros(layers + 1)
     for v in range(1, layers + 1):
         before[v] = (before[:v] + fastest[:v, v]).min()

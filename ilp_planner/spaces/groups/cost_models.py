@@ -19,13 +19,19 @@ EVEN = "even"  # of the shares that a request may ask for
 
 
 def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
-    """Return the planner's own costs, on any profile of layers."""
+    """Return the planner's own costs, on any profile of layers.
+
+    Raises
+    ------
+    UsageError: layers must be computed again, and the profile does not say what that takes.
+    """
     from ilp_planner.costs.layers import layer_costs
     from ilp_planner.profiles.device_names import for_cluster
+    from ilp_planner.profiles.recomputed import with_recomputation
 
     _, metis = files.cluster
     source = layer_source(files, cluster)
-    rows = for_cluster(source.profile, cluster)
+    rows = with_recomputation(for_cluster(source.profile, cluster))
     notes = () if metis is None else metis.notes
     if rows.links is not None:
         # Every placement of a group has to be bounded, measured or not.
@@ -34,7 +40,15 @@ def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
             "sends between stages rest on the cluster's links",
         )
     limits, uneven = memory_limits(cluster, files.request), files.request.shares != EVEN
-    costs = layer_costs(rows, cluster, limits, uneven=uneven)
+    asked = files.request.constraints.recompute
+    kinds = tuple(dict.fromkeys("selective" if kind == "core_attn" else kind for kind in asked))
+    costs = layer_costs(rows, cluster, limits, uneven=uneven, recomputations=kinds)
+    if not costs.recomputations:
+        raise UsageError(
+            f"`recompute={','.join(asked)}`: found {rows.source}, which has no forward passes by "
+            "themselves, expected none; an analytic profile, or a table with forward passes, says "
+            "what layers take that are computed again"
+        )
     notes = (*notes, *rows.notes)
     return Costing(costs, source.model, source.named, notes, short_batches=costs.uneven)
 
@@ -44,7 +58,7 @@ def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
 
     Raises
     ------
-    UsageError: shares are asked for, which are even here.
+    UsageError: shares are asked for, which are even here, or recomputation, which is not priced.
     """
     from ilp_planner.spaces.metis.costs import MetisCosts
     from ilp_planner.spaces.metis.formulas import MetisFormulas
@@ -54,6 +68,12 @@ def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
         raise UsageError(
             f"`shares={files.request.shares}`: found it with `cost_model=metis`, whose shares are "
             "even as published, expected none"
+        )
+    if files.request.constraints.recompute not in ((), ("none",)):
+        asked = files.request.constraints.texts["recompute"]
+        raise UsageError(
+            f"`recompute={asked}`: found it with `cost_model=metis`, which measures layers without "
+            "recomputation, expected none, or `cost_model=native`"
         )
     _, metis = files.cluster
     profile, model, sizes = metis_source(files)

@@ -126,13 +126,26 @@ class GroupPart(SpacePart):
             [sum(n > 0 for n in option.replicas) == 1 for option in found.options], bool
         )
         kept = self.kept(np.inf)
-        return self.graph(np.inf, kept[alone[found.stages.option[kept]]])
+        return self._graph(kept[alone[found.stages.option[kept]]])
 
     def outline(self, cutoff: float) -> OpenGraph | None:
         """Return the graph over positions alone: any number of stages after, the best link to any
-        group."""
-        begins = np.zeros(1, np.int64)
-        return leveled_graph(self.catalogue, self.kept(cutoff), self.most_stages, begins)
+        group. Of stages that differ in what they compute again it has the fastest alone."""
+        begins, found = np.zeros(1, np.int64), self.catalogue
+        if found.again.any():
+            choices = self.below(cutoff, np.flatnonzero(~found.again))
+        else:
+            choices = self.kept(cutoff)
+        return leveled_graph(found, choices, self.most_stages, begins)
+
+    def _with_others(self, choices: NDArray[np.int64], cutoff: float) -> NDArray[np.int64]:
+        """Return the candidates that differ from some of the outline in what they compute again,
+        those of use below `cutoff` seconds."""
+        found = self.catalogue
+        if not found.again.any():
+            return choices
+        of = np.isin(found.place, found.place[choices])
+        return found.kept(self.below(cutoff, np.flatnonzero(of)))
 
     def kept(self, cutoff: float) -> NDArray[np.int64]:
         """Return the candidates that can be part of a plan below `cutoff` seconds, but for those
@@ -146,7 +159,7 @@ class GroupPart(SpacePart):
     def unplaced(self, cutoff: float) -> OpenGraph | None:
         """Return the graph of all plans below `cutoff` seconds on the best links."""
         everything = np.arange(self.catalogue.stages.option.size)
-        return self.graph(cutoff, self.below(cutoff, everything))
+        return self._graph(self.below(cutoff, everything))
 
     def below(self, cutoff: float, choices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the candidates that can be part of a plan below `cutoff` seconds."""
@@ -161,9 +174,12 @@ class GroupPart(SpacePart):
 
     def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
         """Return the graph over (layer, roughly the stages after), seated where that can be."""
-        found = self.catalogue
         if choices is None:
-            choices = self.kept(cutoff)
+            return self._graph(self.kept(cutoff))
+        return self._graph(self._with_others(choices, cutoff))
+
+    def _graph(self, choices: NDArray[np.int64]) -> OpenGraph:
+        found = self.catalogue
         begins = level_begins(found, choices, self.most_stages)
         opened = leveled_graph(found, choices, self.most_stages, begins)
         if self.seats is None or opened.context is None:
@@ -226,6 +242,7 @@ class GroupPart(SpacePart):
                 stop=int(c.stop[number]),
                 option=found.options[int(c.option[number])],
                 samples=found.samples[int(c.option[number])],
+                way=int(c.way[number]),
             )
             for number in choices
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ilp_planner.costs.group_network import group_class
-from ilp_planner.spaces.groups.equal_cuts import Stages, cheapest_cuts
+from ilp_planner.spaces.groups.equal_cuts import Stages, again_columns, cheapest_cuts
 from ilp_planner.spaces.groups.options import spread
 from ilp_planner.spaces.groups.place import GroupChoice
 from ilp_planner.spaces.groups.sending import sent
@@ -94,7 +94,7 @@ class Pipelines:
             table = problem.costs.option_tables(
                 option, part.micro_batches, problem.global_batch, problem.cluster
             )
-            if table is not None and min(table.samples) > 0 and table.in_flight.any():
+            if table is not None and min(table.samples) > 0 and table.possible.any():
                 yield option, table, most
 
     @cached_property
@@ -116,6 +116,7 @@ class Pipelines:
             send_time=np.ascontiguousarray(seconds[:, :, 0]),
             send_extra=np.ascontiguousarray(seconds[:, :, 1]),
             own=np.array([known.index(to) for to in classes]),
+            **again_columns(tables),
         )
 
     @cached_property
@@ -142,11 +143,16 @@ class Pipelines:
         """Return the best pipeline of a shape that has one."""
         seconds, kinds, starts = self._cut(shape)
         stops = [self.part.layers, *starts[:-1].tolist()]
+        rows = zip(kinds.tolist(), starts.tolist(), stops, self._needs.tolist(), strict=False)
         choices = [
             GroupChoice(
-                start=start, stop=stop, option=self.options[n], samples=self.tables[n].samples
+                start=start,
+                stop=stop,
+                option=self.options[n],
+                samples=self.tables[n].samples,
+                way=self.tables[n].fastest(start, stop, need),
             )
-            for n, start, stop in zip(kinds.tolist(), starts.tolist(), stops, strict=True)
+            for n, start, stop, need in rows
         ]
         return Pipeline(seconds=seconds, choices=tuple(reversed(choices)))
 
@@ -176,7 +182,7 @@ class Pipelines:
 
     def _room(self, n: int) -> tuple[int, float]:
         """Return the layers that a type's groups of a kind hold at most, and their speed."""
-        longest = max(int((row > 0).sum()) for row in self.tables[n].in_flight)
+        longest = int(self.tables[n].possible.sum(axis=1).max())
         return min(longest * self.most[n], self.part.layers), self.speed[n]
 
     def near(self, shape: Shape) -> Iterator[Shape]:

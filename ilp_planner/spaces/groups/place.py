@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ilp_planner.costs.recomputed_layers import recompute_of
 from ilp_planner.numerics import FINE_ROUNDING
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.search.parts import Placed
@@ -33,12 +34,23 @@ SECONDS = 2.0  # for CP-SAT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupChoice:
-    """A stage before it has devices: layers [start, stop), group, samples of each replica."""
+    """A stage before it has devices: layers [start, stop), group, samples of each replica, and the
+    number of its recomputation."""
 
     start: int
     stop: int
     option: GroupOption
     samples: tuple[int, ...]
+    way: int = 0
+
+    def on(self, replicas: Sequence[Replica]) -> GroupStage:
+        """Return the stage on devices."""
+        return GroupStage(
+            start=self.start,
+            stop=self.stop,
+            replicas=tuple(replicas),
+            recompute=recompute_of(self.way),
+        )
 
 
 Seats = list[list[int]]
@@ -126,7 +138,7 @@ def seated(
         for node, samples in zip(nodes, choice.samples, strict=True):
             devices, free[node] = free[node][:tp], free[node][tp:]
             replicas.append(Replica(devices=tuple(devices), samples=samples))
-        stages.append(GroupStage(start=choice.start, stop=choice.stop, replicas=tuple(replicas)))
+        stages.append(choice.on(replicas))
     return Plan(
         model=problem.model,
         global_batch=problem.global_batch,

@@ -103,7 +103,7 @@ def _stages(
         ring = best_ring(choice.option, problem.cluster).seconds(gradients)
         stages.append(
             _Stage(
-                compute=float(table.time[choice.start, choice.stop]),
+                compute=table.seconds(choice.start, choice.stop, choice.way),
                 step=max(0.0, float(table.peaks[:, choice.start, choice.stop].sum()) - ring),
                 sent=sent,
                 gradients=gradients,

@@ -60,9 +60,11 @@ def neighbours(part: GroupPart, choices: Sequence[int]) -> Iterator[tuple[int, .
     rows = [(int(c.option[n]), int(c.start[n]), int(c.stop[n])) for n in choices]
     for stages in (*_swapped(rows), *_cut_anew(rows), *_merged(use, rows), *_halved(use, rows)):
         found = []
-        for option, start, stop in stages:
-            same = (c.option == option) & (c.start == start) & (c.stop == stop)
-            found += np.flatnonzero(same)[:1].tolist()
+        for s, (option, start, stop) in enumerate(stages):
+            held = part.schedule.in_flight(len(stages) - 1 - s)
+            able = (c.option == option) & (c.start == start) & (c.stop == stop)
+            able &= c.in_flight >= held
+            found += sorted(np.flatnonzero(able).tolist(), key=lambda n: float(c.time[n]))[:1]
         if len(found) == len(stages):
             yield tuple(found)
 

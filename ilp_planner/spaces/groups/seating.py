@@ -152,7 +152,7 @@ def seat_all(
                 samples = choice.samples[len(replicas)]
                 devices = tuple(seating.devices[kind][place] for place in places)
                 replicas.append(Replica(devices=devices, samples=samples))
-        stages.append(GroupStage(start=choice.start, stop=choice.stop, replicas=tuple(replicas)))
+        stages.append(choice.on(replicas))
     return Plan(
         model=problem.model,
         global_batch=problem.global_batch,

@@ -54,6 +54,7 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         return (
             f"{self.tried(problem)} on at most {problem.max_stages} groups of devices, packed: of "
             "the nodes of a type that a stage is on, at most one has room for another replica"
+            f"{_described(problem.costs.recomputations)}"
         )
 
     def exclusions(self, problem: Problem[GroupTables], plan: GroupPlan) -> Iterator[str]:
@@ -108,6 +109,10 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
                 "for these and for all stages of one type"
             )
         return search
+
+    def recomputations(self, problem: Problem[GroupTables]) -> tuple[str, ...]:
+        """Return the kinds of recomputation that a stage may have: those that the costs know."""
+        return problem.costs.recomputations
 
     def short_batches(self, problem: Problem[GroupTables]) -> bool:
         """Tell whether the costs know what a short micro-batch takes."""
@@ -182,3 +187,8 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         from ilp_planner.spaces.infeasible import explain_layers
 
         return explain_layers(search.problem, too_little_memory(search.problem))
+
+
+def _described(kinds: tuple[str, ...]) -> str:
+    """Return what stages may compute again, for the end of a sentence; empty: nothing."""
+    return "" if kinds == ("none",) else f"; each stage with recomputation {' or '.join(kinds)}"

@@ -13,12 +13,12 @@ from ilp_planner.anatomy.parts import with_layout
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.errors import PlanError
 from ilp_planner.profiles.analytic_decoder import chain_names
-from ilp_planner.spaces.megatron.iteration import iteration_terms, stage_times, stages_of
+from ilp_planner.spaces.megatron.iteration import SLOWEST, iteration_terms, stage_times, stages_of
 from ilp_planner.spaces.megatron.job import job_of_groups, node_order
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.runtime import MEGATRON, Runtime
-from ilp_planner.spaces.megatron.shares import megatron_tally
+from ilp_planner.spaces.megatron.shares import WAITING, megatron_tally
 from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.training import METHODS, ORDERS
 
@@ -171,5 +171,6 @@ class MegatronCosts:
                 for number, (stage, own) in enumerate(zip(plan.stages, spent, strict=True))
             ),
             terms=terms,
+            passing=(SLOWEST, WAITING),
             passes=passes,
         )

@@ -136,9 +136,13 @@ def timeline(job: TrainingJob, times: StageTimes) -> Timeline:
 
 def slowest_seconds(job: TrainingJob, times: StageTimes) -> float:
     """Return how long the rank with most work is busy; no iteration takes less."""
+    return job.micro_batches * max(rank_seconds(job, times))
+
+
+def rank_seconds(job: TrainingJob, times: StageTimes) -> list[float]:
+    """Return the seconds of a micro-batch on every pipeline rank."""
     passes = times.forward + times.backward
-    busy = (float(sum(passes[list(job.stages_of(rank))])) for rank in range(job.pp))
-    return job.micro_batches * max(busy)
+    return [float(sum(passes[list(job.stages_of(rank))])) for rank in range(job.pp)]
 
 
 def iteration_terms(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.anatomy.arithmetic import recomputed_flops
 from ilp_planner.certificate import claimed_bound
 from ilp_planner.inputs.likeness import other_memory
 from ilp_planner.schedule import DIVIDED
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ilp_planner.search.confirm import LastProblem
     from ilp_planner.solvers.base import Task
     from ilp_planner.spaces.megatron.families import JobFamily
+    from ilp_planner.specs.training import TrainingJob
 
 MegatronSearchState = PartSearch[MegatronPart]
 
@@ -113,6 +115,14 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         from ilp_planner.spaces.megatron.seconds import job_seconds
 
         return job_seconds(problem.costs.ranks(plan, problem.cluster), plan, cost)
+
+    def recomputed_flops(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> float:
+        """Return the FLOPs of a sample that the training job computes again."""
+        return recomputed_flops(self.job(problem, plan))
+
+    def job(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> TrainingJob:
+        """Return the training job that a plan is."""
+        return problem.costs.job(plan, problem.cluster)
 
     def search(self, search: MegatronSearchState) -> Stop:
         """Work until proof, gap or time."""

@@ -171,6 +171,11 @@ class MetisCosts:
         """
         return replace(self, limits=limits)
 
+    @property
+    def recomputations(self) -> tuple[str, ...]:
+        """Return the kinds of recomputation: Metis measures layers without."""
+        return ("none",)
+
     def replica_seconds(self, device: str, tp: int, samples: int) -> NDArray[np.float64] | None:
         """Return nothing: how Metis shares samples is known of whole groups only."""
         return None

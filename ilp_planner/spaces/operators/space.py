@@ -162,6 +162,20 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
                     limit = f"a divisor of the micro-batch {plan.micro_batch_size}"
                     yield Violation("degrees", f"stage {s}", f"dp {dp}", limit)
 
+    # ---- where its seconds go -------------------------------------------------------------------
+
+    def recomputed_flops(self, problem: Problem[OperatorTables], plan: Plan[Any]) -> float | None:
+        """Return the forward FLOPs of a sample of the operators that are computed again."""
+        if problem.spec is None or not is_of_operators(plan):
+            return None
+        model, chain = problem.spec.architecture, problem.costs.chain
+        flops, masked, again = model.flops, model.masked, 0.0
+        for stage in plan.stages:
+            for name, chosen in zip(chain[stage.start : stage.stop], stage.strategies, strict=True):
+                if chosen.recompute:
+                    again += flops.get(name, 0) - masked.get(name, 0.0)
+        return again
+
     # ---- how it is searched ---------------------------------------------------------------------
 
     def begin(self, problem: Problem[OperatorTables], task: Task) -> OperatorSearch:

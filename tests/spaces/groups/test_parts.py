@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,16 +14,21 @@ from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.bounds.resource_prices import PricedGraph
 from ilp_planner.costs.groups import GroupOption
 from ilp_planner.evaluate import evaluate
+from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
+from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.groups.graphs import LEVELS
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.metis_cluster import metis_cluster_spec
-from tests.brute import cheapest, random_problem
+from tests.brute import cheapest, group_ways, random_problem, recomputations, seatings
 from tests.examples import examples
 from tests.metis_cases import synthetic_costs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = examples(15)
@@ -50,6 +56,66 @@ def test_the_optimum_of_every_plan(links: str, seed: int) -> None:
     problem = random_problem(seed, links=links)
     best, _ = cheapest(problem)
     solved(problem, best)
+
+
+@pytest.mark.parametrize(
+    "asked", [(), ("none", "full"), ("full",), ("block",), ("none", "block"), ("selective",)]
+)
+@examples(4)
+@given(seed=SEEDS)
+def test_the_optimum_where_layers_may_be_computed_again(asked: tuple[str, ...], seed: int) -> None:
+    problem = random_problem(seed, recomputed=True, asked=asked, devices=4)
+    best, _ = cheapest(problem)
+    solved(problem, best)
+
+
+@examples(12)
+@given(seed=SEEDS)
+def test_no_legal_plan_beats_the_bound_whatever_it_computes_again(seed: int) -> None:
+    """On instances that are too large to enumerate: plans at random, of which the judge says
+    which are legal."""
+    problem = random_problem(seed, recomputed=True, devices=12)
+    bound = solve(problem, limits=Limits(seconds=20, gap=0.02, workers=1)).bound
+    random = np.random.default_rng(seed)
+    layers = len(problem.costs.chain)
+    for _ in range(60):
+        batches = int(random.choice(problem.micro_batches))
+        ways = group_ways(problem, batches)
+        stages = int(random.integers(1, min(problem.max_stages, layers) + 1))
+        row = random_row(problem, ways, stages, random)
+        if row is None:
+            continue
+        cuts = sorted(random.choice(np.arange(1, layers), stages - 1, replace=False).tolist())
+        ends = (0, *cuts, layers)
+        plan = Plan(
+            model=problem.model,
+            global_batch=problem.global_batch,
+            micro_batches=batches,
+            stages=tuple(
+                GroupStage(
+                    start=ends[s],
+                    stop=ends[s + 1],
+                    replicas=replicas,
+                    recompute=pick(recomputations(problem, ends[s], ends[s + 1]), random),
+                )
+                for s, replicas in enumerate(row)
+            ),
+        )
+        judged = evaluate(problem, plan)
+        if judged.legal and problem.space.contains(problem, plan):
+            assert judged.iteration_time >= bound * (1 - 1e-9)
+
+
+def pick(values: Sequence[Any], random: np.random.Generator) -> Any:
+    return values[int(random.integers(len(values)))]
+
+
+def random_row(
+    problem: Problem, ways: Sequence[Any], stages: int, random: np.random.Generator
+) -> tuple[tuple[Replica, ...], ...] | None:
+    """Some groups at random, seated in a row; None where they do not fit."""
+    some = [pick(ways, random) for _ in range(stages)]
+    return next((row for row in seatings(problem.cluster, some, stages)), None)
 
 
 @pytest.mark.parametrize("seed", range(100, 108))

@@ -1,0 +1,78 @@
+"""The modules whose mutants are tried, and the tests that are asked first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+DRAWN = 60
+"""Mutants that are tried of a module outside the judge."""
+
+
+class Module(NamedTuple):
+    """A module by its path in the package. whole: all of its mutants are tried."""
+
+    path: str
+    whole: bool
+
+    @property
+    def name(self) -> str:
+        """Its dotted name."""
+        return ".".join(Path("ilp_planner", self.path).with_suffix("").parts)
+
+    @property
+    def file(self) -> Path:
+        return ROOT / "ilp_planner" / self.path
+
+    @property
+    def compiled(self) -> bool:
+        """It has no kernels: those of others may be compiled, and are kept as they are."""
+        return "ilp_planner.kernels import" not in self.file.read_text()
+
+    @property
+    def mirror(self) -> str:
+        """The file of its own tests, whether there is one or not."""
+        path = Path("tests", self.path)
+        return str(path.with_name(f"test_{path.name}"))
+
+
+JUDGE = (
+    "evaluate.py",
+    "certificate.py",
+    "coverage.py",
+    "spaces/base.py",
+    "spaces/graph_space.py",
+    "spaces/groups/space.py",
+    "spaces/operators/space.py",
+    "spaces/operators/certificate.py",
+    "search/graph_certificate.py",
+    "spaces/amp/space.py",
+    "spaces/metis/space.py",
+    "spaces/megatron/space.py",
+    "spaces/megatron/rules.py",
+    "spaces/megatron/checked.py",
+    "spaces/megatron/combined.py",
+    "spaces/megatron/membership.py",
+    "spaces/torchtitan/space.py",
+    "spaces/deepspeed/space.py",
+)
+"""The judge and the judges of the spaces, and what derives certificates again."""
+
+DRAWN_FROM = ("costs", "anatomy", "bounds", "simulation")
+"""Folders of which each module gives some mutants."""
+
+
+def modules() -> list[Module]:
+    """Return all modules that are tried, the judge first."""
+    package = ROOT / "ilp_planner"
+    drawn = [
+        str(path.relative_to(package))
+        for folder in DRAWN_FROM
+        for path in sorted((package / folder).glob("*.py"))
+        if path.read_text().strip()
+    ]
+    return [
+        *(Module(path, whole=True) for path in JUDGE),
+        *(Module(path, whole=False) for path in ("schedule.py", *drawn)),
+    ]

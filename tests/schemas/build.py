@@ -1,0 +1,42 @@
+"""All schemas, from outputs and from where files declare their keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.formats.saved_json import VERSION as PLAN_VERSION
+from ilp_planner.schemas import VERSION
+from tests.schemas import declared
+from tests.schemas.inferred import Writer
+from tests.schemas.titles import FILES, OUTPUTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+DECLARED = {
+    "model": declared.model_file,
+    "cluster": declared.cluster_file,
+    "constraints": declared.constraints_file,
+    "table": declared.table_row,
+    "runs": declared.runs_row,
+    "sweep-table": declared.sweep_row,
+}
+
+
+def schemas(examples: Mapping[str, Iterable[Any]]) -> dict[str, dict[str, Any]]:
+    """Return every schema by its name. examples: outputs and files, by the name of their schema."""
+    found = {}
+    for name, title in (OUTPUTS | FILES).items():
+        make = DECLARED.get(name)
+        body = Writer(name, examples[name]).body() if make is None else make()
+        if name in OUTPUTS:
+            body["properties"]["schema"]["const"] = f"ilp-planner/{name}"
+            body["properties"]["version"]["const"] = VERSION
+        if name == "plan":
+            body["properties"]["schema"]["const"] = "ilp-planner plan"
+            body["properties"]["version"]["const"] = PLAN_VERSION
+        version = PLAN_VERSION if name == "plan" else VERSION
+        head = {"$schema": DRAFT, "$id": f"urn:ilp-planner:{name}:{version}", "title": title}
+        found[name] = head | body
+    return found

@@ -1,0 +1,320 @@
+"""The rules of groups of devices, to the word, and which legal plans their proofs leave out.
+
+Other than the tests of every space, these name the least that breaks a rule and the most that does
+not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.costs.base import PlanCost, StageCost
+from ilp_planner.evaluate import evaluate
+from ilp_planner.numerics import ROUNDING
+from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
+from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.spaces.base import too_little_memory
+from ilp_planner.spaces.groups.parts import GroupPart
+from ilp_planner.spaces.groups.space import GroupSpace
+from ilp_planner.specs.training import Settings
+from ilp_planner.units import format_bytes
+from tests.every_space import METIS
+from tests.megatron_cases import small_cluster, small_problem
+from tests.mixed_cases import LAYERS, room_plan, room_problem
+
+if TYPE_CHECKING:
+    import pytest
+
+    from ilp_planner.problem import Problem
+
+GIB = 2**30
+
+# ---- groups: devices 0 and 1 are T4, 2 and 3, and 4 and 5, each a node of A100 ------------------
+
+
+def group_plan(*replicas: tuple[tuple[int, ...], int], micro_batches: int = 4) -> Plan[Any]:
+    """Return a plan of one stage on replicas (devices, samples) of a batch of 16."""
+    found = tuple(Replica(devices=devices, samples=samples) for devices, samples in replicas)
+    return Plan(
+        model="made-up",
+        global_batch=16,
+        micro_batches=micro_batches,
+        stages=(GroupStage(start=0, stop=LAYERS, replicas=found),),
+    )
+
+
+def broken(problem: Problem, plan: Plan[Any]) -> list[str]:
+    return [str(violation) for violation in evaluate(problem, plan).violations]
+
+
+def outside(problem: Problem, plan: Plan[Any]) -> str | None:
+    """Return why no proof is about a plan, which is legal."""
+    assert broken(problem, plan) == []
+    return problem.space.outside(problem, plan)
+
+
+def test_equal_devices_share_samples_as_the_costs_know() -> None:
+    uneven, even = room_problem(), room_problem(cost_model="metis")
+    assert uneven.costs.uneven
+    assert not even.costs.uneven
+    differing = "shares that differ by at most one on equal devices"
+    where = "stage 0: degrees: found"
+    assert broken(uneven, group_plan(((2,), 2), ((3,), 2))) == []
+    assert broken(uneven, group_plan(((2,), 2), ((3,), 1), micro_batches=6)) == []
+    apart = group_plan(((2,), 3), ((3,), 1))
+    assert broken(uneven, apart) == [f"{where} replicas with 1, 3 samples, expected {differing}"]
+    assert broken(even, apart) == [
+        f"{where} replicas with 1, 3 samples, expected equal shares on equal devices"
+    ]
+    one_more = group_plan(((2,), 2), ((3,), 1), ((4,), 1))
+    assert broken(uneven, one_more) == []
+    assert broken(even, one_more) == [
+        f"{where} replicas with 1, 2 samples, expected equal shares on equal devices"
+    ]
+    assert broken(even, group_plan(((0,), 1), ((3,), 3))) == []  # of two types: as they are fast
+
+
+def test_every_replica_has_samples() -> None:
+    none = "stage 0: degrees: found a replica without samples, expected at least 1"
+    problem = room_problem()
+    assert broken(problem, group_plan(((0,), 4), ((3,), 0))) == [none]
+    both = broken(problem, group_plan(((2,), 4), ((3,), 0)))
+    assert both[1:] == [none]
+    assert "replicas with 0, 4 samples" in both[0]
+
+
+def test_replicas_share_the_whole_micro_batch() -> None:
+    assert broken(room_problem(), group_plan(((2,), 2), ((3,), 1))) == [
+        "stage 0: samples: found 3 samples, expected 4, the micro-batch"
+    ]
+    assert broken(room_problem(), group_plan(((2,), 3), ((3,), 2))) == [
+        "stage 0: samples: found 5 samples, expected 4, the micro-batch"
+    ]
+
+
+def test_the_tensor_degree_is_allowed_and_context_parallelism_multiplies_it() -> None:
+    problem = room_problem(max_tp=1)
+    assert broken(problem, group_plan(((2, 3), 4))) == [
+        "stage 0: degrees: found tp 2, expected at most 1"
+    ]
+    assert broken(room_problem(max_tp=2), group_plan(((2, 3), 4))) == []
+    plan = group_plan(((2, 3), 4))
+    twice = replace(plan, settings=Settings(cp=2))
+    assert list(problem.space.check_degrees(problem, twice)) == []
+    assert len(list(problem.space.check_degrees(problem, plan))) == 1
+
+
+def test_settings_and_virtual_stages_are_for_spaces_with_a_runtime() -> None:
+    problem = room_problem()
+    said = (
+        "plan: settings: found settings of a runtime, expected none, in a space without a runtime"
+    )
+    plan = room_plan(problem)
+    assert broken(problem, plan) == []
+    assert broken(problem, replace(plan, settings=Settings())) == [said]
+    halves = [(0, 3, 2, (2, 3)), (3, 6, 2, (2, 3))]
+    virtual = replace(room_plan(problem, halves), virtual=2)
+    assert broken(problem, virtual) == [said]
+
+
+def test_virtual_stages_share_the_samples_of_their_rank() -> None:
+    problem = small_problem(small_cluster(1, 2), batch=4)
+
+    def stage(start: int, stop: int, *samples: int) -> GroupStage:
+        replicas = tuple(Replica(devices=(d,), samples=n) for d, n in enumerate(samples))
+        return GroupStage(start=start, stop=stop, replicas=replicas)
+
+    plan = Plan(
+        model=problem.model,
+        global_batch=4,
+        micro_batches=1,
+        stages=(stage(0, 3, 2, 2), stage(3, len(problem.costs.chain), 3, 1)),
+        settings=problem.costs.settings,
+        virtual=2,
+    )
+    assert broken(problem, plan)[0] == (
+        "stage 1: replicas: found others, expected those of stage 0"
+    )
+
+
+def test_stages_are_of_layers() -> None:
+    problem = room_problem()
+    stage = OperatorStage(
+        start=0, stop=6, first_device=0, device_count=1, strategies=(Strategy(),) * 6
+    )
+    plan = Plan(model="made-up", global_batch=16, micro_batches=4, stages=(stage,))
+    assert broken(problem, plan) == ["plan: stages: found others, expected stages of whole layers"]
+
+
+# ---- memory -------------------------------------------------------------------------------------
+
+
+def cost_of(*memory: tuple[float, ...]) -> PlanCost:
+    """Return a cost of stages whose replicas hold so many bytes."""
+    stages = tuple(StageCost(time=1.0, memory=m, time_terms={}, memory_terms={}) for m in memory)
+    return PlanCost(iteration_time=1.0, stages=stages, terms={})
+
+
+def test_every_device_holds_what_its_replica_must() -> None:
+    """A replica of both types has the room of its smallest device; of a stage, the first replica
+    that does not fit is named."""
+    problem = replace(room_problem(), memory_limits={"T4": 2.0 * GIB, "A100": 8.0 * GIB})
+    plan = room_plan(problem, ((0, 1, 2, (2, 0, 3, 4, 5, 1)), (1, 6, 1, (4, 5))))
+
+    def found(*memory: tuple[float, ...]) -> list[str]:
+        of = cost_of(*memory)
+        return [str(v) for v in problem.space.check_memory(problem, plan, of)]
+
+    small, large = "at most 2.00 GiB", "at most 8.00 GiB"
+    assert (format_bytes(2 * GIB), format_bytes(8 * GIB)) == ("2.00 GiB", "8.00 GiB")
+    assert found((2 * GIB, 8 * GIB, 2 * GIB), (8 * GIB,)) == []
+    assert found((2 * GIB * (1 + ROUNDING), 0, 0), (8 * GIB,)) == []
+    assert found((2.5 * GIB, 0, 0), (0,)) == [
+        f"stage 0, device 2: memory: found 2.50 GiB, expected {small}"
+    ]
+    assert found((0, 8.5 * GIB, 0), (8.5 * GIB,)) == [
+        f"stage 0, device 3: memory: found 8.50 GiB, expected {large}",
+        f"stage 1, device 4: memory: found 8.50 GiB, expected {large}",
+    ]
+    assert found((0, 9 * GIB, 9 * GIB), (0, 9 * GIB)) == [
+        f"stage 0, device 3: memory: found 9.00 GiB, expected {large}",
+        f"stage 1, device 5: memory: found 9.00 GiB, expected {large}",
+    ]
+    assert found((0, 0, 2.25 * GIB), (0,)) == [
+        f"stage 0, device 5: memory: found 2.25 GiB, expected {small}"
+    ]
+
+
+# ---- which plans proofs are about ---------------------------------------------------------------
+
+
+def test_proofs_are_about_packed_placements() -> None:
+    problem = room_problem()
+    assert outside(problem, group_plan(((2,), 2), ((3,), 2))) is None
+    assert outside(problem, group_plan(((4,), 2), ((5,), 2))) is None
+    assert outside(problem, group_plan(((2,), 4))) is None  # one node with room is none too many
+    assert outside(problem, group_plan(((2, 3), 2), ((4, 5), 2))) is None
+    assert outside(problem, group_plan(((2,), 2), ((4,), 2))) == (
+        "stage 0: not packed, 2 of its nodes of A100 have room for another replica, at most one "
+        "in the placements tried"
+    )
+
+
+def test_proofs_are_about_samples_shared_as_the_costs_do() -> None:
+    problem = room_problem()  # an A100 is three times as fast as a T4
+    assert outside(problem, group_plan(((0,), 1), ((3,), 3))) is None
+    assert outside(problem, group_plan(((0,), 3), ((3,), 1))) == (
+        "stage 0: samples shared otherwise than the cost model does"
+    )
+
+
+def test_proofs_are_about_replicas_on_one_node() -> None:
+    """Whether or not other replicas of the plan are on one; the costs have no price for it."""
+    problem = room_problem()
+    plan = group_plan(((2, 3), 2), ((4, 1), 2))
+    assert next(problem.space.exclusions(problem, plan)) == (
+        "stage 0: a replica on 2 nodes, only replicas in one tried"
+    )
+    assert len(list(problem.space.exclusions(problem, plan))) == 1
+
+
+def test_proofs_are_about_groups_that_are_tried_with_so_many_micro_batches() -> None:
+    assert outside(room_problem(), group_plan(((2,), 1), ((3,), 1), ((4,), 2))) == (
+        "stage 0: this group of devices is not tried with so many micro-batches"
+    )
+
+
+def test_every_stage_of_a_plan_is_looked_at() -> None:
+    problem = room_problem()
+    plan = room_plan(problem, ((0, 1, 1, (0, 1)), (1, 6, 1, (2, 4))))
+    assert outside(problem, plan) == (
+        "stage 1: not packed, 2 of its nodes of A100 have room for another replica, at most one "
+        "in the placements tried"
+    )
+
+
+def test_what_proofs_are_about_is_said() -> None:
+    packed = (
+        "groups of devices, packed: of the nodes of a type that a stage is on, at most one has "
+        "room for another replica"
+    )
+    said = [
+        problem.space.describe(problem)
+        for problem in (
+            room_problem(),
+            room_problem(micro_batch_sizes=(2, 4)),
+            room_problem(cost_model="metis"),
+        )
+    ]
+    assert said == [
+        f"plans with any number of micro-batches on at most 6 {packed}",
+        f"plans with 4, 8 micro-batches on at most 6 {packed}",
+        f"plans with 1, 2, 4, 8, 16 micro-batches on at most 6 {packed}",
+    ]
+
+
+def test_numbers_of_micro_batches_with_too_many_groups_are_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 16 samples, 3 micro-batches have a short one; 2 and 4 have none."""
+    problem = room_problem()
+
+    def notes(*thinned: int) -> list[str]:
+        parts = [GroupPart(problem, count) for count in problem.micro_batches]
+        for part in parts:
+            part.complete = part.micro_batches not in thinned
+        monkeypatch.setattr(GroupSpace, "parts", lambda *_: parts)
+        return problem.space.begin(problem, Task(Limits(seconds=60), "dp")).notes
+
+    none = (
+        "stages of several device types: with 1 of 7 numbers of micro-batches, whose last one is "
+        "short, there are too many to try and none was; the bound is for stages of one type there"
+    )
+    few = (
+        "stages of several device types: with 2, 4 micro-batches there are too many to try all, "
+        "only some with powers of two of replicas were; the bound is for these and for all stages "
+        "of one type"
+    )
+    before = notes()
+    assert not any("several device types" in note for note in before)
+    assert notes(2, 4) == [*before, few]
+    assert notes(3) == [*before, none]
+    assert notes(2, 3, 4) == [*before, none, few]
+
+
+def test_only_the_planners_own_space_leaves_devices_idle() -> None:
+    plan = group_plan(((2,), 4))
+    assert broken(room_problem(), plan) == []
+    idle = "plan: devices used once: found 5 idle devices, expected none idle"
+    assert idle in broken(room_problem(**METIS), plan)
+
+
+def test_a_problem_that_nothing_fits_is_blamed_on_memory() -> None:
+    assert too_little_memory(room_problem(memory_limit=3 * GIB)) == (
+        "in every plan some device would need more memory than it has (T4 3.00 GiB, A100 3.00 GiB)"
+    )
+
+
+# ---- where a search begins ----------------------------------------------------------------------
+
+
+def test_a_plan_of_another_batch_is_tried_with_as_large_micro_batches() -> None:
+    """Of 18 samples, micro-batches of 4 are four and a short one."""
+    problem = room_problem(global_batch=18)
+    search = problem.space.begin(problem, Task(Limits(seconds=60), "dp"))
+    problem.space.approach(search, replace(room_plan(room_problem()), micro_batches=4))
+    assert search.plan is not None
+    assert (search.plan.global_batch, search.plan.micro_batches) == (18, 5)
+    assert search.objective == evaluate(problem, search.plan).iteration_time
+
+
+def test_a_plan_that_is_not_legal_or_outside_is_no_beginning() -> None:
+    problem = room_problem(max_tp=1)
+    search = problem.space.begin(problem, Task(Limits(seconds=60), "dp"))
+    problem.space.approach(search, group_plan(((2, 3), 4)))
+    assert search.plan is None
+    problem.space.approach(search, group_plan(((2,), 2), ((4,), 2)))
+    assert search.plan is None
+    problem.space.approach(search, group_plan(((2,), 2), ((3,), 2)))
+    assert search.plan is not None
