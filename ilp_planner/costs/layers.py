@@ -334,9 +334,15 @@ class LayerCosts(LayerRows):
         """Judge the stages of a plan, at as many micro-batches in flight as it has."""
         afters = [plan.stages[number + 1 :] for number in range(len(plan.stages))]
         return tuple(
-            stage_cost(self, stage, after, plan.schedule.in_flight(len(after)), cluster)
+            self._stage(stage, after, plan.schedule.in_flight(len(after)), cluster)
             for stage, after in zip(plan.stages, afters, strict=True)
         )
+
+    def _stage(
+        self, stage: GroupStage, after: tuple[GroupStage, ...], in_flight: int, cluster: ClusterSpec
+    ) -> StageCost:
+        """Judge a stage; other costs of layers may judge it otherwise."""
+        return stage_cost(self, stage, after, in_flight, cluster)
 
 
 def _keys(

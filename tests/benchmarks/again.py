@@ -15,7 +15,6 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import percent, write_table
 from tests.benchmarks.warm import CORES, solve

@@ -1,4 +1,4 @@
-"""What the table of recomputation in docs/speed.md says of runs."""
+"""What the table of recomputation in docs/benchmarks/speed.md says of runs."""
 
 from __future__ import annotations
 
