@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.report.decisions import differences
 from ilp_planner.report.json_report import plan_object, problem_object
 from ilp_planner.report.tables import finite
+from ilp_planner.schemas import headed
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.replan.least import Moving
@@ -19,9 +20,10 @@ def replan_object(found: Replanned) -> dict[str, Any]:
     cases = [(case.problem, case.plan)]
     cases += [(found.problem, plan.plan) for plan in found.plans.values()]
     return {
+        **headed("replan"),
         "name": case.name,
         **problem_object(found.problem),
-        "changes": found.changes.texts,
+        "changed": found.changes.texts,
         "before_s": case.evaluation.iteration_time,
         "bound_s": finite(found.result.bound),
         "stopped_by": found.result.stopped_by,

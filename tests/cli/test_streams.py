@@ -31,7 +31,7 @@ def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
         ("ilp-plan --version 2>&-", 0, ""),
         ("ilp-plan solve --model nope >&- 2>&- <&-", 1, ""),
         ("ilp-plan solve --model nope 2> /dev/full", 1, ""),
-        ("ulimit -v 60000; ilp-plan solve", 1, "out of memory"),
+        ("ulimit -v 60000; ilp-plan solve", 1, "address space: found a limit of 58.59 MiB"),
     ],
 )
 def test_one_line_and_the_right_code(line: str, code: int, words: str, tmp_path: Path) -> None:

@@ -76,6 +76,9 @@ why mine.json --workers 1 --time-limit 0
 why mine.json --not tp=2 --time-limit 20
 why mine.json --not tp=8 --time-limit 20
 why mine.json --not two.json --time-limit 20
+replan mine.json --without 1
+replan mine.json --global-batch-size 16 --slack 0.5
+replan mine.json --without 1 --time-limit 0
 fit plan.json --tokens 1B
 fit plan.json --verdict
 fit llama3-8b --micro-batch-size 2 --pp 2 --sharding optimizer --global-batch-size 256 --cluster a100-4x8

@@ -9,6 +9,7 @@ OUTPUTS = {
     "compare": "What `ilp-plan compare --json` prints: plans and solvers on one problem",
     "why": "What `ilp-plan why --json` prints: what limits a plan, and what would help",
     "why-not": "What `ilp-plan why --not ... --json` prints: why not another plan",
+    "replan": "What `ilp-plan replan --json` prints: what to do with a plan on a changed cluster",
     "fit": "What `ilp-plan fit --json` prints: whether a job fits, and what makes it fit",
     "sweep": "What `ilp-plan sweep --json` prints: a row for each point",
     "analyze": "What `ilp-plan analyze --json` prints: what a training job holds and sends",

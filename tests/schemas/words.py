@@ -29,7 +29,7 @@ BY_NAME = (
     "provenance_error", "seconds_s", "alternative_seconds_s", "more_s", "differs", "terms",
     "outside_terms", "memory_terms", "time_terms", "varied", "machine", "versions", "groups",
     "memory_bytes", "memory_limits_bytes", "environment", "objectives", "values", "devices_asked",
-    "about", "peak", "outside",
+    "about", "peak", "outside", "changed",
 )  # fmt: skip
 # Parts of outputs that are said once, under `$defs`.
 SHARED = (
@@ -381,6 +381,24 @@ MEANING = {
     "seconds_s": "Seconds of an iteration by what they are spent on.",
     "heuristic": "Whether it is a solver that proves nothing.",
     "remark": "What else to know.",
+    # Planning again
+    "changed": "What changes, by the option that says it.",
+    "replan:before_s": "Seconds of an iteration before the change.",
+    "slack": "How much longer than the fastest plan the one that moves least may take, relative.",
+    "fastest": "The fastest plan that was found, and what it moves; null where there is none.",
+    "least_moved": "The plan that moves least of those within the slack; null where there is none.",
+    "least_proved": "Whether no plan that was compared moves less; null without one.",
+    "least_at_least_bytes": "Bytes that every plan which was compared moves; null without one.",
+    "least_among": "Which plans were compared; null without one.",
+    "moved_bytes": "Bytes of weights and optimiser states that devices get from elsewhere.",
+    "between_nodes_bytes": "Those of them that cross nodes.",
+    "most_moved_bytes": "Those of the device that gets most.",
+    "kept_bytes": "Bytes that devices hold already.",
+    "checkpoint_bytes": "Bytes that only a checkpoint still has.",
+    "moved_in_s": "Seconds that moving takes at the bandwidth of the links.",
+    "machines": "Names of the machines, by the nodes of the plan in order.",
+    "fastest.devices": "What each device moves, in order.",
+    "least_moved.devices": "What each device moves, in order.",
     # Why
     "best_s": "Seconds of the best plan found.",
     "derived": "Whether the bound is of a search now, not of the plan's file.",

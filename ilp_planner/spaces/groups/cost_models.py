@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.inputs.request import Request
+    from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.specs.cluster import ClusterSpec
 
 EVEN = "even"  # of the shares that a request may ask for
@@ -44,13 +46,26 @@ def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
     kinds = tuple(dict.fromkeys("selective" if kind == "core_attn" else kind for kind in asked))
     costs = layer_costs(rows, cluster, limits, uneven=uneven, recomputations=kinds)
     if not costs.recomputations:
-        raise UsageError(
-            f"`recompute={','.join(asked)}`: found {rows.source}, which has no forward passes by "
-            "themselves, expected none; an analytic profile, or a table with forward passes, says "
-            "what layers take that are computed again"
-        )
+        raise UsageError(_not_priced(files.request, rows))
+    left = [kind for kind in kinds if kind not in costs.recomputations]
+    if left:
+        notes += (f"recompute {', '.join(left)}: not priced by {rows.source}, not tried",)
     notes = (*notes, *rows.notes)
     return Costing(costs, source.model, source.named, notes, short_batches=costs.uneven)
+
+
+def _not_priced(asked: Request, rows: LayerProfile) -> str:
+    """Return that a profile has none of the ways to recompute that are asked for."""
+    found = f"`recompute={asked.constraints.texts['recompute']}`: found {rows.source}"
+    if "full" in rows.recomputed:
+        return (
+            f"{found}, which does not say what layers hold whose attention's core is computed "
+            "again (flash attention keeps no scores), expected none, full or block"
+        )
+    return (
+        f"{found}, which has no forward passes by themselves, expected none; an analytic profile, "
+        "or a table with forward passes, says what layers take that are computed again"
+    )
 
 
 def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:

@@ -121,11 +121,33 @@ def test_torchtitan_recomputes_by_operators_and_nothing_else_does(space: str) ->
 EVERYWHERE = ("max_devices", "without")  # what every space listens to
 
 
-@pytest.mark.parametrize(("name", "value"), [one for one in VALUES if one[0] not in EVERYWHERE])
-@pytest.mark.parametrize("space", OTHERS)
+# Space, name and value of what it does not listen to.
+DEAF = [
+    (space, name, value)
+    for space in OTHERS
+    for name, value in VALUES
+    if name not in EVERYWHERE and value not in SPACES[space].some.get(name, ())
+]
+
+
+@pytest.mark.parametrize(("space", "name", "value"), DEAF)
 def test_other_spaces_name_the_one_that_listens(space: str, name: str, value: str) -> None:
     with pytest.raises(UsageError) as refused:
         built(space, name, value)
     heard = MEGATRON if MEGATRON in HEARD[name][value] else TITAN
     assert str(refused.value).startswith(f"`{name}={value}`: expected `space={heard}`, found ")
     assert space in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["none", "full", "block"])
+def test_groups_recompute_what_is_asked_for(value: str) -> None:
+    problem = built("groups", "recompute", value)
+    assert problem.costs.recomputations == (value,)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("value", ["selective", "core_attn"])
+def test_groups_say_that_flash_attention_keeps_no_scores(value: str) -> None:
+    with pytest.raises(UsageError, match=f"`recompute={value}`: .*flash attention keeps no scores"):
+        built("groups", "recompute", value)
+    notes = built("groups", "recompute", f"none,{value}").notes
+    assert "recompute selective: not priced by analytic, not tried" in notes
