@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Control characters but for tab and line feed, line separators, marks that turn the direction of
 # writing, and halves of characters, which no encoding has.
@@ -12,9 +16,20 @@ STEERING = re.compile(
 )
 
 
+class TerminalText(str):
+    """A text that a terminal may show as it is: nothing in it steers but styles of our own."""
+
+    __slots__ = ()
+
+
 def printable(text: str) -> str:
     """Return a text with a question mark for every character that would steer a terminal."""
-    return STEERING.sub("?", text)
+    return text if isinstance(text, TerminalText) else STEERING.sub("?", text)
+
+
+def printable_lines(lines: Iterable[str]) -> TerminalText:
+    """Return lines as one text, which keeps the styles of those that have some."""
+    return TerminalText("\n".join(map(printable, lines)))
 
 
 def printable_json(text: str, encoding: str | None = None) -> str:

@@ -5,7 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.printable import STEERING, printable, printable_json
+from ilp_planner.printable import STEERING, printable, printable_json, printable_lines
+from ilp_planner.report.grid import RESET, STYLES, styled_text
 
 BIDI = "\u202e\u2066\u061c"
 
@@ -30,3 +31,13 @@ def test_json_means_the_same(text: str) -> None:
 def test_which_characters_they_are() -> None:
     assert printable(f"a\x1b[31m{BIDI}\x85b\n\tc") == "a?[31m????b\n\tc"
     assert printable("µ 模型 \u0301") == "µ 模型 \u0301"
+
+
+@given(st.lists(st.text(alphabet="a\x1b[31m\x9b\u202e")), st.sampled_from(sorted(STYLES)))
+def test_styles_of_our_own_are_all_that_passes(texts: list[str], style: str) -> None:
+    lines = [text if n % 2 else styled_text(text, style) for n, text in enumerate(texts)]
+    shown = printable(printable_lines(lines))
+    bare = shown.replace(STYLES[style], "", len(texts)).replace(RESET, "")
+    assert not STEERING.search(bare)
+    assert bare == "\n".join(map(printable, texts))
+    assert shown.count(RESET) == shown.count(STYLES[style]) == (len(texts) + 1) // 2

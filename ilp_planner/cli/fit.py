@@ -12,6 +12,7 @@ from ilp_planner.cli.echo import echo
 from ilp_planner.cli.help import OUTPUT
 from ilp_planner.cli.options import number, shown, solving
 from ilp_planner.cli.values import number_of_tokens
+from ilp_planner.printable import printable_lines
 
 
 def fit(
@@ -102,7 +103,7 @@ def fit(
     width, styled = output_width()
     about = verdict_object(as_is, name=asked.model.name, notes=asked.notes)
     if not as_json:
-        echo("\n".join(verdict_lines(as_is, width=width, styled=styled)))
+        echo(printable_lines(verdict_lines(as_is, width=width, styled=styled)))
     if not verdict:
         from ilp_planner.analysis.fit.fit import fit as fit_job
 

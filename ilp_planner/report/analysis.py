@@ -16,6 +16,7 @@ from ilp_planner.analysis.rows import (
 from ilp_planner.analysis.stages import StageView, messages_of
 from ilp_planner.anatomy.groups import embedding_groups, groups, rank_name, stage_ranks
 from ilp_planner.anatomy.traffic import EMBEDDING, FAMILIES, Traffic
+from ilp_planner.printable import printable_lines
 from ilp_planner.report.analysis_memory import gibibytes, memory_tables, recompute_table
 from ilp_planner.report.grid import Grid, grid_lines, styled_text, wrapped
 from ilp_planner.report.host import describe_offload
@@ -392,7 +393,7 @@ def analysis_text(
     first, last = named_lines(_fit_lines(analysis)), named_lines(summary_lines(analysis))
     if styled:
         first, last = ([_shown(line, width) for line in said] for said in (first, last))
-    return "\n".join([*first, "", *lines, *last])
+    return printable_lines([*first, "", *lines, *last])
 
 
 def _shown(line: str, width: int) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.plan import GroupStage, OperatorStage
+from ilp_planner.printable import printable_lines
 from ilp_planner.report.grid import Grid, grid_lines
 from ilp_planner.report.tables import GIB, span
 from ilp_planner.schemas import headed
@@ -84,7 +85,7 @@ def judged_text(judged: Judged, *, width: int, styled: bool = False) -> str:
         *(f"note     {note}" for note in judged.problem.notes),
         *(f"BROKEN   {violation}" for violation in judged.evaluation.violations),
     ]
-    return "\n".join(lines)
+    return printable_lines(lines)
 
 
 def judged_object(judged: Judged) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from ilp_planner.printable import TerminalText, printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -77,9 +79,9 @@ def grid_lines(grid: Grid, limit: int, *, styled: bool = False) -> list[str]:
     return found
 
 
-def styled_text(text: str, style: str) -> str:
-    """Return a text in a terminal's style."""
-    return f"{STYLES[style]}{text}{RESET}"
+def styled_text(text: str, style: str) -> TerminalText:
+    """Return a text in a terminal's style; nothing else in it steers the terminal."""
+    return TerminalText(f"{STYLES[style]}{printable(text)}{RESET}")
 
 
 def _least(line: str) -> int:

@@ -2,13 +2,19 @@
 
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ilp_planner.specs.model_writer import model_text
+from tests.megatron_cases import small_model
 from tests.small import MODEL
 
 COMMAND = f"{sys.executable} -m ilp_planner"
@@ -61,6 +67,30 @@ def test_names_do_not_reach_a_terminal_raw(name: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert "not valid TOML" in done.stderr
     assert not set("\x1b\x9b\u202e") & set(done.stderr)
+
+
+@pytest.mark.parametrize("command", ["fit", "analyze"])
+def test_a_terminal_gets_colours_and_no_name_raw(command: str, tmp_path: Path) -> None:
+    name = "a\x1b[2Jb"
+    (tmp_path / "m.toml").write_text(model_text(replace(small_model(), name=name)))
+    terminal, stream = pty.openpty()
+    words = [command, "m.toml", "--gpus", "2xA100-40GB", "--micro-batch-size", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "ilp_planner", *words, *(["--verdict"] * (command == "fit"))],
+        stdout=stream, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+    ) as process:  # fmt: skip
+        os.close(stream)
+        said = b""
+        with suppress(OSError):  # nobody writes any longer
+            while read := os.read(terminal, 65536):
+                said += read
+    assert process.returncode == 0
+    os.close(terminal)
+    shown = said.decode()
+    assert "\x1b[32mFITS" in shown
+    assert "\x1b" not in re.sub("\x1b\\[[0-9]+m", "", shown)
+    assert "?[3" not in shown
+    assert ("a?[2Jb" in shown) == (command == "analyze")
 
 
 WRITER = """
