@@ -102,7 +102,8 @@ docs: $(READY_DOCS)
 
 # The notebooks of the gallery, run anew and kept with what they show.
 notebooks: $(READY_DOCS)
-	$(BIN)/jupyter nbconvert --to notebook --execute --inplace docs/gallery/*.ipynb
+	COLUMNS=140 $(BIN)/jupyter nbconvert --to notebook --execute --inplace \
+		--ExecutePreprocessor.record_timing=False docs/gallery/*.ipynb
 
 bench: $(READY_TEST)
 	$(BIN)/python -m tests.benchmarks
