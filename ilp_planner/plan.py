@@ -33,6 +33,12 @@ class Stage(ABC):
     def devices(self) -> tuple[int, ...]:
         """Numbers of the stage's devices in the cluster's order."""
 
+    def parts(self, count: int) -> list[tuple[int, ...]]:
+        """Return the devices in so many parts: its replicas, or some that are equal."""
+        devices = self.devices  # made anew each time that it is asked for
+        each = len(devices) // count
+        return [devices[r * each : (r + 1) * each] for r in range(count)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
@@ -92,10 +98,15 @@ class Replica:
         if self.samples < 0:
             raise ValueError(f"samples must be >= 0, found {self.samples}")
 
+    @property
+    def tp(self) -> int:
+        """Its devices: the tensor-parallel degree, times the plan's `cp`."""
+        return len(self.devices)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStage(Stage):
-    """Layers [start, stop) of the model on replicas with equally many devices each.
+    """Layers [start, stop) of the model on replicas, which may have different numbers of devices.
 
     recompute: of its layers, where the plan has no settings that say so for all stages. Embedding
     and output, the first and the last layer of the model, are never computed again, and a `block`
@@ -106,18 +117,30 @@ class GroupStage(Stage):
     recompute: Recompute = NOT_RECOMPUTED
 
     def __post_init__(self) -> None:
-        if len({len(replica.devices) for replica in self.replicas}) != 1:
-            raise ValueError("a stage needs replicas with equally many devices")
+        if not self.replicas:
+            raise ValueError("a stage needs replicas")
+
+    @property
+    def degrees(self) -> tuple[int, ...]:
+        """What replicas have of devices, each number once, ascending."""
+        return tuple(sorted({replica.tp for replica in self.replicas}))
 
     @property
     def tp(self) -> int:
-        """Devices of a replica: the tensor-parallel degree, times the plan's `cp`."""
-        return len(self.replicas[0].devices)
+        """Devices of a replica: the tensor-parallel degree, times the plan's `cp`; the most where
+        replicas differ."""
+        return self.degrees[-1]
 
     @property
     def dp(self) -> int:
         """Data-parallel degree: the number of replicas."""
         return len(self.replicas)
+
+    def parts(self, count: int) -> list[tuple[int, ...]]:
+        """Return the devices in so many parts: its replicas, or some that are equal."""
+        if count == self.dp:
+            return [replica.devices for replica in self.replicas]
+        return super(GroupStage, self).parts(count)
 
     @property
     def devices(self) -> tuple[int, ...]:

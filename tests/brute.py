@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.costs.groups import GroupOption
+from ilp_planner.costs.groups import GroupOption, option_of
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.evaluate import evaluate
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
@@ -94,13 +94,19 @@ def group_ways(
     known = costs.degrees()
     found = []
     most = [range(count + 1) for count in cluster.type_counts]
-    for tp in range(1, problem.max_tp + 1):
-        for replicas in itertools.product(*most):
-            names = [n for n, r in zip(cluster.type_names, replicas, strict=True) if r]
-            if not names or any(tp not in known.get(name, ()) for name in names):
+    for replicas in itertools.product(*most):
+        names = [n for n, r in zip(cluster.type_names, replicas, strict=True) if r]
+        if not names:
+            continue
+        each = [
+            [tp for tp in known.get(name, ()) if tp <= problem.max_tp] if r else [0]
+            for name, r in zip(cluster.type_names, replicas, strict=True)
+        ]
+        for degrees in itertools.product(*each):
+            if len({*degrees} - {0}) > 1 and not costs.mixed_tp:
                 continue
             total = sum(replicas)
-            option = GroupOption(tp, replicas)
+            option = option_of(degrees, replicas)
             table = costs.option_tables(option, batches, problem.global_batch, cluster)
             shares: tuple[int, ...] | None = None
             if len(names) == 1:
@@ -125,18 +131,15 @@ def packed_counts(cluster: ClusterSpec, option: GroupOption) -> Iterator[Counts]
     """Yield the ways to put replicas on nodes: at most one node of each type that is used has room
     for another one, by its size."""
     per_type = []
-    for name, count in zip(cluster.type_names, option.replicas, strict=True):
-        sizes = cluster.node_sizes(name)
-        seats = [range(min(count, size // option.tp) + 1) for size in sizes]
+    for kind, (name, count) in enumerate(zip(cluster.type_names, option.replicas, strict=True)):
+        sizes, tp = cluster.node_sizes(name), option.degree(kind)
+        seats = [range(min(count, size // tp) + 1) for size in sizes]
         per_type.append(
             [
                 row
                 for row in itertools.product(*seats)
                 if sum(row) == count
-                and sum(
-                    n > 0 and (n + 1) * option.tp <= size
-                    for n, size in zip(row, sizes, strict=True)
-                )
+                and sum(n > 0 and (n + 1) * tp <= size for n, size in zip(row, sizes, strict=True))
                 <= 1
             ]
         )
@@ -190,11 +193,12 @@ def seatings(
                 ):
                     taken, replicas = list(used), []
                     for kind, row in enumerate(rows):
+                        tp = option.degree(kind)
                         for at, share in row:
                             node = nodes[kind][at]
-                            own = devices[node][taken[node] : taken[node] + option.tp]
+                            own = devices[node][taken[node] : taken[node] + tp]
                             replicas.append((own, share))
-                            taken[node] += option.tp
+                            taken[node] += tp
                     if all(n <= len(devices[v]) for v, n in enumerate(taken)):
                         stage = tuple(Replica(devices=tuple(d), samples=x) for d, x in replicas)
                         for rest in grow(left - 1, tuple(taken)):
@@ -214,6 +218,7 @@ def random_problem(
     devices: int = 5,
     recomputed: bool = False,
     asked: Sequence[str] = (),
+    mixed_tp: bool = False,
 ) -> Problem:
     """Draw a tiny problem: unequal nodes, missing rows, tight memory.
 
@@ -221,14 +226,18 @@ def random_problem(
     ----------
     links: `flat` (all alike, also inside nodes), `one`, `pairs` or `matrix`; any when empty.
     devices: at most that many. recomputed: layers may be computed again, and keep more.
-    asked: kinds of recomputation that plans may have; all where none are named.
+    asked: kinds of recomputation that plans may have; all where none are named. mixed_tp: there are
+        two device types or more, and each one of a stage may have a degree of its own.
     """
     random = np.random.default_rng(seed)
-    names = ("fast", "mid", "slow")[: random.integers(1, 4)]
+    fewest = 2 if mixed_tp else 1  # types
+    names = ("fast", "mid", "slow")[: random.integers(fewest, 4)]
     nodes = [(name, int(random.choice(sizes))) for name in names]
     nodes += [(str(random.choice(names)), int(random.choice(sizes))) for _ in range(3)]
-    while sum(size for _, size in nodes) > devices and len(nodes) > 1:
-        nodes.pop(int(random.integers(len(nodes))))
+    while sum(size for _, size in nodes) > devices and len(nodes) > fewest:
+        at = int(random.integers(len(nodes)))
+        if len({name for name, _ in [*nodes[:at], *nodes[at + 1 :]]}) >= fewest:
+            nodes.pop(at)
     layers = int(random.integers(2, 5))
     global_batch = int(random.choice([2, 3, 4, 5, 6]))
     cluster = random_cluster(random, nodes, links or str(random.choice(KINDS)))
@@ -250,7 +259,7 @@ def random_problem(
         model="tiny",
         cluster=cluster,
         space=GroupSpace(),
-        costs=layer_costs(profile, cluster, limits, recomputations=asked),
+        costs=layer_costs(profile, cluster, limits, recomputations=asked, mixed_tp=mixed_tp),
         global_batch=global_batch,
         micro_batches=tuple(
             b for b in range(1, global_batch + 1) if (b - 1) * -(-global_batch // b) < global_batch

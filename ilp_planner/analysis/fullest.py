@@ -20,13 +20,12 @@ def fullest_device(problem: Problem[Any], stage: Stage, cost: StageCost) -> tupl
 
 def fullest_replica(problem: Problem[Any], stage: Stage, cost: StageCost) -> tuple[float, str]:
     """Return (bytes used, device type) of the stage's device with the largest share in use."""
-    limits, devices = problem.memory_limits, stage.devices
-    types = [problem.cluster.type_of[device] for device in devices]
-    each = len(devices) // len(cost.memory)
+    limits, types = problem.memory_limits, problem.cluster.type_of
+    parts = stage.parts(len(cost.memory))
     return max(
         (
-            (used, min(types[r * each : (r + 1) * each], key=limits.__getitem__))
-            for r, used in enumerate(cost.memory)
+            (used, min((types[device] for device in devices), key=limits.__getitem__))
+            for devices, used in zip(parts, cost.memory, strict=True)
         ),
         key=lambda pair: pair[0] / limits[pair[1]],
     )

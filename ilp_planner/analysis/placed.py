@@ -38,7 +38,8 @@ def stage_jobs(
 
     Raises
     ------
-    PlanError: the plan is of a chain with another number of layers.
+    PlanError: the plan is of a chain with another number of layers, or replicas of a stage differ
+        in their degree.
     """
     last = model.layers + AROUND
     if plan.stages[-1].stop != last:
@@ -51,6 +52,12 @@ def stage_jobs(
     found = []
     for rank in range(plan.ranks):
         stage = plan.stages[rank]
+        if len(stage.degrees) > 1:
+            found_degrees = " and ".join(map(str, stage.degrees))
+            raise PlanError(
+                f"plan.stages[{rank}].tp: found {found_degrees}, expected one degree for all "
+                "replicas of a stage"
+            )
         samples = max(1, *(replica.samples for replica in stage.replicas))
         found.append(
             TrainingJob(

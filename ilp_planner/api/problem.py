@@ -49,6 +49,7 @@ def problem(
     memory_rule: str | None = None,
     placement: str | None = None,
     shares: str | None = None,
+    stage_tp: str | None = None,
     hostfile: str | os.PathLike[str] | None = None,
     clusterfile: str | os.PathLike[str] | None = None,
     experiment: str | None = None,
@@ -105,6 +106,8 @@ def problem(
         profile and the cost model are of operators, whole layers elsewhere.
     shares: of `space="groups"`: `any`, or `even`: replicas of one type share a micro-batch equally
         and micro-batches divide the batch.
+    stage_tp: of `space="groups"`: `one` tensor-parallel degree for all replicas of a stage, or
+        `mixed`: each device type has its own.
     precision: of training, or a recipe of products in 8 or 4 bits (`fp8-current`, `mxfp8`), of
         `space="megatron"`; None: the model's.
     price: what a device costs per hour: 2.5, of every type as `a100=2.5,t4=0.4`, or `spot`, for the
@@ -165,6 +168,7 @@ def problem(
             memory_rule=memory_rule or "",
             placement=placement or "",
             shares=shares or "",
+            stage_tp=stage_tp or "",
             experiment=experiment or "",
             global_batch=_positive("global_batch", global_batch),
             micro_batch_sizes=_sizes(micro_batch_sizes),

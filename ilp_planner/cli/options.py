@@ -224,6 +224,15 @@ Shares = Annotated[
         default="any",
     ),
 ]
+StageTp = Annotated[
+    Literal["one", "mixed"] | None,
+    limited(
+        "--stage-tp",
+        "For --space groups: all replicas of a stage have one tensor-parallel degree; mixed: those "
+        "of each device type their own.",
+        default="one",
+    ),
+]
 Experiment = Annotated[
     str | None, peers("--experiment", "Which cluster and model of an amp:FILE.", "NAME")
 ]

@@ -22,9 +22,9 @@ RENAMED = {
 # Parameters that messages of the planner name.
 NAMED = (
     "model", "cluster", "gpus", "hostfile", "clusterfile", "profile", "experiment", "cost_model",
-    "space", "memory_rule", "placement", "shares", "global_batch", "micro_batch_sizes",
-    "memory_limit", "max_stages", "max_tp", "max_cp", "precision", "hidden", "sequence",
-    "vocabulary", "top",
+    "space", "memory_rule", "placement", "shares", "stage_tp", "global_batch",
+    "micro_batch_sizes", "memory_limit", "max_stages", "max_tp", "max_cp", "precision", "hidden",
+    "sequence", "vocabulary", "top",
     "schedule", "seconds", "gap", "tie", "solver", "starts", "workers", "seed", "num_layers", "tp",
     "text_only", "device", "backend", "resume", "output", "accept_changed", "fit", "pp", "cp", "ep",
     "dp", "virtual_stages", "micro_batch_group_size", "rank_order", "recompute", "max_devices",

@@ -15,6 +15,10 @@ The rings of the tp ranks share the network cards of the nodes they cross:
 
     seconds = 2 (n - 1) (latency + gradients / tp / n * max over links of (its rings / bandwidth))
 
+Where replicas of a stage have different degrees, the gradients are reduced in as many equal pieces
+as the least common multiple of these, each in a ring of the ranks that hold it: a rank of a replica
+of tp devices is in pieces / tp rings at once, which share its link.
+
 A placement is packed when, of the nodes that hold devices of a stage, at most one per device type
 has room for another replica of it (and every replica lies in one node). The best-link functions are
 exact for one-type groups that fit a node or fill whole ones, on links that depend on nothing but
@@ -25,6 +29,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from math import lcm
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.costs.groups import GroupClass, GroupOption
@@ -63,7 +68,8 @@ def group_class(option: GroupOption, cluster: ClusterSpec) -> GroupClass:
 def fits_nodes(option: GroupOption, cluster: ClusterSpec) -> bool:
     """Tell whether every replica can have its tensor-parallel ranks in one node."""
     return all(
-        _seats(cluster, kind, option.tp) >= count for kind, count in enumerate(option.replicas)
+        _seats(cluster, kind, option.degree(kind)) >= count
+        for kind, count in enumerate(option.replicas)
     )
 
 
@@ -82,17 +88,19 @@ def stage_transfer(stage: GroupStage, following: GroupStage, cluster: ClusterSpe
     there = {cluster.node_of[d] for d in following.devices}
     if len(here | there) == 1:
         (node,) = here
-        most = max(replica.samples for replica in stage.replicas)
-        return _both_ways(cluster.link(node, node), most / stage.tp)
-    load: Counter[int] = Counter()
+        most = max(replica.samples / replica.tp for replica in stage.replicas)
+        return _both_ways(cluster.link(node, node), most)
+    load: dict[int, Counter[int]] = {}  # by node and degree: samples, once for every rank
     for replica in stage.replicas:
         for device in replica.devices:
-            load[cluster.node_of[device]] += replica.samples
+            of_node = load.setdefault(cluster.node_of[device], Counter())
+            of_node[replica.tp] += replica.samples
     ways = []
-    for node, samples in load.items():
+    for node, by_degree in load.items():
         targets = sorted(there - {node}) or [node]
         links = [cluster.link(node, target) for target in targets]
-        ways.append(_slowest(_both_ways(link, samples / stage.tp) for link in links))
+        samples = sum(count / tp for tp, count in by_degree.items())
+        ways.append(_slowest(_both_ways(link, samples) for link in links))
     return _slowest(ways)
 
 
@@ -133,7 +141,7 @@ def _best_across(
         behind = to.within_node and to.types == (kind,) and not alone
         if behind and len(own.types) > 1:
             continue  # this part of the group may share the receiver's node: the others send
-        full = _filled(cluster, kind, option.tp)
+        full = _filled(cluster, kind, option.degree(kind))
         if count > full and behind and _leaves_room(cluster, kind, option):
             full = 1  # the receiver may sit where the sender's replicas leave devices over
         load = sum(shares if count <= full else shares[:full])
@@ -158,12 +166,12 @@ def _fills_a_node(cluster: ClusterSpec, kind: int, option: GroupOption) -> bool:
     """Tell whether replicas leave no device of some node over, wherever they are packed."""
     sizes = set(cluster.node_sizes(cluster.type_names[kind]))
     (size, *others) = sizes
-    return not others and size % option.tp == 0 and option.use[kind] >= size
+    return not others and size % option.degree(kind) == 0 and option.use[kind] >= size
 
 
 def _leaves_room(cluster: ClusterSpec, kind: int, option: GroupOption) -> bool:
     sizes = set(cluster.node_sizes(cluster.type_names[kind]))
-    return any(size % option.tp for size in sizes)
+    return any(size % option.degree(kind) for size in sizes)
 
 
 def _both_ways(link: Link, samples: float) -> Transfer:
@@ -189,10 +197,17 @@ def stage_ring(stage: GroupStage, cluster: ClusterSpec) -> Transfer:
     if stage.dp == 1:
         return NOTHING
     order = {name: i for i, name in enumerate(cluster.type_names)}
+    pieces = lcm(*stage.degrees)
     rings = []
     cards: Counter[int] = Counter()
-    for rank in range(stage.tp):
-        seats = Counter(cluster.node_of[replica.devices[rank]] for replica in stage.replicas)
+    least: dict[int, int] = {}  # of a node's replicas: the smallest degree
+    for replica in stage.replicas:
+        tp = replica.tp
+        for node in {cluster.node_of[device] for device in replica.devices}:
+            least[node] = min(least.get(node, tp), tp)
+    for piece in range(pieces):
+        holders = (r.devices[piece * r.tp // pieces] for r in stage.replicas)
+        seats = Counter(cluster.node_of[device] for device in holders)
         ring = sorted(seats, key=lambda node: (order[cluster.node_types[node]], node))
         rings.append((ring, [node for node, count in seats.items() if count > 1]))
         if len(ring) > 1:
@@ -201,28 +216,29 @@ def stage_ring(stage: GroupStage, cluster: ClusterSpec) -> Transfer:
     for ring, shared in rings:
         for node in shared:
             link = cluster.link(node, node)
-            hops.append(_hop(link.collective_bandwidth(stage.dp), link, 1))
+            hops.append(_hop(link.collective_bandwidth(stage.dp), link, pieces // least[node]))
         if len(ring) > 1:
             for a, b in pairwise([*ring, ring[0]]):
                 link = cluster.link(a, b)
                 hops.append(_hop(link.bandwidth, link, max(cards[a], cards[b])))
-    return _steps(_slowest(hops), stage.dp, stage.tp)
+    return _steps(_slowest(hops), stage.dp, pieces)
 
 
 def best_ring(option: GroupOption, cluster: ClusterSpec) -> Transfer:
     """Return the least that `stage_ring` can be for an option in a packed placement."""
-    dp = sum(option.replicas)
+    dp, pieces = sum(option.replicas), option.pieces
     if dp == 1:
         return NOTHING
     names = cluster.type_names
     types = [kind for kind, count in enumerate(option.replicas) if count]
     hops = []
     for kind in types:
-        count, most = option.replicas[kind], max(cluster.node_sizes(names[kind])) // option.tp
-        inside = _hop(_within(cluster, kind).collective_bandwidth(dp), _within(cluster, kind), 1)
+        count, tp = option.replicas[kind], option.degree(kind)
+        most, own = max(cluster.node_sizes(names[kind])) // tp, _within(cluster, kind)
+        inside = _hop(own.collective_bandwidth(dp), own, pieces // tp)
         link = cluster.type_link(names[kind], names[kind])
-        outside = _hop(link.bandwidth, link, option.tp)
-        if min(count, _filled(cluster, kind, option.tp)) > 1:
+        outside = _hop(link.bandwidth, link, pieces)
+        if min(count, _filled(cluster, kind, tp)) > 1:
             hops.append(inside)
         if count > most:
             hops.append(outside)
@@ -231,14 +247,14 @@ def best_ring(option: GroupOption, cluster: ClusterSpec) -> Transfer:
     if len(types) > 1:
         for a, b in pairwise([*types, types[0]]):
             link = cluster.type_link(names[a], names[b])
-            hops.append(_hop(link.bandwidth, link, option.tp))
-    return _steps(_slowest(hops), dp, option.tp)
+            hops.append(_hop(link.bandwidth, link, pieces))
+    return _steps(_slowest(hops), dp, pieces)
 
 
 def _hop(bandwidth: float, link: Link, rings: int) -> Transfer:
     return Transfer(link.latency, rings / bandwidth)
 
 
-def _steps(hop: Transfer, dp: int, tp: int) -> Transfer:
+def _steps(hop: Transfer, dp: int, pieces: int) -> Transfer:
     steps = 2 * (dp - 1)
-    return Transfer(steps * hop.latency, steps / dp / tp * hop.per_byte)
+    return Transfer(steps * hop.latency, steps / dp / pieces * hop.per_byte)

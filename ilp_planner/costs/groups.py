@@ -27,6 +27,7 @@ with B micro-batches in all, and c'_k + t'_k <= p u_k + max(0, c'_k - p c_k) + (
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import lcm
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -34,7 +35,7 @@ import numpy as np
 from ilp_planner.costs.base import Costs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -45,15 +46,40 @@ class GroupOption(NamedTuple):
     """One way to form a stage: replicas of `tp` devices each, so many of each device type.
 
     replicas: in the order of the cluster's device types (`ClusterSpec.type_names`).
+    degrees: devices of a replica of each type, where types differ in that (`option_of`): `tp` is
+    then the largest. Empty: `tp` of all.
     """
 
     tp: int
     replicas: tuple[int, ...]
+    degrees: tuple[int, ...] = ()
+
+    def degree(self, kind: int) -> int:
+        """Return the devices of a replica of a type."""
+        return self.degrees[kind] if self.degrees else self.tp
+
+    @property
+    def pieces(self) -> int:
+        """In how many equal pieces gradients are reduced: the ranks of every replica hold as many
+        whole ones each."""
+        return lcm(*self.degrees) if self.degrees else self.tp
 
     @property
     def use(self) -> tuple[int, ...]:
         """Devices of each type."""
-        return tuple(self.tp * r for r in self.replicas)
+        return tuple(self.degree(kind) * r for kind, r in enumerate(self.replicas))
+
+
+def option_of(degrees: Sequence[int], replicas: Sequence[int]) -> GroupOption:
+    """Return the option of so many replicas of each type, with so many devices each.
+
+    Parameters
+    ----------
+    degrees: of each type; of types without replicas any.
+    """
+    tp = max(degree for degree, count in zip(degrees, replicas, strict=True) if count)
+    own = tuple(d if count else tp for d, count in zip(degrees, replicas, strict=True))
+    return GroupOption(tp, tuple(replicas), own if min(own) < tp else ())
 
 
 class GroupClass(NamedTuple):
@@ -148,6 +174,10 @@ class GroupTables(Costs, Protocol):
     @property
     def uneven(self) -> bool:
         """Replicas of one type may differ by a sample, and the last micro-batch may be short."""
+
+    @property
+    def mixed_tp(self) -> bool:
+        """Replicas of one stage may have a tensor-parallel degree for each device type."""
 
     @property
     def recomputations(self) -> tuple[str, ...]:

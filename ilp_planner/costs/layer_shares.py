@@ -69,7 +69,7 @@ def step_origin(
     """Return where the seconds of a stage's optimiser step come from: the profile where it has
     them, and has measured anything of that degree."""
     stage = plan.stages[number]
-    pairs = {(cluster.type_of[device], stage.tp) for device in stage.devices}
+    pairs = {(cluster.type_of[d], r.tp) for r in stage.replicas for d in r.devices}
     if not all(pair in profile.optimizer for pair in pairs):
         return Origin(Provenance.ANALYTIC)
     # Rows that leave their messages to links are not measured as a whole.

@@ -66,14 +66,14 @@ def stage_cost(
     for replica in stage.replicas:
         held: dict[str, float] = {}
         for name in types_of(replica, cluster):
-            if (name, stage.tp) not in rows.profiled:
+            if (name, replica.tp) not in rows.profiled:
                 compute = math.inf
-                missing.append(f"{name}, tp {stage.tp}")
+                missing.append(f"{name}, tp {replica.tp}")
                 continue
-            key = LayerKey(name, stage.tp, replica.samples)
+            key = LayerKey(name, replica.tp, replica.samples)
             if rows.too_many(key):
                 compute = math.inf
-                missing.append(f"{name}, tp {stage.tp}, {key.samples} samples, which failed")
+                missing.append(f"{name}, tp {replica.tp}, {key.samples} samples, which failed")
             seconds = stage_seconds(parts, key)
             if seconds > compute:
                 compute, slowest = seconds, key

@@ -1,9 +1,9 @@
 """The planner's own cost model of whole layers on groups of devices that may differ.
 
-A stage of layers [i, j) with replicas r of tp devices, x_r samples of every micro-batch each, at
+A stage of layers [i, j) with replicas r of tp_r devices, x_r samples of every micro-batch each, at
 most those of its largest one where all are of one type:
 
-    u      = max over r of sum of time(d_r, tp, x_r) over [i, j)     (costs/launch_floor.py)
+    u      = max over r of sum of time(d_r, tp_r, x_r) over [i, j)   (costs/launch_floor.py)
              + transfer to the next stage, there and back            (costs/group_network.py)
     peak   = ring all-reduce of the gradients (costs/group_network.py)
              + optimiser step of the slowest device: nothing hides either
@@ -75,6 +75,7 @@ def layer_costs(
     calibration: Calibration = DEFAULT,
     *,
     uneven: bool = True,
+    mixed_tp: bool = False,
     recomputations: Sequence[str] = (),
 ) -> LayerCosts:
     """Return the native cost model of a profile on a cluster.
@@ -83,7 +84,7 @@ def layer_costs(
     ----------
     profile: with the cluster's names of device types (`profiles.device_names.for_cluster`).
     limits: device type -> bytes per device; by default the devices' whole memory.
-    uneven, recomputations: as `LayerCosts` has them.
+    uneven, mixed_tp, recomputations: as `LayerCosts` has them.
     """
     if limits is None:
         limits = {name: float(cluster.device_types[name].memory) for name in cluster.type_names}
@@ -94,6 +95,7 @@ def layer_costs(
         rates=rates,
         calibration=calibration,
         uneven=uneven,
+        mixed_tp=mixed_tp,
         recomputations=recomputations,
     )
 
@@ -105,6 +107,7 @@ class LayerCosts(LayerRows):
     ----------
     profile, limits, rates: as `LayerRows` has them.
     uneven: replicas of one type may differ by a sample, and the last micro-batch may be short.
+    mixed_tp: replicas of one stage may have a tensor-parallel degree for each device type.
     recomputations: kinds of recomputation that stages may have; all that the profile knows where
     none are named.
     """
@@ -119,6 +122,7 @@ class LayerCosts(LayerRows):
         rates: Mapping[str, float] | None = None,
         calibration: Calibration = DEFAULT,
         uneven: bool = True,
+        mixed_tp: bool = False,
         recomputations: Sequence[str] = (),
     ) -> None:
         super().__init__(
@@ -128,7 +132,7 @@ class LayerCosts(LayerRows):
             calibration=calibration,
             recomputed=rows_needed(recomputations),
         )
-        self.uneven = uneven
+        self.uneven, self.mixed_tp = uneven, mixed_tp
         self.recomputations = known_kinds(self, recomputations)
         self._transfers: tuple[ClusterSpec | None, dict[object, Transfer]] = (None, {})
 
@@ -150,18 +154,16 @@ class LayerCosts(LayerRows):
         Equal replicas take equally many, or some of them one more; unequal ones share so that the
         slowest, by its time through the whole model, is least. None where that is impossible.
         """
-        kinds = [
-            (name, n) for name, n in zip(cluster.type_names, option.replicas, strict=True) if n
-        ]
-        total = sum(n for _, n in kinds)
+        kinds = _kinds(option, cluster)
+        total = sum(n for _, _, n in kinds)
         if samples < total:
             return None
         if len(kinds) == 1:
             each, more = divmod(samples, total)
             equal = self.uneven or not more
             return (each + 1,) * more + (each,) * (total - more) if equal else None
-        curves = [self._curve(name, option.tp, samples) for name, _ in kinds]
-        return share_samples(curves, [n for _, n in kinds], samples)
+        curves = [self._curve(name, tp, samples) for name, tp, _ in kinds]
+        return share_samples(curves, [n for _, _, n in kinds], samples)
 
     @property
     def largest_samples(self) -> int | None:
@@ -186,6 +188,7 @@ class LayerCosts(LayerRows):
             rates=self.rates,
             calibration=self.calibration,
             uneven=self.uneven,
+            mixed_tp=self.mixed_tp,
             recomputations=self.recomputations,
         )
 
@@ -194,13 +197,16 @@ class LayerCosts(LayerRows):
     ) -> OptionTables | None:
         """Return times, peaks and memory of every range of layers; None where a type has no rows,
         the tensor-parallel ranks fit no node or the samples cannot be shared."""
-        kinds, batches = self._kinds(option, cluster), Batches(global_batch, micro_batches)
-        if kinds is None or not batches.possible or (batches.short and not self.uneven):
+        kinds, batches = _kinds(option, cluster), Batches(global_batch, micro_batches)
+        if not batches.possible or (batches.short and not self.uneven):
+            return None
+        profiled = all((name, tp) in self.profiled for name, tp, _ in kinds)
+        if not (kinds and profiled and fits_nodes(option, cluster)):
             return None
         samples = self.split(option, batches.size, cluster)
         if samples is None:
             return None
-        keys = _keys(option, kinds, samples)
+        keys = _keys(kinds, samples)
         if any(self.too_many(key) for key in keys):
             return None
         shape = self._gradients.shape
@@ -217,7 +223,7 @@ class LayerCosts(LayerRows):
         peaks = [ringing + step]
         if batches.short:
             last = tuple(batches.share_of_last(x) for x in samples)
-            rest = _keys(option, kinds, last)
+            rest = _keys(kinds, last)
             busy = reduce(np.maximum, (self.range_of("time", key) for key in rest))
             peaks.append(np.maximum(busy - batches.part * time, 0.0))
         return OptionTables(
@@ -273,14 +279,6 @@ class LayerCosts(LayerRows):
             known[key] = best_transfer(option, (share,) * sum(option.replicas), to, cluster)
         return known[key]
 
-    def _kinds(self, option: GroupOption, cluster: ClusterSpec) -> list[tuple[str, int]] | None:
-        """Return (device type, replicas) of an option, or None where it cannot be."""
-        kinds = [
-            (name, n) for name, n in zip(cluster.type_names, option.replicas, strict=True) if n
-        ]
-        profiled = all((name, option.tp) in self.profiled for name, _ in kinds)
-        return kinds if kinds and profiled and fits_nodes(option, cluster) else None
-
     # ---- the judge's side -----------------------------------------------------------------------
 
     def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
@@ -310,10 +308,10 @@ class LayerCosts(LayerRows):
     def slowest(self, stage: GroupStage, cluster: ClusterSpec) -> LayerKey | None:
         """Return what the replica runs that a stage waits for; None where nothing is profiled."""
         keys = [
-            LayerKey(name, stage.tp, replica.samples)
+            LayerKey(name, replica.tp, replica.samples)
             for replica in stage.replicas
             for name in types_of(replica, cluster)
-            if (name, stage.tp) in self.profiled and replica.samples
+            if (name, replica.tp) in self.profiled and replica.samples
         ]
         parts = pieces(self, stage)
         return max(keys, key=lambda key: stage_seconds(parts, key), default=None)
@@ -322,10 +320,10 @@ class LayerCosts(LayerRows):
         """Return seconds of a stage's gradient reduction and of its optimiser step."""
         layers = slice(stage.start, stage.stop)
         steps = [
-            float(self._step(LayerKey(name, stage.tp, 0))[layers].sum())
+            float(self._step(LayerKey(name, replica.tp, 0))[layers].sum())
             for replica in stage.replicas
             for name in types_of(replica, cluster)
-            if (name, stage.tp) in self.profiled
+            if (name, replica.tp) in self.profiled
         ]
         gradients = float(self.profile.gradients[layers].sum())
         return stage_ring(stage, cluster).seconds(gradients), max(steps, default=0.0)
@@ -345,13 +343,15 @@ class LayerCosts(LayerRows):
         return stage_cost(self, stage, after, in_flight, cluster)
 
 
-def _keys(
-    option: GroupOption, kinds: Sequence[tuple[str, int]], samples: Sequence[int]
-) -> list[LayerKey]:
+def _kinds(option: GroupOption, cluster: ClusterSpec) -> list[tuple[str, int, int]]:
+    """Return (device type, tensor-parallel degree, replicas) of an option."""
+    counts = zip(cluster.type_names, option.replicas, strict=True)
+    return [(name, option.degree(kind), n) for kind, (name, n) in enumerate(counts) if n]
+
+
+def _keys(kinds: Sequence[tuple[str, int, int]], samples: Sequence[int]) -> list[LayerKey]:
     """Return the rows that an option's replicas run with so many samples, each once."""
     rest = iter(samples)
     return [
-        LayerKey(name, option.tp, x)
-        for name, count in kinds
-        for x in sorted({*islice(rest, count)})
+        LayerKey(name, tp, x) for name, tp, count in kinds for x in sorted({*islice(rest, count)})
     ]

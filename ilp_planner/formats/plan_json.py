@@ -3,12 +3,13 @@
 A stage of operators lists its strategies: operators with equal ones in a row are one run, {count,
 tp, dp, split, recompute}. A stage of layers lists its devices, tensor-parallel rank fastest, and
 the samples of every micro-batch that each replica of tp devices takes, and `recompute`, in the
-words of settings, where its layers are computed again. A plan for a runtime with settings of its
+words of settings, where its layers are computed again. `tp` is a list, a number for each replica,
+where replicas differ in it. A plan for a runtime with settings of its
 own has `settings`, and `virtual` where several stages share their devices; `tp` is then the number
 of devices of a replica, tp x cp.
 """
 
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 from ilp_planner.formats.json_fields import Fields
@@ -70,7 +71,7 @@ def _encode_stage(stage: Stage) -> dict[str, Any]:
     return {
         "start": stage.start,
         "stop": stage.stop,
-        "tp": stage.tp,
+        "tp": stage.tp if len(stage.degrees) == 1 else [r.tp for r in stage.replicas],
         "devices": list(stage.devices),
         "samples": [replica.samples for replica in stage.replicas],
         **({AGAIN: again} if again else {}),
@@ -144,19 +145,32 @@ def _decode_operators(fields: Fields) -> Stage:
 def _decode_group(fields: Fields) -> Stage:
     fields.only(GROUP_KEYS)
     start = fields.whole("start")
-    tp = fields.whole("tp", least=1)
     devices = fields.wholes("devices")
-    if not devices or len(devices) % tp:
-        raise fields.error("devices", f"a multiple of tp {tp} devices", f"{len(devices)}")
+    degrees = _decode_degrees(fields, len(devices))
     if len(set(devices)) < len(devices):
         raise fields.error("devices", "each once", "one of them again")
-    samples = fields.wholes("samples", count=len(devices) // tp)
+    samples = fields.wholes("samples", count=len(degrees))
+    ends = accumulate(degrees)
     return GroupStage(
         start=start,
         stop=fields.whole("stop", least=start + 1),
         replicas=tuple(
-            Replica(devices=tuple(devices[i * tp : (i + 1) * tp]), samples=share)
-            for i, share in enumerate(samples)
+            Replica(devices=tuple(devices[end - tp : end]), samples=share)
+            for tp, end, share in zip(degrees, ends, samples, strict=True)
         ),
         recompute=decode_recompute(fields.inside(AGAIN)) if AGAIN in fields.values else Recompute(),
     )
+
+
+def _decode_degrees(fields: Fields, devices: int) -> list[int]:
+    """Read the devices of each replica of a stage that has so many: one number for all of them, or
+    a list."""
+    if isinstance(fields.values.get("tp"), list):
+        degrees = fields.wholes("tp", least=1)
+        if not degrees or sum(degrees) != devices:
+            raise fields.error("devices", f"as many as tp says, {sum(degrees)}", f"{devices}")
+        return degrees
+    tp = fields.whole("tp", least=1)
+    if not devices or devices % tp:
+        raise fields.error("devices", f"a multiple of tp {tp} devices", f"{devices}")
+    return [tp] * (devices // tp)

@@ -16,7 +16,9 @@ COSTS = (
     "sequence", "vocabulary", "global_batch",
 )  # fmt: skip
 DEVICES = ("max_devices", "without")  # constraints that say which ones there are
-MOST = ("micro_batch_sizes", "shares", "max_stages", "max_tp", "max_cp", "max_stage_nodes")
+MOST = (
+    "micro_batch_sizes", "shares", "stage_tp", "max_stages", "max_tp", "max_cp", "max_stage_nodes",
+)  # fmt: skip
 
 
 def other_costs(old: Request, new: Request) -> Iterator[str]:

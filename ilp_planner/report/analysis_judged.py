@@ -46,7 +46,8 @@ def judged_stages(judged: Judged) -> Iterator[dict[str, Any]]:
             unit = "operators"
         else:
             assert isinstance(stage, GroupStage)
-            tp, dp, unit = str(stage.tp // judged.plan.cp), str(stage.dp), "layers"
+            tp = span(degree // judged.plan.cp for degree in stage.degrees)
+            dp, unit = str(stage.dp), "layers"
         yield {
             "what": f"{unit} {stage.start}-{stage.stop - 1}",
             "devices": len(stage.devices),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.text import Text
 
 from ilp_planner.plan import is_of_groups, is_of_operators
-from ilp_planner.report.devices import describe_devices
+from ilp_planner.report.devices import describe_degrees, describe_devices
 from ilp_planner.report.stages import describe_samples, layers_of
 from ilp_planner.report.tables import new_table, span, unit_for
 from ilp_planner.specs.training import Recompute
@@ -99,7 +99,7 @@ def _settings(plan: AnyPlan) -> Iterator[tuple[str, str]]:
     yield "pipeline ranks", str(plan.ranks)
     yield "virtual stages per rank", str(plan.virtual)
     if is_of_groups(plan):
-        yield "tp", span(stage.tp // plan.cp for stage in plan.stages)
+        yield "tp", span(tp // plan.cp for stage in plan.stages for tp in stage.degrees)
         yield "dp", span(stage.dp for stage in plan.stages)
     elif is_of_operators(plan):
         every = [one for stage in plan.stages for one in stage.strategies]
@@ -147,7 +147,7 @@ def _group_stages(problem: Problem[Any], plan: GroupPlan) -> Iterator[str]:
     for rank, stage in enumerate(plan.stages[: plan.ranks]):
         devices = describe_devices(problem.cluster, stage.devices)
         samples = describe_samples([replica.samples for replica in stage.replicas])
-        degrees = f"tp{stage.tp // plan.cp} dp{stage.dp}"
+        degrees = f"tp{describe_degrees(problem.cluster, stage, plan.cp)} dp{stage.dp}"
         again = stage.recompute
         more = "" if again.granularity == "none" else f", recomputed {again}"
         yield f"{layers_of(problem, plan, rank)} on {devices}, {degrees}, samples {samples}{more}"

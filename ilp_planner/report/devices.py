@@ -77,10 +77,21 @@ def describe_types(cluster: ClusterSpec, devices: Sequence[int]) -> str:
 
 def describe_stage(cluster: ClusterSpec, stage: GroupStage, cp: int) -> str:
     """Return `4 x A100 tp1 dp4`, with cp where it is above 1, and what is computed again."""
-    degrees = f"tp{stage.tp // cp} {f'cp{cp} ' * (cp > 1)}dp{stage.dp}"
+    tp = describe_degrees(cluster, stage, cp)
+    degrees = f"tp{tp} {f'cp{cp} ' * (cp > 1)}dp{stage.dp}"
     again = stage.recompute
     more = "" if again.granularity == "none" else f" recomputing {again}"
     return f"{describe_types(cluster, stage.devices)} {degrees}{more}"
+
+
+def describe_degrees(cluster: ClusterSpec, stage: GroupStage, cp: int = 1) -> str:
+    """Return the tensor-parallel degree of a stage, `4`; `1 (A100) + 4 (V100)` where types
+    differ."""
+    if len(stage.degrees) == 1:
+        return str(stage.tp // cp)
+    first = ((replica.tp, cluster.node_of[replica.devices[0]]) for replica in stage.replicas)
+    types = dict.fromkeys((tp, cluster.called[node]) for tp, node in first)
+    return " + ".join(f"{tp // cp} ({name})" for tp, name in types)
 
 
 def describe_cluster(cluster: ClusterSpec) -> str:

@@ -132,6 +132,7 @@ def _shape(
             "recompute": sum(x.recompute for x in stage.strategies),
         }
     assert isinstance(stage, GroupStage)
+    tp = [degree // cp for degree in stage.degrees]
     replicas = []
     for r, replica in enumerate(stage.replicas):
         entry: dict[str, Any] = {"devices": list(replica.devices), "samples": replica.samples}
@@ -142,7 +143,7 @@ def _shape(
     return {
         "start": stage.start,
         "stop": stage.stop,
-        "tp": stage.tp // cp,
+        "tp": tp[0] if len(tp) == 1 else tp,
         "cp": cp,
         "dp": stage.dp,
         **({"recompute": known["recompute"]} if "recompute" in known else {}),

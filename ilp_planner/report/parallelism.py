@@ -69,7 +69,7 @@ def parallelism_of_job(job: TrainingJob) -> Parallelism:
 def _degrees(plan: AnyPlan) -> tuple[list[int], list[int], list[int]]:
     """Return tp, dp and the samples of a micro-batch per replica, of stages or of operators."""
     if is_of_groups(plan):
-        tp = [stage.tp // plan.cp for stage in plan.stages]
+        tp = [degree // plan.cp for stage in plan.stages for degree in stage.degrees]
         replicas = [replica.samples for stage in plan.stages for replica in stage.replicas]
         return tp, [stage.dp for stage in plan.stages], replicas
     assert is_of_operators(plan)

@@ -11,7 +11,7 @@ from ilp_planner.analysis.fullest import fullest_device
 from ilp_planner.coverage import proved_gap
 from ilp_planner.plan import is_of_groups, is_of_operators
 from ilp_planner.report.aim import front_table
-from ilp_planner.report.devices import describe_devices, describe_stage
+from ilp_planner.report.devices import describe_degrees, describe_devices, describe_stage
 from ilp_planner.report.host import describe_offload
 from ilp_planner.report.layers import describe_layers
 from ilp_planner.report.tables import memory_used, new_table, span
@@ -115,7 +115,7 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
             str(rank),
             layers_of(problem, plan, rank),
             describe_devices(problem.cluster, stage.devices),
-            str(stage.tp // plan.cp),
+            describe_degrees(problem.cluster, stage, plan.cp),
             *[str(plan.cp)] * (plan.cp > 1),
             str(stage.dp),
             *[str(stage.recompute)] * again,

@@ -123,7 +123,7 @@ def _shape(plan: GroupPlan, types: tuple[str, ...]) -> tuple[object, ...]:
     return (
         plan.micro_batches,
         tuple(
-            (stage.tp, tuple(sorted(types[replica.devices[0]] for replica in stage.replicas)))
+            tuple(sorted((types[replica.devices[0]], replica.tp) for replica in stage.replicas))
             for stage in plan.stages
         ),
     )

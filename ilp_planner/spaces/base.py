@@ -125,10 +125,8 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         """Every device of every stage holds what it must."""
         type_of, limits = problem.cluster.type_of, problem.memory_limits
         for s, (stage, judged) in enumerate(zip(plan.stages, cost.stages, strict=True)):
-            devices = stage.devices  # made anew each time that it is asked for
-            each = len(devices) // len(judged.memory)
-            for r, used in enumerate(judged.memory):
-                own = devices[r * each : (r + 1) * each]
+            parts = stage.parts(len(judged.memory))
+            for own, used in zip(parts, judged.memory, strict=True):
                 least = min(limits[type_of[device]] for device in own)
                 if used > least * (1 + ROUNDING):
                     where = f"stage {s}, device {own[0]}"

@@ -55,6 +55,9 @@ class LayerSpace(Space[AnyCosts, AnyPartSearch]):
             if stage.replicas != plan.stages[plan.rank_of(s)].replicas:
                 limit = f"those of stage {plan.rank_of(s)}"
                 yield Violation("replicas", f"stage {s}", "others", limit)
+            if len(stage.degrees) > 1 and not self.mixed_tp(problem):
+                have = f"replicas of {' and '.join(map(str, stage.degrees))} devices"
+                yield Violation("degrees", f"stage {s}", have, "equally many in each")
             kinds = self.recomputations(problem)
             if stage.recompute.kind not in kinds or not is_priced(stage.recompute):
                 limit = " or ".join(kinds)
@@ -63,6 +66,10 @@ class LayerSpace(Space[AnyCosts, AnyPartSearch]):
             if shared != plan.micro_batch_size:
                 limit = f"{plan.micro_batch_size}, the micro-batch"
                 yield Violation("samples", f"stage {s}", f"{shared} samples", limit)
+
+    def mixed_tp(self, problem: Problem[AnyCosts]) -> bool:
+        """Tell whether replicas of one stage may have different tensor-parallel degrees."""
+        return False
 
     def recomputations(self, problem: Problem[AnyCosts]) -> tuple[str, ...]:
         """Return the kinds of recomputation that a stage may have of its own: none, where settings

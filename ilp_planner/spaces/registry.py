@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MEMORY_RULES = ("device", "metis")
 PLACEMENTS = ("default", "free")
 SHARES = ("any", "even")
+STAGE_TP = ("one", "mixed")
 
 
 class SpaceEntry(NamedTuple):
@@ -60,7 +61,7 @@ SPACES: dict[str, SpaceEntry] = {
     "groups": SpaceEntry(
         "ilp_planner.spaces.groups.build:build",
         ("native", "metis"),
-        ("shares",),
+        ("shares", "stage_tp"),
         some={"recompute": (*RECOMPUTATIONS, "core_attn")},
         limits=("max_tp", "max_stages", "memory_limit"),
     ),
@@ -110,8 +111,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "memory_rule": MEMORY_RULES,
     "placement": PLACEMENTS,
     "shares": SHARES,
+    "stage_tp": STAGE_TP,
 }
-OPTIONS = ("memory_rule", "placement", "shares", "max_cp", "max_stage_nodes", "precision")
+OPTIONS = (
+    "memory_rule", "placement", "shares", "stage_tp", "max_cp", "max_stage_nodes", "precision",
+)  # fmt: skip
 LAYER_PARAMETERS = (*OPTIONS, "experiment", "max_tp", "hidden", "sequence", "vocabulary")
 # A constraint, and what limits the plans of other spaces.
 INSTEAD = {
@@ -210,6 +214,7 @@ def space_of(files: InputFiles) -> str:
         ("memory_rule", asked.memory_rule, MEMORY_RULES),
         ("placement", asked.placement, PLACEMENTS),
         ("shares", asked.shares, SHARES),
+        ("stage_tp", asked.stage_tp, STAGE_TP),
     ):
         if said not in (known if name == "cost_model" else ("", *known)):
             raise UsageError(f"{name}: found {said!r}, expected one of {', '.join(known)}")

@@ -75,7 +75,8 @@ def plan_line(plan: AnyPlan) -> str:
     """Return a plan on one line: degrees, micro-batches, layers of every rank, how ranks train."""
     parts = [f"pp {plan.ranks}"]
     if is_of_groups(plan):
-        parts.append(f"tp {span(stage.tp // plan.cp for stage in plan.stages)}")
+        degrees = (tp // plan.cp for stage in plan.stages for tp in stage.degrees)
+        parts.append(f"tp {span(degrees)}")
         parts.append(f"dp {span(stage.dp for stage in plan.stages)}")
         unit = "layers"
     else:

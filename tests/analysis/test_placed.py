@@ -72,6 +72,13 @@ def test_the_fullest_replica_tells() -> None:
     assert stage_jobs(plan, MODEL, "bf16")[0].micro_batch == 3
 
 
+def test_replicas_of_one_stage_have_one_degree() -> None:
+    stage = replace(PLAN.stages[0], replicas=(replica(0), replica(2, 3)))
+    message = r"plan.stages\[0\].tp: found 1 and 2, expected one degree for all replicas of a stage"
+    with pytest.raises(PlanError, match=message):
+        stage_jobs(replace(PLAN, stages=(stage, PLAN.stages[1])), MODEL, "bf16")
+
+
 def test_devices_of_a_replica_are_tensor_and_context_parallel() -> None:
     plan = replace(PLAN, settings=Settings(cp=2), stages=(PLAN.stages[0], PLAN.stages[0]))
     plan = replace(

@@ -30,6 +30,7 @@ from tests.benchmarks import (
     search,
     slicing_table,
     solutions,
+    stage_tp,
     steps,
     sweep,
     warm,
@@ -62,6 +63,7 @@ SUITES = (
     "why",
     "price",
     "again",
+    "stage-tp",
     "solutions",
     "engine",
     "kernels",
@@ -111,6 +113,8 @@ def main() -> None:
             price.measure(options.only, options.seconds)
         elif suite == "again":
             again.measure(options.only, options.seconds)
+        elif suite == "stage-tp":
+            stage_tp.measure(options.only, options.seconds)
         elif suite == "engine":
             engine.measure()
         elif suite == "solutions":

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 
-from ilp_planner.costs.groups import GroupOption
+from ilp_planner.costs.groups import GroupOption, option_of
 from ilp_planner.plan import GroupStage, Replica
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
@@ -88,22 +89,21 @@ def pack(floor: Floor, option: GroupOption, pick) -> list[tuple[int, ...]] | Non
     `pick(n)` chooses one of n ways. None where it does not fit any more.
     """
     placed = []
-    for name, count in zip(floor.cluster.type_names, option.replicas, strict=True):
+    for at, (name, count) in enumerate(zip(floor.cluster.type_names, option.replicas, strict=True)):
+        tp = option.degree(at)
         nodes = [n for n, kind in enumerate(floor.cluster.node_types) if kind == name]
         sizes = dict(zip(nodes, floor.cluster.node_sizes(name), strict=True))
         left = count
         while left:
-            last = [n for n in nodes if len(floor.free[n]) // option.tp >= left]
+            last = [n for n in nodes if len(floor.free[n]) // tp >= left]
             whole = [
-                n
-                for n in nodes
-                if len(floor.free[n]) == sizes[n] and 1 <= sizes[n] // option.tp <= left
+                n for n in nodes if len(floor.free[n]) == sizes[n] and 1 <= sizes[n] // tp <= left
             ]
-            ways = [(n, left) for n in last] + [(n, sizes[n] // option.tp) for n in whole]
+            ways = [(n, left) for n in last] + [(n, sizes[n] // tp) for n in whole]
             if not ways:
                 return None
             node, replicas = ways[pick(len(ways))]
-            placed += floor.take(node, replicas, option.tp)
+            placed += floor.take(node, replicas, tp)
             left -= replicas
     return placed
 
@@ -117,21 +117,26 @@ def stage_of(
 
 
 def options(draw, floor: Floor) -> GroupOption:
-    """An option whose replicas the free devices have room for; one replica at least."""
+    """An option whose replicas the free devices have room for; one replica at least. Types may
+    differ in their degree."""
     nodes = list(zip(floor.cluster.node_types, floor.free.values(), strict=True))
     largest = max(len(free) for _, free in nodes)
-    tp = draw(st.sampled_from([t for t in (1, 2, 3, 4) if t <= largest]))
+    known = st.sampled_from([t for t in (1, 2, 3, 4) if t <= largest])
+    degrees = [draw(known)] * len(floor.cluster.type_names)
+    if draw(st.booleans()):
+        degrees = [tp if i == 0 else draw(known) for i, tp in enumerate(degrees)]
     room = [
         min(5, sum(len(free) // tp for kind, free in nodes if kind == name))
-        for name in floor.cluster.type_names
+        for name, tp in zip(floor.cluster.type_names, degrees, strict=True)
     ]
+    assume(any(room))
     first = draw(st.sampled_from([i for i, seats in enumerate(room) if seats]))
     lone = draw(st.booleans())
     replicas = tuple(
         draw(st.integers(int(i == first), seats)) if i == first or not lone else 0
         for i, seats in enumerate(room)
     )
-    return GroupOption(tp, replicas)
+    return option_of(degrees, replicas)
 
 
 def profile_of(

@@ -175,6 +175,33 @@ def test_best_links_are_exact_where_groups_fit_or_fill_nodes(first, second) -> N
         assert best_ring(option, cluster) == pytest.approx(stage_ring(stage, cluster))
 
 
+def test_replicas_of_unlike_degrees_reduce_in_common_pieces() -> None:
+    """One device with all of the gradients beside four with a quarter each: four rings of quarters,
+    all of them on the links of the first, which has to send all that it holds."""
+    cluster = cluster_of([("fast", 2), ("slow", 4)], within=100, across=5)
+    stage = stage_of(0, 1, [(0,), (2, 3, 4, 5)], [1, 1])
+    assert stage.degrees == (1, 4)
+    ring = stage_ring(stage, cluster)
+    assert ring.per_byte == pytest.approx(2 * 1 / 2 / 5e9)
+    assert best_ring(GroupOption(4, (1, 1), (1, 4)), cluster) == pytest.approx(ring)
+    # two devices of one node with everything: inside it four rings share a link
+    near = dataclasses.replace(cluster, inter_node=link(1e6, 10))
+    both = stage_ring(stage_of(0, 1, [(0,), (1,), (2, 3, 4, 5)], [1, 1, 1]), near)
+    assert both.per_byte == pytest.approx(2 * 2 / 3 / 100e9)
+    assert best_ring(GroupOption(4, (2, 1), (1, 4)), near) == pytest.approx(both)
+    # degrees that do not divide each other: sixths, of which a rank holds two or three
+    odd = stage_of(0, 1, [(0, 1), (2, 3, 4)], [1, 1])
+    assert stage_ring(odd, cluster).per_byte == pytest.approx(2 * 1 / 2 / 5e9)
+
+
+def test_a_sender_of_unlike_degrees_sends_its_samples() -> None:
+    """By node: a replica's ranks send all of its samples together, however many they are."""
+    cluster = cluster_of([("fast", 2), ("slow", 4), ("slow", 4)], within=100, across=5)
+    stage = stage_of(0, 1, [(0,), (1,), (2, 3, 4, 5)], [2, 1, 4])
+    to = stage_of(1, 2, [(6, 7)], [7])
+    assert stage_transfer(stage, to, cluster).per_byte == pytest.approx(2 * 4 / 5e9)
+
+
 def test_mixed_rings_cross_between_the_types() -> None:
     cluster = cluster_of([("fast", 4), ("slow", 4)], within=100, across=5)
     stage = stage_of(0, 1, [(0,), (1,), (4,)], [2, 2, 1])

@@ -156,13 +156,15 @@ def operator_stages(draw: st.DrawFn) -> tuple[OperatorStage, ...]:
 
 @st.composite
 def group_stages(draw: st.DrawFn) -> tuple[GroupStage, ...]:
-    """Draw stages of layers on any devices."""
+    """Draw stages of layers on any devices; replicas of some differ in how many they have."""
     device, made = 0, []
     shares = st.lists(st.integers(0, 9), min_size=1, max_size=5)
     drawn = draw(st.lists(st.tuples(st.integers(1, 4), shares), min_size=1, max_size=5))
     for start, (tp, samples) in enumerate(drawn):
-        replicas = []
+        replicas, unlike = [], draw(st.booleans())
         for share in samples:
+            if unlike:
+                tp = draw(st.integers(1, 4))
             replicas.append(Replica(devices=tuple(range(device, device + tp)), samples=share))
             device += tp
         made.append(GroupStage(start=start, stop=start + 1, replicas=tuple(replicas)))
@@ -226,6 +228,7 @@ def requests(draw: st.DrawFn) -> Request:
         memory_rule=draw(TEXTS),
         placement=draw(TEXTS),
         shares=draw(TEXTS),
+        stage_tp=draw(TEXTS),
         experiment=draw(TEXTS),
         precision=draw(TEXTS),
         global_batch=draw(st.integers(1, 2**40)),

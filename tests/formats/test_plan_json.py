@@ -161,6 +161,13 @@ BAD_LAYERS: Damage = [
     (lambda d: second(d).update(stop=1), r"plan.stages\[1\].stop: found 1, expected a whole"),
     (lambda d: second(d).update(tp=3), r"stages\[1\].devices: found 4, expected a multiple of tp"),
     (lambda d: second(d).update(tp=0), r"stages\[1\].tp: found 0, expected a whole"),
+    (lambda d: second(d).update(tp=[1, 2]), r"devices: found 4, expected as many as tp says, 3"),
+    (lambda d: second(d).update(tp=[4, 0]), r"tp\[1\]: found 0, expected a whole"),
+    (lambda d: second(d).update(tp=[]), r"devices: found 4, expected as many as tp says, 0"),
+    (
+        lambda d: second(d).update(tp=[1, 1, 2]),
+        r"samples: found a list of 2, expected a list of 3",
+    ),
     (lambda d: second(d).update(devices=[]), r"devices: found 0, expected a multiple"),
     (lambda d: second(d).update(devices=[2, 2]), r"devices: found one of them again, expected"),
     (lambda d: second(d).update(devices=[2, -3]), r"devices\[1\]: found -3, expected a whole"),

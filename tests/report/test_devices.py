@@ -48,6 +48,12 @@ def test_a_stage_in_short() -> None:
     assert describe_stage(CLUSTER, stage, cp=2) == "2 x A100 + 2 x T4 tp1 cp2 dp2"
 
 
+def test_degrees_of_types_that_differ() -> None:
+    replicas = (Replica(devices=(0,), samples=1), Replica(devices=(8, 9), samples=1))
+    stage = GroupStage(start=0, stop=1, replicas=replicas)
+    assert describe_stage(CLUSTER, stage, cp=1) == "1 x A100 + 2 x T4 tp1 (A100) + 2 (T4) dp2"
+
+
 def test_a_cluster_in_short() -> None:
     text = "2 nodes of 4 x A100, 1 node of 2 x T4, 1 node of 4 x A100, 1 node of 2 x A100"
     assert describe_cluster(CLUSTER) == text

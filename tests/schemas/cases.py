@@ -54,6 +54,7 @@ solve {ROOM} --space metis --cost-model metis --memory-rule metis --output metis
 solve --hostfile hostfile --clusterfile clusterfile.json --profile metis:profile {SIZES} --global-batch-size 16 --cost-model metis --output files.json
 solve {AMP} --placement free --output amp-plan.json
 solve --model tiny.toml --cluster pair.toml --global-batch-size 16 --space groups --shares even
+solve --model tiny.toml --cluster pair.toml --global-batch-size 16 --space groups --stage-tp mixed
 evaluate plan.json --check-certificate --tokens 1e9
 evaluate kept.json --check-certificate
 evaluate operators.json --check-certificate
@@ -175,6 +176,14 @@ def examples(folder: Path) -> dict[str, list[Any]]:
         found.setdefault(value["schema"].removeprefix("ilp-planner/"), []).append(value)
     plans = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
     found["plan"] = [plan for plan in plans if plan.get("schema") == "ilp-planner plan"]
+    found["plan"].append(_replica_by_replica(json.loads((folder / "mixed.json").read_text())))
     journal = (folder / "sweep.csv.jsonl").read_text().splitlines()
     found["sweep-journal"] = [json.loads(line) for line in journal]
     return found
+
+
+def _replica_by_replica(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return a plan of groups as files have it where replicas of a stage differ in their degree."""
+    for stage in saved["plan"]["stages"]:
+        stage["tp"] = [stage["tp"]] * len(stage["samples"])
+    return saved

@@ -125,6 +125,17 @@ def without(*names: str) -> MetisProfile:
             UsageError,
             ["`shares=even`", "`space=groups`", "found metis"],
         ),
+        ({"stage_tp": "two"}, UsageError, ["stage_tp", "one, mixed", "two"]),
+        (
+            {"stage_tp": "mixed", "cost_model": "metis"},
+            UsageError,
+            ["`stage_tp=mixed`", "one degree", "native"],
+        ),
+        (
+            {"stage_tp": "mixed", "cost_model": "metis", "space": "metis"},
+            UsageError,
+            ["`stage_tp=mixed`", "`space=groups`", "found metis"],
+        ),
         ({"placement": "free"}, UsageError, ["`placement=free`", "`space=amp`", "groups"]),
         ({"global_batch": 0}, SpecError, ["global batch size", "at least 1", "0"]),
         ({"memory_limit": 0.0}, SpecError, ["memory limit", "positive"]),

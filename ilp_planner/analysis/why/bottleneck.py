@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.evaluate import Evaluation
-    from ilp_planner.plan import AnyPlan
+    from ilp_planner.plan import AnyPlan, Stage
     from ilp_planner.problem import Problem
 
 SLOWEST = 1e-9  # relative: ranks that take as long as the slowest one
@@ -47,21 +47,17 @@ def rank_loads(
             number=number,
             load=load,
             slack=longest - load,
-            room=_room(problem, plan.stages[number].devices, costs[number].memory),
+            room=_room(problem, plan.stages[number], costs[number].memory),
         )
         for number, load in enumerate(loads)
     )
 
 
-def _room(problem: Problem[Any], devices: Sequence[int], memory: Sequence[float]) -> float | None:
+def _room(problem: Problem[Any], stage: Stage, memory: Sequence[float]) -> float | None:
     if not any(memory):
         return None
-    each, types, limits = (
-        len(devices) // len(memory),
-        problem.cluster.type_of,
-        problem.memory_limits,
-    )
+    types, limits = problem.cluster.type_of, problem.memory_limits
     return min(
-        min(limits[types[device]] for device in devices[r * each : (r + 1) * each]) - used
-        for r, used in enumerate(memory)
+        min(limits[types[device]] for device in devices) - used
+        for devices, used in zip(stage.parts(len(memory)), memory, strict=True)
     )

@@ -197,6 +197,12 @@ def _of_groups(
                 raise _Limit(
                     f"{where}.{name}", have, f"has one {flag} for all stages ({wanted} in stage 0)"
                 )
+        if len(stage.degrees) > 1:
+            raise _Limit(
+                f"{where}.tp",
+                " and ".join(map(str, stage.degrees)),
+                "has one --tensor-model-parallel-size for all replicas",
+            )
         shares = sorted({replica.samples for replica in stage.replicas})
         if shares != [first.replicas[0].samples]:
             raise _Limit(

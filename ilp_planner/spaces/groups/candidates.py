@@ -266,8 +266,8 @@ def device_use(
             if tp > 1 and seats * tp < sum(sizes):
                 slots.append((kind, tp, seats))
     use = [
-        [*option.use, *(option.replicas[kind] * (option.tp // tp) for kind, tp, _ in slots)]
-        for option in options
+        [*o.use, *(o.replicas[kind] * (o.degree(kind) // tp) for kind, tp, _ in slots)]
+        for o in options
     ]
     capacity = (*cluster.type_counts, *(seats for _, _, seats in slots))
     return np.array(use, np.int64).reshape(len(options), len(capacity)), capacity

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
 
 EVEN = "even"  # of the shares that a request may ask for
+MIXED = "mixed"  # of the tensor-parallel degrees
 
 
 def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
@@ -42,9 +43,12 @@ def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
             "sends between stages rest on the cluster's links",
         )
     limits, uneven = memory_limits(cluster, files.request), files.request.shares != EVEN
+    mixed_tp = files.request.stage_tp == MIXED
     asked = files.request.constraints.recompute
     kinds = tuple(dict.fromkeys("selective" if kind == "core_attn" else kind for kind in asked))
-    costs = layer_costs(rows, cluster, limits, uneven=uneven, recomputations=kinds)
+    costs = layer_costs(
+        rows, cluster, limits, uneven=uneven, mixed_tp=mixed_tp, recomputations=kinds
+    )
     if not costs.recomputations:
         raise UsageError(_not_priced(files.request, rows))
     left = [kind for kind in kinds if kind not in costs.recomputations]
@@ -73,7 +77,8 @@ def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
 
     Raises
     ------
-    UsageError: shares are asked for, which are even here, or recomputation, which is not priced.
+    UsageError: shares are asked for, which are even here, or recomputation, or several degrees in a
+    stage, which are not priced.
     """
     from ilp_planner.spaces.metis.costs import MetisCosts
     from ilp_planner.spaces.metis.formulas import MetisFormulas
@@ -83,6 +88,11 @@ def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
         raise UsageError(
             f"`shares={files.request.shares}`: found it with `cost_model=metis`, whose shares are "
             "even as published, expected none"
+        )
+    if files.request.stage_tp == MIXED:
+        raise UsageError(
+            "`stage_tp=mixed`: found it with `cost_model=metis`, whose stages have one degree as "
+            "published, expected one, or `cost_model=native`"
         )
     if files.request.constraints.recompute not in ((), ("none",)):
         asked = files.request.constraints.texts["recompute"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import combinations, islice, product
 from math import log2
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.costs.groups import GroupOption
+from ilp_planner.costs.groups import GroupOption, option_of
 from ilp_planner.specs.degrees import divisors
 
 if TYPE_CHECKING:
@@ -23,12 +23,22 @@ def most_mixed(layers: int) -> int:
 
 
 def all_mixed_options(
-    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int, most: int
+    counts: Sequence[int],
+    degrees: Sequence[Sequence[int]],
+    samples: int,
+    most: int,
+    *,
+    unlike: bool = False,
 ) -> tuple[tuple[GroupOption, ...], bool]:
     """Return the groups of several device types, and whether these are all; none where there are
-    more than so many."""
-    whole = _sizes(counts, samples)
-    found = _up_to(_mixed(counts, degrees, samples, range(1, samples + 1), whole), most)
+    more than so many.
+
+    Parameters
+    ----------
+    unlike: those whose types differ in their tensor-parallel degree, not those of one degree.
+    """
+    tries = _Tries(counts, degrees, samples, unlike)
+    found = _up_to(_mixed(tries, range(1, samples + 1), tries.sizes), most)
     return ((), False) if found is None else (found, True)
 
 
@@ -80,28 +90,55 @@ def spread(options: Sequence[GroupOption], samples: int) -> tuple[GroupOption, .
 
 
 def mixed_options(
-    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int, most: int = MOST_MIXED
+    counts: Sequence[int],
+    degrees: Sequence[Sequence[int]],
+    samples: int,
+    most: int = MOST_MIXED,
+    *,
+    unlike: bool = False,
 ) -> tuple[tuple[GroupOption, ...], bool]:
     """Return the groups of several device types, and whether these are all.
 
     Replicas have equally many devices, each at least one sample. Where there are more than
     `most` of them, only those with a power of two of replicas of every type; where these are
     still more, only groups of two types.
+
+    Parameters
+    ----------
+    unlike: those whose types differ in their tensor-parallel degree, not those of one degree.
     """
-    everything, complete = all_mixed_options(counts, degrees, samples, most)
+    everything, complete = all_mixed_options(counts, degrees, samples, most, unlike=unlike)
     if complete:
         return everything, True
     powers = [2**n for n in range(samples.bit_length()) if 2**n <= samples]
-    whole = _sizes(counts, samples)
-    fewer = _up_to(_mixed(counts, degrees, samples, powers, whole), most)
+    tries = _Tries(counts, degrees, samples, unlike)
+    fewer = _up_to(_mixed(tries, powers, tries.sizes), most)
     if fewer is None:
-        fewer = tuple(_mixed(counts, degrees, samples, powers, (2,)))
+        fewer = tuple(_mixed(tries, powers, (2,)))
     return fewer, False
 
 
-def _sizes(counts: Sequence[int], samples: int) -> range:
-    """Return how many types a group of several may be of: each has a sample."""
-    return range(2, min(len(counts), samples) + 1)
+class _Tries(NamedTuple):
+    """What groups of several types may be of: devices and degrees of each type, samples, and
+    whether types differ in their degree or not."""
+
+    counts: Sequence[int]
+    degrees: Sequence[Sequence[int]]
+    samples: int
+    unlike: bool
+
+    @property
+    def sizes(self) -> range:
+        """How many types a group may be of: each has a sample."""
+        return range(2, min(len(self.counts), self.samples) + 1)
+
+    def degrees_of(self, types: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Yield the degrees that these types may have together."""
+        known = [self.degrees[kind] for kind in types]
+        if self.unlike:
+            yield from (own for own in product(*known) if len({*own}) > 1)
+        else:
+            yield from ((tp,) * len(types) for tp in sorted(set.intersection(*map(set, known))))
 
 
 def _up_to(options: Iterator[GroupOption], most: int) -> tuple[GroupOption, ...] | None:
@@ -110,19 +147,19 @@ def _up_to(options: Iterator[GroupOption], most: int) -> tuple[GroupOption, ...]
     return found if len(found) <= most else None
 
 
-def _mixed(
-    counts: Sequence[int],
-    degrees: Sequence[Sequence[int]],
-    samples: int,
-    replicas: Sequence[int],
-    sizes: Sequence[int],
-) -> Iterator[GroupOption]:
-    kinds = range(len(counts))
+def _mixed(tries: _Tries, replicas: Sequence[int], sizes: Sequence[int]) -> Iterator[GroupOption]:
+    kinds = range(len(tries.counts))
     for size in sizes:
         for types in combinations(kinds, size):
-            for tp in sorted(set.intersection(*(set(degrees[kind]) for kind in types))):
-                tries = [[r for r in replicas if tp * r <= counts[kind]] for kind in types]
-                for chosen in product(*tries):
-                    if sum(chosen) <= samples:
+            for degrees in tries.degrees_of(types):
+                tp_of: Mapping[int, int] = dict(zip(types, degrees, strict=True))
+                fitting = [
+                    [r for r in replicas if tp_of[kind] * r <= tries.counts[kind]] for kind in types
+                ]
+                for chosen in product(*fitting):
+                    if sum(chosen) <= tries.samples:
                         of: Mapping[int, int] = dict(zip(types, chosen, strict=True))
-                        yield GroupOption(tp, tuple(of.get(kind, 0) for kind in kinds))
+                        yield option_of(
+                            [tp_of.get(kind, 0) for kind in kinds],
+                            [of.get(kind, 0) for kind in kinds],
+                        )

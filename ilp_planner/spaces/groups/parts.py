@@ -76,15 +76,20 @@ class GroupPart(SpacePart):
         counts = cluster.type_counts
         self.single = tuple(single_type_options(counts, self.degrees, self.samples, uneven=uneven))
         self._mixed, self.complete = ((), True) if alone else self._several_types()
+        self.complete_unlike = True
+        if costs.mixed_tp and not alone:
+            unlike, self.complete_unlike = self._several_types(unlike=True)
+            self._mixed += unlike
         self.seats = Seating(cluster) if cluster.symmetric else None
         self._kept_below, self._kept = -np.inf, np.zeros(0, np.int64)
 
-    def _several_types(self) -> tuple[tuple[GroupOption, ...], bool]:
-        """Return the groups of several types that are tried, and whether these are all."""
+    def _several_types(self, *, unlike: bool = False) -> tuple[tuple[GroupOption, ...], bool]:
+        """Return the groups of several types that are tried, and whether these are all. unlike:
+        those whose types differ in their tensor-parallel degree."""
         of = (self.problem.cluster.type_counts, self.degrees, self.samples)
         if self.schedule.short:
-            return all_mixed_options(*of, MOST_SHORT)
-        return mixed_options(*of, most_mixed(self.layers))
+            return all_mixed_options(*of, MOST_SHORT, unlike=unlike)
+        return mixed_options(*of, most_mixed(self.layers), unlike=unlike)
 
     def shares(self, option: GroupOption) -> list[list[int]] | None:
         """Return the samples of the replicas of each type, sorted, of a group that is tried; None
@@ -203,7 +208,10 @@ class GroupPart(SpacePart):
         assert self.seats is not None
         demands: dict[tuple[int, int], int] = {}
         rows = [
-            [demands.setdefault((o.tp, count), len(demands)) for count in o.replicas]
+            [
+                demands.setdefault((o.degree(kind), count), len(demands))
+                for kind, count in enumerate(o.replicas)
+            ]
             for o in self.catalogue.options
         ]
         classes = [group_class(o, self.problem.cluster) for o in self.catalogue.options]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING
 
 from ilp_planner.costs.recomputed_layers import recompute_of
@@ -133,9 +133,11 @@ def seated(
         free.setdefault(node, []).append(device)
     stages = []
     for choice, nodes in zip(choices, seats, strict=True):
-        tp = choice.option.tp
-        replicas = []
-        for node, samples in zip(nodes, choice.samples, strict=True):
+        option, replicas = choice.option, list[Replica]()
+        degrees = chain.from_iterable(
+            repeat(option.degree(kind), count) for kind, count in enumerate(option.replicas)
+        )
+        for node, tp, samples in zip(nodes, degrees, choice.samples, strict=True):
             devices, free[node] = free[node][:tp], free[node][tp:]
             replicas.append(Replica(devices=tuple(devices), samples=samples))
         stages.append(choice.on(replicas))
@@ -175,11 +177,11 @@ def _pack(
     for s in order:
         option = choices[s].option
         for kind, count in enumerate(option.replicas):
-            name = cluster.type_names[kind]
+            name, tp = cluster.type_names[kind], option.degree(kind)
             nodes = [v for v, found in enumerate(cluster.node_types) if found == name]
             left = count
             while left:
-                whole = [v for v in nodes if free[v] >= left * option.tp]
+                whole = [v for v in nodes if free[v] >= left * tp]
                 near = last.get(name)
                 if whole and near in whole and not tight and left == count:
                     at = near
@@ -187,13 +189,13 @@ def _pack(
                     at = min(whole, key=lambda v: free[v])
                 else:
                     # Empty nodes are filled; the largest first, so that few are needed.
-                    empty = [v for v in nodes if free[v] // option.tp == size[v] // option.tp > 0]
+                    empty = [v for v in nodes if free[v] // tp == size[v] // tp > 0]
                     if not empty:
                         return None
-                    at = max(empty, key=lambda v: (free[v] // option.tp, -v))
-                number = min(left, free[at] // option.tp)
+                    at = max(empty, key=lambda v: (free[v] // tp, -v))
+                number = min(left, free[at] // tp)
                 seats[s] += [at] * number
-                free[at] -= number * option.tp
+                free[at] -= number * tp
                 left -= number
                 last[name] = at
     return seats
@@ -243,7 +245,8 @@ def every_packing(
             if count:
                 name = cluster.type_names[kind]
                 nodes = [v for v, found in enumerate(cluster.node_types) if found == name]
-                groups.append((s, nodes, choice.option.tp, choice.samples[at : at + count]))
+                tp = choice.option.degree(kind)
+                groups.append((s, nodes, tp, choice.samples[at : at + count]))
             at += count
 
     def grow(number: int, seats: Seats) -> Iterator[Seats]:

@@ -124,6 +124,7 @@ class _Seating:
         size = [0] * cluster.node_count
         for node in cluster.node_of:
             size[node] += 1
+        self.kind_of = [cluster.type_names.index(name) for name in cluster.node_types]
         nodes_of = [
             [v for v, found in enumerate(cluster.node_types) if found == name]
             for name in cluster.type_names
@@ -132,11 +133,11 @@ class _Seating:
         self.used: list[dict[int, Any]] = []  # of each stage: node -> at least one
         load: dict[int, list[Any]] = {v: [] for v in range(cluster.node_count)}
         for choice in choices:
-            tp, count, used = choice.option.tp, {}, {}
+            count, used = {}, {}
             for kind, replicas in enumerate(choice.option.replicas):
                 if not replicas:
                     continue
-                partial = []
+                tp, partial = choice.option.degree(kind), []
                 for v in nodes_of[kind]:
                     full = size[v] // tp
                     if not full:
@@ -201,20 +202,21 @@ def _minimise_links(seating: _Seating, stages: Sequence[_Stage], micro_batches: 
         model.add(slowest >= units(stage.compute) + transfer)
         ring = model.new_int_var(0, longest, "")
         model.add(peak >= units(stage.step) + ring)
-        tp, dp = choice.option.tp, sum(choice.option.replicas)
-        used = seating.used[s]
+        dp, used = sum(choice.option.replicas), seating.used[s]
+        tp_on = {v: choice.option.degree(seating.kind_of[v]) for v in used}
         for v in used:
             for w in used:
                 if v == w or dp == 1:
                     continue
                 link = cluster.link(v, w)
-                step = link.latency + stage.gradients / tp / dp * tp / link.bandwidth
+                step = link.latency + stage.gradients / dp / link.bandwidth
                 model.add(ring >= units(2 * (dp - 1) * step)).only_enforce_if(
                     seating.both(used[v], used[w])
                 )
             if dp > 1:
                 link = cluster.link(v, v)
-                step = link.latency + stage.gradients / tp / dp / link.collective_bandwidth(dp)
+                each = stage.gradients / tp_on[v] / dp
+                step = link.latency + each / link.collective_bandwidth(dp)
                 shared = model.new_bool_var("")
                 model.add(seating.count[s][v] <= 1).only_enforce_if(shared.negated())
                 model.add(ring >= units(2 * (dp - 1) * step)).only_enforce_if(shared)
@@ -226,7 +228,7 @@ def _minimise_links(seating: _Seating, stages: Sequence[_Stage], micro_batches: 
                 link = cluster.link(v, w)
                 # Inside a node every device has a link of its own.
                 rate = 2 * stage.sent * stage.share / link.bandwidth
-                fixed = units(2 * link.latency + (rate / tp if v == w else 0.0))
+                fixed = units(2 * link.latency + (rate / tp_on[v] if v == w else 0.0))
                 carried = 0 if v == w else units(rate) * seating.count[s][v]
                 model.add(transfer >= fixed + carried).only_enforce_if(
                     seating.both(used[v], following[w])

@@ -95,7 +95,7 @@ class SeatChains:
                 devices, size = int(use[number, kind]), int(self.size[kind])
                 if devices < size:
                     taken[number] = devices
-                elif devices % size == 0 and size % option.tp == 0:
+                elif devices % size == 0 and size % option.degree(kind) == 0:
                     taken[number] = size  # it fills its nodes
         return taken
 

@@ -144,7 +144,7 @@ def seat_all(
         for kind, count in enumerate(choice.option.replicas):
             if not count:
                 continue
-            seats = seating.seat(kind, choice.option.tp, count, taken[kind])
+            seats = seating.seat(kind, choice.option.degree(kind), count, taken[kind])
             if seats is None:
                 return None
             taken[kind] = seats[-1][-1] + 1

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.batches import possible_counts
-from ilp_planner.costs.groups import GroupOption, GroupTables
+from ilp_planner.costs.groups import GroupTables, option_of
+from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import Violation
 from ilp_planner.search.group_search import GroupSearch
 from ilp_planner.spaces.base import too_little_memory
@@ -54,7 +55,7 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         return (
             f"{self.tried(problem)} on at most {problem.max_stages} groups of devices, packed: of "
             "the nodes of a type that a stage is on, at most one has room for another replica"
-            f"{_described(problem.costs.recomputations)}"
+            f"{_described(problem.costs.recomputations)}{_degrees(problem)}"
         )
 
     def exclusions(self, problem: Problem[GroupTables], plan: GroupPlan) -> Iterator[str]:
@@ -65,6 +66,7 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         for s, stage in enumerate(plan.stages):
             seats: list[Counter[int]] = [Counter() for _ in cluster.type_names]
             samples: list[list[int]] = [[] for _ in cluster.type_names]
+            degrees = [0] * len(cluster.type_names)
             for replica in stage.replicas:
                 nodes = {cluster.node_of[device] for device in replica.devices}
                 if len(nodes) > 1:
@@ -72,17 +74,23 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
                     return
                 node = nodes.pop()
                 kind = cluster.type_names.index(cluster.node_types[node])
+                if degrees[kind] not in (0, replica.tp):
+                    yield (
+                        f"stage {s}: replicas of {degrees[kind]} and of {replica.tp} "
+                        f"{cluster.type_names[kind]}, one degree for each device type tried"
+                    )
+                    return
+                degrees[kind] = replica.tp
                 seats[kind][node] += 1
                 samples[kind].append(replica.samples)
-            for name, found in zip(cluster.type_names, seats, strict=True):
-                room = sum((count + 1) * stage.tp <= sizes[v] for v, count in found.items())
+            for name, tp, found in zip(cluster.type_names, degrees, seats, strict=True):
+                room = sum((count + 1) * tp <= sizes[v] for v, count in found.items())
                 if room > 1:
                     yield (
                         f"stage {s}: not packed, {room} of its nodes of {name} have room for "
                         "another replica, at most one in the placements tried"
                     )
-            option = GroupOption(stage.tp, tuple(map(len, samples)))
-            shares = part.shares(option)
+            shares = part.shares(option_of(degrees, list(map(len, samples))))
             if shares is None:
                 yield f"stage {s}: this group of devices is not tried with so many micro-batches"
             elif shares != [sorted(own) for own in samples]:
@@ -108,7 +116,19 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
                 "too many to try all, only some with powers of two of replicas were; the bound is "
                 "for these and for all stages of one type"
             )
+        unlike = sum(not part.complete_unlike for part in parts)
+        if unlike:
+            search.notes.append(
+                "stages whose device types differ in their tensor-parallel degree: with "
+                f"{unlike} of {len(parts)} numbers of micro-batches there are too many to try all, "
+                "only some with powers of two of replicas were, and none where the last "
+                "micro-batch is short; the bound is for these"
+            )
         return search
+
+    def mixed_tp(self, problem: Problem[GroupTables]) -> bool:
+        """Tell whether each device type of a stage may have a tensor-parallel degree of its own."""
+        return problem.costs.mixed_tp
 
     def recomputations(self, problem: Problem[GroupTables]) -> tuple[str, ...]:
         """Return the kinds of recomputation that a stage may have: those that the costs know."""
@@ -145,6 +165,12 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
             return super().holdings(problem, plan)
         from ilp_planner.anatomy.holdings import Span, chain_holdings
 
+        for s, stage in enumerate(plan.stages):
+            if len(stage.degrees) > 1:
+                raise PlanError(
+                    f"stages[{s}].tp: found {' and '.join(map(str, stage.degrees))}, expected one "
+                    "degree for all replicas: what each device holds is not said otherwise"
+                )
         spans = [Span(stage.start, stage.stop, stage.tp, stage.dp) for stage in plan.stages]
         precision = problem.spec.precision
         optimizer = OptimizerSettings(master=0 if precision == "fp32" else 4)
@@ -187,6 +213,16 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         from ilp_planner.spaces.infeasible import explain_layers
 
         return explain_layers(search.problem, too_little_memory(search.problem))
+
+
+def _degrees(problem: Problem[GroupTables]) -> str:
+    """Return how the tensor-parallel degrees of a stage may differ, for the end of a sentence;
+    empty where there is one device type."""
+    if len(problem.cluster.type_names) == 1:
+        return ""
+    if not problem.costs.mixed_tp:
+        return "; all replicas of a stage with one tensor-parallel degree"
+    return "; in a stage each device type with a tensor-parallel degree of its own"
 
 
 def _described(kinds: tuple[str, ...]) -> str:

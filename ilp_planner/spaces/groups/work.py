@@ -14,7 +14,9 @@ X of all layers are paid for by what all devices cost during u:
     u sum_k p_k devices_k >= X sum_layers min_k p_k e_k
 
 *Layers.* The replica with the most samples has at least a share X / (all devices / tp). What that
-takes, of whichever type, no layer undercuts; nor do all of them, one after the other.
+takes, of whichever type, no layer undercuts; nor do all of them, one after the other. Where
+replicas of a stage may differ in their degree, one of them has at least tp X / (all devices)
+samples, tp being its own degree: otherwise all together would have fewer than X.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ def work_bounds(
         parted = Batches(problem.global_batch, batches)
         samples = parted.size
         slowest = _work(busy[:, samples - 1], devices, samples)
-        single = _single(times, float(devices.sum()), samples, layers)
+        single = _single(times, int(devices.sum()), samples, layers, mixed_tp=costs.mixed_tp)
         slowest = max(slowest, float(single.max(initial=0.0)))
         repeated = OneForwardOneBackward(batches, part=parted.part).repeats
         seconds = repeated * slowest + max(slowest, float(single.sum()))
@@ -87,13 +89,19 @@ def _work(each: NDArray[np.float64], devices: NDArray[np.float64], samples: int)
 
 
 def _single(
-    times: dict[int, NDArray[np.float64]], devices: float, samples: int, layers: int
+    times: dict[int, NDArray[np.float64]],
+    devices: int,
+    samples: int,
+    layers: int,
+    *,
+    mixed_tp: bool,
 ) -> NDArray[np.float64]:
-    """Return the seconds that each layer takes at least in any group, [L]."""
+    """Return the seconds that each layer takes at least in any group, [L]. mixed_tp: replicas of a
+    stage may differ in their degree."""
     least = np.full(layers, np.inf)
     for tp, seconds in times.items():
-        replicas = int(devices // tp)
+        replicas = devices // tp
         if replicas:
-            share = -(-samples // replicas)
+            share = -(-samples * tp // devices) if mixed_tp else -(-samples // replicas)
             least = np.minimum(least, seconds[share - 1 : samples].min(axis=0))
     return least

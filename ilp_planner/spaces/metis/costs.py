@@ -105,6 +105,7 @@ class MetisCosts:
 
     name: ClassVar[str] = "metis"
     uneven: ClassVar[bool] = False
+    mixed_tp: ClassVar[bool] = False
     formulas: MetisFormulas
     max_tp: int | None = None
     limits: Mapping[str, float] = field(default_factory=dict)

@@ -153,6 +153,11 @@ def test_plans_of_operators_with_uniform_choices(change, expected):
             "has one --micro-batch-size for all replicas and stages",
         ),
         (
+            groups([(0, 6, [(0,), (2, 3)], [1, 1])]),
+            "stages[0].tp: found 1 and 2",
+            "has one --tensor-model-parallel-size for all replicas",
+        ),
+        (
             groups([(0, 3, [(0, 2)], [2]), (3, 6, [(1, 3)], [2])]),
             "stages.devices: found another order",
             "gives consecutive ranks to the devices of a node",
@@ -178,7 +183,10 @@ def test_plans_of_operators_with_uniform_choices(change, expected):
             "has one --micro-batch-size for all 4 replicas",
         ),
     ],
-    ids=["tp", "dp", "samples", "placement", "operator tp", "split", "recompute", "micro-batch"],
+    ids=[
+        *("tp", "dp", "samples", "tp of replicas", "placement", "operator tp", "split"),
+        *("recompute", "micro-batch"),
+    ],
 )
 def test_refusals_name_field_limit_and_a_plan_that_runs(plan, field, limit):
     with pytest.raises(PlanError) as error:

@@ -23,6 +23,43 @@ COUNTS = st.lists(st.integers(0, 5), min_size=1, max_size=3)
 DEGREES = st.lists(st.sets(st.sampled_from([1, 2, 3, 4])), min_size=3, max_size=3)
 
 
+def unlike_by_hand(counts, degrees, samples):
+    """Return every option whose types differ in their degree, from the definition: degree and
+    replicas of each type, (0, 0) where there are none."""
+    ways = [
+        [(0, 0), *((tp, n) for tp in own for n in range(1, count + 1) if tp * n <= count)]
+        for count, own in zip(counts, degrees, strict=False)
+    ]
+    return {
+        chosen
+        for chosen in itertools.product(*ways)
+        if sum(n for _, n in chosen) <= samples and len({tp for tp, _ in chosen} - {0}) > 1
+    }
+
+
+@given(counts=COUNTS, degrees=DEGREES, samples=st.integers(1, 12))
+def test_every_option_of_unlike_degrees_once(counts, degrees, samples) -> None:
+    degrees = [tuple(sorted(known)) for known in degrees[: len(counts)]]
+    found, complete = mixed_options(counts, degrees, samples, unlike=True)
+    shapes = [
+        tuple((o.degree(kind) if n else 0, n) for kind, n in enumerate(o.replicas)) for o in found
+    ]
+    assert len(set(found)) == len(set(shapes)) == len(found)
+    assert set(shapes) <= unlike_by_hand(counts, degrees, samples)
+    if complete:
+        assert set(shapes) == unlike_by_hand(counts, degrees, samples)
+    for option, shape in zip(found, shapes, strict=True):
+        assert option.use == tuple(tp * n for tp, n in shape)
+        assert option.tp == max(tp for tp, _ in shape)
+
+
+def test_too_many_unlike_groups_are_thinned_out() -> None:
+    found, complete = mixed_options((64, 64), [(1, 2), (1, 2)], 128, unlike=True)
+    assert not complete
+    assert all(math.log2(n).is_integer() for option in found for n in option.replicas)
+    assert {option.degrees for option in found} == {(1, 2), (2, 1)}
+
+
 def by_hand(counts, degrees, samples, *, uneven=False):
     """Return every option, from the definition."""
     found = set()

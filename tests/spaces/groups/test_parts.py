@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,12 @@ from hypothesis import strategies as st
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.bounds.resource_prices import PricedGraph
+from ilp_planner.certificate import check_certificate
 from ilp_planner.costs.groups import GroupOption
+from ilp_planner.costs.layers import layer_costs
 from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.json_fields import Fields
+from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
 from ilp_planner.result import Status
@@ -58,6 +63,41 @@ def test_the_optimum_of_every_plan(links: str, seed: int) -> None:
     solved(problem, best)
 
 
+@pytest.mark.parametrize("links", ["flat", "one", "pairs", "matrix"])
+@FEW
+@given(seed=SEEDS)
+def test_the_optimum_where_types_differ_in_their_degree(links: str, seed: int) -> None:
+    problem = random_problem(seed, links=links, mixed_tp=True)
+    best, _ = cheapest(problem)
+    solved(problem, best)
+
+
+def test_a_stage_whose_types_differ_in_their_degree_is_saved_proved_and_ranked() -> None:
+    """Instances whose best plan has such a stage: read back, it is legal, one that proofs are
+    about, and the certificate holds."""
+    found = 0
+    for seed in range(60):
+        problem = random_problem(seed, mixed_tp=True)
+        result = solve(problem)
+        if result.plan is None or all(len(s.degrees) == 1 for s in result.plan.stages):
+            continue
+        found += 1
+        value = json.loads(json.dumps(encode_plan(result.plan)))
+        assert decode_plan(Fields(value, file="plan.json", where="plan")) == result.plan
+        assert problem.space.contains(problem, result.plan)
+        assert check_certificate(problem, result.certificate).holds
+        assert result.objective < solve(alike(problem)).objective
+        ranking = solve(problem, top=3).ranking
+        assert [entry.evaluation.legal for entry in ranking] == [True] * len(ranking)
+    assert found > 2
+
+
+def alike(problem: Problem) -> Problem:
+    """Return the problem where all replicas of a stage have one degree."""
+    costs = layer_costs(problem.costs.profile, problem.cluster, problem.memory_limits)
+    return dataclasses.replace(problem, costs=costs)
+
+
 @pytest.mark.parametrize(
     "asked", [(), ("none", "full"), ("full",), ("block",), ("none", "block"), ("selective",)]
 )
@@ -74,7 +114,20 @@ def test_the_optimum_where_layers_may_be_computed_again(asked: tuple[str, ...], 
 def test_no_legal_plan_beats_the_bound_whatever_it_computes_again(seed: int) -> None:
     """On instances that are too large to enumerate: plans at random, of which the judge says
     which are legal."""
-    problem = random_problem(seed, recomputed=True, devices=12)
+    no_plan_beats_the_bound(random_problem(seed, recomputed=True, devices=12), seed)
+
+
+@examples(12)
+@given(seed=SEEDS, recomputed=st.booleans())
+def test_no_legal_plan_beats_the_bound_where_types_differ_in_their_degree(
+    seed: int, recomputed: bool
+) -> None:
+    problem = random_problem(seed, recomputed=recomputed, devices=10, mixed_tp=True)
+    no_plan_beats_the_bound(problem, seed)
+
+
+def no_plan_beats_the_bound(problem: Problem, seed: int) -> None:
+    """Solve, and judge plans at random."""
     bound = solve(problem, limits=Limits(seconds=20, gap=0.02, workers=1)).bound
     random = np.random.default_rng(seed)
     layers = len(problem.costs.chain)

@@ -33,7 +33,7 @@ FEW = examples(20)
 def drawn(seed: int, **options) -> tuple[Problem, int, list[GroupChoice]]:
     """Draw stages for a tiny problem that its devices suffice for; [] where they do not."""
     random = np.random.default_rng(seed)
-    problem = random_problem(seed, **options)
+    problem = random_problem(seed, mixed_tp=seed % 2 == 1, **options)
     batches = int(random.choice(problem.micro_batches))
     ways = group_ways(problem, batches)
     layers = len(problem.costs.chain)
@@ -54,10 +54,10 @@ def check(cluster: ClusterSpec, choices: Sequence[GroupChoice], seats: Seats) ->
     """Check a placement by the definition."""
     size, taken = Counter(cluster.node_of), Counter()
     for choice, row in zip(choices, seats, strict=True):
-        tp, at = choice.option.tp, 0
+        at = 0
         assert len(row) == sum(choice.option.replicas) == len(choice.samples)
         for kind, count in enumerate(choice.option.replicas):
-            nodes = Counter(row[at : at + count])
+            nodes, tp = Counter(row[at : at + count]), choice.option.degree(kind)
             at += count
             assert all(cluster.node_types[v] == cluster.type_names[kind] for v in nodes)
             assert sum((n + 1) * tp <= size[v] for v, n in nodes.items()) <= 1  # packed
@@ -157,7 +157,13 @@ def seatings_of(cluster: ClusterSpec, ways):
     """Yield the placements of given stages in a row, the slow way."""
     everything = [way for (way,) in ways]
     for rows in seatings(cluster, everything, len(everything)):
-        shapes = [(len(row[0].devices), tuple(sorted(r.samples for r in row))) for row in rows]
+        shapes = [
+            (
+                {cluster.type_of[r.devices[0]]: r.tp for r in row},
+                tuple(sorted(r.samples for r in row)),
+            )
+            for row in rows
+        ]
         types = [
             tuple(
                 sum(cluster.type_of[r.devices[0]] == name for r in row)
@@ -165,7 +171,13 @@ def seatings_of(cluster: ClusterSpec, ways):
             )
             for row in rows
         ]
-        wanted = [(o.tp, tuple(sorted(samples))) for o, samples, _ in everything]
+        wanted = [
+            (
+                {name: o.degree(k) for k, name in enumerate(cluster.type_names) if o.replicas[k]},
+                tuple(sorted(samples)),
+            )
+            for o, samples, _ in everything
+        ]
         if shapes == wanted and types == [o.replicas for o, _, _ in everything]:
             yield rows
 

@@ -87,7 +87,7 @@ def test_a_group_that_fits_beside_the_last_one_goes_there():
 @examples(20)
 @given(seed=st.integers(0, 10**6), links=st.sampled_from(["flat", "one", "pairs"]))
 def test_a_seated_path_is_a_legal_plan(seed, links):
-    problem = random_problem(seed, links=links, devices=6)
+    problem = random_problem(seed, links=links, devices=6, mixed_tp=seed % 2 == 1)
     for batches in problem.micro_batches:
         part = GroupPart(problem, batches)
         opened = part.graph(np.inf, None)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.costs.base import PlanCost, StageCost
+from ilp_planner.costs.groups import GroupOption
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
@@ -239,19 +240,60 @@ def test_what_proofs_are_about_is_said() -> None:
         "groups of devices, packed: of the nodes of a type that a stage is on, at most one has "
         "room for another replica"
     )
+    one = "; all replicas of a stage with one tensor-parallel degree"
+    own = "; in a stage each device type with a tensor-parallel degree of its own"
     said = [
         problem.space.describe(problem)
         for problem in (
             room_problem(),
             room_problem(micro_batch_sizes=(2, 4)),
             room_problem(cost_model="metis"),
+            room_problem(stage_tp="mixed"),
         )
     ]
     assert said == [
-        f"plans with any number of micro-batches on at most 6 {packed}",
-        f"plans with 4, 8 micro-batches on at most 6 {packed}",
-        f"plans with 1, 2, 4, 8, 16 micro-batches on at most 6 {packed}",
+        f"plans with any number of micro-batches on at most 6 {packed}{one}",
+        f"plans with 4, 8 micro-batches on at most 6 {packed}{one}",
+        f"plans with 1, 2, 4, 8, 16 micro-batches on at most 6 {packed}{one}",
+        f"plans with any number of micro-batches on at most 6 {packed}{own}",
     ]
+
+
+def test_types_of_a_stage_may_have_their_own_degree_where_it_is_asked_for() -> None:
+    one, mixed = room_problem(), room_problem(stage_tp="mixed")
+    plan = group_plan(((0,), 1), ((2, 3), 3))
+    where = "stage 0: degrees: found replicas of 1 and 2 devices, expected equally many in each"
+    assert broken(one, plan) == [where]
+    assert broken(room_problem(cost_model="metis"), plan) == [where]
+    assert broken(mixed, plan) == []
+    shares = GroupPart(mixed, 4).shares(GroupOption(2, (1, 1), (1, 2)))
+    assert shares is not None
+    asked = group_plan(((0,), shares[0][0]), ((2, 3), shares[1][0]))
+    assert outside(mixed, asked) is None
+    other = group_plan(((0,), shares[0][0] + 1), ((2, 3), shares[1][0] - 1))
+    assert outside(mixed, other) == "stage 0: samples shared otherwise than the cost model does"
+    assert outside(mixed, group_plan(((2,), 2), ((4, 5), 2))) == (
+        "stage 0: replicas of 1 and of 2 A100, one degree for each device type tried"
+    )
+    assert outside(mixed, group_plan(((0,), 2), ((2, 3), 1), ((4, 5), 1))) is not None
+
+
+def test_what_memory_devices_have_is_asked_replica_by_replica() -> None:
+    """The second replica of a stage has two devices: each with half of the states."""
+    problem = room_problem(stage_tp="mixed", memory_limit=4 * GIB)
+    plan = group_plan(((0,), 1), ((2, 3), 3))
+    cost = problem.costs.plan_cost(plan, problem.cluster)
+    assert plan.stages[0].parts(2) == [(0,), (2, 3)]
+    assert plan.stages[0].parts(3) == [(0,), (2,), (3,)]
+    high, low = cost.stages[0].memory
+    assert high > low
+    least = replace(problem, memory_limits=dict(zip(("T4", "A100"), (high, low), strict=True)))
+    assert broken(least, plan) == []
+    less = replace(
+        problem, memory_limits=dict(zip(("T4", "A100"), (high, low * 0.99), strict=True))
+    )
+    (violation,) = broken(less, plan)
+    assert violation.startswith("stage 0, device 2: memory: ")
 
 
 def test_numbers_of_micro_batches_with_too_many_groups_are_noted(
@@ -281,6 +323,14 @@ def test_numbers_of_micro_batches_with_too_many_groups_are_noted(
     assert notes(2, 4) == [*before, few]
     assert notes(3) == [*before, none]
     assert notes(2, 3, 4) == [*before, none, few]
+    part = GroupPart(problem, 2)
+    part.complete_unlike = False
+    monkeypatch.setattr(GroupSpace, "parts", lambda *_: [part])
+    assert problem.space.begin(problem, Task(Limits(seconds=60), "dp")).notes[len(before) :] == [
+        "stages whose device types differ in their tensor-parallel degree: with 1 of 1 numbers of "
+        "micro-batches there are too many to try all, only some with powers of two of replicas "
+        "were, and none where the last micro-batch is short; the bound is for these"
+    ]
 
 
 def test_only_the_planners_own_space_leaves_devices_idle() -> None:

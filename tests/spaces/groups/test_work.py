@@ -21,7 +21,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 @examples(40)
 @given(seed=SEEDS)
 def test_no_plan_undercuts_its_work(seed: int) -> None:
-    problem = random_problem(seed)
+    problem = random_problem(seed, mixed_tp=seed % 2 == 1)
     bounds = work_bounds(problem, GroupPart(problem, problem.micro_batches[0]).degrees)
     assert set(bounds) == set(problem.micro_batches)
     for batches, bound in bounds.items():

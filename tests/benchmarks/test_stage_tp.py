@@ -1,0 +1,22 @@
+"""What the table of tensor-parallel degrees in docs/benchmarks/speed.md says of runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.benchmarks import stage_tp
+from tests.benchmarks.test_again import run
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    return [cell.strip() for cell in stage_tp.table([row]).splitlines()[-1].split("|")[1:-1]]
+
+
+def test_a_row_has_both_plans_and_what_the_searches_take() -> None:
+    row = {"case": "x y", "one": run(2.0, 0.0, 3.04), "mixed": run(1.5, 0.0125, 7.0)}
+    assert cells(row) == ["x y", "2.000", "0", "3.0", "1.500", "1.25 %", "7.0", "25.00 %"]
+
+
+def test_a_plan_that_there_is_only_with_several_degrees() -> None:
+    row = {"case": "x", "one": run(None, None, 1.0), "mixed": run(1.5, 0.0, 2.0)}
+    assert cells(row) == ["x", "no plan", "-", "1.0", "1.500", "0", "2.0", "-"]
