@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -135,4 +136,33 @@ def test_states_that_just_fit_are_not_blamed() -> None:
 def test_of_operators_that_need_as_much_the_first_is_blamed() -> None:
     assert explained(problem_of(1.0, 1.0, weights=(5.0, 5.0), limit=30)).startswith(
         "nothing fits: operator 0 (enc-1st-layernorm) with its optimiser states alone"
+    )
+
+
+@pytest.mark.parametrize(
+    ("degrees", "least"), [((1, 2), "20.00 MiB"), ((1,), "40.00 MiB"), ((2,), "20.00 MiB")]
+)
+def test_states_are_those_of_the_leanest_way_that_is_profiled(
+    degrees: tuple[int, ...], least: str
+) -> None:
+    """On two devices tensor parallelism divides 5 MiB of weights, whose states are 8 times that."""
+    rows = {
+        RowKey(operator=NAMES[0], micro_batch=size, tp=tp, split=0): make_row(weights=5.0 / tp)
+        for size in (1, 2)
+        for tp in degrees
+    }
+    problem = make_problem(
+        NAMES[:1],
+        "gpt",
+        replace(make_profile(rows), tensor_degrees=(1, 2)),
+        cost_model="native",
+        limit=15 * MIB,
+        micro_batches=(2,),
+        global_batch=2,
+        devices=2,
+        group_sizes=(2,),
+    )
+    assert explained(problem).startswith(
+        "nothing fits: operator 0 (enc-1st-layernorm) with its optimiser states alone needs at "
+        f"least {least} per device"
     )

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ilp_planner.certificate import check_certificate
 from ilp_planner.evaluate import evaluate
+from ilp_planner.numerics import NEVER
+from ilp_planner.result import Stop
+from ilp_planner.search import graph_search
 from ilp_planner.solve import solve
-from ilp_planner.specs.training import Settings
+from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.spaces.groups.space import GroupSpace
+from ilp_planner.specs.training import Recompute, Settings
 from tests.every_space import METIS
 from tests.mixed_cases import room_plan, room_problem
 
@@ -126,3 +133,135 @@ def test_what_is_not_profiled_is_named() -> None:
     violations = evaluate(problem, plan).violations
     assert [violation.rule for violation in violations] == ["profiled"]
     assert violations[0].have == "A100 tp1 bs16"
+
+
+FULL = Recompute(granularity="full", method="uniform", layers=1)
+
+
+class Knowing(GroupSpace):
+    """A space whose stages may compute whole layers again."""
+
+    def recomputations(self, problem: Problem) -> tuple[str, ...]:
+        return ("none", "full")
+
+
+@pytest.mark.parametrize(
+    ("again", "words"),
+    [(FULL, "all layers"), (replace(FULL, layers=2), "all layers, 2 at once")],
+)
+def test_stages_compute_again_what_the_costs_know(again: Recompute, words: str) -> None:
+    """Layers one by one, which have a price, where the space has them."""
+    problem = room_problem()
+    plan = room_plan(problem)
+    stages = (replace(plan.stages[0], recompute=again), *plan.stages[1:])
+    for space, kinds in ((GroupSpace(), "none"), (Knowing(), "none or full")):
+        found = [str(v) for v in space.check_whole(problem, replace(plan, stages=stages))]
+        priced = again == FULL and isinstance(space, Knowing)
+        text = f"stage 0: recompute: found {words}, expected {kinds}"
+        assert found == ([] if priced else [text])
+
+
+# ---- how they are searched ----------------------------------------------------------------------
+
+
+class Noted(GroupSpace):
+    """A space that notes how it is searched, and finds nothing."""
+
+    def look_first(self, search: Any) -> None:
+        search.did.append("first")
+
+    def look_longer(self, search: Any) -> None:
+        search.did.append("longer")
+
+    def look(self, search: Any) -> None:
+        search.did.append("look")
+
+    def anneal(self, search: Any) -> bool:
+        search.did.append("anneal")
+        return bool(search.anneals)
+
+
+def state(**said: Any) -> Any:
+    """Return a search that has time left and no proof, but for what is said."""
+    usual = {
+        "did": [],
+        "check_time": lambda: None,
+        "solver": "gradient",
+        "anneals": True,
+        "goon": lambda: True,
+        "gap_reached": lambda: False,
+        "proved": lambda: False,
+        "plan": "a plan",
+        "bound": 1.0,
+    }
+    return SimpleNamespace(**{**usual, **said})
+
+
+@pytest.mark.parametrize(
+    ("solver", "anneals", "did"),
+    [
+        ("gradient", True, ["first", "look"]),
+        ("anneal", True, ["first", "anneal"]),
+        ("anneal", False, ["first", "anneal", "look"]),
+    ],
+)
+def test_annealing_moves_what_decides_the_graphs_where_something_does(
+    solver: str, anneals: bool, did: list[str]
+) -> None:
+    search = state(solver=solver, anneals=anneals)
+    Noted().hunt(search)
+    assert search.did == did
+    assert GroupSpace().anneal(search) is False
+
+
+@pytest.mark.parametrize(
+    ("said", "stop"),
+    [
+        ({}, Stop.HEURISTIC),
+        ({"goon": lambda: False}, Stop.TIME),
+        ({"gap_reached": lambda: True}, Stop.PROOF),
+        ({"gap_reached": lambda: True, "goon": lambda: False}, Stop.PROOF),
+        ({"bound": NEVER}, Stop.PROOF),
+    ],
+)
+def test_a_heuristic_says_what_stopped_it(said: dict[str, Any], stop: Stop) -> None:
+    assert Noted().hunt(state(**said)) is stop
+
+
+@pytest.mark.parametrize(
+    ("said", "stop"),
+    [
+        ({}, Stop.EFFORT),
+        ({"gap_reached": lambda: True}, Stop.GAP),
+        ({"proved": lambda: True}, Stop.PROOF),
+        ({"plan": None}, Stop.PROOF),
+    ],
+)
+def test_a_search_says_what_stopped_it(
+    said: dict[str, Any], stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks for plans before it outlines the parts, and again where these are large."""
+    for name in ("outline_parts", "search_graphs"):
+        monkeypatch.setattr(graph_search, name, lambda search, name=name: search.did.append(name))
+    search = state(**said)
+    assert Noted().search(search) is stop
+    assert search.did == ["first", "outline_parts", "longer", "search_graphs"]
+
+
+def test_parts_are_named_proved_and_confirmed() -> None:
+    problem = room_problem(micro_batch_sizes=(4, 8))
+    space, names = problem.space, ["2 micro-batches", "4 micro-batches"]
+    assert space.part_names(problem) == names
+    search = space.begin(problem, Task(Limits(seconds=60), "dp"))
+    assert space.names_before(search, problem.constraints) == names
+    found = solve(problem, limits=Limits(seconds=60, workers=1), solver="dp")
+    assert found.plan is not None
+    check = check_certificate(problem, found.certificate)
+    assert check.holds
+    assert check.bound == pytest.approx(found.objective, rel=1e-9)
+    search.accept(
+        found.plan, search.states[names.index(f"{found.plan.micro_batches} micro-batches")]
+    )
+    last = space.last_problem(search, found.plan)
+    assert last is not None
+    assert last.arcs >= len(found.plan.stages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ilp_planner.problem import Problem
 from ilp_planner.profiles.amp import AmpProfile
 from ilp_planner.profiles.amp_models import AmpModel
 from ilp_planner.program import write_program
+from ilp_planner.result import Stop
 from ilp_planner.solve import solve
 from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.space import AmpSpace
@@ -100,7 +102,9 @@ def test_a_tensor_degree_without_rows_breaks_a_rule() -> None:
     plan = Plan(
         model=problem.model, global_batch=problem.global_batch, micro_batches=1, stages=(stage,)
     )
-    assert [v.rule for v in evaluate(problem, plan).violations] == ["profiled"]
+    assert [str(broken) for broken in evaluate(problem, plan).violations] == [
+        "plan: profiled: found tp 4, expected a row of the profile for every device type"
+    ]
 
 
 @pytest.mark.parametrize("solver", OTHERS)
@@ -132,3 +136,154 @@ def test_a_program_of_one_order_confirms_no_free_placement(tmp_path: Path) -> No
     with pytest.raises(PlanError, match="whose ranks were placed freely"):
         write_program(problem, result.plan, result.certificate, "lp", tmp_path / "program.lp")
     assert result_in("amp").confirmed_by == "cp-sat"
+
+
+# ---- which plans proofs are about: devices 0 to 3 are one node, 4 to 7 another ------------------
+
+
+def plan_on(*stages: list[tuple[int, ...]], samples: tuple[int, ...] = (2, 2)) -> Plan[Any]:
+    """Return a plan of stages with replicas on such devices, of a batch of 16."""
+    problem = problem_in("amp")
+    ends = [8 * s // len(stages) for s in range(len(stages) + 1)]
+    return Plan(
+        model=problem.model,
+        global_batch=16,
+        micro_batches=16 // sum(samples),
+        stages=tuple(
+            GroupStage(
+                start=ends[s],
+                stop=ends[s + 1],
+                replicas=tuple(
+                    Replica(devices=devices, samples=n)
+                    for devices, n in zip(replicas, samples, strict=False)
+                ),
+            )
+            for s, replicas in enumerate(stages)
+        ),
+    )
+
+
+ORDERED = plan_on([(0, 1), (2, 3)], [(4, 5), (6, 7)])
+UNEQUAL = "degrees: they differ from stage to stage, or samples from replica to replica"
+OTHER_ORDER = "devices: another order of ranks than AMP's"
+SEVERAL_NODES = "devices: a replica on several nodes"
+
+
+@pytest.mark.parametrize(
+    ("plan", "ordered", "free"),
+    [
+        (ORDERED, [], []),
+        (plan_on([(0, 1), (2, 3)], [(4, 5), (7, 6)]), [OTHER_ORDER], []),
+        (plan_on([(4, 5), (6, 7)], [(0, 1), (2, 3)]), [OTHER_ORDER], []),
+        (plan_on([(0, 4), (1, 2)], [(3, 5), (6, 7)]), [OTHER_ORDER], [SEVERAL_NODES]),
+        (plan_on([(0, 1), (2, 3)], [(4,), (5,)]), [UNEQUAL], [UNEQUAL]),
+        (plan_on([(0, 1), (2, 3)], [(4, 5), (6, 7)], samples=(1, 3)), [UNEQUAL], [UNEQUAL]),
+    ],
+)
+def test_proofs_are_about_equal_degrees_in_amps_order_or_any(
+    plan: Plan[Any], ordered: list[str], free: list[str]
+) -> None:
+    problem = problem_in("amp")
+    assert list(AmpSpace().exclusions(problem, plan)) == ordered
+    assert list(AmpSpace(free=True).exclusions(problem, plan)) == free
+
+
+def test_proofs_are_about_numbers_of_micro_batches_that_are_tried() -> None:
+    problem = dataclasses.replace(problem_in("amp"), micro_batches=(2,))
+    (said,) = AmpSpace().exclusions(problem, ORDERED)
+    assert said.startswith("degrees: ")
+    assert said.endswith(" is not tried")
+
+
+def test_whether_placements_are_free_is_a_choice_and_is_said() -> None:
+    problem, ordered, free = problem_in("amp"), AmpSpace(), AmpSpace(free=True)
+    assert (ordered.options(), free.options()) == ({}, {"placement": "free"})
+    assert (ordered.threaded, free.threaded) == (False, True)
+    begins = "plans with 1, 2, 4, 8, 16 micro-batches, every device used, equal degrees in all "
+    assert ordered.describe(problem) == f"{begins}stages and AMP's order of ranks"
+    assert free.describe(problem) == f"{begins}stages and any placement of ranks"
+
+
+def test_what_is_no_plan_of_layers_is_not_looked_at_further() -> None:
+    """Other degrees in other stages are no second mistake of a plan that lacks samples."""
+    problem, plan = problem_in("amp"), plan_on([(0, 1), (2, 3)], [(4,), (5,)])
+    found = AmpSpace().check_whole(problem, dataclasses.replace(plan, micro_batches=2))
+    assert [broken.rule for broken in found] == ["samples", "samples"]
+
+
+# ---- how it is searched -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def did(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return what is done by programs that do nothing."""
+    done: list[Any] = []
+
+    class Hunt:
+        def __init__(self, search: Any, states: Any) -> None:
+            done.append(("states", states is search.states))
+
+        def run(self) -> None:
+            done.append("hunt")
+
+        def ranked(self) -> list[int]:
+            return [5, 3, 1, 0]
+
+    def note(name: str, answer: Any = None) -> Any:
+        def program(search: Any, *rest: Any, **free: Any) -> Any:
+            done.append((name, *rest, *free.values()))
+            return answer
+
+        return program
+
+    amp, search = "ilp_planner.spaces.amp", "ilp_planner.search"
+    monkeypatch.setattr(f"{search}.graph_hunt.GraphHunt", Hunt)
+    monkeypatch.setattr(f"{amp}.search.run_amp", note("amp"))
+    monkeypatch.setattr(f"{amp}.anneal.anneal_amp", note("anneal"))
+    monkeypatch.setattr(f"{amp}.anneal.anneal_placements", note("place"))
+    monkeypatch.setattr(f"{search}.graph_certificate.graph_bounds", note("bounds", [1.5]))
+    monkeypatch.setattr(f"{search}.last_problem.last_of_graphs", note("last", "cuts"))
+    return done
+
+
+def state(**said: Any) -> Any:
+    usual = {"solver": "auto", "notes": [], "states": [], "gap_reached": lambda: True}
+    return SimpleNamespace(**{**usual, **said})
+
+
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize(("reached", "stop"), [(True, Stop.PROOF), (False, Stop.TIME)])
+def test_its_own_program_says_what_stopped_it(
+    free: bool, reached: bool, stop: Stop, did: list[Any]
+) -> None:
+    search = state(gap_reached=lambda: reached)
+    assert AmpSpace(free=free).search(search) is stop
+    assert did == [("amp", free)]
+    assert search.notes == []
+
+
+def test_proofs_and_programs_are_of_its_own_order(did: list[Any]) -> None:
+    search, plan, records = state(), ORDERED, [{"bound_s": 1.5}]
+    assert list(AmpSpace().prove(search, records)) == [1.5]
+    assert AmpSpace().last_problem(search, plan) == "cuts"
+    assert did == [("amp", False), ("bounds", records), ("last", plan)]
+    assert AmpSpace(free=True).last_problem(search, plan) is None
+
+
+def test_degrees_and_placements_are_annealed(did: list[Any]) -> None:
+    assert AmpSpace(free=True).anneal(state())
+    assert did == [("anneal", True)]
+
+
+@pytest.mark.parametrize(("starts", "placed"), [(1, [5]), (31, [5]), (47, [5, 3]), (48, [5, 3, 1])])
+def test_cuts_in_amps_order_are_placed_where_that_is_free(
+    starts: int, placed: list[int], did: list[Any]
+) -> None:
+    """The best of them: one for every 16 starts, at least one."""
+    search = state(solver="gradient", limits=SimpleNamespace(starts=starts))
+    AmpSpace().look(search)
+    assert did == [("states", True), "hunt"]
+    did.clear()
+    AmpSpace(free=True).look(search)
+    assert did == [("states", False), "hunt", ("place", placed)]
+    assert search.notes == ["gradient: cuts in AMP's own order of ranks; annealing placed"]

@@ -49,6 +49,32 @@ def test_only_layers_of_pipelines_divide_sequences() -> None:
         assert d.cp == 1
 
 
+def test_tensor_parallelism_is_had_with_and_without_a_pipeline_and_no_ring_is() -> None:
+    problem = runtime_problem("deepspeed", cluster=small_cluster(1, 4))
+    degrees = {(part.degrees.tp > 1, part.degrees.pp) for part in problem.space.parts(problem)}
+    assert degrees == {(False, 1), (False, 2), (False, 4), (True, 1), (True, 2)}
+    assert problem.costs.max_cp == 1
+
+
+def test_gradients_are_reduced_while_others_are_computed_without_a_pipeline_from_zero_1_on() -> (
+    None
+):
+    problem = runtime_problem("deepspeed", cluster=small_cluster(1, 4))
+    overlaps = {True: set[object](), False: set[object]()}
+    for part in problem.space.parts(problem):
+        optimizer = part.settings.optimizer
+        overlaps[optimizer.overlap_gradients].add((part.degrees.pp > 1, optimizer.sharding))
+    sharded = ("optimizer", "gradients", "parameters")
+    assert overlaps[True] == {(False, kind) for kind in sharded}
+    assert overlaps[False] == {(False, "none"), (True, "none"), (True, "optimizer")}
+
+
+def test_what_no_two_ranks_share_is_zero_1() -> None:
+    problem = runtime_problem("deepspeed", cluster=small_cluster(1, 2))
+    alone = [part for part in problem.space.parts(problem) if not part.degrees.replicated]
+    assert {part.settings.optimizer.sharding for part in alone} == {"optimizer"}
+
+
 def test_experts_are_spread_without_a_pipeline_alone() -> None:
     problem = runtime_problem("deepspeed", "experts", cluster=small_cluster(1, 4))
     degrees = [part.degrees for part in problem.space.parts(problem)]

@@ -7,10 +7,16 @@ not.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+import ilp_planner as ilp
+from ilp_planner.cli.values import idle_workers
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.groups import GroupOption
+from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
@@ -18,18 +24,32 @@ from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.base import too_little_memory
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.space import GroupSpace
+from ilp_planner.specs.metis_cluster import MetisCluster
 from ilp_planner.specs.training import Settings
 from ilp_planner.units import format_bytes
 from tests.every_space import METIS
 from tests.megatron_cases import small_cluster, small_problem
-from tests.mixed_cases import LAYERS, room_plan, room_problem
+from tests.mixed_cases import LAYERS, room, room_plan, room_problem
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Mapping
 
     from ilp_planner.problem import Problem
 
 GIB = 2**30
+SAVED = Path(__file__).parents[2] / "formats" / "saved"
+
+
+def decoder_problem(**said: object) -> Problem:
+    """Return a small GPT on three nodes of two types: an embedding, two layers and a head."""
+    return ilp.problem(
+        model=SAVED / "tiny.toml",
+        cluster=SAVED / "room.toml",
+        space="groups",
+        global_batch=24,
+        **said,
+    )
+
 
 # ---- groups: devices 0 and 1 are T4, 2 and 3, and 4 and 5, each a node of A100 ------------------
 
@@ -296,6 +316,14 @@ def test_what_memory_devices_have_is_asked_replica_by_replica() -> None:
     assert violation.startswith("stage 0, device 2: memory: ")
 
 
+def test_kinds_of_recomputation_are_said_where_there_are_any() -> None:
+    alone, several = decoder_problem(recompute="none"), decoder_problem()
+    said = "; each stage with recomputation none or full or block or selective"
+    described = several.space.describe(several)
+    assert said in described
+    assert described.replace(said, "") == alone.space.describe(alone)
+
+
 def test_numbers_of_micro_batches_with_too_many_groups_are_noted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -346,6 +374,11 @@ def test_a_problem_that_nothing_fits_is_blamed_on_memory() -> None:
     )
 
 
+def test_a_user_may_say_how_many_threads_it_has() -> None:
+    problem = room_problem()
+    assert idle_workers(problem, 2, ("dp",)) is problem
+
+
 # ---- where a search begins ----------------------------------------------------------------------
 
 
@@ -368,3 +401,74 @@ def test_a_plan_that_is_not_legal_or_outside_is_no_beginning() -> None:
     assert search.plan is None
     problem.space.approach(search, group_plan(((2,), 2), ((3,), 2)))
     assert search.plan is not None
+
+
+def hunted(
+    problem: Problem, found: Mapping[int, float], monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[str, bool]]:
+    """Return how a heuristic looks, and whether through groups of one type alone.
+
+    found: seconds of plans by the number of their part, which every look has.
+    """
+    looks: list[tuple[str, bool]] = []
+
+    class Hunt:
+        def __init__(self, search: object, states: list[Any]) -> None:
+            options = [o for state in states for o in state.part.catalogue.options]
+            self.alone = all(sum(n > 0 for n in o.replicas) == 1 for o in options)
+            self.found = found
+
+        def run(self) -> None:
+            looks.append(("everywhere", self.alone))
+
+        def look_where(self, promise: Mapping[int, float]) -> None:
+            assert promise == found
+            looks.append(("where it promises", self.alone))
+
+    monkeypatch.setattr("ilp_planner.search.graph_hunt.GraphHunt", Hunt)
+    problem.space.look(problem.space.begin(problem, Task(Limits(seconds=60), "gradient")))
+    return looks
+
+
+def test_what_groups_of_one_type_reach_says_where_mixed_ones_may_pay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = room_problem(micro_batch_sizes=(4,))
+    alone, mixed = ("everywhere", True), ("everywhere", False)
+    assert hunted(problem, {0: 1.0}, monkeypatch) == [alone, ("where it promises", False)]
+    assert hunted(problem, {}, monkeypatch) == [alone, mixed]
+    nodes = tuple(node for node in room().nodes if node.device == "A100")
+    equal = room_problem(cluster=MetisCluster(nodes=nodes), micro_batch_sizes=(4,))
+    assert hunted(equal, {0: 1.0}, monkeypatch) == [alone]
+
+
+# ---- what devices hold --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("precision", "widths"), [("fp16", 2 + 4 + 8), ("fp32", 4 + 8)])
+def test_replicas_hold_all_states_of_their_layers(precision: str, widths: int) -> None:
+    """Weights, both moments, and the copy that is stepped where weights are not fp32 already."""
+    problem = decoder_problem()
+    assert problem.spec is not None
+    problem = replace(problem, spec=replace(problem.spec, precision=precision))
+    plan = room_plan(problem, ((0, 2, 1, (0, 1)), (2, 4, 2, (2, 3))))
+    held = problem.space.holdings(problem, plan)
+    hidden, words, positions = 256, 1024, 128
+    layer = 12 * hidden**2 + 13 * hidden
+    first = (words + positions) * hidden + layer
+    assert held.stage.tolist() == [0, 0, 1, 1, -1, -1]
+    assert held.bytes[:2].tolist() == [widths * first] * 2
+    # Products are divided and biases of what they add up are not; words are in the head again.
+    products, whole = 12 * hidden**2 + 7 * hidden + words * hidden, 6 * hidden + 2 * hidden
+    assert held.bytes[2:].tolist() == [widths * (products / 2 + whole)] * 2 + [0, 0]
+
+
+def test_what_is_held_is_known_of_chains_of_a_decoders_layers_alone() -> None:
+    """Of a profile nobody knows what its layers are; nor of a chain of others than the model's."""
+    problem, unknown = decoder_problem(), room_problem()
+    assert problem.spec is not None
+    longer = replace(problem.spec, architecture=replace(problem.spec.architecture, layers=3))
+    shorter = replace(problem.spec, architecture=replace(problem.spec.architecture, layers=1))
+    for other in (unknown, *(replace(problem, spec=spec) for spec in (longer, shorter))):
+        with pytest.raises(PlanError, match="does not say what a device holds"):
+            other.space.holdings(other, room_plan(other))

@@ -23,13 +23,16 @@ from ilp_planner.spaces.deepspeed.space import DEEPSPEED
 from ilp_planner.spaces.megatron.possible import possible_choices, possible_degrees
 from ilp_planner.spaces.torchtitan.space import NEWEST
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
     ORDERS,
     SHARDINGS,
     Kernels,
+    Offload,
     OptimizerSettings,
     Recompute,
+    TrainingJob,
 )
 from tests.examples import examples
 from tests.megatron_cases import GIB, small_cluster
@@ -182,3 +185,27 @@ def test_degrees_that_are_alike_have_the_same_choices(space: str, model: str) ->
         of.setdefault(alike, set()).add(tuple(possible_choices(problem, costs, degrees)))
     assert all(len(choices) == 1 for choices in of.values())
     assert len(of) > 3
+
+
+def test_a_runtime_computes_layers_again_one_by_one_in_one_order_of_ranks() -> None:
+    """It pads the vocabulary for no kernels, and has of recomputation what is asked for."""
+    assert (NEWEST.blocks, NEWEST.orders, NEWEST.chunks(8)) == (False, ORDERS[:1], (1,))
+    assert DEEPSPEED.settings(DENSE, "bf16", small_cluster(), "").vocab_multiple == 1
+    asked = constraints_of({"recompute": "none"})
+    assert DEEPSPEED.recomputations(DENSE, Kernels(), asked) == (Recompute(),)
+
+
+def test_what_every_runtime_refuses_and_what_one_does_is_told() -> None:
+    """Layers need not divide into stages: a job is judged with some layout."""
+    optimizer = OptimizerSettings(sharding="optimizer")
+    settings = replace(DEEPSPEED.settings(DENSE, "bf16", small_cluster(), ""), optimizer=optimizer)
+    case = TrainingJob(model=DENSE, micro_batch=1, global_batch=2, settings=settings)
+    layout = split_layout([1, 2])
+    assert list(DEEPSPEED.refusals(replace(case, pp=2, layout=layout))) == []
+    offload = replace(settings, offload=Offload(layers=3))
+    first, *_ = DEEPSPEED.refusals(replace(case, settings=offload))
+    assert first == "offloading: found activations of 3 layers, expected at most 2"
+    (broken,) = DEEPSPEED.violations(replace(case, settings=replace(settings, cp=2)))
+    assert (broken.rule, broken.where) == ("DeepSpeed", "plan")
+    assert broken.have.startswith("settings.cp: found 2")
+    assert broken.limit

@@ -147,5 +147,6 @@ def test_what_proofs_about_operators_are_about_is_said(operators: Problem) -> No
     )
     plan = operator_plan(operators, (0, 2, DATA), (2, 2, TENSOR))
     assert operators.space.outside(operators, plan) is None
+    assert list(operators.space.exclusions(operators, plan)) == []
     fewer = replace(operators, micro_batches=(4,))
     assert fewer.space.outside(fewer, plan) == "micro-batch: found 2, only 1 tried"

@@ -4,21 +4,44 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ilp_planner.bounds.paths import best_path
+from ilp_planner.certificate import check_certificate
+from ilp_planner.cli.values import idle_workers
 from ilp_planner.costs.operators import Option
+from ilp_planner.errors import UsageError
 from ilp_planner.evaluate import Violation, evaluate
+from ilp_planner.inputs.request import Request
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 from ilp_planner.profiles.table import MIB, RowKey
+from ilp_planner.result import Status, Stop
 from ilp_planner.schedule import OneForwardOneBackward
+from ilp_planner.search.confirm import LastGraph
+from ilp_planner.solve import solve
+from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.spaces.operators.hunt import OperatorHunt
+from ilp_planner.spaces.operators.search import OperatorSearch
+from ilp_planner.spaces.operators.space import stage_devices
+from ilp_planner.specs.model import ModelSpec
 from tests.examples import examples
-from tests.tiny import every_plan, make_problem, make_profile, make_row, price_stages, problems
+from tests.mixed_cases import room_plan, room_problem
+from tests.tiny import (
+    TinyArchitecture,
+    every_plan,
+    make_cluster,
+    make_problem,
+    make_profile,
+    make_row,
+    price_stages,
+    problems,
+)
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
@@ -300,6 +323,111 @@ def test_every_rule_that_is_broken_is_named() -> None:
         "devices in order",
         "devices in order",
     ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "devices", "most", "sizes"),
+    [
+        (1, 1, 1, (1,)),
+        (1, 3, 1, (1, 2)),
+        (1, 16, 1, (1, 2, 4, 8)),
+        (2, 4, 2, (1, 2, 4, 8)),
+        (2, 8, 2, (1, 2, 4, 8, 16)),
+        (5, 4, 5, (1, 2, 4, 8, 16)),
+        (5, 4, 2, (1, 2, 4, 8)),
+        (2, 3, 9, (1, 2, 6)),
+    ],
+)
+def test_stages_have_a_power_of_two_of_a_nodes_devices_or_of_nodes(
+    nodes: int, devices: int, most: int, sizes: tuple[int, ...]
+) -> None:
+    assert stage_devices(make_cluster(nodes, devices), most) == sizes
+
+
+@dataclass(frozen=True)
+class Counted(TinyArchitecture):
+    """Operators with so many FLOPs forward, some of which a kernel leaves out."""
+
+    flops: ClassVar[dict[str, int]] = {"a": 10, "b": 20, "d": 70}
+    masked: ClassVar[dict[str, float]] = {"b": 5.0}
+
+
+def test_flops_of_operators_that_are_computed_again_are_counted() -> None:
+    """Those that are not masked, of what is known; stages of layers say nothing of operators."""
+    spec = ModelSpec(name="tiny", precision="fp16", architecture=Counted(operators=NAMES))
+    problem = replace(problem_of(), spec=spec)
+
+    def again(*stages: OperatorStage) -> float | None:
+        return problem.space.recomputed_flops(problem, plan_of(*stages))
+
+    assert problem.space.recomputed_flops(problem, LEGAL) == 10 + 20 - 5
+    assert again(stage(0, 1, 0), stage(1, 4, 1)) == 0
+    assert again(stage(0, 1, 0, recompute=True), stage(1, 4, 1, recompute=True)) == 10 + 15 + 70
+    assert problem.space.recomputed_flops(replace(problem, spec=None), LEGAL) is None
+    assert problem.space.recomputed_flops(problem, room_plan(room_problem())) is None
+
+
+def test_plans_of_operators_are_not_ranked() -> None:
+    with pytest.raises(UsageError, match="in space operators, whose plans are not ranked"):
+        solve(problem_of(), top=2)
+
+
+def test_a_user_may_say_how_many_threads_it_has() -> None:
+    problem = problem_of()
+    assert idle_workers(problem, 2, ("dp",)) is problem
+
+
+def test_no_bound_is_taken_from_another_request() -> None:
+    """Nor of the same one, as it rests on stages that are not kept; less memory is named first."""
+    space = problem_of().space
+    asked = Request(files={}, memory_limits={"gpu": 2.0**30})
+    more = replace(asked, memory_limits={"gpu": 2.0**31})
+    stages = "of operators they rest on stages that were solved exactly, which are not kept"
+    assert list(space.widened(asked, asked)) == [stages]
+    first, *_, last = space.widened(asked, more)
+    assert first.startswith("memory")
+    assert last == stages
+
+
+def test_a_heuristic_hunts_and_other_solvers_search() -> None:
+    space = problem_of().space
+    task = Task(Limits(seconds=60), "anneal")
+    assert type(space.begin(problem_of(), task)) is OperatorHunt
+    assert type(space.begin(problem_of(), task._replace(solver="dp"))) is OperatorSearch
+
+
+def test_what_is_found_is_proved_again_and_its_graph_is_that_of_the_proof() -> None:
+    problem, task = problem_of(), Task(Limits(seconds=60, workers=1), "dp")
+    found = solve(problem, limits=task.limits, solver="dp")
+    assert found.plan is not None
+    assert [part["micro_batch"] for part in found.certificate["parts"]] == [1, 2]
+    assert check_certificate(problem, found.certificate).holds
+    search = problem.space.begin(problem, task)
+    assert problem.space.search(search) is Stop.PROOF
+    for last in (
+        problem.space.last_problem(search, found.plan),
+        problem.space.proved_problem(problem, found.plan, found.certificate),
+    ):
+        assert isinstance(last, LastGraph)
+        assert best_path(last.graph)[1] == pytest.approx(found.objective, rel=1e-9)
+
+
+def test_a_heuristic_finds_a_plan_and_proves_nothing_by_it() -> None:
+    problem, task = problem_of(), Task(Limits(seconds=60, workers=1, starts=2), "anneal")
+    search = problem.space.begin(problem, task)
+    assert problem.space.hunt(search) in (Stop.HEURISTIC, Stop.PROOF)
+    assert search.plan is not None
+    assert problem.space.rank(search, 2) == ()
+
+
+def test_a_problem_that_nothing_fits_is_blamed_on_the_operators_that_do_not() -> None:
+    tight = problem_of(limit=0.5 * MIB)
+    nothing = solve(tight, limits=Limits(seconds=60, workers=1), solver="dp")
+    assert nothing.status is Status.INFEASIBLE
+    assert nothing.reason == (
+        "nothing fits: the stage of operators 0 (a) to 3 (d) needs at least 2.00 MiB per device, "
+        "1.50 MiB more than the limit of 512.00 KiB"
+    )
 
 
 @examples(30)
