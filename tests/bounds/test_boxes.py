@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.boxes import BoxSearch
+from ilp_planner.bounds.boxes import SMALL, BoxSearch
 from ilp_planner.bounds.group_labels import search_chain
 from ilp_planner.bounds.group_potentials import plain, prefixes, through
 from ilp_planner.bounds.resource_paths import search_resource_paths
@@ -26,11 +27,19 @@ FEW = examples(15)
 SIZES = ((1, 2, 3, 4), (2,), (3,), (4,))
 
 
+SPLITS = 500
+
+
 def searched(chain: GroupChain, cutoff: float) -> BoxSearch:
-    """Search a chain to the end; below a finite cutoff, with boxes split as far as they can be."""
+    """Search a chain to the end; below a finite cutoff, boxes are split however small they are, and
+    settled only after so many splits: splits alone take millions where prices leave much."""
     small = {} if np.isinf(cutoff) else {"small": 0}
     boxes = BoxSearch(chain, cutoff, chain.layers + 1, **small)
-    while not boxes.finished:
+    for done in count():
+        if boxes.finished:
+            break
+        if done == SPLITS:
+            boxes.small = SMALL
         boxes.advance()
     return boxes
 
@@ -98,6 +107,7 @@ def test_no_plan_is_below_the_bound(sizes: tuple[int, ...], links: str, seed: in
 @pytest.mark.parametrize("sizes", SIZES)
 @FEW
 @given(seed=SEEDS)
+@example(seed=134)  # prices leave 16 %
 @example(seed=24067)  # one node of a type, slower inside than between nodes
 def test_the_cheapest_chain(sizes: tuple[int, ...], seed: int) -> None:
     """Searched to the end, boxes give the cheapest chain, which the best links do not exceed."""
