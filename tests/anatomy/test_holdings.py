@@ -21,6 +21,7 @@ from ilp_planner.anatomy.holdings import (
 )
 from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
 from ilp_planner.anatomy.states import StateWidths, state_widths
+from ilp_planner.spaces.megatron.degrees import same_pipelines
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import ORDERS, SHARDINGS, OptimizerSettings, Settings, TrainingJob
@@ -54,8 +55,11 @@ def held_jobs(draw: st.DrawFn) -> TrainingJob:
         from_master=sharding in SHARDINGS[2:] and draw(st.booleans()),
         instances=draw(st.sampled_from(several)),
     )
+    order = draw(st.sampled_from(ORDERS))
+    if experts and not same_pipelines(tp, cp, ep, etp):
+        order = ORDERS[0]  # the others would give experts pipelines of their own
     settings = Settings(
-        cp=cp, ep=ep, etp=etp, vocab_multiple=1, order=draw(st.sampled_from(ORDERS)),
+        cp=cp, ep=ep, etp=etp, vocab_multiple=1, order=order,
         sequence_parallel=tp > 1, optimizer=optimizer,
     )  # fmt: skip
     virtual = draw(st.sampled_from((1, 2))) if pp > 1 else 1
