@@ -165,6 +165,12 @@ class LayerCosts(LayerRows):
         curves = [self._curve(name, tp, samples) for name, tp, _ in kinds]
         return share_samples(curves, [n for _, _, n in kinds], samples)
 
+    def can_have(self, option: GroupOption, cluster: ClusterSpec) -> bool:
+        """Tell whether there are rows of every type, and nodes that hold the tensor-parallel
+        ranks."""
+        profiled = [(name, tp) in self.profiled for name, tp, _ in _kinds(option, cluster)]
+        return bool(profiled) and all(profiled) and fits_nodes(option, cluster)
+
     @property
     def largest_samples(self) -> int | None:
         """Nothing: sizes that were not profiled are predicted."""
@@ -200,8 +206,7 @@ class LayerCosts(LayerRows):
         kinds, batches = _kinds(option, cluster), Batches(global_batch, micro_batches)
         if not batches.possible or (batches.short and not self.uneven):
             return None
-        profiled = all((name, tp) in self.profiled for name, tp, _ in kinds)
-        if not (kinds and profiled and fits_nodes(option, cluster)):
+        if not self.can_have(option, cluster):
             return None
         samples = self.split(option, batches.size, cluster)
         if samples is None:

@@ -310,8 +310,10 @@ class PiperCosts(LayerCosts):
         self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec
     ) -> OptionTables | None:
         """Return the loads of every range of layers."""
+        if global_batch % micro_batches or not self.can_have(option, cluster):
+            return None
         samples = self.split(option, global_batch // micro_batches, cluster)
-        if self._kinds(option, cluster) is None or global_batch % micro_batches or samples is None:
+        if samples is None:
             return None
         time = sum(samples) * self.loads(option.tp, len(samples))
         nothing = np.zeros_like(time)
