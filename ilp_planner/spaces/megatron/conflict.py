@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0  # of looking for what would do
 CHANGES = (1, 2, 3)  # of what was said at once, in a repair
+MEANT = {  # what is easily taken for something else
+    "micro_batch_sizes": "samples of all replicas together, Megatron's micro-batch size times dp",
+}
 SMALL = (1, 2)  # sizes of conflicts that are looked for before any irreducible one is taken
 
 
@@ -54,6 +57,7 @@ def check_possible(said: dict[str, str], made: Made) -> None:
     shown = ", ".join(f"`{name}={said[name]}`" for name in names)
     raise InfeasibleError(
         f"{shown}: no plan of {whole.model} on {whole.cluster.device_count} devices has {both}"
+        f"{''.join(f' (`{name}`: {MEANT[name]})' for name in names if name in MEANT)}"
         f"{_repair(names, said, made)}"
     )
 
