@@ -99,8 +99,8 @@ def mixed_options(
 ) -> tuple[tuple[GroupOption, ...], bool]:
     """Return the groups of several device types, and whether these are all.
 
-    Replicas have equally many devices, each at least one sample. Where there are more than
-    `most` of them, only those with a power of two of replicas of every type; where these are
+    Replicas of one type have equally many devices, each at least one sample. Where there are more
+    than `most` groups, only those with a power of two of replicas of every type; where these are
     still more, only groups of two types.
 
     Parameters
