@@ -149,6 +149,7 @@ def _rederived(
         problem = problem_on(whole, nodes.nodes)
     except InfeasibleError:
         return math.inf
-    if claimed <= 0 or not parts:  # nothing is claimed of it
-        return 0.0
+    least = problem.space.work_bound(problem, range(problem.cluster.node_count))
+    if claimed <= least or not parts:  # nothing more is claimed of it
+        return least
     return check_certificate(problem, {"version": CERTIFICATE_VERSION, "parts": parts}).bound

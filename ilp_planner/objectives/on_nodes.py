@@ -33,7 +33,7 @@ class SetSearch:
 
     def __init__(self, whole: Problem[Any], nodes: NodeSet) -> None:
         self.whole, self.nodes = whole, nodes
-        self.bound, self.source = 0.0, ""
+        self.bound, self.source = whole.space.work_bound(whole, nodes.nodes), "arithmetic"
         self.seconds = math.inf
         self.found: SearchState | None = None  # which found the best plan
         self.records: list[dict[str, Any]] = []

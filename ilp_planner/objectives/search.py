@@ -178,10 +178,12 @@ class SetsSearch:
         return Stop.GAP if self.task.limits.gap > 0 else Stop.PROOF
 
     def open_sets(self) -> list[SetSearch]:
-        """Return the sets that are not done, the most promising first; of those that promise as
-        much, as all do at first, in the order of `turns`."""
+        """Return the sets that are not done: those that nobody has looked at in the order of
+        `turns`, then the others, the most promising first."""
         left = [one for one in self.turns if not self.closed(one)]
-        return sorted(left, key=lambda one: self.objective.values(one.least))
+        new = [one for one in left if not one.records]
+        old = [one for one in left if one.records]
+        return new + sorted(old, key=lambda one: self.objective.values(one.least))
 
     def turn(self, one: SetSearch, deadline: Deadline) -> None:
         """Search a set for a while."""

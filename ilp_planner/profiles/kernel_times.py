@@ -147,6 +147,20 @@ class KernelRates:
         constants = self._constants(precision)
         return constants.t0 + flops / (self.peak[precision] * constants.e * self.sustained)
 
+    def fastest_product(self, precision: str = TENSOR_CORES) -> float:
+        """Return the FLOP/s that no product of this precision exceeds, of its own shape: those of
+        the best tile, without edges, starts and traffic."""
+        constants = self._constants(precision)
+        tile = max(constants.p1**i * constants.p2**j for _, _, i, j in TILES)
+        return self.peak[precision] * self.sustained * constants.e * max(1.0, tile)
+
+    def fastest_attention(self, precision: str = TENSOR_CORES) -> tuple[float, float]:
+        """Return the FLOP/s that no fused attention exceeds, of a sequence without an end: in the
+        forward pass, and in the backward pass, of which two products count for each forward one."""
+        constants = self.constants.attention
+        rate = self.peak[precision] * self.sustained * constants.f0
+        return rate, rate * constants.backward * 2 / BACKWARD_WORK
+
     def stream(self, traffic: float) -> float:
         """Return the seconds of one kernel that reads and writes so many bytes."""
         return self.constants.launch + traffic / (self.bandwidth * self.streaming)

@@ -77,6 +77,15 @@ class Roofline:
         arithmetic = kernel.flops / device.arithmetic(precision)
         return device.launch + max(arithmetic, kernel.traffic / device.streaming)
 
+    def fastest(self, precision: str) -> float:
+        """Return the FLOP/s that no kernel exceeds.
+
+        Raises
+        ------
+        SpecError: the device has no figure.
+        """
+        return self.device.arithmetic(precision)
+
     @property
     def streaming(self) -> float:
         """Bytes/s of kernels that only move bytes.
@@ -122,6 +131,22 @@ class Measured:
                 return spent / (machine.attention_backward if backward else machine.attention)
         streamed = rates.stream(kernel.traffic)
         return max(streamed, rates.large(kernel.flops, precision)) if kernel.flops else streamed
+
+    def fastest(self, precision: str) -> float:
+        """Return the FLOP/s that no kernel exceeds, where the backward pass of attention is counted
+        as two products for each of the forward pass.
+
+        Raises
+        ------
+        KeyError: nothing is known of that precision.
+        """
+        rates, machine = self.rates, self.machine
+        forward, backward = rates.fastest_attention(precision)
+        return max(
+            rates.fastest_product(precision) * max(1.0, rates.constants.grouped * machine.grouped),
+            forward * machine.attention,
+            backward * machine.attention_backward,
+        )
 
     @property
     def streaming(self) -> float:

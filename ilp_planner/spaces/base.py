@@ -22,7 +22,7 @@ from ilp_planner.spaces.seconds import seconds_of_slowest
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ilp_planner.anatomy.holdings import Holdings
     from ilp_planner.costs.base import PlanCost
@@ -73,6 +73,16 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     def threaded(self) -> bool:
         """Tell whether its search works in several threads, whichever solver it asks."""
         return False
+
+    def work_bound(self, problem: Problem[AnyCosts], nodes: Iterable[int]) -> float:
+        """Return seconds that no plan undercuts, known before any part is looked at; 0.0 where
+        nothing is.
+
+        Parameters
+        ----------
+        nodes: the numbers of those that plans may use.
+        """
+        return 0.0
 
     @abstractmethod
     def part_names(self, problem: Problem[AnyCosts]) -> list[int | str]:

@@ -1,6 +1,7 @@
 """The cluster specification: device types, the nodes that hold them, and the links between them."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -303,6 +304,13 @@ class ClusterSpec:
     def type_counts(self) -> tuple[int, ...]:
         """Number of devices of each type, in the order of `type_names`."""
         return tuple(self.type_of.count(name) for name in self.type_names)
+
+    def count_types(self, nodes: Iterable[int]) -> dict[str, int]:
+        """Return how many devices of each type some nodes have."""
+        found = Counter[str]()
+        for node in nodes:
+            found[self.node_types[node]] += self.devices_of_nodes[node]
+        return dict(found)
 
     def node_sizes(self, device: str) -> tuple[int, ...]:
         """Return the devices of each node of a type, in the order of the nodes."""

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.aim_json import encode_aim
 from ilp_planner.objectives.check import AimCheck, check_aim
 from ilp_planner.objectives.objective import OBJECTIVES
-from ilp_planner.objectives.search import Chosen, solve_on_sets
-from ilp_planner.solvers.base import Limits
+from ilp_planner.objectives.search import Chosen, SetsSearch, solve_on_sets
+from ilp_planner.result import Stop
+from ilp_planner.solvers.base import Limits, Task
 from tests.objectives.cases import KINDS, every_point, points_of
 
 if TYPE_CHECKING:
@@ -78,3 +80,20 @@ def test_a_set_on_which_nothing_fits_is_found_again_and_one_left_out_is_missed()
     aim["sets"].pop(0)
     with pytest.raises(PlanError, match=r"objective: .* is missing from 'sets'"):
         checked(chosen, aim)
+
+
+def test_sets_that_nobody_looked_at_have_a_bound_that_is_found_again() -> None:
+    """What the model's products take at least; in Megatron's spaces."""
+    problem = KINDS["megatron"][0](SEEDS["megatron"])
+    deadline = Deadline(math.inf)
+    task = Task(Limits(seconds=1e6), "auto", None, deadline)
+    search = SetsSearch(problem, OBJECTIVES["price"], math.inf, task)
+    search.turn(search.sets[-1], deadline)
+    chosen = search.chosen(Stop.TIME)
+    aim = chosen.result.aim
+    assert aim is not None
+    new = [one for one in aim.sets if not one.parts]
+    assert new
+    assert all(one.bound > 0 for one in new)
+    assert aim.best[0].bound > 0
+    assert checked(chosen, encode_aim(aim)).holds

@@ -52,6 +52,23 @@ def test_products_are_not_faster_than_the_hardware(gpu, m, n, k, count, precisio
     assert time >= count * (width * k * (m + n) + out * m * n) / BANDWIDTH
 
 
+@given(real, side, side, side, count, precision, gradient)
+def test_no_product_exceeds_the_fastest_rate(gpu, m, n, k, count, precision, accumulate):
+    time = gpu.product(m, n, k, count=count, precision=precision, accumulate=accumulate)
+    assert time * gpu.fastest_product(precision) >= 2 * count * m * n * k * (1 - 1e-12)
+
+
+@given(real, st.floats(1, 1e16), st.integers(1, 10**6), st.integers(16, 512), precision)
+def test_no_attention_exceeds_the_fastest_rate(gpu, flops, length, head, precision):
+    ahead, back = gpu.fastest_attention(precision)
+    times = [
+        gpu.attention(flops, length, head=head, backward=way, precision=precision)
+        for way in (False, True)
+    ]
+    assert times[0] * ahead >= flops * (1 - 1e-12)
+    assert times[1] * back >= 2 * flops * (1 - 1e-12)
+
+
 @given(real, side, side, side, count, st.integers(0, 3), st.integers(1, 3000), gradient)
 def test_more_work_takes_no_less(gpu, m, n, k, count, which, more, accumulate):
     shape = [m, n, k, count]

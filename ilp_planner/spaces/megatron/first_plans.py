@@ -76,10 +76,20 @@ def polish(search: MegatronSearch, numbers: Sequence[int]) -> None:
 def samples(parts: Sequence[MegatronPart]) -> list[int]:
     """Return the numbers of some parts, spread evenly over those of the plainest settings and order
     of ranks: a plan is looked for in them before anything is bounded."""
-    every = range(len(parts))
-    plainest = [n for n in every if not parts[n].degrees.choice + parts[n].degrees.order]
-    chosen = plainest or list(every)
+    plainest, others = by_settings(parts)
+    chosen = plainest or others
     return chosen[:: -(-len(chosen) // SAMPLES)]
+
+
+def by_settings(parts: Sequence[MegatronPart]) -> tuple[list[int], list[int]]:
+    """Return the numbers of parts: those of the plainest settings and order of ranks, and all
+    others."""
+    plainest: list[int] = []
+    others: list[int] = []
+    for number, part in enumerate(parts):
+        alike = others if part.degrees.choice + part.degrees.order else plainest
+        alike.append(number)
+    return plainest, others
 
 
 def in_turns(numbers: Iterable[int], parts: Sequence[MegatronPart]) -> list[int]:

@@ -21,7 +21,7 @@ from ilp_planner.result import Ranked, Stop
 from ilp_planner.solvers import registry
 from ilp_planner.spaces.megatron.any_layout import near_layout
 from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
-from ilp_planner.spaces.megatron.first_plans import FIRST, dive, look_at_samples
+from ilp_planner.spaces.megatron.first_plans import FIRST, by_settings, dive, look_at_samples
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.membership import variant_of
 from ilp_planner.spaces.megatron.near_cuts import NEAR, ROUNDING, best_spread
@@ -29,6 +29,7 @@ from ilp_planner.spaces.megatron.partition import CutSearch, CutTables, best_cut
 from ilp_planner.spaces.megatron.recomputations import FULL, whole_stages
 from ilp_planner.spaces.megatron.variant_bound import never_fits
 from ilp_planner.spaces.megatron.variants import in_turns
+from ilp_planner.spaces.megatron.work_bound import ARITHMETIC
 from ilp_planner.specs.pipeline_layout import ANYHOW
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Variant
 
-ARITHMETIC, SCHEDULE = "arithmetic", "schedule bound"
+SCHEDULE = "schedule bound"
 TRIVIAL, BOUNDED = -2, -1  # how well a part in the queue is bounded
 BETWEEN_REPORTS = 0.2  # seconds
 
@@ -61,7 +62,7 @@ class MegatronSearch:
     ----------
     goon: tells whether there is time left. solve: finds the best cut of tables below a cutoff.
     accept: called with every plan found. gap: relative; what can be better by less is not looked
-        for.
+        for. floor: seconds that no plan undercuts, known before any part is looked at.
     """
 
     def __init__(
@@ -74,8 +75,9 @@ class MegatronSearch:
         raised: Callable[[int], None] = lambda number: None,
         top: int = 1,
         gap: float = 0.0,
+        floor: float = 0.0,
     ) -> None:
-        self.gap = max(gap, FINE_ROUNDING)
+        self.gap, self.floor = max(gap, FINE_ROUNDING), floor
         self.parts, self.goon, self.accept, self.raised, self.top = parts, goon, accept, raised, top
         self.solve = solve or (lambda tables, cutoff: best_cut(tables, cutoff, goon))
         self.bounds = [0.0] * len(parts)
@@ -114,17 +116,18 @@ class MegatronSearch:
         started = bool(self.best)
         if not started:
             look_at_samples(self)
-        for number, part in enumerate(self.parts):
-            if not self.goon():
-                return False
-            if not self.bounds[number]:
-                self.bounds[number] = part.trivial_bound()
-                self.sources[number] = ARITHMETIC
-                self.raised(number)
-            queue.append((self.bounds[number], number, TRIVIAL, None))
+        for numbers in by_settings(self.parts):
+            for number in numbers:
+                if not self.goon():
+                    return False
+                if self.bounds[number] <= self.floor:
+                    self.bounds[number] = max(self.floor, self.parts[number].trivial_bound())
+                    self.sources[number] = ARITHMETIC
+                    self.raised(number)
+                queue.append((self.bounds[number], number, TRIVIAL, None))
+            if not started:
+                dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
         heapq.heapify(queue)
-        if not started:
-            dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
         if not self.best:
             dive(self, range(len(self.parts)))
         while queue:
@@ -161,7 +164,7 @@ class MegatronSearch:
 
     def prove(self, number: int, claimed: float) -> float:
         """Return a bound on a part, as high as `claimed` seconds if that is true."""
-        self.bounds[number] = min(self.parts[number].least_bound(), NEVER)
+        self.bounds[number] = max(self.floor, min(self.parts[number].least_bound(), NEVER))
         if self.bounds[number] < claimed:
             for variant, least in self.expand(number).items():
                 while least < claimed and (number, variant) not in self.done:
@@ -279,6 +282,7 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
         accept=search.accept,
         raised=raised,
         gap=search.limits.gap,
+        floor=search.bound,
     )
     engine.start(search)
     ended = engine.run()

@@ -19,9 +19,10 @@ from ilp_planner.spaces.megatron.parts import MegatronPart
 from ilp_planner.spaces.megatron.possible import megatron_parts
 from ilp_planner.spaces.megatron.runtime import MEGATRON
 from ilp_planner.spaces.megatron.variants import Variant
+from ilp_planner.spaces.megatron.work_bound import ARITHMETIC, work_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ilp_planner.anatomy.holdings import Holdings
     from ilp_planner.costs.base import PlanCost
@@ -55,7 +56,14 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         parts = self.parts(problem)
         search = PartSearch(problem, parts, task)
         search.notes += without_effect(problem, parts)
+        least = self.work_bound(problem, range(problem.cluster.node_count))
+        for state in search.states:
+            state.raise_bound(least, ARITHMETIC)
         return search
+
+    def work_bound(self, problem: Problem[MegatronCosts], nodes: Iterable[int]) -> float:
+        """Return what all products take on all devices, at rates that no kernel exceeds."""
+        return work_bound(problem, nodes)
 
     def describe(self, problem: Problem[MegatronCosts]) -> str:
         """Return which plans the proofs are about."""
@@ -155,7 +163,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         """Yield a bound of every part, as high as is claimed if that is true."""
         from ilp_planner.spaces.megatron.search import MegatronSearch, parts_of
 
-        engine = MegatronSearch(parts_of(search), goon=lambda: True)
+        engine = MegatronSearch(parts_of(search), goon=lambda: True, floor=search.bound)
         for number, record in enumerate(records):
             claimed = claimed_bound(record)
             yield at_most(claimed, engine.prove(number, claimed))

@@ -48,6 +48,7 @@ def assert_none_is_faster(problem: Problem, seed: int) -> int:
     bound = NEVER
     if found.plan is not None:
         bound = found.bound
+        assert 0 < problem.space.work_bound(problem, range(problem.cluster.node_count)) <= bound
         assert found.objective >= bound * (1 - ROUNDING)
         assert evaluate(problem, found.plan).legal
         assert problem.space.outside(problem, found.plan) is None

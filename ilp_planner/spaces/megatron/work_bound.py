@@ -1,0 +1,47 @@
+"""What no plan of a training job takes less than, before any part of the space is looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.numerics import ROUNDING
+from ilp_planner.profiles.work import rates_of
+from ilp_planner.throughput import model_flops
+
+ARITHMETIC = "arithmetic"  # what proves such bounds, and those of single parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.megatron.costs import MegatronCosts
+
+
+def work_bound(problem: Problem[MegatronCosts], nodes: Iterable[int]) -> float:
+    """Return seconds that no plan undercuts: the model's products of all samples, at the rates that
+    no kernel exceeds, on all devices at once.
+
+    Whatever the degrees, the ranks of a replica together have all products of a sample, and what
+    is padded, repeated or computed again is more. A device takes its own one after the other.
+
+    Parameters
+    ----------
+    nodes: the numbers of those that plans may use.
+
+    Returns
+    -------
+    0.0 where times are a profile's, which may be anything, or a device has no figures.
+    """
+    costs = problem.costs
+    if costs.profile is not None or problem.spec is None:
+        return 0.0
+    names = {name for s in costs.choices for name in (s.precision, s.quantised) if name}
+    total = 0.0
+    for device, count in problem.cluster.count_types(nodes).items():
+        of = problem.cluster.device_types[device]
+        rates = [rates_of(of).fastest(name) for name in names if name in (of.peak or {})]
+        if not rates:
+            return 0.0
+        total += count * max(rates)
+    flops = problem.global_batch * model_flops(problem.spec.architecture)
+    return flops / total * (1 - ROUNDING)

@@ -1,0 +1,86 @@
+"""What all products take at the rates that no kernel exceeds is below what every part takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ilp_planner
+from ilp_planner.certificate import check_certificate
+from ilp_planner.deadline import Deadline
+from ilp_planner.result import Stop
+from ilp_planner.solve import solve
+from ilp_planner.solvers.base import Limits
+from ilp_planner.spaces.registry import RUNTIMES
+from tests.examples import examples
+from tests.random_problems import small_problems
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
+
+
+def least_of(problem: Problem[Any]) -> float:
+    """Return the bound of all devices."""
+    return problem.space.work_bound(problem, range(problem.cluster.node_count))
+
+
+def assert_below_every_part(problem: Problem[Any], every: int = 1) -> None:
+    """Every part takes longer than the bound, which is above 0: on devices of one type."""
+    least = least_of(problem)
+    assert least > 0
+    for part in problem.space.parts(problem)[::every]:  # type: ignore[attr-defined]
+        assert part.trivial_bound() >= least
+
+
+@examples(25)
+@given(data=st.data(), space=st.sampled_from(sorted(RUNTIMES)))
+def test_no_part_takes_less(data: st.DataObject, space: str) -> None:
+    problem = data.draw(small_problems(space))
+    if len(problem.cluster.type_names) == 1:
+        assert_below_every_part(problem)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "precision"),
+    [
+        ("deepseek-v3", "256xH100", None),
+        ("llama3-8b", "16xB200", "mxfp8"),
+        ("gpt-oss-20b", "16xH200", None),  # windows
+        ("gpt3-13b", "16xA100-80GB", None),
+    ],
+)
+def test_no_part_of_a_known_model_takes_less(model: str, gpus: str, precision: str | None) -> None:
+    problem = ilp_planner.problem(
+        model=model, gpus=gpus, precision=precision, global_batch=64, space="megatron"
+    )
+    assert_below_every_part(problem, every=37)
+
+
+def test_a_search_without_time_has_this_bound() -> None:
+    """And its certificate, where nothing else was looked at, is derived again."""
+    problem = ilp_planner.problem(
+        model="llama3-8b", gpus="16xH100", global_batch=64, space="megatron"
+    )
+    found = solve(problem, limits=Limits(seconds=100), deadline=Deadline(100, lambda: False))
+    assert found.stopped_by is not Stop.PROOF
+    assert found.bound == pytest.approx(least_of(problem))
+    assert found.bound_source == "arithmetic"
+    assert check_certificate(problem, found.certificate).holds
+
+
+def test_half_the_devices_take_twice_as_long() -> None:
+    problem = ilp_planner.problem(
+        model="llama3-8b", gpus="16xH100", global_batch=64, space="megatron"
+    )
+    assert problem.space.work_bound(problem, [1]) == pytest.approx(2 * least_of(problem))
+
+
+def test_measured_layers_have_none() -> None:
+    """Times of a profile may be anything."""
+    problem = ilp_planner.problem(
+        model="gpt3-1.3b", gpus="4xV100-32GB", global_batch=8, space="operators"
+    )
+    assert least_of(problem) == 0.0
