@@ -3,6 +3,7 @@
 import os
 import re
 import textwrap
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -18,7 +19,9 @@ from ilp_planner.launch_scripts.evaluation import evaluate_script
 from ilp_planner.launch_scripts.flow import Command, Reading
 from ilp_planner.limits import as_whole
 
-QUOTED = re.compile(r"(['\"])([^'\"\n]*\s[^'\"\n]*)\1")  # texts with blanks
+QUOTED = re.compile(r"(['\"])([^'\"\n]*)\1")
+ARRAY = re.compile(r"([A-Za-z_]\w*)\+?=\(")  # where one begins
+BARE_ARRAY = re.compile(r"(?<![\"\w])\$\{([A-Za-z_]\w*)\[[@*]\]\}")  # expanded without quotes
 SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "micro_batch_size")
 STARTERS = {"torchrun", "deepspeed", "accelerate", "srun", "mpirun", "sbatch", "python", "python3"}
@@ -204,16 +207,22 @@ def read_launch(
 def _split_text(script: str, complaint: str) -> str:
     """Return which quoted text with blanks the word of a complaint comes from, where an array that
     holds the text is expanded without quotes; empty where none is."""
+    arrays = list(ARRAY.finditer(script))
+    ends = [array.end() for array in arrays]
+    uses = {match[1]: match for match in reversed(list(BARE_ARRAY.finditer(script)))}
     for match in QUOTED.finditer(script):
-        if not any(f"{word!r}: expected an argument" in complaint for word in match[2].split()):
+        words = match[2].split()
+        if words == [match[2]]:  # without blanks, nothing falls apart
             continue
-        arrays = re.findall(r"([A-Za-z_]\w*)\+?=\(", script[: match.start()])
-        bare = arrays and re.search(rf"(?<![\"\w])\$\{{{arrays[-1]}\[[@*]\]\}}", script)
-        if bare:
+        if not any(f"{word!r}: expected an argument" in complaint for word in words):
+            continue
+        before = bisect_right(ends, match.start())
+        name = arrays[before - 1][1] if before else ""
+        if bare := uses.get(name):
             at, use = (script.count("\n", 0, m.start()) + 1 for m in (match, bare))
             return (
                 f": {match[0]} of line {at} falls apart as line {use} expands {bare[0]} without "
-                f'quotes; "${{{arrays[-1]}[@]}}" keeps it whole'
+                f'quotes; "${{{name}[@]}}" keeps it whole'
             )
     return ""
 
