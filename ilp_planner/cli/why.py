@@ -139,4 +139,4 @@ def show_alternative(
     if as_json:
         print_json(alternative_object(found, tokens))
         return
-    print_verdict(summary(list(alternative_lines(found))), *alternative_tables(found))
+    print_verdict(summary(list(alternative_lines(found))), *alternative_tables(found, tokens))

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.why.robust import turned
-from ilp_planner.report.comparison import entry_worth
+from ilp_planner.report.comparison import entry_worth, rates_table
 from ilp_planner.report.decisions import difference_table, differences, seconds_table
 from ilp_planner.report.json_report import problem_object
 from ilp_planner.report.tables import describe_bound, exact_seconds, finite
@@ -92,14 +92,21 @@ def _told(found: Alternative) -> str:
     return ", ".join(leading) + (f", but {', '.join(against)}" if against and leading else "")
 
 
-def alternative_tables(found: Alternative) -> list[Table]:
-    """Return what the two plans decide differently, and where their seconds go."""
+def alternative_tables(found: Alternative, tokens: float | None = None) -> list[Table]:
+    """Return what the two plans do per second, where their seconds go, and what they decide
+    differently.
+
+    Parameters
+    ----------
+    tokens: of a training run; None: nothing is said of one.
+    """
     if not found.other.seconds or found.has:
         return []
+    rates = rates_table([(found.case.problem, found.own), (found.problem, found.other)], tokens)
     names = [found.own.name, found.other.name]
     rows = _differences(found)
     tables = [seconds_table([found.own.seconds, found.other.seconds], names)]
-    return [*tables, *([difference_table(rows, names)] if rows else [])]
+    return [*rates, *tables, *([difference_table(rows, names)] if rows else [])]
 
 
 def _differences(found: Alternative) -> list[Difference]:

@@ -85,18 +85,24 @@ def detail_tables(
     ----------
     tokens: of a training run; None: nothing is said of one.
     """
-    return [*_rates_table(problem, entries, tokens), *_difference_tables(problem, entries)]
+    plans = [(problem, entry) for entry in entries]
+    return [*rates_table(plans, tokens), *_difference_tables(problem, entries)]
 
 
-def _rates_table(
-    problem: Problem[Any], entries: Sequence[Entry], tokens: float | None
+def rates_table(
+    plans: Sequence[tuple[Problem[Any], Entry]], tokens: float | None = None
 ) -> Iterator[Table]:
-    """Yield a table with a row per plan that has a time; none where no rates are known."""
-    rows = [_rates(problem, entry, tokens) for entry in entries]
+    """Yield a table with a row per plan that has a time; none where no rates are known.
+
+    Parameters
+    ----------
+    plans: each with its own problem. tokens: of a training run; None: nothing is said of one.
+    """
+    rows = [_rates(problem, entry, tokens) for problem, entry in plans]
     titles = list(dict.fromkeys(title for row in rows for title in row))
     if titles:
         table = new_table("per second", *titles, left=("per second",))
-        for entry, row in zip(entries, rows, strict=True):
+        for (_, entry), row in zip(plans, rows, strict=True):
             if row:
                 table.add_row(*map(Text, (entry.name, *(row.get(title, "-") for title in titles))))
         yield table

@@ -15,6 +15,7 @@ from ilp_planner.report.tables import exact_seconds, new_table
 from ilp_planner.schemas import headed
 from ilp_planner.simulation.engine import peak_micro_batches
 from ilp_planner.simulation.orders import placed
+from ilp_planner.throughput import throughput
 from ilp_planner.units import format_percent
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ def simulation_lines(found: Simulated) -> list[tuple[str, str]]:
         ("of which", " + ".join(parts)),
         ("formula" if found.by_formula else "judged",
          f"{exact_seconds(found.judged)}; {_difference(found)}"),
-        ("bubble", f"{format_percent(found.bubble)} of the iteration"),
         ("slowest rank", f"{slowest}, busy for {share} of the pipeline"),
         ("least", f"{exact_seconds(found.least)} in the pipeline by any schedule"),
     ]  # fmt: skip
@@ -85,10 +85,17 @@ class Ran(NamedTuple):
 
 
 def ran_lines(found: Simulated, ran: Ran, tokens: float | None) -> list[tuple[str, str]]:
-    """Say what the plan is worth by the schedule that was run, whose bubble is said already.
-    tokens: of a training run; None: nothing is said of one."""
-    taken = ran.taking(found.seconds)
-    return worth_lines(ran.problem, ran.plan, taken, tokens, bubble=found.bubble)
+    """Say what the plan is worth by the schedule that was run, its bubble above all.
+
+    Parameters
+    ----------
+    tokens: of a training run; None: nothing is said of one.
+    """
+    taken, bubble = ran.taking(found.seconds), found.bubble
+    lines = worth_lines(ran.problem, ran.plan, taken, tokens, bubble=bubble)
+    if throughput(ran.problem, ran.plan, taken) is None:  # which the bubble would be a part of
+        return [("bubble", f"{format_percent(bubble)} of the iteration"), *lines]
+    return lines
 
 
 def simulation_object(found: Simulated, ran: Ran, tokens: float | None = None) -> dict[str, Any]:

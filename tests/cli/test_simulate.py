@@ -17,6 +17,7 @@ def test_equal_times_by_schedule_and_formula(ilp_plan: Command, saved: Path) -> 
     assert done.code == 0
     assert "schedule        1f1b: 2 x 1 stages, 16 micro-batches" in done.out
     assert "the schedule takes as long" in done.out
+    assert done.out.count("bubble") == 1
     value = json.loads(ilp_plan("simulate", saved, "--json").out)
     judged = json.loads(ilp_plan("evaluate", saved, "--json").out)
     assert value["judged_s"] == judged["iteration_time_s"]

@@ -122,6 +122,11 @@ def test_not_a_constraint_is_told_term_by_term(ilp_plan: Command, plans: Path) -
     assert done.out.startswith("verdict  tp=2 takes ")
     assert "because  " in done.out
     assert "in all" in done.out
+    _, rates = done.out.split("\nper second", 1)
+    own, other = (line.split() for line in rates.splitlines()[1:3])
+    assert [own[0], other[0]] == ["plan.json", "tp=2"]
+    rate = [float(words[1].replace(",", "")) for words in (own, other)]
+    assert rate[0] / rate[1] == pytest.approx(1 + more / value["iteration_time_s"], rel=1e-3)
 
 
 def test_not_what_it_has(ilp_plan: Command, plans: Path) -> None:
