@@ -95,6 +95,8 @@ def _searched(search: SearchState, start: Start | None) -> Stop:
     try:
         if start is not None:
             start_from(search, start)
+            if search.answered:
+                return Stop.PROOF
         stop: Stop = search.problem.space.search(search)
     except OutOfTimeError:
         return Stop.TIME

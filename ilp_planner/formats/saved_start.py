@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.formats.saved_problem import space_of
 from ilp_planner.formats.versions import OWN, versions
+from ilp_planner.result import Stop
 from ilp_planner.search.start import Start
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def start_of(saved: SavedPlan, name: str) -> Start:
         request=saved.inputs,
         certificate=saved.certificate,
         why_unproved=_why_unproved(saved),
+        ended=claim is not None and claim.stopped_by is Stop.PROOF,
     )
 
 

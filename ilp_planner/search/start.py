@@ -17,7 +17,7 @@ from ilp_planner.errors import PlanError, SolverError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.likeness import other_costs
 from ilp_planner.numerics import SAVED_ROUNDING
-from ilp_planner.result import CERTIFICATE_VERSION
+from ilp_planner.result import CERTIFICATE_VERSION, relative_gap
 from ilp_planner.units import format_seconds
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class Start:
     name: of the file, for people. space: of the plan. seconds: what the plan took, nan where
     nothing is said. request: what it was asked for; None: not known. certificate: empty for a plan
     that came from elsewhere. why_unproved: why its bounds are not taken, whatever is asked for;
-    empty where they may be.
+    empty where they may be. ended: the search that it was saved by came to its end, and took the
+    plainest of the plans that are as good as the fastest.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Start:
     request: Request | None = None
     certificate: Mapping[str, Any] = field(default_factory=dict)
     why_unproved: str = ""
+    ended: bool = False
 
 
 def start_from(search: SearchState, start: Start) -> None:
@@ -70,6 +72,8 @@ def start_from(search: SearchState, start: Start) -> None:
     evaluation = evaluate(search.problem, start.plan)
     bounds = _take_bounds(search, start, evaluation)
     plan = _take_plan(search, start, evaluation)
+    gap = relative_gap(search.objective, search.bound)
+    search.answered = start.ended and search.plan == start.plan and gap <= search.limits.tie
     search.notes.append(f"start: {plan}; {bounds}")
 
 

@@ -41,6 +41,8 @@ class SearchState(ABC):
 
     objective: seconds, inf without a plan. rounding: relative, of times that are added in another
     order than the evaluator does. borrowed: the saved plan whose bounds were taken, empty for none.
+    answered: a saved plan is what a search would end with, as no plan is faster by more than what a
+    plainer one may cost (`limits.tie`).
     """
 
     rounding = PROVED
@@ -56,6 +58,7 @@ class SearchState(ABC):
         self.notes = list(problem.notes)
         self.confirmed_by = ""
         self.borrowed = ""
+        self.answered = False
 
     @abstractmethod
     def proved_parts(self) -> Sequence[Proved]:

@@ -23,9 +23,12 @@ def take_plainest(search: SearchState) -> None:
     of equally plain ones the fastest."""
     if search.plan is None or not search.limits.tie:
         return
-    space, fastest = search.problem.space, search.objective
+    space = search.problem.space
+    fastest = search.bound if search.answered else search.objective
     limit, had = fastest * (1 + search.limits.tie), space.specialities(search.plan)
-    has, seconds = had, fastest
+    if not had:
+        return
+    has, seconds = had, search.objective
     for plan in space.ties(search, limit):
         found = space.specialities(plan)
         if weight(found) > weight(has):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import ilp_planner as ilp
 from ilp_planner.evaluate import evaluate
-from ilp_planner.result import Status
+from ilp_planner.result import Status, Stop
+from ilp_planner.search.start import Start
 from ilp_planner.search.ties import RANK_ORDER, weight
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
@@ -57,6 +58,29 @@ def test_a_plainer_plan_is_taken_and_what_it_costs_is_said(
     (note,) = [note for note in plain.notes if note.startswith("tie: ")]
     assert RANK_ORDER in note
     assert note.endswith("`tie=0` takes the fastest")
+
+
+def test_a_saved_plan_that_is_plainer_needs_no_search(problem: Problem[MegatronCosts]) -> None:
+    """It is slower than the bounds that are taken, by what was given up for it. A search that asks
+    for the fastest, or does not know how the plan was come by, finds it."""
+    limits = replace(LIMITS, tie=0.01)
+    first = solve(problem, limits=limits)
+    assert first.plan is not None
+    start = Start(
+        name="plan.json",
+        plan=first.plan,
+        space=problem.space.name,
+        seconds=first.objective,
+        request=problem.request,
+        certificate=first.certificate,
+        ended=True,
+    )
+    again = solve(problem, limits=limits, start=start)
+    assert (again.plan, again.bound, again.stopped_by) == (first.plan, first.bound, Stop.PROOF)
+    assert {moment.objective for moment in again.history} == {first.objective}
+    for begun, tie in ((start, 0.0), (replace(start, ended=False), 0.01)):
+        searched = solve(problem, limits=replace(limits, tie=tie), start=begun)
+        assert min(m.objective for m in searched.history) == pytest.approx(first.bound)
 
 
 def test_more_than_one_plan_is_listed_with_the_fastest_first(
