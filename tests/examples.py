@@ -1,15 +1,30 @@
-"""How many random examples a property test draws: few in `make test`, more in `make test-all`."""
+"""How much a property test tries: little in `make test`, more in `make test-all`."""
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hypothesis import settings
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
 MORE = 4  # times as many in `make test-all`, which loads the profile "new"
+T = TypeVar("T")
 
 
-def examples(count: int, **more: Any) -> settings:
-    """Return settings of so many examples in `make test`, other settings as hypothesis has them."""
-    times = MORE if settings.get_current_profile_name() == "new" else 1
-    return settings(max_examples=count * times, **more)
+def everything() -> bool:
+    """Tell whether this is `make test-all`."""
+    return settings.get_current_profile_name() == "new"
+
+
+def examples(count: int, more: int = MORE, **said: Any) -> settings:
+    """Return settings of so many random examples in `make test`, `more` times as many in `make
+    test-all`, and other settings as hypothesis has them."""
+    return settings(max_examples=count * (more if everything() else 1), **said)
+
+
+def thinned(values: Iterable[T], step: int) -> Iterator[T]:
+    """Yield one of so many values in `make test`, all of them in `make test-all`."""
+    return islice(values, 0, None, 1 if everything() else step)

@@ -15,7 +15,7 @@ from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.model import ModelSpec
-from ilp_planner.specs.training import ORDERS, Recompute
+from ilp_planner.specs.training import ORDERS, Recompute, Settings
 from tests.problems import build_megatron_problem
 from tests.random_layouts import REMAINDERS, dealt
 
@@ -137,21 +137,24 @@ def every_plan(
             degrees = (tp, size, cp, ep, etp) if experts else (tp, size, cp, 0, 0)
             alike = same and not differ(costs.profile, degrees, model.layers)  # type: ignore[attr-defined]
             own = every_layout(model, pp, virtual, alike=alike)
+            batches = problem.global_batch // (size * dp)
+            every_turn = turns(problem, pp, batches) if virtual > 1 else [0]
+            made: dict[tuple[Recompute, int], Settings] = {}  # of all layouts
             for stops in own if layouts is None else layouts(model, pp, virtual):
                 longest = max(stage.layers for stage in layout_of(stops, model).stages)
-                batches = problem.global_batch // (size * dp)
-                for again, turn in itertools.product(
-                    (*whole, *blocks(longest)), turns(problem, pp, batches) if virtual > 1 else [0]
-                ):
+                stages = tuple(
+                    GroupStage(start=a, stop=b, replicas=groups[k % pp])
+                    for k, (a, b) in enumerate(itertools.pairwise(stops))
+                )
+                for again, turn in itertools.product((*whole, *blocks(longest)), every_turn):
+                    if (again, turn) not in made:
+                        made[again, turn] = replace(settings, recompute=again, turn=turn)
                     yield Plan(
                         model=problem.model,
                         global_batch=problem.global_batch,
                         micro_batches=batches,
-                        stages=tuple(
-                            GroupStage(start=a, stop=b, replicas=groups[k % pp])
-                            for k, (a, b) in enumerate(itertools.pairwise(stops))
-                        ),
-                        settings=replace(settings, recompute=again, turn=turn),
+                        stages=stages,
+                        settings=made[again, turn],
                         virtual=virtual,
                     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import ilp_planner as ilp
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.profiles import ModelSizes
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
@@ -15,12 +17,12 @@ from tests.problems import build_group_problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
     from typing import Any
 
     from ilp_planner.problem import Problem
 
 LAYERS = 6
+SAVED = Path(__file__).parent / "formats" / "saved"  # a small decoder and such a cluster
 SPEEDS = {"A100": 1.0, "T4": 3.0}
 SIZES = ModelSizes(hidden=512, sequence=256, vocabulary=4000)
 SIZE_OPTIONS = ["--hidden-size", "512", "--sequence-length", "256", "--vocab-size", "4000"]
@@ -60,6 +62,17 @@ latency = "10 us"
 bandwidth = "10 GB/s"
 latency = "50 us"
 """
+
+
+def decoder_problem(**said: object) -> Problem[Any]:
+    """Return a small GPT on three nodes of two types: an embedding, two layers and a head."""
+    return ilp.problem(
+        model=SAVED / "tiny.toml",
+        cluster=SAVED / "room.toml",
+        space="groups",
+        global_batch=24,
+        **said,
+    )
 
 
 def room() -> MetisCluster:

@@ -90,9 +90,10 @@ def problems(
     clusters: Sequence[tuple[int, int, int]],
     layers: int,
     demands: int,
+    batches: Sequence[int],
 ) -> Problem[Any]:
-    """Draw a problem of any kind of model with so many layers and demands at most, with much or
-    little memory, and fast or slow links."""
+    """Draw a problem of any kind of model with so many layers and demands at most, one of these
+    batches, much or little memory, and fast or slow links."""
     family = space.partition("@")[0]
     kind = draw(st.sampled_from(KINDS_OF.get(family, [*sorted(MODELS), *sorted(KINDS)])))
     base, changes = KINDS.get(kind, (kind, {}))
@@ -111,7 +112,7 @@ def problems(
             space,
             base,
             cluster=small_cluster(nodes, devices, slow=slow, between=between),
-            global_batch=draw(st.sampled_from((4, 8, 12))),
+            global_batch=draw(st.sampled_from(batches)),
             memory_limit=int(draw(st.sampled_from((1.5, 2.0, 3.0, 9.0))) * GIB),
             constraints=constraints_of(said),
             changes={**changes, **sizes},
@@ -123,9 +124,9 @@ def problems(
 
 def small_problems(space: str) -> st.SearchStrategy[Problem[Any]]:
     """Return problems on up to four devices, which are solved in less than a second."""
-    return problems(space, SMALL, 4, 1)
+    return problems(space, SMALL, 4, 1, (4, 8, 6))
 
 
 def large_problems(space: str) -> st.SearchStrategy[Problem[Any]]:
     """Return problems on up to eight devices, of several nodes and types."""
-    return problems(space, LARGE, 8, 3)
+    return problems(space, LARGE, 8, 3, (4, 8, 12))

@@ -207,19 +207,21 @@ def every_plan(problem: Problem) -> Iterator[GroupPlan]:
             each = problem.cluster.nodes[0].devices
             ranks = [node * each + i for node in nodes for i in range(each)]
             groups = rank_groups(ranks, d.tp * d.cp, d.dp, d.pp, size, settings.order)
+            recomputed = [replace(settings, recompute=one) for one in again]
             alike = len(set(model.expert_layers)) == 1
             for stops in every_layout(model, d.pp, virtual, alike=alike):
                 assert layout_of(stops, model).layers == model.layers
-                for recompute in again:
+                stages = tuple(
+                    GroupStage(start=a, stop=b, replicas=groups[k % d.pp])
+                    for k, (a, b) in enumerate(itertools.pairwise(stops))
+                )
+                for made in recomputed:
                     yield Plan(
                         model=problem.model,
                         global_batch=problem.global_batch,
                         micro_batches=problem.global_batch // (size * d.dp),
-                        stages=tuple(
-                            GroupStage(start=a, stop=b, replicas=groups[k % d.pp])
-                            for k, (a, b) in enumerate(itertools.pairwise(stops))
-                        ),
-                        settings=replace(settings, recompute=recompute),
+                        stages=stages,
+                        settings=made,
                         virtual=virtual,
                     )
             batches = problem.global_batch // (size * d.dp)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ilp_planner.deadline import Deadline
     from ilp_planner.problem import Problem
 
-FEW = Limits(starts=8, workers=1, seconds=60.0)
+FEW = Limits(starts=4, workers=1, seconds=60.0)
 every_heuristic = pytest.mark.parametrize("solver", HEURISTICS)
 
 
@@ -41,7 +41,7 @@ def test_a_legal_plan_near_the_bound_of_the_portfolio(solver: str, space: str) -
     assert result.bound == pytest.approx(best.bound, rel=1e-6)
     assert result.objective <= 1.1 * best.objective
     note = next(note for note in result.notes if "heuristic" in note)
-    assert note.startswith(f"{solver}: a heuristic from 8 starts, plan after ")
+    assert note.startswith(f"{solver}: a heuristic from 4 starts, plan after ")
     assert not any("no time was left" in note for note in result.notes)
     assert check_certificate(problem, result.certificate).holds
 
@@ -68,7 +68,7 @@ def test_alone_it_has_no_portfolio(
 def test_a_seed_gives_the_same_plan(solver: str, space: str) -> None:
     problem = problem_in(space)
     one, other = (
-        find_plan(problem, Limits(starts=4, seed=5, workers=workers), solver) for workers in (1, 2)
+        find_plan(problem, Limits(starts=2, seed=5, workers=workers), solver) for workers in (1, 2)
     )
     assert one.plan == other.plan
 

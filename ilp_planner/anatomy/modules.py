@@ -3,6 +3,7 @@ and tensor-parallel messages."""
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +65,12 @@ class Message:
         return math.prod(self.shape) * self.width
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Module:
-    """A module, with what is in it. repeat: so many equal ones in a row (layers)."""
+    """A module, with what is in it. repeat: so many equal ones in a row (layers).
+
+    Its sums are asked for again and again, of every module around it as well, so they are kept.
+    """
 
     name: str
     weights: tuple[Weight, ...] = ()
@@ -76,19 +80,19 @@ class Module:
     children: tuple["Module", ...] = ()
     repeat: int = 1
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """Parameters of all repeats, children included."""
         own = sum(weight.count for weight in self.weights)
         return self.repeat * (own + sum(child.parameters for child in self.children))
 
-    @property
+    @cached_property
     def expert_parameters(self) -> int:
         """Those of them that are routed experts'."""
         own = sum(weight.count for weight in self.weights if weight.expert)
         return self.repeat * (own + sum(child.expert_parameters for child in self.children))
 
-    @property
+    @cached_property
     def activations(self) -> float:
         """Bytes that a micro-batch keeps in all repeats, children included."""
         own = sum(tensor.size for tensor in self.kept)

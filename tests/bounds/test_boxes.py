@@ -89,7 +89,7 @@ def every_chain(chain: GroupChain) -> tuple[float, tuple[int, ...]]:
 
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("links", ["flat", "one", "pairs", "matrix"])
-@examples(5)
+@examples(3, more=7)
 @given(seed=SEEDS)
 def test_no_plan_is_below_the_bound(sizes: tuple[int, ...], links: str, seed: int) -> None:
     problem = random_problem(seed, links=links, sizes=sizes, devices=6)
@@ -105,7 +105,7 @@ def test_no_plan_is_below_the_bound(sizes: tuple[int, ...], links: str, seed: in
 
 
 @pytest.mark.parametrize("sizes", SIZES)
-@FEW
+@examples(6, more=10)
 @given(seed=SEEDS)
 @example(seed=134)  # prices leave 16 %
 @example(seed=24067)  # one node of a type, slower inside than between nodes

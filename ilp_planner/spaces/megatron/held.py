@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.decoder import (
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 
+KEPT = 128  # jobs whose parameters are kept: the runs of a calibration
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """Parameters on a rank: with replicas over data and context parallelism, and over experts'."""
@@ -30,6 +34,7 @@ class Held:
     unsplit: float = 0.0  # of the dense ones: their gradients are summed over tp as well
 
 
+@lru_cache(maxsize=KEPT)
 def held_by_elements(job: TrainingJob) -> tuple[Held, ...]:
     """Return the parameters of every element of the chain; the last norm's are the output's, also
     where prediction layers read it on another rank (`anatomy.decoder.has_final_norm`)."""

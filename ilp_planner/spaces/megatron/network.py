@@ -62,6 +62,11 @@ class Network:
         return {}
 
     @cached_property
+    def stages(self) -> dict[object, tuple[str, ...]]:
+        """What `stage_types` has found."""
+        return {}
+
+    @cached_property
     def per_node(self) -> int:
         """Devices of a node."""
         return self.cluster.nodes[0].devices
@@ -101,7 +106,12 @@ class Network:
     def stage_types(self, job: TrainingJob, pp_rank: int) -> tuple[str, ...]:
         """Return the device types of a pipeline rank, each once."""
         names = self.cluster.type_names
-        return names if len(names) == 1 else self.types(stage_ranks(job, pp_rank))
+        if len(names) == 1:
+            return names
+        key = *grid(job).values(), pp_rank
+        if key not in self.stages:
+            self.stages[key] = self.types(stage_ranks(job, pp_rank))
+        return self.stages[key]
 
     def route(self, job: TrainingJob, kind: str, pp_rank: int, part: str = "") -> Route:
         """Return how the groups of a kind communicate on a pipeline rank.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 CORE, CORE_PATH = "core_attn", "self_attention.core_attention"
 FORWARD, BACKWARD = 0, 1
+KEPT = 128  # jobs whose elements are kept: the runs of a calibration
 EXPERTS = "moe"  # in the parts of a layer with experts
 # What graphs may have of the second half of a layer, without and with experts.
 AFTER_ATTENTION = (frozenset(("mlp",)), frozenset(("moe", "moe_router", "moe_preprocess")))
@@ -300,28 +301,45 @@ class _Rank(NamedTuple):
         return _Way(_kernel_seconds(self.job, self.device, element.work, way), messages)
 
 
+# What a job does is the same on every device type, and on every machine that a calibration tries.
+@lru_cache(maxsize=KEPT)
+def _embedding_element(job: TrainingJob) -> _Element:
+    return _Element(embedding_work(job), {"embedding": embedding_messages(job)})
+
+
+@lru_cache(maxsize=KEPT)
+def _layer_element(job: TrainingJob, experts: bool) -> _Element:
+    work, messages = layer_work(job, experts=experts), layer_messages(job, experts)
+    return _Element(work, messages, layers=1, again=shares_again(job, experts))
+
+
+@lru_cache(maxsize=KEPT)
+def _output_element(job: TrainingJob) -> _Element:
+    return _Element(output_work(job), output_messages(job))
+
+
+@lru_cache(maxsize=KEPT)
+def _prediction_element(job: TrainingJob) -> _Element:
+    messages = prediction_messages(job, job.model.expert_layers[-1])
+    return _Element(prediction_work(job), messages, layers=1)
+
+
 def _embedding(rank: _Rank) -> Passes:
-    job = rank.job
-    return rank.passes(_Element(embedding_work(job), {"embedding": embedding_messages(job)}))
+    return rank.passes(_embedding_element(rank.job))
 
 
 def _layer(rank: _Rank, *, experts: bool) -> Passes | None:
     """Return the passes through a layer; None where the model has no such layer."""
-    job = rank.job
-    if experts not in job.model.expert_layers:
+    if experts not in rank.job.model.expert_layers:
         return None
-    work, messages = layer_work(job, experts=experts), layer_messages(job, experts)
-    return rank.passes(_Element(work, messages, layers=1, again=shares_again(job, experts)))
+    return rank.passes(_layer_element(rank.job, experts))
 
 
 def _output(rank: _Rank) -> Passes:
     """Return the passes through the output, and through the layers of multi-token prediction."""
-    job = rank.job
-    output = rank.passes(_Element(output_work(job), output_messages(job)))
-    if count := job.model.prediction_layers:
-        messages = prediction_messages(job, job.model.expert_layers[-1])
-        more = rank.passes(_Element(prediction_work(job), messages, layers=1))
-        output = output.plus(more, count)
+    output = rank.passes(_output_element(rank.job))
+    if count := rank.job.model.prediction_layers:
+        output = output.plus(rank.passes(_prediction_element(rank.job)), count)
     return output
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.metis_cluster import metis_cluster_spec
 from tests.brute import cheapest, group_ways, random_problem, recomputations, seatings
-from tests.examples import examples
+from tests.examples import everything, examples
 from tests.metis_cases import synthetic_costs
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = examples(15)
+FEWER = examples(7, more=9)
+DIFFERING = (2, 7, 43, 45, 50, 54)  # of 60 seeds, those whose best plan has such a stage
 
 
 def solved(problem: Problem, best: float, **options: str) -> None:
@@ -55,7 +58,7 @@ def solved(problem: Problem, best: float, **options: str) -> None:
 
 
 @pytest.mark.parametrize("links", ["flat", "one", "pairs", "matrix"])
-@FEW
+@FEWER
 @given(seed=SEEDS)
 def test_the_optimum_of_every_plan(links: str, seed: int) -> None:
     problem = random_problem(seed, links=links)
@@ -64,7 +67,7 @@ def test_the_optimum_of_every_plan(links: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("links", ["flat", "one", "pairs", "matrix"])
-@FEW
+@FEWER
 @given(seed=SEEDS)
 def test_the_optimum_where_types_differ_in_their_degree(links: str, seed: int) -> None:
     problem = random_problem(seed, links=links, mixed_tp=True)
@@ -76,7 +79,7 @@ def test_a_stage_whose_types_differ_in_their_degree_is_saved_proved_and_ranked()
     """Instances whose best plan has such a stage: read back, it is legal, one that proofs are
     about, and the certificate holds."""
     found = 0
-    for seed in range(60):
+    for seed in range(60) if everything() else DIFFERING:
         problem = random_problem(seed, mixed_tp=True)
         result = solve(problem)
         if result.plan is None or all(len(s.degrees) == 1 for s in result.plan.stages):
@@ -109,7 +112,7 @@ def test_the_optimum_where_layers_may_be_computed_again(asked: tuple[str, ...], 
     solved(problem, best)
 
 
-@examples(12)
+@examples(6, more=8)
 @given(seed=SEEDS)
 def test_no_legal_plan_beats_the_bound_whatever_it_computes_again(seed: int) -> None:
     """On instances that are too large to enumerate: plans at random, of which the judge says
@@ -117,7 +120,7 @@ def test_no_legal_plan_beats_the_bound_whatever_it_computes_again(seed: int) -> 
     no_plan_beats_the_bound(random_problem(seed, recomputed=True, devices=12), seed)
 
 
-@examples(12)
+@examples(6, more=8)
 @given(seed=SEEDS, recomputed=st.booleans())
 def test_no_legal_plan_beats_the_bound_where_types_differ_in_their_degree(
     seed: int, recomputed: bool
@@ -181,9 +184,15 @@ def test_the_optimum_on_more_devices(seed: int) -> None:
 @pytest.mark.parametrize("solver", ["auto", "dp", "cp-sat", "milp", "pulp"])
 @pytest.mark.parametrize("seed", [1, 4, 7, 18, 22])
 def test_every_solver_finds_it(solver: str, seed: int) -> None:
-    problem = random_problem(seed, devices=6)
-    best, _ = cheapest(problem)
+    problem, best = known_optimum(seed)
     solved(problem, best, solver=solver)
+
+
+@cache
+def known_optimum(seed: int) -> tuple[Problem, float]:
+    """Return an instance and the least seconds of its plans, enumerated once for all solvers."""
+    problem = random_problem(seed, devices=6)
+    return problem, cheapest(problem)[0]
 
 
 @pytest.mark.parametrize("seed", range(12))

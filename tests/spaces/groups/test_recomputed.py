@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,25 +21,19 @@ from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.profiles.recomputed import with_recomputation
 from ilp_planner.specs.training import Recompute
 from tests.costs.mixed_instances import cluster_of, profile_of
-from tests.mixed_cases import write_room
+from tests.mixed_cases import SAVED, decoder_problem, write_room
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ilp_planner.problem import Problem
 
-SAVED = Path(__file__).parents[2] / "formats" / "saved"
 FULL = Recompute(granularity="full", method="uniform", layers=1)
 
 
 def tight(**said: object) -> Problem:
     """A small decoder on two types of GPUs with little memory."""
-    return ilp.problem(
-        model=SAVED / "tiny.toml",
-        cluster=SAVED / "room.toml",
-        space="groups",
-        global_batch=24,
-        memory_limit="140 MiB",
-        **said,
-    )
+    return decoder_problem(memory_limit="140 MiB", **said)
 
 
 def test_recomputation_makes_room_for_a_faster_plan() -> None:

@@ -7,12 +7,10 @@ not.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import ilp_planner as ilp
 from ilp_planner.cli.values import idle_workers
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.groups import GroupOption
@@ -29,7 +27,7 @@ from ilp_planner.specs.training import Settings
 from ilp_planner.units import format_bytes
 from tests.every_space import METIS
 from tests.megatron_cases import small_cluster, small_problem
-from tests.mixed_cases import LAYERS, room, room_plan, room_problem
+from tests.mixed_cases import LAYERS, decoder_problem, room, room_plan, room_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,20 +35,6 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 GIB = 2**30
-SAVED = Path(__file__).parents[2] / "formats" / "saved"
-
-
-def decoder_problem(**said: object) -> Problem:
-    """Return a small GPT on three nodes of two types: an embedding, two layers and a head."""
-    return ilp.problem(
-        model=SAVED / "tiny.toml",
-        cluster=SAVED / "room.toml",
-        space="groups",
-        global_batch=24,
-        **said,
-    )
-
-
 # ---- groups: devices 0 and 1 are T4, 2 and 3, and 4 and 5, each a node of A100 ------------------
 
 

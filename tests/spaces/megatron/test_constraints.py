@@ -233,7 +233,7 @@ def test_a_conflict_is_one_and_a_repair_repairs(said, experts):
     assert len(set(repair) & set(names)) >= min(1, len(repair))
 
 
-@examples(12)
+@examples(6, more=8)
 @given(
     said=demands(),
     limit=st.sampled_from((1.3 * GIB, 1.6 * GIB, 2.0 * GIB)),

@@ -137,6 +137,18 @@ def test_ranks_on_slower_devices_take_longer():
     assert both.times[0].dense.compute == pytest.approx(ranks.times[1].dense.compute)
 
 
+@pytest.mark.parametrize("orders", [ORDERS, ORDERS[::-1]])
+def test_device_types_of_ranks_depend_on_their_order(orders):
+    """Also where the same network was asked about another order, whose axes are as long."""
+    net = Network(small_cluster(1, 2, slow=1), (0, 1))
+    for order in orders:
+        types = [net.stage_types(job(dp=2, pp=2, order=order), rank) for rank in (0, 1)]
+        if order.endswith("dp-pp"):  # a pipeline rank has a node
+            assert types == [("a100",), ("l4",)]
+        else:
+            assert types == [("a100", "l4"), ("a100", "l4")]
+
+
 @examples(20)
 @given(
     pp=st.sampled_from((1, 2, 4)),

@@ -195,7 +195,7 @@ def test_what_is_no_precision_is_refused() -> None:
 
 
 def test_plans_have_the_recipe_and_are_judged_with_it() -> None:
-    asked = {"gpus": "8xH100", "space": "megatron", "global_batch": 8}
+    asked = {"gpus": "8xH100", "space": "megatron", "global_batch": 8, "pp": 1}
     exact = ilp.problem("llama3-8b", **asked)
     quantised = ilp.problem("llama3-8b", precision="fp8-current", **asked)
     assert quantised.request is not None
