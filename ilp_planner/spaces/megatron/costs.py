@@ -49,6 +49,10 @@ class Found:
         self._known.append((cluster, {}))
         return self._known[-1][1]
 
+    def __reduce__(self) -> tuple[type[Found], tuple[()]]:
+        """Let copies, and what is sent to other processes, find everything by themselves."""
+        return Found, ()
+
     def bound(self, most: int) -> None:
         """Forget everything where there is more than so much of it."""
         if sum(len(found) for _, found in self._known) > most:

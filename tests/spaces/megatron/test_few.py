@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import ilp_planner as ilp
@@ -100,3 +102,12 @@ def test_what_leaves_more_to_choose_is_searched() -> None:
     assert few_of(virtual_stages=[1, 2]) is None
     assert few_of(tp=None, pp=None, micro_batch_sizes=()) is None
     assert len(few_of(micro_batch_sizes=[4, 8])) == 2
+
+
+def test_problems_can_be_copied_and_sent_whatever_their_jobs_have_found() -> None:
+    problem = ilp.problem("llama3.2-1b", **ONE)
+    plan = ilp.solve(problem, seconds=60).plan
+    for other in (pickle.loads(pickle.dumps(problem)), copy.deepcopy(problem)):
+        assert not other.costs.found.on(other.cluster)
+        found, again = ilp.evaluate(problem, plan), ilp.evaluate(other, plan)
+        assert (again.iteration_time, again.memory) == (found.iteration_time, found.memory)
