@@ -14,7 +14,7 @@ from ilp_planner.spaces.megatron.parts import MegatronPart
 from ilp_planner.spaces.megatron.variants import each_variant
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.megatron.costs import MegatronCosts
@@ -69,15 +69,19 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
     """
     known, key = costs.own.on(problem.cluster), all_that_decides(problem, costs)
     if key not in known:
-        known[key] = Remembered(part.degrees for part in _possible_parts(problem, costs))
+        known[key] = Remembered(lambda: (part.degrees for part in _possible_parts(problem, costs)))
     return (MegatronPart(problem, costs, degrees) for degrees in known[key])
 
 
 class Remembered(Generic[Item]):
-    """What an iterator yields, for several that go through it, each from the beginning."""
+    """What an iterator yields, for several that go through it, each from the beginning.
 
-    def __init__(self, every: Iterator[Item]) -> None:
-        self.every = every
+    begin: makes the iterator, which yields the same every time. One that was ended by an error, or
+    by whoever waited for it, is begun again.
+    """
+
+    def __init__(self, begin: Callable[[], Iterator[Item]]) -> None:
+        self.begin, self.every = begin, begin()
         self.found: list[Item] = []
         self.lock = Lock()
 
@@ -85,12 +89,16 @@ class Remembered(Generic[Item]):
         place = 0
         while True:
             with self.lock:
-                if place == len(self.found):
-                    try:
+                try:
+                    while place >= len(self.found):
                         self.found.append(next(self.every))
-                    except StopIteration:
-                        return
-            yield self.found[place]
+                except StopIteration:
+                    return
+                except BaseException:
+                    self.every, self.found = self.begin(), []
+                    raise
+                one = self.found[place]
+            yield one
             place += 1
 
 
