@@ -6,9 +6,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import UsageError
+from ilp_planner.plan import first_devices
 from ilp_planner.units import format_seconds
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ilp_planner.costs.base import PlanCost, StageCost
-    from ilp_planner.plan import Plan
+    from ilp_planner.plan import Plan, Stage
     from ilp_planner.problem import Problem
     from ilp_planner.profiles.shares import Share
     from ilp_planner.profiles.table import Provenance
@@ -107,8 +109,7 @@ class Evaluation:
 
 def evaluate(problem: Problem[Any], plan: Plan[Any]) -> Evaluation:
     """Judge a plan: every broken rule, and time and memory recomputed in floating point."""
-    used = {device for stage in plan.stages for device in stage.devices}
-    idle = tuple(d for d in range(problem.cluster.device_count) if d not in used)
+    idle = idle_devices(problem, plan)
     broken = (
         *check_model(problem, plan),
         *check_covered_once(problem, plan),
@@ -124,6 +125,15 @@ def evaluate(problem: Problem[Any], plan: Plan[Any]) -> Evaluation:
         *check_idle(problem, idle),
     )
     return Evaluation(cost=cost, violations=violations, idle=idle)
+
+
+def idle_devices(problem: Problem[Any], plan: Plan[Any]) -> tuple[int, ...]:
+    """Return the devices that are in no stage, ascending."""
+    count, used = problem.cluster.device_count, plan.used
+    if used == first_devices(count):
+        return ()
+    others = chain.from_iterable(stage.devices for stage in _elsewhere(plan))
+    return tuple(sorted({*range(count)} - {*used, *others}))
 
 
 def time_shares(
@@ -170,21 +180,30 @@ def check_covered_once(problem: Problem[Any], plan: Plan[Any]) -> Iterator[Viola
 
 def check_devices_used_once(problem: Problem[Any], plan: Plan[Any]) -> Iterator[Violation]:
     """Every device exists and is in one place of one stage; virtual stages share theirs."""
-    seen: set[int] = set()
+    count, used, seen = problem.cluster.device_count, plan.used, set[int]()
+    if used == first_devices(len(used)) and len(used) <= count and not any(_elsewhere(plan)):
+        return  # as nearly always, and there may be many of them
     for s, stage in enumerate(plan.stages):
         if s >= plan.ranks:
-            if stage.devices != plan.stages[plan.rank_of(s)].devices:
+            if not stage.is_with(plan.stages[plan.rank_of(s)]):
                 limit = f"those of stage {plan.rank_of(s)}"
                 yield Violation("devices used once", f"stage {s}", "other devices", limit)
             continue
         for device in stage.devices:
-            if not 0 <= device < problem.cluster.device_count:
-                limit = f"0 to {problem.cluster.device_count - 1}"
+            if not 0 <= device < count:
+                limit = f"0 to {count - 1}"
                 yield Violation("devices used once", f"stage {s}", f"device {device}", limit)
             elif device in seen:
                 have = f"device {device} again"
                 yield Violation("devices used once", f"stage {s}", have, "every device once")
             seen.add(device)
+
+
+def _elsewhere(plan: Plan[Any]) -> Iterator[Stage]:
+    """Yield the virtual stages that are not on the devices of their rank."""
+    for number in range(plan.ranks, len(plan.stages)):
+        if not plan.stages[number].is_with(plan.stages[plan.rank_of(number)]):
+            yield plan.stages[number]
 
 
 def check_stage_count(problem: Problem[Any], plan: Plan[Any]) -> Iterator[Violation]:

@@ -7,7 +7,9 @@ on groups of devices that may differ (`GroupStage`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
 from ilp_planner.batches import Batches
@@ -32,6 +34,10 @@ class Stage(ABC):
     @abstractmethod
     def devices(self) -> tuple[int, ...]:
         """Numbers of the stage's devices in the cluster's order."""
+
+    def is_with(self, other: Stage) -> bool:
+        """Tell whether another stage has the same devices in the same order."""
+        return self.devices == other.devices
 
     def parts(self, count: int) -> list[tuple[int, ...]]:
         """Return the devices in so many parts: its replicas, or some that are equal."""
@@ -108,22 +114,21 @@ class Replica:
 class GroupStage(Stage):
     """Layers [start, stop) of the model on replicas, which may have different numbers of devices.
 
-    recompute: of its layers, where the plan has no settings that say so for all stages. Embedding
-    and output, the first and the last layer of the model, are never computed again, and a `block`
-    does not count them.
+    degrees: what replicas have of devices, each number once, ascending. recompute: of its layers,
+    where the plan has no settings that say so for all stages. Embedding and output, the first and
+    the last layer of the model, are never computed again, and a `block` does not count them.
     """
 
     replicas: tuple[Replica, ...]
     recompute: Recompute = NOT_RECOMPUTED
+    degrees: tuple[int, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.replicas:
             raise ValueError("a stage needs replicas")
-
-    @property
-    def degrees(self) -> tuple[int, ...]:
-        """What replicas have of devices, each number once, ascending."""
-        return tuple(sorted({replica.tp for replica in self.replicas}))
+        # What replicas have of devices, each number once, ascending: asked very often.
+        degrees = tuple(sorted({len(replica.devices) for replica in self.replicas}))
+        object.__setattr__(self, "degrees", degrees)
 
     @property
     def tp(self) -> int:
@@ -136,6 +141,11 @@ class GroupStage(Stage):
         """Data-parallel degree: the number of replicas."""
         return len(self.replicas)
 
+    def is_with(self, other: Stage) -> bool:
+        """Tell whether another stage has the same devices in the same order."""
+        alike = isinstance(other, GroupStage) and self.replicas is other.replicas
+        return alike or self.devices == other.devices
+
     def parts(self, count: int) -> list[tuple[int, ...]]:
         """Return the devices in so many parts: its replicas, or some that are equal."""
         if count == self.dp:
@@ -145,7 +155,7 @@ class GroupStage(Stage):
     @property
     def devices(self) -> tuple[int, ...]:
         """Devices of all replicas, tensor-parallel rank fastest."""
-        return tuple(d for replica in self.replicas for d in replica.devices)
+        return tuple(chain.from_iterable(replica.devices for replica in self.replicas))
 
 
 Number = TypeVar("Number", int, float)
@@ -171,6 +181,7 @@ class Plan(Generic[AnyStage]):
     stages: tuple[AnyStage, ...]
     settings: Settings | None = None
     virtual: int = 1
+    _used: tuple[int, ...] | None = field(init=False, default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.virtual < 1 or len(self.stages) % self.virtual:
@@ -225,7 +236,11 @@ class Plan(Generic[AnyStage]):
     @property
     def used(self) -> tuple[int, ...]:
         """Numbers of the devices of all stages, rank by rank."""
-        return tuple(d for stage in self.stages[: self.ranks] for d in stage.devices)
+        if self._used is None:  # they may be many, and are asked for several times
+            used = tuple(chain.from_iterable(one.devices for one in self.stages[: self.ranks]))
+            object.__setattr__(self, "_used", used)
+            return used
+        return self._used
 
     @property
     def devices(self) -> int:
@@ -237,6 +252,13 @@ class Plan(Generic[AnyStage]):
             f"<Plan {self.model}: {len(self.stages)} stages on {self.devices} devices, "
             f"micro-batch {self.micro_batch_size} of {self.global_batch}>"
         )
+
+
+@lru_cache(maxsize=8)
+def first_devices(count: int) -> tuple[int, ...]:
+    """Return the numbers of so many devices from 0 on: most plans use all of a cluster's in this
+    order, which is told at once so."""
+    return tuple(range(count))
 
 
 AnyPlan = Plan[Stage]

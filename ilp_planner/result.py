@@ -58,6 +58,10 @@ class Moment(NamedTuple):
     bound: float
 
 
+# What proves a bound where all plans that are left to choose from were judged.
+ALL_JUDGED = "judging every plan"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
     """One of the best plans. bound: seconds; no plan that is not listed before it takes less."""
@@ -171,6 +175,11 @@ class Result:
     def gap(self) -> float:
         """Share of the objective that the bound leaves open; inf without a plan."""
         return relative_gap(self.objective, self.bound)
+
+    @property
+    def judged_all(self) -> bool:
+        """Every plan of the space was judged, and nothing was searched."""
+        return self.bound_source == ALL_JUDGED
 
     @property
     def overall(self) -> Status:

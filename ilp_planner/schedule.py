@@ -258,6 +258,7 @@ def rank_of_stage(stage: int, ranks: int, *, v_shaped: bool = False) -> int:
     return ranks - 1 - place if v_shaped and lap % 2 else place
 
 
+@lru_cache(maxsize=4096)  # jobs ask for theirs again and again
 def schedule_of(
     micro_batches: int,
     *,

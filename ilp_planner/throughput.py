@@ -125,7 +125,8 @@ def rates_of(
     ----------
     precision: of training, whose peak the shares are of. devices: every one that is used.
     """
-    peaks = [(device.peak or {}).get(precision, 0.0) for device in devices]
+    peak_of = {id(one): (one.peak or {}).get(precision, 0.0) for one in devices}
+    peaks = [peak_of[id(one)] for one in devices]
     rate, needed = done.samples / done.seconds, model_flops(architecture)
     mfu = needed * rate / sum(peaks) if all(peaks) else None
     return Throughput(
@@ -153,7 +154,7 @@ def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> 
         bubble=bubble(plan, evaluation),
         busy=plan.micro_batches * max(loads) / seconds,
     )
-    devices = [cluster.device_types[cluster.type_of[device]] for device in plan.used]
+    devices = [cluster.device_types[name] for name in map(cluster.type_of.__getitem__, plan.used)]
     return rates_of(spec.architecture, spec.precision, devices, done)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.profiles.elements import Shard
+from ilp_planner.spaces.megatron.costs import Found
 from ilp_planner.spaces.megatron.job import layout_of
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.decoder import Decoder, Experts
@@ -82,7 +83,7 @@ def small_problem(cluster: ClusterSpec | None = None, *, batch: int = 8, **optio
 
 def alone(problem: Problem) -> Problem:
     """Return the problem with costs that know of no plan."""
-    return replace(problem, costs=replace(problem.costs))  # type: ignore[type-var]
+    return replace(problem, costs=replace(problem.costs, found=Found()))  # type: ignore[call-arg]
 
 
 def every_plan(

@@ -180,16 +180,16 @@ def test_the_sweeps_of_the_page_are_sweeps(
     monkeypatch.chdir(tmp_path)
     executor = AtOnce()
     monkeypatch.setattr("ilp_planner.sweeps.sweep.open_executor", lambda name, **said: executor)
-    ((_, block),) = blocks((DOCS / "howto" / "sweep.md").read_text(), "sh")
+    every = blocks((DOCS / "howto" / "sweep.md").read_text(), "sh")
     counts = []
-    for line in block.splitlines():
+    for line in (line for _, block in every for line in block.splitlines()):
         words = words_of(line.replace("parquet", "csv").replace("sweep.", "other."))
         Path("other.csv").unlink(missing_ok=True)
         Path("other.csv.jsonl").unlink(missing_ok=True)
         assert run(words) == 0, capsys.readouterr().err
         assert "0 without" in capsys.readouterr().out
         counts.append(len(executor.given))
-    assert counts == [12, 28, 32, 34]
+    assert counts == [12, 28, 32, 34, 466]
 
 
 # ---- what stands in the text --------------------------------------------------------------------

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.anatomy.operators import shares_again
 from ilp_planner.anatomy.recompute import recomputed_layers
 from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
-from ilp_planner.specs.training import Settings
+from ilp_planner.specs.training import Settings, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ilp_planner.anatomy.work import ModuleWork
-    from ilp_planner.specs.training import TrainingJob
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import Recompute
+
+
+class Again(NamedTuple):
+    """FLOPs of a layer's forward pass that are computed again. whole: all of it; parts: those that
+    selective recomputation names."""
+
+    whole: float
+    parts: float
 
 
 def extra_flops(job: TrainingJob) -> float:
@@ -24,7 +34,7 @@ def extra_flops(job: TrainingJob) -> float:
     base += arithmetic(embedding_work(job)) + arithmetic(output_work(job))
     if job.model.prediction_layers:
         base += job.model.prediction_layers * arithmetic(prediction_work(job))
-    return _again(job, kinds) / base
+    return _again(job, _of_layers(job, kinds)) / base
 
 
 def recomputed_flops(job: TrainingJob) -> float:
@@ -33,28 +43,53 @@ def recomputed_flops(job: TrainingJob) -> float:
     They are counted as those of the model are (`throughput.model_flops`), whatever the kernels run:
     products alone, and scores without what a causal mask makes needless.
     """
-    alone = replace(job, tp=1, dp=1, settings=Settings(recompute=job.settings.recompute))
-    kinds = {
-        experts: layer_work(alone, experts=experts) for experts in set(job.model.expert_layers)
-    }
-    return _again(alone, kinds) / job.micro_batch
+    recompute = replace(job.settings.recompute, layers=min(1, job.settings.recompute.layers))
+    each = _of_model(job.model, job.micro_batch, recompute, job.devices_per_node, job.generation)
+    return _again(job, each) / job.micro_batch
 
 
-def _again(job: TrainingJob, kinds: Mapping[bool, Sequence[ModuleWork]]) -> float:
-    """Return the FLOPs of a micro-batch that are computed again. kinds: work of a layer with and
-    without experts."""
-    recompute, extra = job.settings.recompute, 0.0
-    shares = {experts: shares_again(job, experts) for experts in kinds}
-    for k, stage in enumerate(job.stages):
-        start, again = job.pipeline.starts[k], recomputed_layers(job, stage.layers)
-        for i, experts in enumerate(job.model.expert_layers[start : start + stage.layers]):
-            if i < again:
-                extra += arithmetic(kinds[experts], backward=False)
-            elif named := [s for n, s in shares[experts].items() if n in recompute.modules]:
-                extra += sum(
-                    max(share(work.name) for share in named) * arithmetic([work], backward=False)
-                    for work in kinds[experts]
-                )
+@lru_cache(maxsize=256)
+def _of_model(
+    model: Decoder, micro_batch: int, recompute: Recompute, devices_per_node: int, generation: int
+) -> Mapping[bool, Again]:
+    """Return what layers of a model that is not divided compute again."""
+    alone = TrainingJob(
+        model=model,
+        micro_batch=micro_batch,
+        global_batch=micro_batch,
+        settings=Settings(recompute=recompute),
+        devices_per_node=devices_per_node,
+        generation=generation,
+    )
+    kinds = {experts: layer_work(alone, experts=experts) for experts in set(model.expert_layers)}
+    return _of_layers(alone, kinds)
+
+
+def _of_layers(
+    job: TrainingJob, kinds: Mapping[bool, Sequence[ModuleWork]]
+) -> Mapping[bool, Again]:
+    """Return what layers compute again. kinds: work of a layer with and without experts."""
+    names, found = job.settings.recompute.modules, {}
+    for experts, layer in kinds.items():
+        named = [share for n, share in shares_again(job, experts).items() if n in names]
+        parts = 0.0
+        if named:
+            parts = sum(
+                max(share(work.name) for share in named) * arithmetic([work], backward=False)
+                for work in layer
+            )
+        found[experts] = Again(arithmetic(layer, backward=False), parts)
+    return found
+
+
+def _again(job: TrainingJob, each: Mapping[bool, Again]) -> float:
+    """Return the FLOPs of a micro-batch that are computed again. each: of a layer with and without
+    experts."""
+    extra, kinds = 0.0, job.model.expert_layers
+    for stage, start in zip(job.stages, job.pipeline.starts, strict=True):
+        again = recomputed_layers(job, stage.layers)
+        for i, experts in enumerate(kinds[start : start + stage.layers]):
+            extra += each[experts].whole if i < again else each[experts].parts
     return extra
 
 

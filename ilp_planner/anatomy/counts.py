@@ -8,15 +8,18 @@ from collections.abc import Sequence
 from typing import Any
 
 Count = Any  # a number, or a numpy array with one per stage
+PLAIN = frozenset((bool, int, float))
 
 
 def is_plain(*values: Count) -> bool:
     """Tell whether none is an array."""
-    return not any(hasattr(value, "shape") for value in values)
+    return not any(type(value) not in PLAIN and hasattr(value, "shape") for value in values)
 
 
 def larger(first: Count, second: Count) -> Count:
     """Return the larger one, element by element."""
+    if type(first) in PLAIN and type(second) in PLAIN:  # as nearly always, and asked very often
+        return second if second > first else first
     if is_plain(first, second):
         return max(first, second)
     import numpy as np
@@ -26,6 +29,8 @@ def larger(first: Count, second: Count) -> Count:
 
 def smaller(first: Count, second: Count) -> Count:
     """Return the smaller one, element by element."""
+    if type(first) in PLAIN and type(second) in PLAIN:
+        return second if second < first else first
     if is_plain(first, second):
         return min(first, second)
     import numpy as np
@@ -35,7 +40,9 @@ def smaller(first: Count, second: Count) -> Count:
 
 def where(condition: Count, then: Count, otherwise: Count = 0.0) -> Count:
     """Return one of two, element by element."""
-    if is_plain(condition, then, otherwise):
+    if (type(condition) in PLAIN and type(then) in PLAIN and type(otherwise) in PLAIN) or is_plain(
+        condition, then, otherwise
+    ):
         return then if condition else otherwise
     import numpy as np
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.specs.pipeline_layout import (
@@ -53,12 +54,7 @@ class AskedLayout:
 
         prediction_layers: of multi-token prediction.
         """
-        if not self.layers and self.letters is None:
-            if layers % stages:
-                return None
-            return even_layout(layers, stages, prediction_layers=prediction_layers)
-        own = self._own(prediction_layers)
-        return own if len(own.stages) == stages and own.layers == layers else None
+        return _layout_of(self, layers, prediction_layers, stages)
 
     def check(self, model: str, layers: int, prediction_layers: int) -> None:
         """Refuse a layout that no plan of a model has.
@@ -112,6 +108,18 @@ class AskedLayout:
         if self.letters is not None:
             return self.letters
         return split_layout(list(self.layers), prediction_layers=prediction_layers)
+
+
+@lru_cache(maxsize=1024)  # the parts of a search ask for the same few
+def _layout_of(
+    asked: AskedLayout, layers: int, prediction_layers: int, stages: int
+) -> PipelineLayout | None:
+    if not asked.layers and asked.letters is None:
+        if layers % stages:
+            return None
+        return even_layout(layers, stages, prediction_layers=prediction_layers)
+    own = asked._own(prediction_layers)
+    return own if len(own.stages) == stages and own.layers == layers else None
 
 
 def _empty(layout: PipelineLayout) -> list[int]:

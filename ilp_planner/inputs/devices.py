@@ -25,6 +25,8 @@ def usable(cluster: ClusterSpec, constraints: Constraints) -> ClusterSpec:
     UsageError: one that is left out is not there, none is left, or `max_devices` does not say
         which nodes remain.
     """
+    if not constraints.without and constraints.max_devices is None:
+        return cluster
     return with_nodes(cluster, usable_nodes(cluster, constraints))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ PROFILE_FORMATS = {
 }
 FORMS = {"analytic": "analytic", "table": "FILE.csv"}  # how these formats are written
 TABLE = ".csv"  # how the name of a native table ends, which needs no `table:` before it
+READ = 64  # models and clusters that are kept as read: many requests of one process have the same
 
 
 class InputFiles:
@@ -49,6 +50,7 @@ class InputFiles:
         *,
         objects: Mapping[str, Any] | None = None,
         anew: bool = False,
+        compared: bool = True,
     ) -> None:
         """Take a request.
 
@@ -57,11 +59,13 @@ class InputFiles:
         folders: where relative paths may begin, besides the current folder.
         objects: inputs that are given instead of read, by the names of `FILES`.
         anew: read the files that are there now, also where the request holds their text.
+        compared: note where the files of today differ from what the request holds.
         """
         self.request = replace(request, memory_limits=None) if anew else request
         self.folders = folders
         self.objects = dict(objects or {})
         self.anew = anew
+        self.compared = compared
         self.kind, self.path = split_profile(request.profile)
         self.held: dict[str, Reference] = {}
         self.notes: list[str] = []
@@ -93,7 +97,9 @@ class InputFiles:
         left = [n for n in range(self.whole_cluster.node_count) if n not in kept]
         constraints = replace(request.constraints, without=tuple(map(str, left)), max_devices=None)
         asked = replace(request, constraints=constraints)
-        return InputFiles(asked, self.folders, objects=self.objects, anew=self.anew)
+        return InputFiles(
+            asked, self.folders, objects=self.objects, anew=self.anew, compared=self.compared
+        )
 
     # ---- what was read --------------------------------------------------------------------------
 
@@ -132,7 +138,7 @@ class InputFiles:
         """Note which files differ today from what the request holds of them."""
         for kind in HELD:
             reference = self.request.files.get(kind)
-            if reference is None or reference.text is None or self.anew:
+            if reference is None or reference.text is None or self.anew or not self.compared:
                 continue
             try:
                 digest = self._digest_today(kind, reference)
@@ -200,11 +206,11 @@ class InputFiles:
 
     def _model_in(self, reference: Reference) -> ModelSpec:
         """Return the model of a file; held of another format is the model file that says it."""
-        from ilp_planner.specs.model_reader import is_config, read_model
+        from ilp_planner.specs.model_reader import is_config
 
         document = self.document("model", reference)
         # Held, it is of text alone already: whoever plans it again has been asked.
-        model = read_model(document, text_only=self.request.text_only or reference.text is not None)
+        model = _model_of(document, self.request.text_only or reference.text is not None)
         if is_config(document):
             from ilp_planner.specs.model_writer import model_text
 
@@ -229,10 +235,8 @@ class InputFiles:
 
     def model_or_default(self) -> ModelSpec:
         """Return the model that was named, else the default one, which is then the model."""
-        from ilp_planner.specs.model_reader import read_model
-
         if self.model is None:
-            self.model = read_model(self.document("model", Reference(name=DEFAULT_MODEL)))
+            self.model = _model_of(self.document("model", Reference(name=DEFAULT_MODEL)), False)
         return self.model
 
     def need_model(self, why: str) -> ModelSpec:
@@ -285,7 +289,6 @@ class InputFiles:
         Of one that leaves numbers to the table of GPUs, all numbers are held, not what was read: a
         saved plan is judged by those that it was made with.
         """
-        from ilp_planner.specs.cluster_reader import read_cluster
         from ilp_planner.specs.cluster_writer import cluster_text
         from ilp_planner.specs.gpu_cluster import gpu_cluster, is_gpus, names_gpus, parse_gpus
 
@@ -297,7 +300,7 @@ class InputFiles:
         if written and is_gpus(reference.name):
             cluster = gpu_cluster(parse_gpus(reference.name))
         else:
-            cluster = read_cluster(self.document("cluster", reference))
+            cluster = _cluster_of(self.document("cluster", reference))
         if written and names_gpus(cluster):
             document = Document(reference.name, cluster_text(cluster))
             self.held["cluster"] = Reference(
@@ -360,6 +363,22 @@ def split_profile(text: str) -> tuple[str, str]:
     if path and not rest:
         raise UsageError(f"profile: found {text!r}, but an analytic profile reads no file")
     return kind, path
+
+
+@lru_cache(maxsize=READ)
+def _model_of(document: Document, text_only: bool) -> ModelSpec:
+    """Return the model that a text says: one object for requests that say the same."""
+    from ilp_planner.specs.model_reader import read_model
+
+    return read_model(document, text_only=text_only)
+
+
+@lru_cache(maxsize=READ)
+def _cluster_of(document: Document) -> ClusterSpec:
+    """Return the cluster that a text says: one object for requests that say the same."""
+    from ilp_planner.specs.cluster_reader import read_cluster
+
+    return read_cluster(document)
 
 
 def find_cluster(name: str) -> ClusterSpec:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.errors import SolverError
+from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import CERTIFICATE_VERSION, Ranked, Result, Status, Stop, relative_gap
 from ilp_planner.search.confirm import confirm
@@ -43,6 +44,8 @@ class SearchState(ABC):
     order than the evaluator does. borrowed: the saved plan whose bounds were taken, empty for none.
     answered: a saved plan is what a search would end with, as no plan is faster by more than what a
     plainer one may cost (`limits.tie`).
+    judged: all plans of the space, where these are so few that each was judged, so that nothing is
+    left open.
     """
 
     rounding = PROVED
@@ -59,6 +62,7 @@ class SearchState(ABC):
         self.confirmed_by = ""
         self.borrowed = ""
         self.answered = False
+        self.judged: tuple[tuple[Plan[Any], Evaluation], ...] = ()
 
     @abstractmethod
     def proved_parts(self) -> Sequence[Proved]:
@@ -73,6 +77,11 @@ class SearchState(ABC):
         """Take bounds of the parts that were proved before, None for parts of which nothing was;
         return of how many. No search can that must know how they were proved."""
         return 0
+
+    def evaluate(self, plan: Plan[Any]) -> Evaluation:
+        """Judge a plan; what is judged already is not judged again."""
+        known = (evaluation for one, evaluation in self.judged if one is plan)
+        return next(known, None) or evaluate(self.problem, plan)
 
     def goon(self) -> bool:
         """Tell whether there is time left."""
@@ -136,7 +145,7 @@ class SearchState(ABC):
         ------
         SolverError: it does not.
         """
-        if self.plan is None or self.solver != "auto" or not self.proved():
+        if self.plan is None or self.solver != "auto" or self.judged or not self.proved():
             return
         last = None
         with suppress(OutOfTimeError):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.evaluate import evaluate
 from ilp_planner.units import format_percent
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def take_plainest(search: SearchState) -> None:
     """Put the plainest plan that is within `limits.tie` of the best one in its place, and say so;
     of equally plain ones the fastest."""
-    if search.plan is None or not search.limits.tie:
+    if search.plan is None or not search.limits.tie or len(search.judged) == 1:
         return
     space = search.problem.space
     fastest = search.bound if search.answered else search.objective
@@ -33,7 +32,7 @@ def take_plainest(search: SearchState) -> None:
         found = space.specialities(plan)
         if weight(found) > weight(has):
             continue
-        evaluation = evaluate(search.problem, plan)
+        evaluation = search.evaluate(plan)
         time = evaluation.iteration_time
         if evaluation.legal and time <= limit and (weight(found), time) < (weight(has), seconds):
             search.plan, search.evaluation, search.objective = plan, evaluation, time

@@ -134,10 +134,13 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     ) -> Iterator[Violation]:
         """Every device of every stage holds what it must."""
         type_of, limits = problem.cluster.type_of, problem.memory_limits
+        alike = min(limits.values()) if len(problem.cluster.type_names) == 1 else None
         for s, (stage, judged) in enumerate(zip(plan.stages, cost.stages, strict=True)):
+            if alike and max(judged.memory, default=0.0) <= alike * (1 + ROUNDING):
+                continue
             parts = stage.parts(len(judged.memory))
             for own, used in zip(parts, judged.memory, strict=True):
-                least = min(limits[type_of[device]] for device in own)
+                least = alike or min(limits[type_of[device]] for device in own)
                 if used > least * (1 + ROUNDING):
                     where = f"stage {s}, device {own[0]}"
                     expected = f"at most {format_bytes(least)}"

@@ -7,6 +7,7 @@ for what a launch line says. `Gpt` is the special case that Aceso and Metis prof
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 from ilp_planner.specs.architecture import (
@@ -164,8 +165,7 @@ class Decoder:
             return (False,) * self.layers
         if self.experts_in:
             return self.experts_in
-        first, every = self.experts.dense_first, self.experts.every
-        return tuple(i >= first and (i - first) % every == 0 for i in range(self.layers))
+        return _every_so_many(self.layers, self.experts.dense_first, self.experts.every)
 
     @property
     def _kinds(self) -> tuple[str, ...]:
@@ -358,3 +358,9 @@ def as_decoder(architecture: Architecture) -> Decoder | None:
         ffn=architecture.ffn,
         max_position_embeddings=architecture.max_position_embeddings,
     )
+
+
+@lru_cache(maxsize=256)
+def _every_so_many(layers: int, first: int, every: int) -> tuple[bool, ...]:
+    """Return of so many layers whether each is one of every so many from some on."""
+    return tuple(i >= first and (i - first) % every == 0 for i in range(layers))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.files import Document
-from ilp_planner.inputs.constraints import NAMES, constraints_of
+from ilp_planner.inputs.constraints import KEEP, NAMES, constraints_of
 from ilp_planner.inputs.files import DEFAULT_CLUSTER, DEFAULT_MODEL, InputFiles
 from ilp_planner.inputs.request import FILES, Reference, Request
 from ilp_planner.specs.cluster_reader import DEVICE_KEYS
@@ -25,8 +25,9 @@ from ilp_planner.specs.toml_writer import toml_text
 from ilp_planner.units import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.sweeps.axes import Axis
 
 Path = tuple[str, ...]
@@ -94,7 +95,7 @@ def find_field(said: str, axes: tuple[Axis, ...], base: Request) -> Field:
     if name in OF_REQUESTS:
         return Field(name, OF_FILE if name in (*FILES, "gpus") else OF_REQUEST, _setter(name))
     first = _first(axes, base)
-    known = [(kind, path) for kind in HELD for path in _paths(kind, first)]
+    known = [(kind, path) for kind in HELD for path in _paths(kind, held(first, kind))]
     found = _called(said, known)
     if not found:
         names = [*OF_REQUESTS, *dict.fromkeys(path[-1] for _, path in known)]
@@ -148,7 +149,7 @@ def _setter(name: str) -> Callable[[Request, str], Request]:
     if name in FILES:
         return lambda request, text: _with_reference(request, name, text)
     if name in NAMES:
-        return lambda request, text: _with_constraint(request, name, text)
+        return lambda request, text: with_constraints(request, {name: text})
     special: dict[str, Callable[[str], Any]] = {
         **dict.fromkeys(NUMBERS, lambda text: _whole(name, text)),
         "micro_batch_sizes": lambda text: tuple(_whole(name, each) for each in text.split(",")),
@@ -173,11 +174,24 @@ def _with_reference(request: Request, kind: str, name: str) -> Request:
     return replace(request, files={**request.files, kind: Reference(name=name)})
 
 
-def _with_constraint(request: Request, name: str, text: str) -> Request:
+def with_constraints(request: Request, said: Mapping[str, str]) -> Request:
+    """Return a request with some constraints besides its own.
+
+    Raises
+    ------
+    UsageError: a text that cannot be a value.
+    """
+    texts = tuple({**request.constraints.texts, **said}.items())
+    if KEEP in said or request.constraints.keep:
+        return replace(request, constraints=_read.__wrapped__(texts))
+    return replace(request, constraints=_read(texts))
+
+
+@lru_cache(maxsize=1024)
+def _read(said: tuple[tuple[str, str], ...]) -> Constraints:
     from ilp_planner.formats.kept_stages import with_kept_stages
 
-    said = {**request.constraints.texts, name: text}
-    return replace(request, constraints=with_kept_stages(constraints_of(said)))
+    return with_kept_stages(constraints_of(dict(said)))
 
 
 def _whole(name: str, text: str) -> int:
@@ -234,8 +248,14 @@ def _with_file_value(request: Request, kind: str, said: str, text: str) -> Reque
     ------
     SpecError: the file has no such key, or several.
     """
-    reference = held(request, kind)
-    paths = _called(said, [(kind, path) for path in _paths(kind, request)])
+    changed = _changed(held(request, kind), kind, said, text)
+    return replace(request, files={**request.files, kind: changed})
+
+
+@lru_cache(maxsize=1024)
+def _changed(reference: Reference, kind: str, said: str, text: str) -> Reference:
+    """Return a model or a cluster that says something else of one key."""
+    paths = _called(said, [(kind, path) for path in _paths(kind, reference)])
     if len(paths) != 1:
         found = f"{len(paths)} fields" if paths else "no field"
         raise SpecError(f"{reference.name}: {said}: found {found} of this name, expected one")
@@ -246,8 +266,7 @@ def _with_file_value(request: Request, kind: str, said: str, text: str) -> Reque
         table = table[int(key)] if isinstance(table, list) else table.setdefault(key, {})
     table[last] = _toml_value(text)
     written = Document(reference.name, toml_text(values))
-    changed = Reference(name=reference.name, sha256=written.sha256, text=written.text)
-    return replace(request, files={**request.files, kind: changed})
+    return Reference(name=reference.name, sha256=written.sha256, text=written.text)
 
 
 def _toml_value(text: str) -> object:
@@ -258,10 +277,10 @@ def _toml_value(text: str) -> object:
         return text
 
 
-def _paths(kind: str, request: Request) -> list[Path]:
+def _paths(kind: str, reference: Reference) -> list[Path]:
     """Return the keys that a model or a cluster has, or may have, each with the tables that it is
     in."""
-    values = tomllib.loads(held(request, kind).text or "")
+    values = tomllib.loads(reference.text or "")
     written = _written(values)
     possible = _of_model(values) if kind == "model" else _of_devices(values)
     return list(dict.fromkeys((*written, *possible)))

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.files import Document, existing, places, sha256_of
 from ilp_planner.formats.inputs_json import encode_inputs
+from ilp_planner.inputs.constraints import NAMES
 from ilp_planner.inputs.files import split_profile
 from ilp_planner.specs.cluster_reader import read_cluster
-from ilp_planner.sweeps.fields import HELD, Field, find_field, held, with_cluster
+from ilp_planner.sweeps.fields import HELD, Field, find_field, held, with_cluster, with_constraints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -117,9 +118,23 @@ class Sweep:
         PlannerError: there is no such problem, and why.
         """
         request = self.base
-        for field in sorted(self.fields, key=lambda field: field.order):
+        for field in self._one_by_one:
             request = field.put(request, point.values[field.name])
+        if self._constraints:
+            said = {name: point.values[name] for name in self._constraints}
+            request = with_constraints(request, said)
         return pinned(request)
+
+    @cached_property
+    def _one_by_one(self) -> list[Field]:
+        """The fields that are set one after the other, those that others depend on first."""
+        others = (field for field in self.fields if field.name not in NAMES)
+        return sorted(others, key=lambda field: field.order)
+
+    @cached_property
+    def _constraints(self) -> list[str]:
+        """The fields that are constraints, which are set together."""
+        return [field.name for field in self.fields if field.name in NAMES]
 
     def key(self, request: Request) -> str:
         """Return the hash of all that the result of a point depends on."""

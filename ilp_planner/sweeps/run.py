@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.errors import PlannerError
 from ilp_planner.files import Document
 from ilp_planner.sweeps.neighbours import Neighbours
 from ilp_planner.sweeps.row import LOST, NO_PLAN, REFUSED, Row, devices_of
-from ilp_planner.sweeps.work import Task
+from ilp_planner.sweeps.work import CHUNK_SECONDS, Chunk, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
 
     from ilp_planner.inputs.request import Request
     from ilp_planner.sweeps.executors.base import Done, Executor
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 TRIES = 2  # times that a point is begun whose worker is lost
 MOMENT = 1.0  # seconds after which a wait begins anew, so that signals are heard
-BATCH = 256  # rows of refused points that are written together
+ROWS = 256  # of refused points that are written together
+MOST = 256  # points of a chunk
 
 
 class Work(NamedTuple):
@@ -48,11 +50,14 @@ class Run:
     tell: Callable[[int, str], None]
     done: int = 0
     tries: Counter[int] = field(default_factory=Counter)
-    under_way: dict[int, Work] = field(default_factory=dict)
+    under_way: dict[int, list[Work]] = field(default_factory=dict)
+    again: deque[list[Work]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.neighbours = Neighbours(self.sweep)
         self.without = 0
+        self.size = 1  # of the next chunk
+        self.keys: set[str] = set()  # of the points that are begun and not done
 
     def finish(self) -> None:
         """Solve all points that the journal does not have.
@@ -60,17 +65,16 @@ class Run:
         A Ctrl-C goes through; what is done by then is in the journal.
         """
         waiting = self._to_solve()
-        lost: list[Work] = []
         try:
             while True:
                 while len(self.under_way) < self.executor.slots:
-                    work = lost.pop() if lost else next(waiting, None)
-                    if work is None:
+                    works = self.again.popleft() if self.again else [*islice(waiting, self.size)]
+                    if not works:
                         break
-                    self._begin(work)
+                    self._begin(works)
                 if not self.under_way:
                     return
-                lost += self._take(self.executor.collect(MOMENT))
+                self._take(self.executor.collect(MOMENT))
         finally:
             self.executor.cancel()
             waiting.close()
@@ -83,7 +87,7 @@ class Run:
                 work = self._asked(point, refused)
                 if work is not None:
                     yield work
-                if len(refused) == BATCH:
+                if len(refused) == ROWS:
                     self.journal.add(refused)
                     refused.clear()
         finally:
@@ -103,39 +107,63 @@ class Run:
             return None
         key = self.sweep.key(request)
         known = self.journal.rows.get(key)
-        if known is None and all(key != work.key for work in self.under_way.values()):
+        if known is None and key not in self.keys:
+            self.keys.add(key)
             return Work(point, key, request)
         self._count(REFUSED if known is None else known["status"])
         return None
 
-    def _begin(self, work: Work) -> None:
-        number = work.point.number
-        start = self.neighbours.of(number)
-        self.under_way[number] = work
-        self.tries[number] += 1
-        self.executor.submit(
-            Task(number, work.request, self.sweep.limits, start, os.getcwd())  # noqa: PTH109
-        )
+    def _begin(self, works: list[Work]) -> None:
+        folder, limits, tasks = os.getcwd(), self.sweep.limits, list[Task]()  # noqa: PTH109
+        for point, _, request in works:
+            self.tries[point.number] += 1
+            start = self.neighbours.of(point.number)
+            tasks.append(Task(point.number, request, limits, start, folder))
+        chunk = Chunk(tuple(tasks))
+        self.under_way[chunk.number] = works
+        self.executor.submit(chunk)
 
-    def _take(self, ended: list[Done]) -> list[Work]:
-        """Keep what was found; return the points whose workers were lost, to be begun again."""
-        rows, again = [], []
+    def _take(self, ended: list[Done]) -> None:
+        """Keep what was found. Points that their worker did not come to are begun again; so are
+        those whose worker was lost, each in a chunk of its own, so that it takes no other with it
+        once more."""
+        rows: list[Row] = []
         for done in ended:
-            work = self.under_way.pop(done.number)
-            if done.outcome is not None:
-                row = done.outcome.row
-                self.neighbours.keep(done.number, done.outcome.start)
-            elif self.tries[done.number] < TRIES:
-                again.append(work)
+            works = self.under_way.pop(done.number)
+            if done.solved is None:
+                rows += self._lost(works, done.why)
                 continue
-            else:
-                row = {"status": LOST, "reason": f"its worker was lost {TRIES} times: {done.why}"}
-            del self.tries[done.number]
-            rows.append(_complete(row, work.point, work.key, work.request))
+            outcomes, left = done.solved.outcomes, works[len(done.solved.outcomes) :]
+            for work, outcome in zip(works, outcomes, strict=False):
+                self.neighbours.keep(work.point.number, outcome.start)
+                rows.append(self._row(work, outcome.row))
+            if left:
+                self.tries.subtract(work.point.number for work in left)
+                self.again.append(left)
+            self._learn(len(outcomes), done.solved.seconds)
         self.journal.add(rows)
         for row in rows:
             self._count(row["status"])
-        return again
+
+    def _lost(self, works: list[Work], why: str) -> Iterator[Row]:
+        """Yield the rows of points that are given up; the others are begun again."""
+        for work in works:
+            if self.tries[work.point.number] < TRIES:
+                self.again.append([work])
+            else:
+                reason = f"its worker was lost {TRIES} times: {why}"
+                yield self._row(work, {"status": LOST, "reason": reason})
+
+    def _row(self, work: Work, row: Row) -> Row:
+        del self.tries[work.point.number]
+        self.keys.discard(work.key)
+        return _complete(row, work.point, work.key, work.request)
+
+    def _learn(self, points: int, seconds: float) -> None:
+        """Let chunks have as many points as are solved in a moment, by those that were solved last;
+        they grow step by step, as the next points may be harder."""
+        fitting = int(CHUNK_SECONDS * points / seconds) if seconds > 0 else MOST
+        self.size = max(1, min(2 * self.size, fitting, MOST))
 
     def _count(self, status: str) -> None:
         self.done += 1

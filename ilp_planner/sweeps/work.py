@@ -1,8 +1,9 @@
-"""One point of a sweep, solved: what every worker runs, wherever it is."""
+"""Points of a sweep, solved: what every worker runs, wherever it is."""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,9 @@ THREADS = dict.fromkeys(
 )
 
 
+CHUNK_SECONDS = 0.5  # after which a worker tells what it has found
+
+
 class Task(NamedTuple):
     """A point for a worker. start: a plan of a neighbour to start from. folder: where relative
     paths begin."""
@@ -40,11 +44,41 @@ class Task(NamedTuple):
     folder: str = ""
 
 
+class Chunk(NamedTuple):
+    """Points for a worker, one after the other: telling it of each takes longer than some take."""
+
+    tasks: tuple[Task, ...]
+
+    @property
+    def number(self) -> int:
+        """Of the first point."""
+        return self.tasks[0].number
+
+
 class Outcome(NamedTuple):
-    """What a worker found. start: what neighbours can start from; None where there is no plan."""
+    """What a worker found of a point. start: what neighbours can start from; None where there is
+    nothing."""
 
     row: Row
     start: Start | None = None
+
+
+class Solved(NamedTuple):
+    """What a worker found of the first points of a chunk. seconds: that they took together."""
+
+    outcomes: tuple[Outcome, ...]
+    seconds: float
+
+
+def solve_chunk(chunk: Chunk) -> Solved:
+    """Solve points in one thread, at least the first one; those that are left when the moment is
+    over are another chunk's."""
+    begun, outcomes = time.monotonic(), list[Outcome]()
+    for task in chunk.tasks:
+        outcomes.append(solve_point(task))
+        if time.monotonic() - begun > CHUNK_SECONDS:
+            break
+    return Solved(tuple(outcomes), time.monotonic() - begun)
 
 
 def solve_point(task: Task) -> Outcome:
@@ -57,7 +91,7 @@ def solve_point(task: Task) -> Outcome:
     from ilp_planner.sweeps.row import row_of
 
     try:
-        files = InputFiles(task.request, folders=(Path(task.folder),))
+        files = InputFiles(task.request, folders=(Path(task.folder),), compared=False)
         problem = build_problem(files)
         result = solve(problem, limits=task.limits, start=task.start)
         return Outcome(row_of(problem, result), _start(problem, result))
@@ -73,11 +107,12 @@ def solve_point(task: Task) -> Outcome:
 
 
 def _start(problem: Problem[Any], result: Result) -> Start | None:
-    """Return what a search of a neighbour can start from."""
+    """Return what a search of a neighbour can start from; None where there was none, as of plans
+    that leave nothing to choose: their neighbours are mostly like them."""
+    if result.plan is None or problem.request is None or result.judged_all:
+        return None
     from ilp_planner.formats.saved_plan import saved_result
     from ilp_planner.formats.saved_start import start_of
     from ilp_planner.formats.versions import versions
 
-    if result.plan is None or problem.request is None:
-        return None
     return start_of(saved_result(problem, result, versions()), "neighbour")

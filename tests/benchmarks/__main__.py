@@ -23,6 +23,7 @@ from tests.benchmarks import (
     memory,
     mixed,
     peers,
+    pinned,
     prediction,
     price,
     recipes,
@@ -107,6 +108,7 @@ def main() -> None:
             warm.measure(options.only, options.seconds)
         elif suite == "sweep":
             sweep.measure(options.only, options.seconds)
+            pinned.measure(options.only)
         elif suite == "why":
             why.measure(options.only, options.seconds)
         elif suite == "price":

@@ -14,7 +14,6 @@ import json
 import math
 import os
 import platform
-import resource
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,9 +27,10 @@ from ilp_planner.sweeps.journal import Journal, heading
 from ilp_planner.sweeps.points import Sweep
 from ilp_planner.sweeps.row import NO_PLAN
 from ilp_planner.sweeps.run import Run
-from ilp_planner.sweeps.work import Task
+from ilp_planner.sweeps.work import Chunk, Task
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import write_table
+from tests.benchmarks.times import children_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,8 @@ def measure(only: str, seconds: float | None) -> None:
             machine = f"Python {platform.python_version()}, {cores()} cores"
             record = {"machine": machine, "rows": list(rows.values())}
             RESULTS.write_text(json.dumps(record, indent=1) + "\n")
-    write_table("sweep", table(list(rows.values())))
+    if rows:
+        write_table("sweep", table(list(rows.values())))
 
 
 def measured(name: str, vary: dict[str, object], seconds: float) -> Row:
@@ -104,14 +105,13 @@ def one_by_one(sweep: Sweep) -> tuple[float, float, dict[int, float]]:
     begun, cpu = math.nan, math.nan
     folder = os.getcwd()  # noqa: PTH109
     for number in (0, *range(sweep.size)):
-        executor.submit(
-            Task(number, sweep.request(sweep.point(number)), sweep.limits, None, folder)
-        )
+        task = Task(number, sweep.request(sweep.point(number)), sweep.limits, None, folder)
+        executor.submit(Chunk((task,)))
         done = []
         while not done:
             done = executor.collect(60.0)
-        outcome = done[0].outcome
-        assert outcome is not None, done[0].why
+        assert done[0].solved is not None, done[0].why
+        (outcome,) = done[0].solved.outcomes
         if math.isnan(begun):
             begun, cpu = time.perf_counter(), process_cpu(executor)
         else:
@@ -126,12 +126,6 @@ def process_cpu(executor: Local) -> float:
     stat = Path(f"/proc/{executor.processes[0].process.pid}/stat").read_text()
     user, system = stat.rpartition(") ")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-
-
-def children_cpu() -> float:
-    """Return the seconds of CPU of all processes that this one has begun and that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def table(rows: Sequence[Row]) -> str:

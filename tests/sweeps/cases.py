@@ -9,13 +9,13 @@ from ilp_planner.solvers.base import Limits
 from ilp_planner.sweeps.axes import axis_of
 from ilp_planner.sweeps.executors.base import Done
 from ilp_planner.sweeps.points import Sweep
-from ilp_planner.sweeps.work import Outcome
+from ilp_planner.sweeps.work import Outcome, Solved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ilp_planner.sweeps.row import Row
-    from ilp_planner.sweeps.work import Task
+    from ilp_planner.sweeps.work import Chunk, Task
 
 LIMITS = Limits(seconds=30.0, workers=1, tie=1e-3)
 
@@ -55,7 +55,7 @@ class AtOnce:
     """An executor that answers as soon as it is asked.
 
     solve: what answers. lose: tells whether a worker is lost with a point, which it is asked before
-    each try.
+    each try. seconds: that each point is said to take. most: points of a chunk that are answered.
     """
 
     def __init__(
@@ -63,22 +63,28 @@ class AtOnce:
         solve: Callable[[Task], Outcome] = found,
         lose: Callable[[int], bool] = lambda number: False,
         slots: int = 3,
+        seconds: float = 1.0,
+        most: int = 10**9,
     ) -> None:
         self.solve, self.lose, self.slots = solve, lose, slots
+        self.seconds, self.most = seconds, most
         self.given: list[Task] = []
-        self.open: list[Task] = []
+        self.sizes: list[int] = []
+        self.open: list[Chunk] = []
         self.cancelled = False
 
-    def submit(self, task: Task) -> None:
+    def submit(self, chunk: Chunk) -> None:
         assert len(self.open) < self.slots
-        self.given.append(task)
-        self.open.append(task)
+        self.given += chunk.tasks
+        self.sizes.append(len(chunk.tasks))
+        self.open.append(chunk)
 
     def collect(self, seconds: float) -> list[Done]:
-        task = self.open.pop()  # not in the order in which they were given
-        if self.lose(task.number):
-            return [Done(task.number, None, "its process was killed by signal 9")]
-        return [Done(task.number, self.solve(task))]
+        chunk = self.open.pop()  # not in the order in which they were given
+        if sum(self.lose(task.number) for task in chunk.tasks):
+            return [Done(chunk.number, None, "its process was killed by signal 9")]
+        outcomes = tuple(self.solve(task) for task in chunk.tasks[: self.most])
+        return [Done(chunk.number, Solved(outcomes, self.seconds * len(outcomes)))]
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -18,7 +18,7 @@ from ilp_planner.errors import SchedulerError
 from ilp_planner.sweeps.executors.local import Local
 from ilp_planner.sweeps.executors.registry import EXECUTORS, open_executor
 from ilp_planner.sweeps.sweep import Place, opened
-from ilp_planner.sweeps.work import Task
+from ilp_planner.sweeps.work import Chunk, Task
 from tests.sweeps.executor_cases import PATIENCE, check_executor, check_loss, small_sweep
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_processes_end_with_their_planner(tmp_path: Path) -> None:
     sweep = small_sweep(tmp_path)
     point = sweep.point(0)
     executor = Local(workers=1)
-    executor.submit(Task(0, sweep.request(point), sweep.limits))
+    executor.submit(Chunk((Task(0, sweep.request(point), sweep.limits),)))
     (worker,) = executor.processes
     worker.pipe.close()  # as the system does when a process ends
     assert worker.process.wait(PATIENCE) == 0
@@ -215,7 +215,7 @@ def test_a_ray_cluster_solves_a_sweep_though_a_worker_is_killed(tmp_path: Path) 
             end = time.monotonic() + PATIENCE
             while time.monotonic() < end:
                 every = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-                busy = [pid for pid in every if command_of(pid).startswith("ray::solve_point")]
+                busy = [pid for pid in every if command_of(pid).startswith("ray::solve_chunk")]
                 if busy:
                     os.kill(busy[0], signal.SIGKILL)
                     return

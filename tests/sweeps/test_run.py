@@ -184,3 +184,36 @@ def test_points_start_from_neighbours_that_are_done() -> None:
     starts = {task.number: task.start for task in executor.given}
     # Along the batch within a cluster, and from the same batch of the smaller one.
     assert starts == {0: None, 1: 0, 2: 1, 3: 0, 4: 3, 5: 4}
+
+
+def test_chunks_grow_while_points_are_quick_and_shrink_when_they_are_not() -> None:
+    sweep = sweep_of(gpus="8xH100", global_batch=[*range(1, 200)])
+    quick, slow = AtOnce(slots=1, seconds=1e-3), AtOnce(slots=1, seconds=1.0)
+    run(sweep, quick)
+    assert quick.sizes[:6] == [1, 2, 4, 8, 16, 32]
+    assert sum(quick.sizes) == sweep.size
+    run(sweep, slow)
+    assert slow.sizes == [1] * sweep.size
+
+
+def test_points_that_a_worker_did_not_come_to_are_begun_again() -> None:
+    """Workers tell what they have after a moment, and points that are left have lost no try."""
+    sweep = sweep_of(gpus="8xH100", global_batch=[*range(1, 30)])
+    executor = AtOnce(seconds=1e-3, most=3)
+    rows = [*run(sweep, executor).rows.values()]
+    assert max(executor.sizes) > 3
+    assert sorted(row["step_s"] for row in rows) == [1.0 + n for n in range(sweep.size)]
+
+
+def test_points_that_are_lost_together_are_begun_again_one_by_one() -> None:
+    """One of them takes its worker with it every time; it is the only one that is given up."""
+    sweep = sweep_of(gpus="8xH100", global_batch=[*range(1, 30)])
+    executor = AtOnce(slots=2, seconds=1e-3, lose=lambda number: number == 20)
+    rows = [*run(sweep, executor).rows.values()]
+    assert len(rows) == sweep.size
+    lost = [row["values"]["global_batch"] for row in rows if row["status"] == LOST]
+    assert lost == ["21"]
+    tries = [task.number for task in executor.given]
+    assert tries.count(20) == 2
+    assert max(tries.count(number) for number in range(sweep.size)) == 2
+    assert sum(size for size in executor.sizes if size > 1) < len(tries)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NoReturn
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import WeakSet
 
 from ilp_planner.errors import ProfileError, SpecError, UsageError
 from ilp_planner.inputs.constraints import ANY, NAMES
@@ -14,7 +16,7 @@ from ilp_planner.problem import Problem
 from ilp_planner.profiles.elements import ElementProfile, element_table, elements_of_layers
 from ilp_planner.spaces.layers import memory_limits, micro_batch_counts
 from ilp_planner.spaces.megatron.choices import uncounted
-from ilp_planner.spaces.megatron.conflict import check_possible
+from ilp_planner.spaces.megatron.conflict import Answers, Demands, check_possible
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.degrees import check_cluster, default_max_cp
 from ilp_planner.spaces.megatron.measured import measured_times, scale_notes
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
 PROFILES = ("analytic", "metis", "table")
 MOST = ("max_stages", "max_tp", "max_cp")
+# What a process keeps for problems to come: models on devices; batches of each of them; what their
+# jobs have found, some kilobytes each.
+KEPT, BATCHES, FOUND = 16, 64, 32_768
 
 
 def build(files: InputFiles) -> Problem[MegatronCosts]:
@@ -59,31 +64,135 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
             _refuse(f"`{kind}`", asked.files[kind].name)
     model = files.need_model("the model that was profiled: `space=megatron` needs its dimensions")
     runtime.check_asked(asked.constraints)
-    cluster, decoder = files.cluster_file(), decoder_of(model, runtime)
+    cluster = files.cluster_file()
     check_cluster(cluster)
     limits = memory_limits(cluster, asked)
     for name in MOST:
         value = getattr(asked, name)
         if value is not None and value < 1:
             raise UsageError(f"{name}: must be at least 1, found {value}")
-    precision, recipe = precision_of(asked.precision, model.precision)
-    cluster.check_figures(precision, model.name)
-    check_recipe(cluster, recipe)
-    profile = None
     if files.kind != "analytic" or "profile" in files.objects:
         if asked.precision:
             raise UsageError(
                 f"precision: found {asked.precision} with `profile={asked.profile}`, whose times "
                 "are of its own, expected none"
             )
+        decoder = decoder_of(model, runtime)
         profile = _element_profile(files, cluster, decoder, model)
+        base = _base(space, model, cluster, "", profile)
     else:
         files.keep("profile", "")
+        base = _estimated(space, model, Same(cluster), asked.precision)
+    for each in BASES:
+        each.bound()
     batches, notes = micro_batch_counts(files.global_batch, asked.micro_batch_sizes)
-    if not cluster.symmetric:
-        notes.append(SLOWEST_TAKEN)
-    notes += capability_notes(cluster)
-    notes += (*runtime.notes(), *uncounted(runtime.implied(asked.constraints), runtime.listens))
+    heard = uncounted(runtime.implied(asked.constraints), runtime.listens)
+    notes += (*base.notes, *heard, *base.notes_of_profile)
+    if asked.constraints.headroom:
+        notes.append(f"headroom: {asked.constraints.texts['headroom']} of every device stay free")
+    problem = Problem(
+        model=model.name,
+        cluster=cluster,
+        costs=base.costs,
+        global_batch=files.global_batch,
+        micro_batches=batches,
+        memory_limits=limits,
+        max_stages=cluster.device_count,
+        max_tp=cluster.nodes[0].devices,
+        space=space,
+        profile_source=base.source,
+        notes=tuple(notes),
+    )
+    decoder = base.costs.model
+    if asked.constraints.layout is not None:
+        asked.constraints.layout.check(model.name, decoder.layers, decoder.prediction_layers)
+    for stage in asked.constraints.keep:
+        stage.check(model.name, decoder.layers, files.whole_cluster)
+    said = said_of(asked)
+    return check_possible(
+        Demands(
+            said,
+            {name: _value_of(asked, name) for name in said},
+            lambda names: limited(problem, files, names),
+            base.answers(files.whole_cluster, files.global_batch),
+        )
+    )
+
+
+class Base:
+    """What problems of the same model and devices have in common, whatever is demanded of plans.
+
+    notes: on devices and the runtime. notes_of_profile: on the profile, whose name is source.
+    """
+
+    def __init__(
+        self,
+        costs: MegatronCosts,
+        notes: tuple[str, ...],
+        notes_of_profile: tuple[str, ...],
+        source: str,
+    ) -> None:
+        self.costs, self.source = costs, source
+        self.notes, self.notes_of_profile = notes, notes_of_profile
+        self._answers: dict[object, Answers] = {}
+        BASES.add(self)
+
+    def answers(self, cluster: ClusterSpec, global_batch: int) -> Answers:
+        """Return what is possible of a batch on some nodes of a cluster."""
+        return self._answers.setdefault((Same(cluster), global_batch), Answers())
+
+    def bound(self) -> None:
+        """Forget what was found where that is very much."""
+        self.costs.found.bound(FOUND)
+        if len(self._answers) > BATCHES:
+            self._answers.clear()
+        for answers in self._answers.values():
+            answers.bound()
+
+
+class Same:
+    """A cluster that equals no other one, however alike: comparing large ones takes long."""
+
+    def __init__(self, cluster: ClusterSpec) -> None:
+        self.cluster = cluster
+
+    def __hash__(self) -> int:
+        return id(self.cluster)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.cluster is other.cluster
+
+
+BASES: WeakSet[Base] = WeakSet()
+
+
+@lru_cache(maxsize=KEPT)
+def _estimated(space: MegatronSpace, model: ModelSpec, on: Same, precision: str) -> Base:
+    """Return what problems with estimated times have in common: one object for all of them."""
+    return _base(space, model, on.cluster, precision, None)
+
+
+def _base(
+    space: MegatronSpace,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    asked: str,
+    profile: ElementProfile | None,
+) -> Base:
+    """Return what problems have in common.
+
+    asked: the precision, or a recipe of quantised products; empty: the model's.
+
+    Raises
+    ------
+    SpecError: what cannot be planned, and why.
+    """
+    runtime, decoder = space.runtime, decoder_of(model, space.runtime)
+    precision, recipe = precision_of(asked, model.precision)
+    cluster.check_figures(precision, model.name)
+    check_recipe(cluster, recipe)
+    notes = [] if cluster.symmetric else [SLOWEST_TAKEN]
+    notes += (*capability_notes(cluster), *runtime.notes())
     settings, measured = runtime.settings(decoder, precision, cluster, recipe), None
     try:
         runtime.check_model(decoder, settings)
@@ -91,9 +200,6 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
         raise SpecError(f"model {model.name!r}: {error}") from None
     if profile is not None:
         measured = measured_times(profile, decoder, settings, cluster)
-        notes += (*profile.notes, *scale_notes(measured))
-    if asked.constraints.headroom:
-        notes.append(f"headroom: {asked.constraints.texts['headroom']} of every device stay free")
     costs = MegatronCosts(
         model=decoder,
         settings=settings,
@@ -102,25 +208,9 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
         max_cp=min(runtime.most_cp, default_max_cp(settings.kernels, profile)),
         profile=measured,
     )
-    problem = Problem(
-        model=model.name,
-        cluster=cluster,
-        costs=costs,
-        global_batch=files.global_batch,
-        micro_batches=batches,
-        memory_limits=limits,
-        max_stages=cluster.device_count,
-        max_tp=cluster.nodes[0].devices,
-        space=space,
-        profile_source="analytic" if profile is None else profile.source,
-        notes=tuple(notes),
-    )
-    if asked.constraints.layout is not None:
-        asked.constraints.layout.check(model.name, decoder.layers, decoder.prediction_layers)
-    for stage in asked.constraints.keep:
-        stage.check(model.name, decoder.layers, files.whole_cluster)
-    check_possible(said_of(asked), lambda names: limited(problem, files, names))
-    return limited(problem, files, said_of(asked))
+    if profile is None or measured is None:
+        return Base(costs, tuple(notes), (), "analytic")
+    return Base(costs, tuple(notes), (*profile.notes, *scale_notes(measured)), profile.source)
 
 
 def said_of(asked: Request) -> dict[str, str]:
@@ -133,6 +223,12 @@ def said_of(asked: Request) -> dict[str, str]:
         **{name: str(value) for name, value in said.items() if value},
         **({"micro_batch_sizes": sizes} if sizes else {}),
     }
+
+
+def _value_of(asked: Request, name: str) -> Any:
+    """Return what a request says by one of the names of `said_of`."""
+    of_request = (*MOST, "micro_batch_sizes")
+    return getattr(asked if name in of_request else asked.constraints, name)
 
 
 def limited(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations, product
-from typing import TYPE_CHECKING
+from itertools import combinations, count, product
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, PlannerError
@@ -26,48 +26,107 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
     Made = Callable[[Collection[str]], Problem[MegatronCosts]]
+    Offers = frozenset[tuple[int | str, ...]] | None
 
 SECONDS = 5.0  # of looking for what would do
 CHANGES = (1, 2, 3)  # of what was said at once, in a repair
 MEANT = {  # what is easily taken for something else
     "micro_batch_sizes": "samples of all replicas together, Megatron's micro-batch size times dp",
 }
+MOST = 200_000  # answers that are kept
 SMALL = (1, 2)  # sizes of conflicts that are looked for before any irreducible one is taken
 
 
-def check_possible(said: dict[str, str], made: Made) -> None:
-    """Refuse what no plan can have, memory aside.
+class Answers:
+    """What is possible of sets of demands, for problems that differ in demands alone."""
 
-    Parameters
-    ----------
-    said: what was asked for by the names of parameters, as it was said.
-    made: from the names of those that count to the problem with these alone.
+    def __init__(self) -> None:
+        self.count = count()
+        self.numbers: dict[object, int] = {}
+        self.possible: dict[tuple[int, ...], bool] = {}
+        self.offered: dict[tuple[tuple[int, ...], tuple[str, ...]], Offers] = {}
+
+    def bound(self) -> None:
+        """Forget everything where there is very much of it."""
+        if len(self.numbers) + len(self.possible) + len(self.offered) > MOST:
+            # Others may be at work with these, whose numbers are none of those to come.
+            self.numbers, self.possible, self.offered = {}, {}, {}
+
+
+class Demands:
+    """What is demanded of the plans of one problem.
+
+    said: by the names of parameters, as it was said. values: likewise, as they are compared. made:
+    from the names of those that count to the problem with these alone. answers: that are known.
+    """
+
+    def __init__(
+        self, said: dict[str, str], values: dict[str, Any], made: Made, answers: Answers
+    ) -> None:
+        self.said, self.values, self.made, self.answers = said, values, made, answers
+        numbers, following = answers.numbers, answers.count
+        self.numbers = {n: numbers.setdefault((n, v), next(following)) for n, v in values.items()}
+
+    def key(self, names: Collection[str]) -> tuple[int, ...]:
+        """Return what tells some of the demands from others."""
+        return tuple([self.numbers[name] for name in names])
+
+    def possible(
+        self, names: Collection[str], problem: Problem[MegatronCosts] | None = None
+    ) -> bool:
+        """Tell whether some plan has what these say, memory aside. problem: with these alone, where
+        it is made already."""
+        key, known = self.key(names), self.answers.possible
+        if key not in known:
+            known[key] = self._possible(names, problem)
+        return known[key]
+
+    def _possible(self, names: Collection[str], problem: Problem[MegatronCosts] | None) -> bool:
+        try:
+            problem = problem or self.made(names)
+            return next(possible_parts(problem, problem.costs), None) is not None
+        except PlannerError:
+            return False
+
+    def offers(self, changed: tuple[str, ...]) -> Offers:
+        """Return the values of some of what was said that plans have with the others; None where
+        no plan has the others."""
+        left = [name for name in self.said if name not in changed]
+        key, known = (self.key(left), changed), self.answers.offered
+        if key not in known:
+            known[key] = self._offers(left, changed) if self.possible(left) else None
+        return known[key]
+
+    def _offers(self, left: Collection[str], changed: tuple[str, ...]) -> Offers:
+        found: set[tuple[int | str, ...]] = set()
+        if set(changed) <= set(OF_PLANS):
+            others = self.made(left)
+            for part in possible_parts(others, others.costs):
+                found.update(product(*(_values(part, name) for name in changed)))
+        return frozenset(found)
+
+
+def check_possible(demands: Demands) -> Problem[MegatronCosts]:
+    """Return the problem with all that is demanded; refuse what no plan can have, memory aside.
 
     Raises
     ------
     InfeasibleError: one line with a smallest conflict, and what would do instead.
     """
-    if _possible(made, said):
-        return
-    whole = made(said)
-    if not whole.constraints.texts or not _possible(made, ()):
+    said = demands.said
+    whole = demands.made(said)
+    if demands.possible(said, whole):
+        return whole
+    if not whole.constraints.texts or not demands.possible(()):
         megatron_parts(whole, whole.costs)  # raises what is wrong with the job itself
-    names = _conflict(tuple(said), lambda some: _possible(made, some))
+    names = _conflict(tuple(said), demands.possible)
     both = {1: "it", 2: "both"}.get(len(names), "all of them")
     shown = ", ".join(f"`{name}={said[name]}`" for name in names)
     raise InfeasibleError(
         f"{shown}: no plan of {whole.model} on {whole.cluster.device_count} devices has {both}"
         f"{''.join(f' (`{name}`: {MEANT[name]})' for name in names if name in MEANT)}"
-        f"{_repair(names, said, made)}"
+        f"{_repair(names, demands)}"
     )
-
-
-def _possible(made: Made, names: Collection[str]) -> bool:
-    try:
-        problem = made(names)
-        return next(possible_parts(problem, problem.costs), None) is not None
-    except PlannerError:
-        return False
 
 
 def _conflict(
@@ -87,37 +146,32 @@ def _conflict(
     return left
 
 
-def _repair(names: Sequence[str], said: dict[str, str], made: Made) -> str:
+def _repair(names: Sequence[str], demands: Demands) -> str:
     """Return which change would make a plan possible, with all else that was said: as few values
     as possible, one of the conflict among them, each nearest to what was asked for; empty where
     none is found in time."""
     deadline = Deadline(SECONDS)
     for size in CHANGES:
         for first in names:
-            for more in combinations([name for name in said if name != first], size - 1):
+            for more in combinations([name for name in demands.said if name != first], size - 1):
                 if not deadline.goon():
                     return ""
-                if found := _change((first, *more), said, made):
+                if found := _change((first, *more), demands):
                     return found
     return ""
 
 
-def _change(changed: tuple[str, ...], said: dict[str, str], made: Made) -> str:
+def _change(changed: tuple[str, ...], demands: Demands) -> str:
     """Return the values of some of what was said with which the others are possible."""
-    left = [name for name in said if name not in changed]
-    if not _possible(made, left):
+    found = demands.offers(changed)
+    if found is None:
         return ""
-    others, asked = made(left), made(said).constraints
-    found: set[tuple[int | str, ...]] = set()
-    if set(changed) <= set(OF_PLANS):
-        for part in possible_parts(others, others.costs):
-            found.update(product(*(_values(part, name) for name in changed)))
     if not found:
         return f"; without {' and '.join(f'`{name}`' for name in changed)} there are some"
 
     def farness(values: tuple[int | str, ...]) -> tuple[float, tuple[int | str, ...]]:
         pairs = zip(changed, values, strict=True)
-        return sum(_distance(getattr(asked, name), value) for name, value in pairs), values
+        return sum(_distance(demands.values[name], value) for name, value in pairs), values
 
     nearest = min(found, key=farness)
     shown = [f"`{name}={value}`" for name, value in zip(changed, nearest, strict=True)]

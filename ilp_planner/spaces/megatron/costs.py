@@ -25,7 +25,7 @@ from ilp_planner.specs.training import METHODS, ORDERS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ilp_planner.anatomy.memory import MemoryParts
+    from ilp_planner.anatomy.memory import MemoryParts, RankMemory
     from ilp_planner.plan import GroupPlan
     from ilp_planner.profiles.shares import Share
     from ilp_planner.profiles.table import Provenance
@@ -35,6 +35,43 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Settings, TrainingJob
 
 
+class Found:
+    """What was found on clusters, for whoever may have it as well."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[ClusterSpec, dict[object, Any]]] = []
+
+    def on(self, cluster: ClusterSpec) -> dict[object, Any]:
+        """Return what was found on a cluster."""
+        for other, found in self._known:
+            if other is cluster:
+                return found
+        self._known.append((cluster, {}))
+        return self._known[-1][1]
+
+    def __reduce__(self) -> tuple[type[Found], tuple[()]]:
+        """Let copies, and what is sent to other processes, find everything by themselves."""
+        return Found, ()
+
+    def bound(self, most: int) -> None:
+        """Forget everything where there is more than so much of it."""
+        if sum(len(found) for _, found in self._known) > most:
+            self._known.clear()
+
+
+class RanksMemory:
+    """What each pipeline rank of a job holds at its peak, as soon as it is asked for."""
+
+    def __init__(self, parts: MemoryParts) -> None:
+        self.parts = parts
+        self.found: dict[int, RankMemory] = {}
+
+    def __getitem__(self, rank: int) -> RankMemory:
+        if rank not in self.found:
+            self.found[rank] = stage_of_rank(self.parts, rank)
+        return self.found[rank]
+
+
 @dataclass(frozen=True, kw_only=True)
 class MegatronCosts:
     """Megatron-LM's training jobs on a cluster (`GroupTables`).
@@ -42,6 +79,8 @@ class MegatronCosts:
     settings: what every plan has, besides the degrees and the recomputation that plans choose.
     choices: such settings, one of which a plan has, the plainest first. max_cp: context-parallel
     degree at most. profile: measured times of layers; None: of none. runtime: what runs the plans.
+    found: what jobs have found, whatever the choices; costs that are made of these with `replace`
+    have it as well.
     """
 
     model: Decoder
@@ -50,9 +89,8 @@ class MegatronCosts:
     max_cp: int = 1
     profile: MeasuredTimes | None = field(default=None, compare=False)
     runtime: Runtime = field(default=MEGATRON, compare=False)
-    _known: list[tuple[ClusterSpec, dict[object, Any]]] = field(
-        init=False, default_factory=list, compare=False, repr=False
-    )
+    found: Found = field(default_factory=Found, compare=False, repr=False)
+    own: Found = field(init=False, default_factory=Found, compare=False, repr=False)
 
     name = "megatron"
 
@@ -63,15 +101,11 @@ class MegatronCosts:
 
     def known(self, cluster: ClusterSpec) -> dict[object, Any]:
         """Return what jobs on a cluster have found, for others that may have it as well."""
-        for other, found in self._known:
-            if other is cluster:
-                return found
-        self._known.append((cluster, {}))
-        return self._known[-1][1]
+        return self.found.on(cluster)
 
     def of_cuts(self, cluster: ClusterSpec, jobs: object) -> dict[object, Any]:
         """Return what judged cuts of the same jobs have found; those of others are forgotten."""
-        known = self.known(cluster)
+        known = self.own.on(cluster)
         if "cuts" not in known or known["cuts"][0] != jobs:
             known["cuts"] = (jobs, {})
         found: dict[object, Any] = known["cuts"][1]
@@ -105,18 +139,33 @@ class MegatronCosts:
         found = known[key] = memory_parts(job)
         return found
 
+    def ranks_memory(self, job: TrainingJob, cluster: ClusterSpec) -> RanksMemory:
+        """Return the memory of the pipeline ranks of a job, each of which is counted once."""
+        known, key = self.known(cluster), ("ranks", job)
+        if key not in known:
+            known[key] = RanksMemory(self.memory(job, cluster))
+        found: RanksMemory = known[key]
+        return found
+
     def degrees(self) -> Mapping[str, tuple[int, ...]]:
         """Return nothing: every tensor-parallel degree has a time."""
         return {}
 
     def job(self, plan: GroupPlan, cluster: ClusterSpec) -> TrainingJob:
-        """Return the job that a plan describes.
+        """Return the job that a plan describes; of the plan that was asked about last, the same
+        one.
 
         Raises
         ------
         PlanError: it describes none.
         """
-        return job_of_groups(plan, self.model, cluster)
+        known = self.own.on(cluster)
+        last, found = known.get("job", (None, None))
+        if last is not plan:
+            found = job_of_groups(plan, self.model, cluster)
+            known["job"] = plan, found
+        job: TrainingJob = found
+        return job
 
     def ranks(self, plan: GroupPlan, cluster: ClusterSpec) -> RankCosts:
         """Return the times of a plan's ranks on the devices that it names.
@@ -154,8 +203,7 @@ class MegatronCosts:
         job, stages = ranks.job, stages_of(ranks, ranks.job)
         passes = stage_times(ranks, job, stages)
         terms = iteration_terms(ranks, job, passes)
-        parts, spent = self.memory(job, cluster), [stage.terms for stage in stages]
-        memory = [stage_of_rank(parts, rank) for rank in range(plan.ranks)]
+        memory, spent = self.ranks_memory(job, cluster), [stage.terms for stage in stages]
         return PlanCost(
             iteration_time=sum(terms.values()),
             stages=tuple(

@@ -49,7 +49,8 @@ def dive(
     for place, (bound, number, variant) in enumerate(firsts[:DIVES]):
         if bound >= search.cutoff or place > more or not search.goon():
             break
-        search.work(number, variant)
+        if (number, variant) not in search.done:
+            search.work(number, variant)
         if search.best:
             more = min(more, place + most)
     polish(search, in_turns([number for _, number, _ in firsts], search.parts)[:polished])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.errors import PlanError
+from ilp_planner.plan import first_devices
 from ilp_planner.specs.data_sheets import flash_attention, generation
 from ilp_planner.specs.pipeline_layout import (
     ALONE,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.spaces.megatron.degrees import MegatronDegrees
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
 
@@ -150,14 +150,21 @@ def rank_devices(plan: GroupPlan) -> tuple[int, ...]:
     )
 
 
-def seats_of(cluster: ClusterSpec, d: MegatronDegrees) -> NDArray[np.int64]:
-    """Return the device of every rank, [pp, dp, tp x cp]."""
-    each = cluster.nodes[0].devices
-    devices = (np.array(d.nodes)[:, None] * each + np.arange(each)).ravel()
-    width = d.tp * d.cp
-    if d.order == 0:
-        return devices.reshape(d.pp, d.dp, width)
-    return devices.reshape(d.dp, d.pp, width).transpose(1, 0, 2)
+def seats_of(
+    each: int, nodes: Sequence[int], order: int, shape: tuple[int, int, int]
+) -> NDArray[np.int64]:
+    """Return the device of every rank, [pp, dp, tp x cp].
+
+    Parameters
+    ----------
+    each: devices of a node. nodes: as ranks fill them. order: number in `ORDERS`. shape: pp, dp,
+        tp x cp.
+    """
+    devices = (np.array(nodes)[:, None] * each + np.arange(each)).ravel()
+    pp, dp, width = shape
+    if order == 0:
+        return devices.reshape(pp, dp, width)
+    return devices.reshape(dp, pp, width).transpose(1, 0, 2)
 
 
 def node_order(plan: GroupPlan, cluster: ClusterSpec) -> tuple[int, ...] | None:
@@ -166,6 +173,8 @@ def node_order(plan: GroupPlan, cluster: ClusterSpec) -> tuple[int, ...] | None:
         return None
     each = cluster.nodes[0].devices
     devices = rank_devices(plan)
+    if devices == first_devices(len(devices)):  # as nearly always, and there may be many of them
+        return first_devices(-(-len(devices) // each))
     order = [device // each for device in devices[::each]]
     expected = [node * each + i for node in order for i in range(each)]
     if len(set(order)) < len(order) or list(devices) != expected[: len(devices)]:

@@ -35,7 +35,8 @@ def rank_of(stage: KeptStage, cluster: ClusterSpec, d: MegatronDegrees) -> int |
     degrees = stage.tp, stage.cp, stage.ep, stage.etp, len(stage.devices)
     if (d.tp, d.cp, d.ep, d.etp, d.dp) != degrees:
         return None
-    seats = seats_of(cluster, d)
+    each = cluster.nodes[0].devices
+    seats = seats_of(each, d.nodes, d.order, (d.pp, d.dp, d.tp * d.cp))
     for rank in np.flatnonzero(seats[:, 0, 0] == stage.devices[0][0]).tolist():
         if tuple(map(tuple, seats[rank].tolist())) == stage.devices:
             return int(rank)

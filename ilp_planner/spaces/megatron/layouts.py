@@ -101,8 +101,9 @@ def layout_asked_of(
     if asked is None:
         return None
     layout = asked.of(model.layers, model.prediction_layers, stages)
-    kept = layout is not None and keeps(part, ends_of(layout), v_shaped=v_shaped)
-    return layout if kept else None
+    if layout is None or not part.problem.constraints.keep:
+        return layout
+    return layout if keeps(part, ends_of(layout), v_shaped=v_shaped) else None
 
 
 def plain_layout(model: Decoder, stages: int) -> PipelineLayout:

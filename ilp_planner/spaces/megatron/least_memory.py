@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.degrees import default_max_cp
-from ilp_planner.spaces.megatron.job import layout_of, virtual_sizes
+from ilp_planner.spaces.megatron.job import virtual_sizes
 from ilp_planner.spaces.megatron.keeping import keeps
 from ilp_planner.spaces.megatron.layouts import layouts_of
-from ilp_planner.spaces.megatron.possible import megatron_parts
+from ilp_planner.spaces.megatron.possible import all_that_decides, megatron_parts
 from ilp_planner.spaces.megatron.variants import leanest
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.parts import MegatronPart
@@ -84,30 +85,62 @@ def without(problem: Problem[MegatronCosts], name: str) -> Problem[MegatronCosts
 
 def fits(problem: Problem[MegatronCosts], deadline: Deadline) -> bool:
     """Tell whether some plan is found that fits."""
+    known = problem.costs.known(problem.cluster)
+    key = "some fit", *all_that_decides(problem, problem.costs), *problem.memory_limits.items()
+    if key in known:
+        found: bool = known[key]
+        return found
     try:
         parts = megatron_parts(problem, problem.costs)
     except InfeasibleError:
-        return False
-    return any(deadline.goon() and _needed(part) <= 1 for part in parts)
+        parts = []
+    some = any(deadline.goon() and _fits(part) for part in parts)
+    if deadline.goon():
+        known[key] = some
+    return some
+
+
+def _fits(part: MegatronPart) -> bool:
+    """Tell whether no rank needs more than its limits, as `_needed` has them."""
+    key, known = ("fits", *_decisive(part)), part.costs.known(part.problem.cluster)
+    if key not in known:
+        known[key] = part.fits_at_all and all(share <= 1 for share in _shares(part))
+    found: bool = known[key]
+    return found
 
 
 def _needed(part: MegatronPart) -> float:
     """Return what ranks with equally many elements need, of their limits, at most; inf where these
     are too few for their virtual stages, or not those of stages that are kept."""
+    key, known = ("needed", *_decisive(part)), part.costs.known(part.problem.cluster)
+    if key not in known:
+        known[key] = max(_shares(part))
+    found: float = known[key]
+    return found
+
+
+def _decisive(part: MegatronPart) -> tuple[Hashable, ...]:
+    """Return all that decides what the leanest plan of a part needs, of its limits, of parts that
+    share what they found."""
+    return *part.decisive, *part.problem.memory_limits.items()
+
+
+def _shares(part: MegatronPart) -> Iterator[float]:
+    """Yield what each rank needs, as a share of its limit."""
     model, pp, variant = part.costs.model, part.degrees.pp, leanest(part)
     ends = [(model.layers + 2) * rank // pp for rank in range(pp + 1)]
     if not part.spread(variant):
         layouts = layouts_of(part, variant)
         if not len(layouts):
-            return math.inf
+            yield math.inf
+            return
         sizes = np.diff(layouts[np.diff(layouts).max(axis=1).argmin()])
     else:
         sizes = np.array(virtual_sizes(ends, variant.virtual, model.layers, variant.remainder))
     stops = [0, *np.cumsum(sizes).tolist()]
     if sizes.min() < 1 or not keeps(part, stops, v_shaped=variant.v_shaped):
-        return math.inf
-    parts = part.memory(variant)
-    layout = layout_of(stops, model)
-    job = dataclasses.replace(parts.job, layout=layout)
-    own = dataclasses.replace(parts, job=job)
-    return max(stage_of_rank(own, rank).needed / part.limits[rank] for rank in range(pp))
+        yield math.inf
+        return
+    ranks = part.costs.ranks_memory(part.job_of_stages(variant, stops), part.problem.cluster)
+    for rank, most in enumerate(part.limits):
+        yield ranks[rank].needed / most

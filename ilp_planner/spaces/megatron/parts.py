@@ -9,7 +9,7 @@ layers in all virtual stages but the first and the last.
 from __future__ import annotations
 
 import dataclasses
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW
 from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,6 +48,13 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.times import ElementTime
     from ilp_planner.spaces.megatron.variant_bound import LeastWork
     from ilp_planner.specs.training import Recompute, Settings
+
+
+# What is demanded of variants, besides degrees and settings.
+OF_VARIANTS = (
+    "virtual_stages", "micro_batch_group_size", "layout", "remainder", "schedule", "recompute",
+    "keep",
+)  # fmt: skip
 
 
 class MegatronPart:
@@ -73,6 +80,15 @@ class MegatronPart:
         return ", ".join(
             (self.degrees.describe(self.problem.cluster), *different(self.settings, plainest))
         )
+
+    @property
+    def decisive(self) -> tuple[Hashable, ...]:
+        """All that decides which variants there are, of parts that share what they found."""
+        asked = self.problem.constraints
+        return (
+            self.settings, self.degrees[:-1], self.problem.global_batch,
+            *(getattr(asked, name) for name in OF_VARIANTS),
+        )  # fmt: skip
 
     @cached_property
     def kept(self) -> Kept:
@@ -184,8 +200,10 @@ class MegatronPart:
     def spread(self, variant: Variant) -> bool:
         """Tell whether a plan's cuts are between ranks, whose layers are spread over their virtual
         stages; else they are between virtual stages, and layouts are tried one by one."""
-        even = self.alike and variant.remainder != ANYHOW and not variant.divided
-        return self.problem.constraints.one_layout is None and (variant.virtual == 1 or even)
+        if self.problem.constraints.one_layout is not None:
+            return False
+        even = variant.remainder != ANYHOW and not variant.divided
+        return variant.virtual == 1 or (even and self.alike)
 
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a plan has these degrees, and its ranks the same devices."""
@@ -352,11 +370,20 @@ class MegatronPart:
     def rank_devices(self) -> tuple[tuple[Replica, ...], ...]:
         """Return the replicas of every pipeline rank."""
         d = self.degrees
-        seats = seats_of(self.problem.cluster, d)
-        return tuple(
-            tuple(Replica(devices=tuple(row), samples=d.micro_batch) for row in stage)
-            for stage in seats.tolist()
-        )
+        each = self.problem.cluster.nodes[0].devices
+        return _replicas(each, d.nodes, d.order, (d.pp, d.dp, d.tp * d.cp), d.micro_batch)
+
+
+@lru_cache(maxsize=16)  # of large clusters they are many
+def _replicas(
+    each: int, nodes: tuple[int, ...], order: int, shape: tuple[int, int, int], samples: int
+) -> tuple[tuple[Replica, ...], ...]:
+    """Return the replicas of every pipeline rank. each: devices of a node. shape: pp, dp, and the
+    devices of a replica."""
+    return tuple(
+        tuple(Replica(devices=tuple(row), samples=samples) for row in stage)
+        for stage in seats_of(each, nodes, order, shape).tolist()
+    )
 
 
 def settings_of(
@@ -365,9 +392,12 @@ def settings_of(
     """Return a choice of settings with its degrees: one object for all sizes of micro-batches and
     orders of nodes."""
     alike = degrees._replace(micro_batch=0, nodes=())
-    known = costs.known(problem.cluster)
+    known = costs.own.on(problem.cluster)
     if ("settings", alike) not in known:
         choice, plainest = costs.choices[degrees.choice], costs.choices[0]
-        known["settings", alike] = costs.runtime.with_degrees(choice, plainest, alike)
+        shared, key = costs.known(problem.cluster), ("settings", alike[:-1], choice, plainest)
+        if key not in shared:
+            shared[key] = costs.runtime.with_degrees(choice, plainest, alike)
+        known["settings", alike] = shared[key]
     found: Settings = known["settings", alike]
     return found

@@ -3,7 +3,8 @@ it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ilp_planner.errors import InfeasibleError
 from ilp_planner.spaces.megatron.choices import CHOICES, decided
@@ -13,12 +14,15 @@ from ilp_planner.spaces.megatron.parts import MegatronPart
 from ilp_planner.spaces.megatron.variants import each_variant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.degrees import MegatronDegrees
     from ilp_planner.specs.training import Settings
+
+Item = TypeVar("Item")
+FEW = 64  # parts of a problem that others remember
 
 
 def megatron_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> list[MegatronPart]:
@@ -28,7 +32,12 @@ def megatron_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> lis
     ------
     InfeasibleError: there is none.
     """
+    shared, key = costs.known(problem.cluster), all_that_decides(problem, costs)
+    if key in shared:
+        return [MegatronPart(problem, costs, degrees) for degrees in shared[key]]
     found = list(possible_parts(problem, costs))
+    if 0 < len(found) <= FEW:
+        shared[key] = tuple(part.degrees for part in found)
     if not found:
         asked = problem.constraints.describe()
         refused = (
@@ -43,13 +52,60 @@ def megatron_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> lis
     return found
 
 
+def all_that_decides(problem: Problem[MegatronCosts], costs: MegatronCosts) -> tuple[Hashable, ...]:
+    """Return all that decides which parts are possible, of problems that share what they found."""
+    return (
+        "parts", problem.constraints, costs.choices, costs.max_cp, problem.max_tp,
+        problem.max_stages, problem.global_batch, problem.micro_batches,
+    )  # fmt: skip
+
+
 def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Iterator[MegatronPart]:
-    """Yield the parts that have a variant.
+    """Yield the parts that have a variant; those that were found before are not looked for again.
 
     Raises
     ------
     InfeasibleError: no degrees are possible, whatever the schedule and the recomputation.
     """
+    known, key = costs.own.on(problem.cluster), all_that_decides(problem, costs)
+    if key not in known:
+        known[key] = Remembered(lambda: (part.degrees for part in _possible_parts(problem, costs)))
+    return (MegatronPart(problem, costs, degrees) for degrees in known[key])
+
+
+class Remembered(Generic[Item]):
+    """What an iterator yields, for several that go through it, each from the beginning.
+
+    begin: makes the iterator, which yields the same every time. One that was ended by an error, or
+    by whoever waited for it, is begun again.
+    """
+
+    def __init__(self, begin: Callable[[], Iterator[Item]]) -> None:
+        self.begin, self.every = begin, begin()
+        self.found: list[Item] = []
+        self.lock = Lock()
+
+    def __iter__(self) -> Iterator[Item]:
+        place = 0
+        while True:
+            with self.lock:
+                try:
+                    while place >= len(self.found):
+                        self.found.append(next(self.every))
+                except StopIteration:
+                    return
+                except BaseException:
+                    self.every, self.found = self.begin(), []
+                    raise
+                one = self.found[place]
+            yield one
+            place += 1
+
+
+def _possible_parts(
+    problem: Problem[MegatronCosts], costs: MegatronCosts
+) -> Iterator[MegatronPart]:
+    """Yield what `possible_parts` yields."""
     asked = problem.constraints
     always = asked.virtual_stages is None and asked.layout is None
     always = always and not asked.recompute and not asked.keep and not asked.expert_overlap
@@ -62,9 +118,18 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
         for number in possible_choices(problem, costs, degrees) if numbers is None else numbers:
             taken.append(number)
             part = MegatronPart(problem, costs, degrees._replace(choice=number))
-            if always or next(each_variant(part), None) is not None:
+            if always or _has_variant(part):
                 yield part
         chosen[alike] = tuple(taken)
+
+
+def _has_variant(part: MegatronPart) -> bool:
+    """Tell whether a part has any variant."""
+    known, key = part.costs.known(part.problem.cluster), ("variant", *part.decisive)
+    if key not in known:
+        known[key] = next(each_variant(part), None) is not None
+    found: bool = known[key]
+    return found
 
 
 def possible_choices(
@@ -80,12 +145,23 @@ def possible_choices(
             continue
         if chosen and any(asked.broken(decided(part.settings, replicated=degrees.replicated))):
             continue
-        if any(costs.runtime.refusals(part.job)) and not part.divided:
+        if _is_refused(part) and not part.divided:
             continue
         if not costs.runtime.tries(part.job, asked):
             continue
         tried.add(part.settings)
         yield number
+
+
+def _is_refused(part: MegatronPart) -> bool:
+    """Tell whether the runtime refuses the settings of a part with its degrees."""
+    costs, degrees = part.costs, part.costs.runtime.alike(part.degrees)
+    known = costs.known(part.problem.cluster)
+    key = ("refused", part.settings, degrees[:-1], part.problem.global_batch)
+    if key not in known:
+        known[key] = any(costs.runtime.refusals(part.job))
+    found: bool = known[key]
+    return found
 
 
 def possible_degrees(

@@ -31,6 +31,7 @@ from ilp_planner.anatomy.quantised import quantised_counts, sent_width
 from ilp_planner.anatomy.states import rhythm, sharing
 from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.profiles.work import rates_of
+from ilp_planner.schedule import USUAL
 from ilp_planner.spaces.megatron.held import Held, held_by_elements, sum_of
 from ilp_planner.spaces.megatron.host import divided_step
 from ilp_planner.spaces.megatron.job import ends_of
@@ -295,8 +296,15 @@ class RankCosts:
 
     @cached_property
     def syncs(self) -> Mapping[int, tuple[float, NDArray[np.float64]]]:
-        """What `sync` says of every kind of rank."""
-        return {kind: self.sync(kind) for kind in self.distinct}
+        """What `sync` says of every kind of rank; it depends neither on micro-batches, nor on what
+        is computed again."""
+        job = self.job
+        settings = replace(job.settings, recompute=Recompute(), turn=0, schedule=USUAL)
+        key = ("syncs", settings, job.tp, job.pp, job.dp, self.network.order, self.profile is None)
+        if key not in self.known:
+            self.known[key] = {kind: self.sync(kind) for kind in self.distinct}
+        found: Mapping[int, tuple[float, NDArray[np.float64]]] = self.known[key]
+        return found
 
     def longest_sync(
         self, job: TrainingJob, known: dict[object, Any] | None = None

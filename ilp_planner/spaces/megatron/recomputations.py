@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import chain, combinations, product
 from typing import TYPE_CHECKING
 
@@ -33,12 +34,17 @@ def whole_recomputations(
     and norms, MLPs or activations of experts, or experts, and projections up from latents in every
     combination, as NVIDIA's recipes have them.
     """
-    able = frozenset(_able(model, kernels))
-    named = [name for name in asked.modules if name in able]
-    sets = _subsets(named) if asked.modules else _usual(model, able)
-    selective = [Recompute(granularity="selective", modules=names) for names in sets]
-    every = dict.fromkeys((NOTHING, SELECTIVE, *selective, FULL))
+    every = _every(model, kernels, asked.modules)
     return tuple(one for one in every if asked.recomputes(one))
+
+
+@lru_cache(maxsize=256)  # all parts of a search have one of a few kernels
+def _every(model: Decoder, kernels: Kernels, modules: tuple[str, ...]) -> tuple[Recompute, ...]:
+    """Return what `whole_recomputations` returns. modules: that are named, none: the usual ones."""
+    able = frozenset(_able(model, kernels))
+    sets = _subsets([n for n in modules if n in able]) if modules else _usual(model, able)
+    selective = [Recompute(granularity="selective", modules=names) for names in sets]
+    return tuple(dict.fromkeys((NOTHING, SELECTIVE, *selective, FULL)))
 
 
 def whole_stages(plan: GroupPlan) -> bool:

@@ -21,6 +21,7 @@ from ilp_planner.result import Ranked, Stop
 from ilp_planner.solvers import registry
 from ilp_planner.spaces.megatron.any_layout import near_layout
 from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
+from ilp_planner.spaces.megatron.few import few_plans, judge_each
 from ilp_planner.spaces.megatron.first_plans import FIRST, by_settings, dive, look_at_samples
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.membership import variant_of
@@ -263,6 +264,9 @@ def parts_of(search: PartSearch[MegatronPart]) -> list[MegatronPart]:
 def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
     """Search Megatron's space for a solve; bounds and the plan go into its state."""
     states = search.states
+    few = few_plans(parts_of(search))
+    if few is not None:
+        return judge_each(search, few)
 
     told = 0.0
 

@@ -178,6 +178,8 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         """Yield plans that may take at most `limit` seconds and are plainer than the search's."""
         from ilp_planner.spaces.megatron.plainest import plainer
 
+        if search.judged:
+            return (plan for plan, _ in search.judged)
         return plainer(search, limit)
 
     def specialities(self, plan: Plan[Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The workers of a Dask cluster (`dask.distributed`), one point at a time on each."""
+"""The workers of a Dask cluster (`dask.distributed`), one chunk of points at a time on each."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from distributed import Client, wait
 
 from ilp_planner.errors import SchedulerError
 from ilp_planner.sweeps.executors.base import Done
-from ilp_planner.sweeps.work import solve_point
+from ilp_planner.sweeps.work import solve_chunk
 
 if TYPE_CHECKING:
-    from ilp_planner.sweeps.work import Outcome, Task
+    from ilp_planner.sweeps.work import Chunk, Solved
 
 PATIENCE = 10  # seconds that a scheduler has to answer
 FIRST = "FIRST_COMPLETED"
@@ -22,10 +22,10 @@ SETTING = "scheduler-address"  # Dask's own, as DASK_SCHEDULER_ADDRESS sets it
 _alone = threading.Lock()  # a worker may have several threads, and a search takes a whole core
 
 
-def solve_alone(task: Task) -> Outcome:
-    """Solve a point when no other one is being solved in this process."""
+def solve_alone(chunk: Chunk) -> Solved:
+    """Solve points when no others are being solved in this process."""
     with _alone:
-        return solve_point(task)
+        return solve_chunk(chunk)
 
 
 class Dask:
@@ -54,8 +54,8 @@ class Dask:
         self.slots = workers or max(1, len(self.client.nthreads()))
         self.futures: dict[Any, int] = {}
 
-    def submit(self, task: Task) -> None:
-        """Give a point to the cluster.
+    def submit(self, chunk: Chunk) -> None:
+        """Give a chunk to the cluster.
 
         Raises
         ------
@@ -63,8 +63,8 @@ class Dask:
         """
         if self.client.status != "running":
             raise SchedulerError("scheduler: the Dask scheduler is gone, expected it to stay")
-        name = f"sweep-{task.number}-{uuid4().hex}"
-        self.futures[self.client.submit(solve_alone, task, key=name, pure=False)] = task.number
+        name = f"sweep-{chunk.number}-{uuid4().hex}"
+        self.futures[self.client.submit(solve_alone, chunk, key=name, pure=False)] = chunk.number
 
     def collect(self, seconds: float) -> list[Done]:
         """Return what has ended, after so many seconds at most."""

@@ -1,7 +1,8 @@
 """Processes of this machine, one per core.
 
 Each is a Python of its own with a pipe, so that a script that sweeps is not imported again, a
-process that dies takes one point with it and no other, and one whose planner is gone ends.
+process that dies takes one chunk of points with it and no other, and one whose planner is gone
+ends.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from ilp_planner.sweeps.executors.base import Done
 from ilp_planner.sweeps.work import THREADS
 
 if TYPE_CHECKING:
-    from ilp_planner.sweeps.work import Task
+    from ilp_planner.sweeps.work import Chunk
 
 WORKER = "ilp_planner.sweeps.executors.local_worker"
 PATIENCE = 5.0  # seconds that a process has to end after closing its pipe
 
 
 class Process:
-    """One worker, and the number of the point that it works on; None where it has none."""
+    """One worker, and the number of the chunk that it works on; None where it has none."""
 
     def __init__(self) -> None:
         self.pipe, theirs = Pipe()
@@ -69,15 +70,15 @@ class Local:
         self.slots = workers or cores()
         self.processes: list[Process] = []
 
-    def submit(self, task: Task) -> None:
-        """Give a point to a process that has none; start one where all have."""
+    def submit(self, chunk: Chunk) -> None:
+        """Give a chunk to a process that has none; start one where all have."""
         idle = next((process for process in self.processes if process.idle), None)
         if idle is None:
             idle = Process()
             self.processes.append(idle)
-        idle.number = task.number
+        idle.number = chunk.number
         with suppress(OSError):  # it has died: the end of its pipe says so when it is collected
-            idle.pipe.send(task)
+            idle.pipe.send(chunk)
 
     def collect(self, seconds: float) -> list[Done]:
         """Return what has ended, after so many seconds at most."""
@@ -105,7 +106,7 @@ class Local:
             return Done(number, None, ended(process.status()))
 
     def _lost(self, process: Process) -> Done:
-        """End a process that stands still; its point is another one's."""
+        """End a process that stands still; its points are another one's."""
         assert process.number is not None
         self.processes.remove(process)
         process.end()

@@ -1,4 +1,4 @@
-"""A process that solves points: reads tasks from a pipe, writes what it found into it."""
+"""A process that solves points: reads chunks of them from a pipe, writes what it found into it."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from ilp_planner.interrupts import SIGNALS
-from ilp_planner.sweeps.work import solve_point
+from ilp_planner.sweeps.work import solve_chunk
 
 if TYPE_CHECKING:
-    from ilp_planner.sweeps.work import Task
+    from ilp_planner.sweeps.work import Chunk
 
 
 def serve(pipe: Connection) -> None:
     """Solve points until the other end of the pipe is closed, and then end at once, also in the
     middle of one: the planner is gone."""
-    tasks: SimpleQueue[Task] = SimpleQueue()
+    chunks: SimpleQueue[Chunk] = SimpleQueue()
 
     def listen() -> None:
         while True:
             try:
-                tasks.put(pipe.recv())
+                chunks.put(pipe.recv())
             except (EOFError, OSError):
                 os._exit(0)
 
     threading.Thread(target=listen, daemon=True).start()
     while True:
-        pipe.send(solve_point(tasks.get()))
+        pipe.send(solve_chunk(chunks.get()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The workers of a Ray cluster, a core for each point."""
+"""The workers of a Ray cluster, a core for each chunk of points."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import ray
 
 from ilp_planner.errors import SchedulerError
 from ilp_planner.sweeps.executors.base import Done
-from ilp_planner.sweeps.work import THREADS, solve_point
+from ilp_planner.sweeps.work import THREADS, solve_chunk
 
 if TYPE_CHECKING:
-    from ilp_planner.sweeps.work import Task
+    from ilp_planner.sweeps.work import Chunk
 
 PATIENCE = 15  # seconds that a cluster has to answer
 RUNNING = "auto"  # what Ray calls the cluster that runs on this machine
@@ -44,12 +44,12 @@ class Ray:
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise _unreachable(address, str(error).partition("\n")[0]) from None
         self.slots = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self.solve = ray.remote(num_cpus=1, max_retries=0)(solve_point)
+        self.solve = ray.remote(num_cpus=1, max_retries=0)(solve_chunk)
         self.references: dict[Any, int] = {}
 
-    def submit(self, task: Task) -> None:
-        """Give a point to the cluster."""
-        self.references[self.solve.remote(task)] = task.number
+    def submit(self, chunk: Chunk) -> None:
+        """Give a chunk to the cluster."""
+        self.references[self.solve.remote(chunk)] = chunk.number
 
     def collect(self, seconds: float) -> list[Done]:
         """Return what has ended, after so many seconds at most."""

@@ -1,4 +1,4 @@
-"""Jobs of Slurm, by submitit: points that can begin together are one array of jobs."""
+"""Jobs of Slurm, by submitit: chunks of points that can begin together are one array of jobs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import submitit
 
 from ilp_planner.errors import SchedulerError
 from ilp_planner.sweeps.executors.base import Done
-from ilp_planner.sweeps.work import solve_point
+from ilp_planner.sweeps.work import solve_chunk
 
 if TYPE_CHECKING:
-    from ilp_planner.sweeps.work import Task
+    from ilp_planner.sweeps.work import Chunk
 
 SLOTS = 64  # jobs at once, unless somebody says
 POLL = 0.2  # seconds between two looks at the jobs
-SPARE = 10  # minutes that a job has besides the time limit of its point
+SPARE = 10  # minutes that a job has besides the time limit of a point
 FOLDER = ".ilp-plan-sweep-"  # in the current folder, which all nodes have to see
 
 
@@ -55,12 +55,12 @@ class Slurm:
             self.executor.update_parameters(slurm_array_parallelism=self.slots)
             if scheduler:
                 self.executor.update_parameters(slurm_partition=scheduler)
-        self.waiting: list[Task] = []
+        self.waiting: list[Chunk] = []
         self.jobs: dict[Any, int] = {}
 
-    def submit(self, task: Task) -> None:
-        """Take a point into the next array."""
-        self.waiting.append(task)
+    def submit(self, chunk: Chunk) -> None:
+        """Take a chunk into the next array."""
+        self.waiting.append(chunk)
 
     def collect(self, seconds: float) -> list[Done]:
         """Submit the array, and return what has ended, after so many seconds at most.
@@ -88,17 +88,17 @@ class Slurm:
     def _flush(self) -> None:
         if not self.waiting:
             return
-        seconds = max(task.limits.seconds for task in self.waiting)
+        seconds = max(chunk.tasks[0].limits.seconds for chunk in self.waiting)
         self.executor.update_parameters(timeout_min=math.ceil(seconds / 60) + SPARE)
         try:
-            jobs = self.executor.map_array(solve_point, self.waiting)
+            jobs = self.executor.map_array(solve_chunk, self.waiting)
         except submitit.core.utils.FailedJobError as error:
             first = str(error).partition("\n")[0]
             raise SchedulerError(
                 f"scheduler: Slurm refuses the jobs ({first}), expected it to take them; a "
                 "partition that you may use is named by `scheduler`"
             ) from None
-        self.jobs |= {job: task.number for job, task in zip(jobs, self.waiting, strict=True)}
+        self.jobs |= {job: chunk.number for job, chunk in zip(jobs, self.waiting, strict=True)}
         self.waiting = []
 
     def _done(self, job: Any) -> Done:
