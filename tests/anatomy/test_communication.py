@@ -141,6 +141,7 @@ def test_the_tied_embedding_is_reduced_between_first_and_last_stage() -> None:
     assert row.size == 25216 * 4096 * 4
     assert row.groups == 8
     assert row.per_iteration == 1
+    assert row.link == BETWEEN  # the stages are on two nodes of 8
     assert not [r for r in traffic(seed_job(pp=1, dp=8)) if r.group == "embedding"]
     untied = replace(seed_job(), model=replace(SEED, tied=False))
     assert not [r for r in traffic(untied) if r.group == "embedding"]
@@ -265,6 +266,48 @@ def test_undivided_parameters_are_summed_one_by_one() -> None:
     job = replace(by_unit("gradients", tp=2), settings=plain)
     (row,) = [r for r in rows(job, "tensor", 0) if "undivided" in r.what]
     assert (row.size, row.per_micro_batch, row.per_iteration) == (9 * 512 * 4, 0, 1)
+
+
+def undivided(job: TrainingJob, stage: int = 0) -> dict[int, tuple[int, int]]:
+    """Return how often gradients of tensors of so many parameters in two bytes are summed."""
+    found = [row for row in rows(job, "tensor", stage) if "undivided" in row.what]
+    assert len({row.size for row in found}) == len(found)
+    return {row.size // 2: (row.per_micro_batch, row.per_iteration) for row in found}
+
+
+def test_undivided_parameters_wait_for_the_last_micro_batch_in_a_pipeline() -> None:
+    """Of two layers with two norms on each of two ranks, and the last norm."""
+    job = by_unit("gradients", tp=2, pp=2)
+    assert undivided(job, 0) == {512: (0, 4)}
+    assert undivided(job, 1) == {512: (0, 5)}
+
+
+def test_norms_of_heads_have_gradients_of_their_own() -> None:
+    """Two in each of four layers, each with a scale and a bias, as the 9 norms of 512 have."""
+    job = by_unit("gradients", tp=2)
+    job = replace(job, model=replace(job.model, qk_norm=True, norm="layernorm"))
+    assert undivided(job) == {512: (18, 144), 64: (16, 128)}
+
+
+def predicting(experts: Experts | None) -> TrainingJob:
+    """Return a job that predicts one more token."""
+    job = by_unit("gradients", tp=2)
+    model = replace(job.model, prediction_layers=1, experts=experts)
+    return replace(job, model=model, layout=split_layout([4], prediction_layers=1))
+
+
+def test_a_predicted_token_has_a_layer_and_three_norms() -> None:
+    """Beside those of 4 layers and the last norm: of its inputs, and after its layer."""
+    assert undivided(predicting(None)) == {512: (9 + 2 + 3, 8 * (9 + 2 + 3))}
+
+
+def test_a_predicted_token_has_a_layer_like_the_last_one() -> None:
+    """Two layers without experts, two with a router of 8 x 512: the third one is its."""
+    job = predicting(Experts(count=8, top_k=2, ffn=256, dense_first=2))
+    assert undivided(job)[8 * 512] == (3, 24)
+    spread = replace(job, settings=replace(job.settings, ep=2))
+    sent = {row.what for row in stage_traffic(spread, 0) if row.family == "expert"}
+    assert "token prediction, forward" in sent
 
 
 def test_spread_experts_are_units_of_their_own() -> None:
@@ -393,6 +436,14 @@ def test_virtual_stages_pass_every_boundary() -> None:
         for r in range(4)
     ]
     assert each == [6, 8, 8, 6]
+
+
+def test_the_turn_of_a_v_sends_nothing() -> None:
+    """The second and the third of four stages are on the second of two ranks."""
+    job = replace(seed_job(tp=1, schedule="zb-v"), layout=even_layout(32, 2, 2))
+    for rank in range(2):
+        found = [row for row in rows(job, "pipeline", rank) if row.group == "pp"]
+        assert [row.per_micro_batch for row in found] == [1, 1, 1, 1]
 
 
 def sends(job: TrainingJob) -> int:

@@ -57,7 +57,7 @@ def cases(module: Module, numbers: list[int], reached: Reached) -> list[Case]:
         mutation = known[number]
         first, last = mutation.lines
         tests = set().union(*(by_line.get(line, set()) for line in range(first, last + 1)))
-        if not mutation.function:  # what runs when the module is imported
+        if not mutation.function or not tests:  # what runs when the module is imported
             tests = set().union(*by_line.values())
         few = likely(module, tests, chosen, reached)
         chosen |= set(few)
