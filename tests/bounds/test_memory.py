@@ -186,8 +186,8 @@ def test_states_of_every_way_are_compared_before_operators_are() -> None:
 
 
 def test_an_operator_without_a_profiled_way_is_not_one_of_too_little_memory() -> None:
-    """On one device there is no tensor parallelism."""
-    assert explained(profiled({2: 5.0}, limit=15, devices=1)) == (
+    """On one device there is no tensor parallelism, which one of two operators needs."""
+    assert explained(profiled({1: 1.0}, {2: 5.0}, limit=15, devices=1)) == (
         "1 devices cannot be split into at most 1 stages of 1 devices with a profiled strategy"
     )
 
