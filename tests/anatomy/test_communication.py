@@ -15,7 +15,9 @@ from ilp_planner.anatomy.communication import boundary_size, stage_traffic, traf
 from ilp_planner.anatomy.decoder import layer_module, rank_modules
 from ilp_planner.anatomy.groups import ACROSS, BETWEEN, INSIDE, INSTANCE
 from ilp_planner.anatomy.messages import (
+    head_widths,
     layer_messages,
+    local_tokens,
     output_messages,
     prediction_messages,
     recomputed_messages,
@@ -302,9 +304,9 @@ def test_a_predicted_token_has_a_layer_and_three_norms() -> None:
 
 
 def test_a_predicted_token_has_a_layer_like_the_last_one() -> None:
-    """Two layers without experts, two with a router of 8 x 512: the third one is its."""
-    job = predicting(Experts(count=8, top_k=2, ffn=256, dense_first=2))
-    assert undivided(job)[8 * 512] == (3, 24)
+    """Three layers without experts, one with a router of 8 x 512: the second one is its."""
+    job = predicting(Experts(count=8, top_k=2, ffn=256, dense_first=3))
+    assert undivided(job)[8 * 512] == (2, 16)
     spread = replace(job, settings=replace(job.settings, ep=2))
     sent = {row.what for row in stage_traffic(spread, 0) if row.family == "expert"}
     assert "token prediction, forward" in sent
@@ -495,6 +497,20 @@ def test_full_recomputation_sends_the_forward_pass_again() -> None:
     assert sum(row.per_micro_batch for row in again) == 6
 
 
+def test_full_recomputation_sends_what_a_layer_sends_forward() -> None:
+    """And, where kept inputs are divided over ranks, puts the layer's input together."""
+    usual = Recompute(granularity="full", method="uniform", layers=1)
+    job = seed_job(sequence_parallel=True, recompute=usual)
+    forward = {name: (pair[0], ()) for name, pair in layer_messages(job, False).items()}
+    assert recomputed_messages(job, False) == forward
+    job = seed_job(recompute=replace(usual, distribute=True))
+    found = recomputed_messages(job, False)
+    ((kept,), nothing) = found.pop("input")
+    assert (kept.collective, kept.shape, nothing) == ("all_gather", (2048, 4, 4096), ())
+    assert set(found) == set(forward)
+    assert "input" not in recomputed_messages(replace(job, tp=1), False)
+
+
 def test_selective_recomputation_repeats_only_what_is_in_its_modules() -> None:
     def again(*modules: str, experts: bool = True, **changes: object) -> set[str]:
         recompute = Recompute(granularity="selective", modules=modules)
@@ -599,6 +615,32 @@ def test_one_rank_of_experts_sends_nothing() -> None:
     assert not layer_messages(job, True)
 
 
+def test_alltoall_scatters_what_it_has_gathered() -> None:
+    """Rows of two samples from two ranks of the experts' tensor parallelism, and their weights."""
+    job = replace(routed_job(kernels=Kernels(dispatcher="alltoall")), micro_batch=2)
+    assert local_tokens(job) == 1024
+    forward, backward = layer_messages(job, True)["mlp.dispatch"]
+    gathered = [m.shape for m in forward if m.group == "etp"]
+    assert gathered == [(4096, 512), (4096,)]
+    assert [m.shape for m in backward] == [(4096,), (4096, 512), (2048,), (2048, 512)]
+
+
+def test_tokens_that_were_gathered_are_put_together_alone() -> None:
+    """Their probabilities are those of the dispatcher, whose gradients go back with it."""
+    job = routed_job(kernels=Kernels(dispatcher="allgather"))
+    forward, backward = layer_messages(job, True)["mlp.combine"]
+    assert [(m.collective, m.shape) for m in forward] == [("reduce_scatter", (2048, 512))]
+    assert [(m.collective, m.shape) for m in backward] == [("all_gather", (2048, 512))]
+
+
+def test_a_shared_expert_on_one_rank_sends_nothing() -> None:
+    shared = replace(ROUTED, experts=Experts(count=8, top_k=2, ffn=256, shared_ffn=512))
+    for tp, sends in ((1, False), (2, True)):
+        job = replace(routed_job(tp=tp), model=shared)
+        names = set(layer_messages(job, True))
+        assert any(name.startswith("mlp.shared_experts") for name in names) == sends
+
+
 # ---- latent attention and token prediction -------------------------------------------------------
 
 
@@ -622,6 +664,27 @@ def test_latent_attention_gathers_compressed_vectors() -> None:
     whole = 2 * 4096 + 4096 * (128 + 32 + 256) + 128 + 256
     assert unsplit_parameters(latent_job("transformer_engine"), False) == whole
     assert unsplit_parameters(latent_job("local"), False) == 2 * 4096 + 128 + 256
+
+
+def test_latent_attention_without_sequence_parallelism_or_narrow_queries() -> None:
+    """The rotary key is whole on every rank; queries come from the layer's input."""
+    job = latent_job("transformer_engine")
+    job = replace(job, settings=replace(job.settings, sequence_parallel=False))
+    assert "self_attention.linear_kv_down_proj" not in layer_messages(job, False)
+    assert job.model.latent is not None
+    wide = replace(job.model, latent=replace(job.model.latent, query_rank=0))
+    found = layer_messages(replace(job, model=wide), False)
+    _, (backward,) = found["self_attention.linear_q_proj"]
+    assert backward.shape[-1] == 4096
+    assert "self_attention.linear_q_up_proj" not in found
+
+
+def test_latent_attention_exchanges_keys_as_wide_as_queries() -> None:
+    """32 heads on two ranks: keys of 64 and 32 channels, values of 64."""
+    job = latent_job("transformer_engine")
+    assert head_widths(job) == (16 * 96, 16 * (96 + 64), 16 * 64)
+    grouped = replace(SEED, kv_heads=8)
+    assert head_widths(replace(seed_job(), model=grouped)) == (2048, 2 * 4 * 128, 2048)
 
 
 def test_token_prediction_has_its_own_embedding_and_logits() -> None:

@@ -105,8 +105,10 @@ def tried(
     module: Module, tries: list[Case], times: dict[str, float], forks: int
 ) -> dict[int, str | None]:
     """Return by mutant the first test that fails; None: it survives."""
+    found: dict[int, str | None] = {case.number: None for case in tries}
+    tries = [case for case in tries if case.tests]  # what no test reaches survives
     asked = [Asked(case.number, case.mutation.function, case.tests) for case in tries]
-    found: dict[int, str | None] = dict(hosted(module, asked, times, forks))
+    found |= hosted(module, asked, times, forks) if asked else {}
     for case in tries:
         if found[case.number] in (SURVIVED, NOT_HERE):
             found[case.number] = alone(module, case, times)

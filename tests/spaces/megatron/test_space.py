@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -145,6 +146,23 @@ def test_parts_are_proved_ranked_and_put_into_families() -> None:
     assert best[0].plan == found.plan
     families = list(problem.space.families(search, 2 * found.objective))
     assert {part.degrees.pp for family in families for part in family.parts} == {1, 2}
+
+
+def test_what_arithmetic_does_not_prove_of_a_part_is_proved_by_its_cuts() -> None:
+    """Up to what is claimed, and no higher than the fastest plan, found one by one."""
+    problem, _ = of_two_ranks()
+    parts = problem.space.parts(problem)
+    claim, best = 2 * solve(problem).objective, []
+    for part in parts:
+        times = []
+        for variant in part.variants():
+            stages = part.degrees.pp * (1 if part.spread(variant) else variant.virtual)
+            for inner in itertools.combinations(range(1, 6), stages - 1):
+                times.append(part.seconds(variant, (0, *inner, 6)))
+        best.append(min(times))
+    proved = list(problem.space.prove(begun(problem), [{"bound_s": claim}] * len(parts)))
+    assert proved == pytest.approx([min(claim, least) for least in best], rel=1e-9)
+    assert any(part.least_bound() < least < claim for part, least in zip(parts, best, strict=True))
 
 
 def test_devices_hold_half_of_the_layers_and_an_end_each() -> None:
