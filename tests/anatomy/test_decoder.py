@@ -277,6 +277,15 @@ def test_norms_that_stand_alone_forget_their_output_alone(model):
     assert after == [one for one in before if one not in gone]
 
 
+def test_an_mlp_that_is_computed_again_keeps_its_first_input_alone():
+    again = Recompute(granularity="selective", modules=("mlp",))
+    case = a_job(settings=job_settings(recompute=again, kernels=LOCAL))
+    found = [name for name in names_kept(layer_module(case, False)) if "mlp" in name[0]]
+    inner = [m for m in flat(layer_module(case, False)) if m.name == "mlp"]
+    assert [name for m in inner for name in names_kept(m)] == [("linear_fc1", "input")]
+    assert ("pre_mlp_layernorm", "input") in found
+
+
 def test_layers_that_are_computed_again_keep_a_mask_at_the_ends():
     """The loader's, of pairs of tokens; on one stage together."""
     kernels = Kernels(loader_mask=True)
