@@ -589,6 +589,9 @@ def test_padding_to_the_capacity_fixes_the_rows() -> None:
     job = routed_job(kernels=kernels)
     assert job.model.experts is not None
     assert routed_rows(job, job.model.experts) == math.ceil(1024 / 8 * 1.3) * 8
+    for changes in ({"capacity": 0.0}, {"pad_to_capacity": False}):
+        other = replace(job.settings, kernels=replace(kernels, **changes))
+        assert routed_rows(replace(job, settings=other), job.model.experts) == 1024
 
 
 def test_allgather_dispatcher_shows_every_rank_all_tokens() -> None:
@@ -608,6 +611,19 @@ def test_flex_dispatcher_sends_a_token_once_to_a_rank() -> None:
     (tokens,), _ = layer_messages(job, True)["mlp.dispatch"]
     one = 2 * math.comb(4, 2) / math.comb(8, 2)
     assert tokens.shape == (round(512 * (one + 2 * (1 - one))), 512)
+
+
+def test_flex_dispatcher_sends_a_token_once_to_a_node() -> None:
+    """8 ranks with one expert each on nodes of 4: a token needs 2 ranks, and another node with
+    probability 4 / 7, so that of two messages 11 / 14 go to different nodes."""
+    job = routed_job(tp=1, dp=8, ep=8, kernels=Kernels(dispatcher="flex"))
+    (tokens,), _ = layer_messages(replace(job, devices_per_node=4), True)["mlp.dispatch"]
+    assert tokens.shape == (1024 * 2, 512)
+    assert tokens.once == pytest.approx((1 + 4 / 7) / 2)
+    (tokens,), _ = layer_messages(replace(job, devices_per_node=8), True)["mlp.dispatch"]
+    assert tokens.once == pytest.approx(1 / 2)
+    (tokens,), _ = layer_messages(replace(job, devices_per_node=1), True)["mlp.dispatch"]
+    assert tokens.once == pytest.approx(1)
 
 
 def test_one_rank_of_experts_sends_nothing() -> None:
@@ -677,6 +693,11 @@ def test_latent_attention_without_sequence_parallelism_or_narrow_queries() -> No
     _, (backward,) = found["self_attention.linear_q_proj"]
     assert backward.shape[-1] == 4096
     assert "self_attention.linear_q_up_proj" not in found
+    for model, narrow in ((wide, False), (job.model, True)):
+        local = replace(latent_job("local"), model=model)
+        names = set(layer_messages(local, False))
+        assert ("self_attention.linear_q_down_proj" in names) == narrow
+        assert "self_attention.linear_kv_down_proj" in names
 
 
 def test_latent_attention_exchanges_keys_as_wide_as_queries() -> None:
