@@ -289,7 +289,7 @@ def test_an_mlp_that_is_computed_again_keeps_its_first_input_alone():
 def test_layers_that_are_computed_again_keep_a_mask_at_the_ends():
     """The loader's, of pairs of tokens; on one stage together."""
     kernels = Kernels(loader_mask=True)
-    for again, pp, ends in (("full", 4, 2), ("full", 1, 1), ("none", 4, 0)):
+    for again, pp, ends in (("full", 4, 2), ("full", 2, 2), ("full", 1, 1), ("none", 4, 0)):
         full = {"granularity": "full", "method": "uniform", "layers": 1} if again == "full" else {}
         case = a_job(
             pp=pp,

@@ -124,6 +124,12 @@ def test_a_rank_holds_its_share_of_the_routed_experts(
     assert weights(routed(**kernels), "experts") == matrices
     biased = weights(routed(bias=True, **kernels), "experts")
     assert sorted(biased) == sorted(matrices + vectors)
+    _, inner = expert_modules(routed(bias=True, **kernels))
+    (experts,) = (child for child in inner.children if child.name == "experts")
+    assert experts.expert_parameters == experts.parameters  # reduced over their own replicas
+    names = {one.name for module, _ in flat(experts) for one in module.weights}
+    if kernels.get("implementation") == "local":
+        assert names == {"weight1", "weight2"}
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,8 @@ def test_indices_sort_values_and_equal_ones_keep_their_order(values: list[int]) 
 
 
 @pytest.mark.parametrize("count", [15, 16, 17, 31, 32, 33, 64, 65])
-def test_values_that_descend_are_turned_round(count: int) -> None:
+def test_values_in_order_stay_and_those_that_descend_are_turned_round(count: int) -> None:
+    found = plain(arrays.ascending)(np.arange(float(count)))
+    assert found.tolist() == list(range(count))
     found = plain(arrays.ascending)(np.arange(count, 0.0, -1.0))
     assert found.tolist() == list(range(count))[::-1]

@@ -52,6 +52,18 @@ def test_a_state_is_better_where_sending_never_costs_more() -> None:
     ]
 
 
+def test_classes_that_cost_as_much_are_as_good_as_each_other() -> None:
+    """And of three costs, the less is the better."""
+    none, columns = np.full(3, -1), np.arange(3)
+    for seconds, better in (
+        ([[1.0, 1.0, 1.0]], [[True] * 3] * 3),
+        ([[1.0, 2.0, 3.0]], [[True, True, True], [False, True, True], [False, False, True]]),
+    ):
+        costs = np.array(seconds)
+        found = states(costs, costs, none, columns, columns, np.zeros(0, np.int64))
+        assert found.better.tolist() == better
+
+
 def test_both_seconds_count() -> None:
     """What costs less of one micro-batch may cost more of all."""
     found = states(

@@ -1,4 +1,4 @@
-"""Costs as values: what they are compared by, and what surrounds a stage where nothing is said."""
+"""Costs as values: what they are compared by."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from ilp_planner.costs.base import PlanCost, StageCost
-from ilp_planner.costs.operators import Surroundings
 from ilp_planner.simulation.engine import StageTimes
 
 
@@ -20,8 +19,3 @@ def test_costs_are_equal_whatever_is_known_of_passes() -> None:
     passes = StageTimes(*[np.zeros(2)] * 4, np.zeros(1), np.zeros(1))
     assert replace(plan, passes=passes) == plan
     assert replace(plan, iteration_time=4.0) != plan
-
-
-def test_a_stage_of_which_nothing_is_said_is_alone_on_its_node() -> None:
-    alone = Surroundings(micro_batch=4, micro_batches=2)
-    assert (alone.behind, alone.enters_node, alone.leaves_node) == (0, False, False)
