@@ -277,3 +277,12 @@ def test_a_ring_is_closed() -> None:
     assert best_ring(GroupOption(1, (1, 1, 1)), cluster) == pytest.approx(
         stage_ring(stage, cluster)
     )
+
+
+def test_a_ring_with_one_replica_in_a_node_has_no_hop_inside_it() -> None:
+    """However slow the links are there."""
+    cluster = cluster_of([("fast", 2), ("fast", 2)], within=0.5, across=5)
+    ring = stage_ring(stage_of(0, 1, [(0,), (2,)], [1, 1]), cluster)
+    assert ring.per_byte == pytest.approx(2 * 1 / 2 / 5e9)
+    both = stage_ring(stage_of(0, 1, [(0,), (1,), (2,)], [1] * 3), cluster)
+    assert both.per_byte == pytest.approx(2 * 2 / 3 / 0.5e9)
