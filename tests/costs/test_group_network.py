@@ -215,6 +215,9 @@ def test_replicas_fit_where_their_ranks_have_one_node() -> None:
     cluster = cluster_of([("fast", 3), ("fast", 3)])
     assert fits_nodes(GroupOption(2, (2,)), cluster)
     assert not fits_nodes(GroupOption(2, (3,)), cluster)
+    both = cluster_of([("fast", 3), ("slow", 4)])
+    assert fits_nodes(GroupOption(2, (1, 2)), both)
+    assert not fits_nodes(GroupOption(2, (1, 3)), both)
 
 
 THREE = cluster_of([("fast", 4), ("mid", 4), ("slow", 4)], across=5)
@@ -241,8 +244,6 @@ def test_the_slowest_type_of_a_group_sends_at_least(
 @pytest.mark.parametrize(
     ("nodes", "option", "samples", "load"),
     [
-        # of a node of two no replica of four is part
-        ([2, 4, 4], GroupOption(4, (2,)), (3, 3), 3),
         # two fill the smaller node, and no device is left over
         ([4, 6], GroupOption(2, (3,)), (1, 1, 1), 2),
         # in a node of five one is: the receiver may sit there, beside one replica
@@ -255,6 +256,13 @@ def test_as_many_replicas_share_a_card_as_fill_the_smallest_node(
     cluster = cluster_of([("fast", size) for size in nodes], across=5)
     found = best_transfer(option, samples, GroupClass((0,), True), cluster)
     assert found.per_byte == pytest.approx(2 * load / 5e9)
+
+
+def test_a_node_that_no_replica_fits_is_filled_by_none() -> None:
+    """Of four devices each, to another type."""
+    cluster = cluster_of([("fast", 2), ("fast", 4), ("fast", 4), ("slow", 4)], across=5)
+    found = best_transfer(GroupOption(4, (2, 0)), [3, 3], GroupClass((1,), False), cluster)
+    assert found.per_byte == pytest.approx(2 * 3 / 5e9)
 
 
 def test_rings_in_a_node_are_as_many_as_its_largest_pieces_need() -> None:

@@ -1,0 +1,36 @@
+"""What waits for gradients of weights, counted product by product."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ilp_planner.anatomy.parts import memory_parts
+from ilp_planner.specs.pipeline_layout import split_layout
+from ilp_planner.specs.training import TrainingJob
+from tests.training_jobs import gpt, job, llama, settings
+
+ROWS = 512 * 2
+
+
+def divided(case: TrainingJob, schedule: str = "zb-v") -> TrainingJob:
+    """Return the job with two stages on each of two ranks."""
+    own = replace(case.settings, schedule=schedule)
+    return replace(case, settings=own, pp=2, layout=split_layout([2, 2, 2, 2]))
+
+
+def test_outputs_of_products_and_norms_have_gradients_that_wait() -> None:
+    """On each of two ranks: queries, keys and values, the projection, gate and up, and down; and
+    two norms of its share of tokens. Of the output: logits, and the last norm."""
+    parts = memory_parts(divided(job(llama()))).parts
+    columns = (128 + 64 + 64) + 256 + 704 + 256
+    assert parts["layer"].waiting == 2 * (ROWS * columns + 2 * ROWS * 256 // 2)
+    assert parts["output"].waiting == 2 * (ROWS * 512 + ROWS * 256 // 2)
+    assert parts["embedding"].waiting == 0
+
+
+@pytest.mark.parametrize("model", [llama(), gpt()])
+def test_nothing_waits_where_no_pass_is_divided(model: object) -> None:
+    case = divided(job(model), "1f1b")  # type: ignore[arg-type]
+    assert {part.waiting for part in memory_parts(case).parts.values()} == {0}
