@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ilp_planner.anatomy.parts import memory_parts
 from ilp_planner.specs.pipeline_layout import split_layout
-from ilp_planner.specs.training import TrainingJob
-from tests.training_jobs import gpt, job, llama, settings
+from tests.training_jobs import gpt, job, llama
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.training import TrainingJob
 
 ROWS = 512 * 2
 
