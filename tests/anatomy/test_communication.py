@@ -24,6 +24,7 @@ from ilp_planner.anatomy.messages import (
     routed_rows,
     unsplit_parameters,
 )
+from ilp_planner.anatomy.quantised import quantised_counts
 from ilp_planner.anatomy.traffic import sent_share
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
@@ -334,6 +335,60 @@ def test_routed_experts_are_reduced_over_their_own_replicas() -> None:
     assert (routed.group, routed.members) == ("edp", job.expert_dp)
     each = 3 * 512 * 256 // 2 * 4  # of an expert divided over etp 2, 4 experts per rank
     assert routed.size == 4 * 4 * each
+
+
+def test_dense_parameters_and_routed_ones_are_reduced_apart() -> None:
+    """Each once per iteration; gathered in two bytes, of those in 8 bits in one."""
+    optimizer = OptimizerSettings(sharding="optimizer", instances=2)
+    kernels = Kernels(quantised="fp8-current", quantised_parameters=True, grouped_experts=True)
+    for own in (Kernels(grouped_experts=True), kernels):
+        job = routed_job(optimizer=optimizer, dp=8, kernels=own)
+        modules = rank_modules(job, 0)
+        routed = sum(module.expert_parameters for module in modules)
+        dense = sum(module.parameters for module in modules) - routed
+        low, low_routed = quantised_counts(modules) if own is kernels else (0, 0)
+        found = {(row.what, row.part): row for row in rows(job, "data", 0)}
+        over = "shards of gradients, over optimizer instances"
+        for title, count, quantised, shards in (
+            ("", dense, low - low_routed, job.dp // 2),
+            (" of routed experts", routed, low_routed, job.expert_dp // 2),
+        ):
+            reduced = found[f"gradients{title}", INSTANCE]
+            assert (reduced.size, reduced.per_micro_batch, reduced.per_iteration) == (
+                4 * count, 0, 1,
+            )  # fmt: skip
+            across = found[over + title, ACROSS]
+            assert (across.size, across.per_micro_batch, across.per_iteration) == (
+                4 * count / shards, 0, 1,
+            )  # fmt: skip
+            gathered = found[f"parameters{title}", INSTANCE]
+            assert gathered.size == 2 * count - quantised
+
+
+def test_parameters_that_are_given_up_are_gathered_twice() -> None:
+    zero = rows(seed_job(sharding="parameters"), "data", 0)
+    (row,) = [row for row in zero if row.collective == "all_gather"]
+    assert row.what == "parameters, forward and backward"
+    assert (row.per_micro_batch, row.per_iteration) == (2, 64)
+
+
+@pytest.mark.parametrize("ep", [1, 2])
+def test_experts_of_a_unit_are_counted_once(ep: int) -> None:
+    """With its layer where every rank has all of them, else by themselves."""
+    optimizer = OptimizerSettings(sharding="parameters", from_master=True)
+    kernels = Kernels(grouped_experts=True, quantised="fp8-current", quantised_parameters=True)
+    job = routed_job(optimizer=optimizer, ep=ep, etp=1, kernels=kernels)
+    (layer,) = [module for module in rank_modules(job, 0) if module.name == "decoder.layers"]
+    one = layer.times(1)
+    low, low_routed = quantised_counts((one,))
+    found = {row.what: row for row in rows(job, "data", 0)}
+    name = "parameters, forward and backward, layer"
+    routed = one.expert_parameters if ep > 1 else 0
+    sparse = low_routed if ep > 1 else 0
+    assert found[name].size == 2 * (one.parameters - routed) - (low - sparse)
+    assert found["gradients, layer"].size == 4 * (one.parameters - routed)
+    if ep > 1:
+        assert found[f"{name}'s experts"].size == 2 * routed - sparse
 
 
 # ---- sequence parallelism ------------------------------------------------------------------------
