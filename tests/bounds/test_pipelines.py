@@ -17,6 +17,7 @@ from ilp_planner.bounds.pipelines import (
     OpenStages,
     Pipelines,
     Place,
+    fewest_before,
 )
 
 
@@ -54,6 +55,8 @@ def test_the_least_slowest_stage_is_between_two_close_numbers(
     assert found.exists(above)
     assert found.least_slowest(low, least / 2) == (least / 2, INFINITE)
     assert found.least_slowest(low, least)[1] == least
+    near, over = found.least_slowest(low, 1000.0)
+    assert near <= least <= over <= near * (1 + 1e-4)
 
 
 def test_what_is_below_the_shortest_is_not_told_apart() -> None:
@@ -101,6 +104,18 @@ def test_lengths_of_the_slowest_stage_raise_the_bound() -> None:
     last = 4 * 2 ** (7 / 8)  # the seventh of eight lengths between 4 and 8 s
     assert uneven.least_total(1.0, 16.0, 4.0, 1.0) == pytest.approx(min(4 + 12, last + 8))
     assert uneven.least_total(1.0, 16.0, 0.0, 1.0) == pytest.approx(8)  # from nothing on
+    short = Listed([[0.25, 0.25, 0.25], [0.5]])
+    assert short.least_total(1.0, 1.0, 0.25, 0.0625) == pytest.approx(
+        min(0.25 + 0.75, last / 16 + 0.5)
+    )
+
+
+def test_the_fewest_groups_fill_whole_nodes_and_a_part_of_one() -> None:
+    """More than there are devices where none do. Nodes of two, and of three."""
+    assert fewest_before(5, 2, [1, 2, 4]).tolist() == [0, 1, 1, 2, 1, 2]
+    assert fewest_before(4, 2, [2]).tolist() == [0, 5, 1, 5, 2]
+    assert fewest_before(3, 3, [2]).tolist() == [0, 4, 1, 4]
+    assert fewest_before(2, 2, []).tolist() == [0, 3, 3]
 
 
 def test_a_graph_of_arcs_has_their_states_and_no_time_of_nothing() -> None:
