@@ -87,3 +87,18 @@ def test_a_short_last_micro_batch_rests_on_the_rows_of_the_slowest_stage() -> No
     expected = counts[0] * row + cost.terms[LAST] + cost.terms[PEAK]
     measured = tally.shares()[Provenance.MEASURED].share * tally.total
     assert measured == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_short_last_micro_batch_rests_on_all_that_its_rows_come_from() -> None:
+    """Three quarters of the row of two samples are predicted, the rest is of links."""
+    key = LayerKey("slow", 1, 2)
+    row = PROFILE.time[key]
+    parts = {Provenance.EXTRAPOLATED: 0.75 * row, Provenance.ANALYTIC: 0.25 * row}
+    costs = layer_costs(replace(PROFILE, origins={key: parts}), TWO)
+    first, second = stage_of(0, 4, [(4,)], [4]), stage_of(4, 6, [(0,)], [4])
+    plan = Plan(model="test", global_batch=14, micro_batches=4, stages=(first, second))
+    cost = costs.plan_cost(plan, TWO)
+    tally = layer_tally(costs, plan, TWO)
+    assert tally.total == pytest.approx(cost.iteration_time)
+    predicted = tally.shares()[Provenance.EXTRAPOLATED].share * tally.total
+    assert predicted == pytest.approx(0.75 * cost.terms[LAST])
