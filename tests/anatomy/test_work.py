@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.anatomy.work import (
+    FusedAttention,
     embedding_work,
     host_step,
     layer_work,
@@ -92,6 +93,9 @@ def test_experts_one_by_one_are_as_much_work_in_more_kernels():
     single = dataclasses.replace(grouped, settings=settings)
     both = [layer_work(each, experts=True) for each in (grouped, single)]
     assert flops(both[0]) == pytest.approx(flops(both[1]))
+    for way in ("forward", "backward"):
+        bytes_moved = [sum(k.traffic for m in w for k in getattr(m, way)) for w in both]
+        assert bytes_moved[0] == pytest.approx(bytes_moved[1])
     counts = [sum(len(m.forward) for m in work) for work in both]
     assert counts[1] - counts[0] == 3 * 7  # fc1, activation and fc2 of 8 experts
 
@@ -334,14 +338,28 @@ def test_bytes_of_what_is_quantised(recipe, read):
     [
         ("bf16", "adam", (4, 4 + 8 + 16 + 6, 2)),
         ("fp32", "adam", (4, 4 + 8 + 16, 4)),
-        ("bf16", "sgd", (4, 4 + 8 + 2 * 8 + 6, 2)),
+        ("bf16", "sgd", (4, 4 + 8 + 2 * 4 + 6, 2)),
     ],
 )
 def test_bytes_of_a_step_on_the_host(precision, name, expected):
     """Gradients go there in single precision; the parameter and its moments are read and written,
     and rounded where they are shorter."""
-    optimizer = OptimizerSettings(name=name)
+    optimizer = OptimizerSettings(name=name, moments=4 if name == "sgd" else 8)
     assert host_step(Settings(precision=precision, optimizer=optimizer)) == expected
+
+
+def test_only_products_and_attention_are_arithmetic():
+    """Everything else moves bytes alone."""
+    case = of(dataclasses.replace(MIXTURE, dropout=0.1, qk_norm=True), attention="unfused")
+    every = (
+        *embedding_work(case), *layer_work(case, experts=True), *output_work(case),
+        *layer_work(of(LATENT, quantised="fp8-current"), experts=False),
+    )  # fmt: skip
+    kernels = [kernel for module in every for way in module.ways for kernel in way]
+    assert all((kernel.flops > 0) == (kernel.shape is not None) for kernel in kernels)
+    assert all(kernel.flops >= 0 for kernel in kernels)
+    assert {kernel.flops for kernel in kernels if kernel.shape is None} == {0}
+    assert not FusedAttention(length=1.0, head=1.0).backward
 
 
 def test_norms_after_and_beside():
