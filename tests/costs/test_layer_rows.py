@@ -156,6 +156,7 @@ def test_figures_of_ranges_are_kept_once_for_all_samples_where_they_need_none() 
         (36.0, 10, 0, 0),
         (16.0, 0, 0, 0),
     ],
+    ids=["much", "exact", "some", "less", "little"],
 )
 def test_micro_batches_that_fit(limit: float, first: int, last: int, all_of_them: int) -> None:
     rows = LayerRows(profile(), {"a": limit})
