@@ -74,7 +74,8 @@ def test_steps_double_while_the_model_keeps_its_promise_and_shrink_where_it_does
     assert flat.asked == pytest.approx([0.0, 0.1, 0.3, 0.7, 5 / 11])
     started = Ways((1.0, 11.0), (6.0, 0.0))
     assert started.best(start=np.array([0.7]))[1] == pytest.approx(1 + 5 / 11)
-    assert started.asked[0] == 0.7
+    # a price too high: the step is of the way's own seconds, more than what it proves
+    assert started.asked == pytest.approx([0.7, 0.1, 5 / 11])
 
 
 def test_prices_that_are_enough_are_not_bettered() -> None:
@@ -101,6 +102,15 @@ def test_prices_are_near_enough_where_the_promise_is() -> None:
     ways = Ways((1.0, 11.0), (6.0, 0.0))
     assert ways.best(close=1e6) == (0.0, 1.0)
     assert ways.asked == [0.0]
+
+
+def test_where_the_model_is_flat_its_edge_is_looked_behind() -> None:
+    """A thousandth of a second for each price: what a step of 100 promises is no better, nor four
+    times that, but sixteen times. The highest price is 10,000 steps away."""
+    ways = Ways((1000.0, 10.001), (3e6, 0.0))
+    price, _ = ways.best(goon=lambda: len(ways.asked) < 4)
+    assert ways.asked == pytest.approx([0.0, 1600.0, 4800.0, 11200.0])
+    assert price == pytest.approx(11200.0)
 
 
 def test_without_a_way_there_is_no_plane_to_go_by() -> None:
