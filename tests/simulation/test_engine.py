@@ -205,7 +205,8 @@ def test_passes_of_one_rank_that_take_no_or_little_time_are_through(
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-def test_ranks_that_wait_for_each_other_at_once_are_found(blocking: bool) -> None:
+@pytest.mark.parametrize("forward", [0.0, 0.125])
+def test_ranks_that_wait_for_each_other_at_once_are_found(forward: float, blocking: bool) -> None:
     """Within the first second: the first rank goes back before the second micro-batch, which the
     second rank takes before it goes back."""
     kinds = np.array([FORWARD, BACKWARD, FORWARD, BACKWARD, FORWARD, FORWARD, BACKWARD, BACKWARD])
@@ -214,6 +215,24 @@ def test_ranks_that_wait_for_each_other_at_once_are_found(blocking: bool) -> Non
     operations = Operations(kinds.astype(np.int8), stages, batches, np.array([0, 4, 8]))
     ranks, joined = np.arange(2, dtype=np.int32), np.zeros(8, np.bool_)
     orders = Orders(Shape(2, 2, 1, 1), ranks, operations, joined)
-    times = equal_times(2, forward=0.125, input=0.125, weight=0.125)
-    with pytest.raises(ValueError, match="never run to its end"):
+    times = equal_times(2, forward=forward, input=0.125, weight=0.125)
+    with pytest.raises(ValueError, match="never run to its end") as refused:
         simulate(orders, times, blocking=blocking)
+    assert str(refused.value).endswith(
+        ": on rank 0, the backward of stage 0, micro-batch 0 waits for the backward of stage 1, "
+        "micro-batch 0"
+    )
+
+
+def test_an_iteration_of_no_time_has_no_bubble() -> None:
+    timeline = simulate(schedule_orders("1f1b", 2, 2), equal_times(2, forward=0, input=0, weight=0))
+    assert (timeline.seconds, timeline.bubble) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", StageTimes._fields)
+@pytest.mark.parametrize("more", [-1, 1])
+def test_every_row_of_times_is_of_all_stages_or_of_what_is_between(name: str, more: int) -> None:
+    times = equal_times(3)
+    wrong = np.zeros(len(getattr(times, name)) + more)
+    with pytest.raises(ValueError, match="3 stages need as many times, and one less of messages"):
+        simulate(schedule_orders("1f1b", 3, 4), times._replace(**{name: wrong}))
