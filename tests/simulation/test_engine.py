@@ -236,3 +236,21 @@ def test_every_row_of_times_is_of_all_stages_or_of_what_is_between(name: str, mo
     wrong = np.zeros(len(getattr(times, name)) + more)
     with pytest.raises(ValueError, match="3 stages need as many times, and one less of messages"):
         simulate(schedule_orders("1f1b", 3, 4), times._replace(**{name: wrong}))
+
+
+def test_a_rank_that_nobody_listens_to_waits_until_its_message_is_taken() -> None:
+    """Two micro-batches go to a rank that wants the second one first: with messages that travel by
+    themselves it may, but not where both ends have to be there."""
+    kinds = np.array([FORWARD, FORWARD, BACKWARD, BACKWARD] * 2)
+    batches = np.array([0, 1, 1, 0, 1, 0, 1, 0], np.int32)
+    stages = np.repeat(np.arange(2, dtype=np.int32), 4)
+    operations = Operations(kinds.astype(np.int8), stages, batches, np.array([0, 4, 8]))
+    ranks, joined = np.arange(2, dtype=np.int32), np.zeros(8, np.bool_)
+    orders = Orders(Shape(2, 2, 1, 1), ranks, operations, joined)
+    times = equal_times(2, forward=0.125, input=0.125, weight=0.125)
+    assert simulate(orders, times).seconds > 0
+    with pytest.raises(ValueError, match="never run to its end") as refused:
+        simulate(orders, times, blocking=True)
+    assert str(refused.value).endswith(
+        ": on rank 0, the forward of stage 0, micro-batch 1 waits until a message is taken"
+    )
