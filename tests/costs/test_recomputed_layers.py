@@ -178,6 +178,9 @@ def test_stages_that_hold_more_by_hand() -> None:
     assert (found.way[number], found.time[number], found.in_flight[number]) == (2, 11.0, 4)
     assert found.peaks[:, number].tolist() == [0.5]
     assert found.of(0, 1).size == 0
+    more = recomputed_stages(own, runs._replace(most=np.full(4, 100)), held)
+    assert more is not None
+    assert more.in_flight[more.of(0, 1)].tolist() == [65]  # a byte each, without 5 of workspace
     short = runs._replace(last=[TWO], part=0.5)
     peaks = recomputed_stages(own, short, held)
     assert peaks is not None
