@@ -211,7 +211,7 @@ def _context(job: TrainingJob) -> Pair:
         return _heads_exchanged(job, cp)
     if how == "a2a+p2p":
         inner = min(job.settings.cp_inner or cp, cp)
-        before, after = _heads_exchanged(job, inner) if inner > 1 else ((), ())
+        before, after = _heads_exchanged(job, inner)
         around, back = _passed_on(job, cp // inner, inner)
         # Queries, keys and values are exchanged before the ring and the output after it.
         return (*before[:2], *around, *before[2:]), (*after[:1], *back, *after[1:])

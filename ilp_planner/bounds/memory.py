@@ -60,8 +60,6 @@ def _fullest_stage(problem: Problem[Any], part: OperatorPart) -> tuple[float, st
     weight = 1e9 - 1  # the sum is a tie-breaker
     graph = scape.open_graph(weight, high * (weight + 1) * 1.001, low).graph
     path, _ = best_path(graph)
-    if not path:
-        return low, "some stage"
     arc = max(path, key=lambda a: graph.time[a])
     start, stop = int(graph.start[arc]), int(graph.stop[arc])
     names = problem.costs.chain

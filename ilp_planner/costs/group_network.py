@@ -144,7 +144,7 @@ def _best_across(
         full = _filled(cluster, kind, option.degree(kind))
         if count > full and behind and _leaves_room(cluster, kind, option):
             full = 1  # the receiver may sit where the sender's replicas leave devices over
-        load = sum(shares if count <= full else shares[:full])
+        load = sum(shares[:full])
         # Of the receiver's nodes those of the same type may be this one; of one type alone not all.
         others = to.types if alone else [u for u in to.types if u != kind] or [kind]
         links = [cluster.type_link(names[kind], names[other]) for other in others]

@@ -15,13 +15,16 @@ from ilp_planner.anatomy.communication import boundary_size, stage_traffic, traf
 from ilp_planner.anatomy.decoder import layer_module, rank_modules
 from ilp_planner.anatomy.groups import ACROSS, BETWEEN, INSIDE, INSTANCE
 from ilp_planner.anatomy.messages import (
+    head_widths,
     layer_messages,
+    local_tokens,
     output_messages,
     prediction_messages,
     recomputed_messages,
     routed_rows,
     unsplit_parameters,
 )
+from ilp_planner.anatomy.quantised import quantised_counts
 from ilp_planner.anatomy.traffic import sent_share
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
@@ -141,6 +144,7 @@ def test_the_tied_embedding_is_reduced_between_first_and_last_stage() -> None:
     assert row.size == 25216 * 4096 * 4
     assert row.groups == 8
     assert row.per_iteration == 1
+    assert row.link == BETWEEN  # the stages are on two nodes of 8
     assert not [r for r in traffic(seed_job(pp=1, dp=8)) if r.group == "embedding"]
     untied = replace(seed_job(), model=replace(SEED, tied=False))
     assert not [r for r in traffic(untied) if r.group == "embedding"]
@@ -267,6 +271,48 @@ def test_undivided_parameters_are_summed_one_by_one() -> None:
     assert (row.size, row.per_micro_batch, row.per_iteration) == (9 * 512 * 4, 0, 1)
 
 
+def undivided(job: TrainingJob, stage: int = 0) -> dict[int, tuple[int, int]]:
+    """Return how often gradients of tensors of so many parameters in two bytes are summed."""
+    found = [row for row in rows(job, "tensor", stage) if "undivided" in row.what]
+    assert len({row.size for row in found}) == len(found)
+    return {row.size // 2: (row.per_micro_batch, row.per_iteration) for row in found}
+
+
+def test_undivided_parameters_wait_for_the_last_micro_batch_in_a_pipeline() -> None:
+    """Of two layers with two norms on each of two ranks, and the last norm."""
+    job = by_unit("gradients", tp=2, pp=2)
+    assert undivided(job, 0) == {512: (0, 4)}
+    assert undivided(job, 1) == {512: (0, 5)}
+
+
+def test_norms_of_heads_have_gradients_of_their_own() -> None:
+    """Two in each of four layers, each with a scale and a bias, as the 9 norms of 512 have."""
+    job = by_unit("gradients", tp=2)
+    job = replace(job, model=replace(job.model, qk_norm=True, norm="layernorm"))
+    assert undivided(job) == {512: (18, 144), 64: (16, 128)}
+
+
+def predicting(experts: Experts | None) -> TrainingJob:
+    """Return a job that predicts one more token."""
+    job = by_unit("gradients", tp=2)
+    model = replace(job.model, prediction_layers=1, experts=experts)
+    return replace(job, model=model, layout=split_layout([4], prediction_layers=1))
+
+
+def test_a_predicted_token_has_a_layer_and_three_norms() -> None:
+    """Beside those of 4 layers and the last norm: of its inputs, and after its layer."""
+    assert undivided(predicting(None)) == {512: (9 + 2 + 3, 8 * (9 + 2 + 3))}
+
+
+def test_a_predicted_token_has_a_layer_like_the_last_one() -> None:
+    """Three layers without experts, one with a router of 8 x 512: the second one is its."""
+    job = predicting(Experts(count=8, top_k=2, ffn=256, dense_first=3))
+    assert undivided(job)[8 * 512] == (2, 16)
+    spread = replace(job, settings=replace(job.settings, ep=2))
+    sent = {row.what for row in stage_traffic(spread, 0) if row.family == "expert"}
+    assert "token prediction, forward" in sent
+
+
 def test_spread_experts_are_units_of_their_own() -> None:
     optimizer = OptimizerSettings(sharding="parameters", from_master=True)
     spread = rows(routed_job(optimizer=optimizer), "data", 0)
@@ -289,6 +335,60 @@ def test_routed_experts_are_reduced_over_their_own_replicas() -> None:
     assert (routed.group, routed.members) == ("edp", job.expert_dp)
     each = 3 * 512 * 256 // 2 * 4  # of an expert divided over etp 2, 4 experts per rank
     assert routed.size == 4 * 4 * each
+
+
+def test_dense_parameters_and_routed_ones_are_reduced_apart() -> None:
+    """Each once per iteration; gathered in two bytes, of those in 8 bits in one."""
+    optimizer = OptimizerSettings(sharding="optimizer", instances=2)
+    kernels = Kernels(quantised="fp8-current", quantised_parameters=True, grouped_experts=True)
+    for own in (Kernels(grouped_experts=True), kernels):
+        job = routed_job(optimizer=optimizer, dp=8, kernels=own)
+        modules = rank_modules(job, 0)
+        routed = sum(module.expert_parameters for module in modules)
+        dense = sum(module.parameters for module in modules) - routed
+        low, low_routed = quantised_counts(modules) if own is kernels else (0, 0)
+        found = {(row.what, row.part): row for row in rows(job, "data", 0)}
+        over = "shards of gradients, over optimizer instances"
+        for title, count, quantised, shards in (
+            ("", dense, low - low_routed, job.dp // 2),
+            (" of routed experts", routed, low_routed, job.expert_dp // 2),
+        ):
+            reduced = found[f"gradients{title}", INSTANCE]
+            assert (reduced.size, reduced.per_micro_batch, reduced.per_iteration) == (
+                4 * count, 0, 1,
+            )  # fmt: skip
+            across = found[over + title, ACROSS]
+            assert (across.size, across.per_micro_batch, across.per_iteration) == (
+                4 * count / shards, 0, 1,
+            )  # fmt: skip
+            gathered = found[f"parameters{title}", INSTANCE]
+            assert gathered.size == 2 * count - quantised
+
+
+def test_parameters_that_are_given_up_are_gathered_twice() -> None:
+    zero = rows(seed_job(sharding="parameters"), "data", 0)
+    (row,) = [row for row in zero if row.collective == "all_gather"]
+    assert row.what == "parameters, forward and backward"
+    assert (row.per_micro_batch, row.per_iteration) == (2, 64)
+
+
+@pytest.mark.parametrize("ep", [1, 2])
+def test_experts_of_a_unit_are_counted_once(ep: int) -> None:
+    """With its layer where every rank has all of them, else by themselves."""
+    optimizer = OptimizerSettings(sharding="parameters", from_master=True)
+    kernels = Kernels(grouped_experts=True, quantised="fp8-current", quantised_parameters=True)
+    job = routed_job(optimizer=optimizer, ep=ep, etp=1, kernels=kernels)
+    (layer,) = [module for module in rank_modules(job, 0) if module.name == "decoder.layers"]
+    one = layer.times(1)
+    low, low_routed = quantised_counts((one,))
+    found = {row.what: row for row in rows(job, "data", 0)}
+    name = "parameters, forward and backward, layer"
+    routed = one.expert_parameters if ep > 1 else 0
+    sparse = low_routed if ep > 1 else 0
+    assert found[name].size == 2 * (one.parameters - routed) - (low - sparse)
+    assert found["gradients, layer"].size == 4 * (one.parameters - routed)
+    if ep > 1:
+        assert found[f"{name}'s experts"].size == 2 * routed - sparse
 
 
 # ---- sequence parallelism ------------------------------------------------------------------------
@@ -395,6 +495,14 @@ def test_virtual_stages_pass_every_boundary() -> None:
     assert each == [6, 8, 8, 6]
 
 
+def test_the_turn_of_a_v_sends_nothing() -> None:
+    """The second and the third of four stages are on the second of two ranks."""
+    job = replace(seed_job(tp=1, schedule="zb-v"), layout=even_layout(32, 2, 2))
+    for rank in range(2):
+        found = [row for row in rows(job, "pipeline", rank) if row.group == "pp"]
+        assert [row.per_micro_batch for row in found] == [1, 1, 1, 1]
+
+
 def sends(job: TrainingJob) -> int:
     return sum(
         row.per_micro_batch
@@ -442,6 +550,20 @@ def test_full_recomputation_sends_the_forward_pass_again() -> None:
     block = seed_job(recompute=Recompute(granularity="full", method="block", layers=3))
     again = [row for row in rows(block, "tensor", 0) if row.what == "layers, recomputed forward"]
     assert sum(row.per_micro_batch for row in again) == 6
+
+
+def test_full_recomputation_sends_what_a_layer_sends_forward() -> None:
+    """And, where kept inputs are divided over ranks, puts the layer's input together."""
+    usual = Recompute(granularity="full", method="uniform", layers=1)
+    job = seed_job(sequence_parallel=True, recompute=usual)
+    forward = {name: (pair[0], ()) for name, pair in layer_messages(job, False).items()}
+    assert recomputed_messages(job, False) == forward
+    job = seed_job(recompute=replace(usual, distribute=True))
+    found = recomputed_messages(job, False)
+    ((kept,), nothing) = found.pop("input")
+    assert (kept.collective, kept.shape, nothing) == ("all_gather", (2048, 4, 4096), ())
+    assert set(found) == set(forward)
+    assert "input" not in recomputed_messages(replace(job, tp=1), False)
 
 
 def test_selective_recomputation_repeats_only_what_is_in_its_modules() -> None:
@@ -522,6 +644,9 @@ def test_padding_to_the_capacity_fixes_the_rows() -> None:
     job = routed_job(kernels=kernels)
     assert job.model.experts is not None
     assert routed_rows(job, job.model.experts) == math.ceil(1024 / 8 * 1.3) * 8
+    for changes in ({"capacity": 0.0}, {"pad_to_capacity": False}):
+        other = replace(job.settings, kernels=replace(kernels, **changes))
+        assert routed_rows(replace(job, settings=other), job.model.experts) == 1024
 
 
 def test_allgather_dispatcher_shows_every_rank_all_tokens() -> None:
@@ -543,9 +668,48 @@ def test_flex_dispatcher_sends_a_token_once_to_a_rank() -> None:
     assert tokens.shape == (round(512 * (one + 2 * (1 - one))), 512)
 
 
+def test_flex_dispatcher_sends_a_token_once_to_a_node() -> None:
+    """8 ranks with one expert each on nodes of 4: a token needs 2 ranks, and another node with
+    probability 4 / 7, so that of two messages 11 / 14 go to different nodes."""
+    job = routed_job(tp=1, dp=8, ep=8, kernels=Kernels(dispatcher="flex"))
+    (tokens,), _ = layer_messages(replace(job, devices_per_node=4), True)["mlp.dispatch"]
+    assert tokens.shape == (1024 * 2, 512)
+    assert tokens.once == pytest.approx((1 + 4 / 7) / 2)
+    (tokens,), _ = layer_messages(replace(job, devices_per_node=8), True)["mlp.dispatch"]
+    assert tokens.once == pytest.approx(1 / 2)
+    (tokens,), _ = layer_messages(replace(job, devices_per_node=1), True)["mlp.dispatch"]
+    assert tokens.once == pytest.approx(1)
+
+
 def test_one_rank_of_experts_sends_nothing() -> None:
     job = routed_job(tp=1, ep=1, kernels=Kernels(dispatcher="alltoall"))
     assert not layer_messages(job, True)
+
+
+def test_alltoall_scatters_what_it_has_gathered() -> None:
+    """Rows of two samples from two ranks of the experts' tensor parallelism, and their weights."""
+    job = replace(routed_job(kernels=Kernels(dispatcher="alltoall")), micro_batch=2)
+    assert local_tokens(job) == 1024
+    forward, backward = layer_messages(job, True)["mlp.dispatch"]
+    gathered = [m.shape for m in forward if m.group == "etp"]
+    assert gathered == [(4096, 512), (4096,)]
+    assert [m.shape for m in backward] == [(4096,), (4096, 512), (2048,), (2048, 512)]
+
+
+def test_tokens_that_were_gathered_are_put_together_alone() -> None:
+    """Their probabilities are those of the dispatcher, whose gradients go back with it."""
+    job = routed_job(kernels=Kernels(dispatcher="allgather"))
+    forward, backward = layer_messages(job, True)["mlp.combine"]
+    assert [(m.collective, m.shape) for m in forward] == [("reduce_scatter", (2048, 512))]
+    assert [(m.collective, m.shape) for m in backward] == [("all_gather", (2048, 512))]
+
+
+def test_a_shared_expert_on_one_rank_sends_nothing() -> None:
+    shared = replace(ROUTED, experts=Experts(count=8, top_k=2, ffn=256, shared_ffn=512))
+    for tp, sends in ((1, False), (2, True)):
+        job = replace(routed_job(tp=tp), model=shared)
+        names = set(layer_messages(job, True))
+        assert any(name.startswith("mlp.shared_experts") for name in names) == sends
 
 
 # ---- latent attention and token prediction -------------------------------------------------------
@@ -571,6 +735,32 @@ def test_latent_attention_gathers_compressed_vectors() -> None:
     whole = 2 * 4096 + 4096 * (128 + 32 + 256) + 128 + 256
     assert unsplit_parameters(latent_job("transformer_engine"), False) == whole
     assert unsplit_parameters(latent_job("local"), False) == 2 * 4096 + 128 + 256
+
+
+def test_latent_attention_without_sequence_parallelism_or_narrow_queries() -> None:
+    """The rotary key is whole on every rank; queries come from the layer's input."""
+    job = latent_job("transformer_engine")
+    job = replace(job, settings=replace(job.settings, sequence_parallel=False))
+    assert "self_attention.linear_kv_down_proj" not in layer_messages(job, False)
+    assert job.model.latent is not None
+    wide = replace(job.model, latent=replace(job.model.latent, query_rank=0))
+    found = layer_messages(replace(job, model=wide), False)
+    _, (backward,) = found["self_attention.linear_q_proj"]
+    assert backward.shape[-1] == 4096
+    assert "self_attention.linear_q_up_proj" not in found
+    for model, narrow in ((wide, False), (job.model, True)):
+        local = replace(latent_job("local"), model=model)
+        names = set(layer_messages(local, False))
+        assert ("self_attention.linear_q_down_proj" in names) == narrow
+        assert "self_attention.linear_kv_down_proj" in names
+
+
+def test_latent_attention_exchanges_keys_as_wide_as_queries() -> None:
+    """32 heads on two ranks: keys of 64 and 32 channels, values of 64."""
+    job = latent_job("transformer_engine")
+    assert head_widths(job) == (16 * 96, 16 * (96 + 64), 16 * 64)
+    grouped = replace(SEED, kv_heads=8)
+    assert head_widths(replace(seed_job(), model=grouped)) == (2048, 2 * 4 * 128, 2048)
 
 
 def test_token_prediction_has_its_own_embedding_and_logits() -> None:

@@ -31,6 +31,21 @@ def test_the_largest_row_is_the_same_by_numbers_and_arrays(rows: list[tuple[int,
     assert sum(entries) == max(map(sum, rows))
 
 
+def test_numbers_stay_plain():
+    """An array of one would be equal, and need numpy."""
+    number, entries = largest_row([(1, 2), (2, 2), (3, 1)])
+    for found, expected in (
+        (larger(1, 2), 2),
+        (smaller(1, 2), 1),
+        (where(True, 3), 3),
+        (where(False, 3), 0.0),
+        (number, 1),
+        *zip(entries, (2.0, 2.0), strict=True),
+    ):
+        assert found == expected
+        assert type(found) is type(expected)
+
+
 def test_the_memory_of_a_rank_needs_no_numpy():
     code = (
         "import sys; from ilp_planner.anatomy.memory import rank_memory; "

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.anatomy.decoder import (
+    embedding_module,
+    has_final_norm,
     layer_module,
     output_module,
     prediction_module,
@@ -19,11 +21,12 @@ from ilp_planner.anatomy.decoder import (
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.parameter_count import tied_parameters
-from ilp_planner.specs.pipeline_layout import even_layout, read_layout
+from ilp_planner.specs.pipeline_layout import even_layout, read_layout, split_layout
 from ilp_planner.specs.training import Kernels, Recompute, Settings, TrainingJob
 from tests.anatomy.parameter_names import parameter_names
 from tests.training_jobs import decoders, deepseek, gpt, jobs, llama
 from tests.training_jobs import job as a_job
+from tests.training_jobs import settings as job_settings
 
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT.parent / "shared" / "data" / "megatron" / "build_cases.json"
@@ -196,7 +199,111 @@ def test_prediction_needs_words_on_the_last_stage():
     assert prediction_module(alone).parameters > layer_module(alone, True).parameters
 
 
+def test_a_tied_output_has_no_weight_of_its_own_on_one_stage():
+    """But the bias that it has; tokens are numbers of 8 bytes."""
+    alone = a_job(gpt(output_bias=True), pp=1, layout=None)
+    (output,) = [m for m in output_module(alone).children if m.name == "output_layer"]
+    assert [weight.shape for weight in output.weights] == [(alone.padded_vocab // 2,)]
+    piped = a_job(gpt(output_bias=True))
+    (output,) = [m for m in output_module(piped).children if m.name == "output_layer"]
+    assert output.weights[0].shape == (piped.padded_vocab // 2, 256)
+    (tokens,) = [kept for m in flat(embedding_module(piped)) for kept in m.kept if m.name[0] == "w"]
+    assert (tokens.name, tokens.size) == ("tokens", 8 * 512 * 2)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "layers", "stage"),
+    [(0, [4, 4, 0, 0], 3), (0, [2, 2, 2, 2], 3), (1, [4, 4, 0, 0], 1), (1, [2, 2, 2, 2], 3)],
+)
+def test_the_last_norm_is_where_it_is_read(predicted, layers, stage):
+    """Before the output, or, where further tokens are predicted, behind the last layer."""
+    layout = split_layout(layers, prediction_layers=predicted)
+    case = a_job(llama(prediction_layers=predicted), layout=layout)
+    assert [has_final_norm(case, k) for k in range(4)] == [k == stage for k in range(4)]
+
+
+def test_a_prediction_layer_is_like_the_last_one_and_joins_two_inputs():
+    """A product of both, side by side, whose input is kept as it is where products have 8 bits."""
+    kernels = Kernels(grouped_experts=True, quantised="fp8-current")
+    for every, expert in ((1, True), (3, False)):  # of 8 layers the first, fourth and seventh
+        experts = Experts(count=8, top_k=2, ffn=96, every=every)
+        model = llama(experts=experts, prediction_layers=1)
+        assert model.expert_layers[-1] == expert
+        case = a_job(
+            model,
+            layout=split_layout([2] * 4, prediction_layers=1),
+            settings=job_settings(kernels=kernels),
+        )
+        found = {m.name: m for m in prediction_module(case).children}
+        layer = layer_module(case, expert)
+        assert found["transformer_layer"].parameters == layer.parameters
+        (weight,), (joined,) = found["eh_proj"].weights, found["eh_proj"].kept
+        assert weight.shape == (128, 512)
+        assert (joined.shape, joined.width) == ((256, 2, 512), 2)
+        first, *_ = found["loss"].kept
+        assert (first.name, first.shape, first.width) == ("input", (256, 2, 256), 2)
+        (output,) = [m for m in output_module(case).children if m.name == "output_layer"]
+        assert [(kept.shape, kept.width) for kept in output.kept] == [((256, 2, 256), 2)]
+
+
 # ---- what is kept -------------------------------------------------------------------------------
+
+
+def flat(module):
+    """Return a module and all that are in it."""
+    return [module, *(each for child in module.children for each in flat(child))]
+
+
+def names_kept(module):
+    """Return what modules keep, by their names."""
+    return [(inner.name, kept.name) for inner in flat(module) for kept in inner.kept]
+
+
+@pytest.mark.parametrize("model", [llama(), deepseek()], ids=["dense", "experts"])
+def test_norms_that_stand_alone_forget_their_output_alone(model):
+    """It is kept with the norm where several read it, else with the product that does."""
+    found = []
+    for modules in ((), ("layernorm",)):
+        again = Recompute(granularity="selective" if modules else "none", modules=modules)
+        kernels = replace(LOCAL, grouped_experts=True, fused_activation=False, deterministic=True)
+        case = a_job(model, settings=job_settings(recompute=again, kernels=kernels))
+        found.append(names_kept(layer_module(case, model.experts is not None)))
+    before, after = found
+    gone = {*before} - {*after}
+    if model.experts is None:
+        assert gone == {("linear_qkv", "input"), ("linear_fc1", "input")}
+    else:
+        assert gone == {("input_layernorm", "output"), ("pre_mlp_layernorm", "output")}
+    assert after == [one for one in before if one not in gone]
+
+
+def test_an_mlp_that_is_computed_again_keeps_its_first_input_alone():
+    again = Recompute(granularity="selective", modules=("mlp",))
+    case = a_job(settings=job_settings(recompute=again, kernels=LOCAL))
+    found = [name for name in names_kept(layer_module(case, False)) if "mlp" in name[0]]
+    inner = [m for m in flat(layer_module(case, False)) if m.name == "mlp"]
+    assert [name for m in inner for name in names_kept(m)] == [("linear_fc1", "input")]
+    assert ("pre_mlp_layernorm", "input") in found
+
+
+def test_layers_that_are_computed_again_keep_a_mask_at_the_ends():
+    """The loader's, of pairs of tokens; on one stage together."""
+    kernels = Kernels(loader_mask=True)
+    for again, pp, ends in (("full", 4, 2), ("full", 2, 2), ("full", 1, 1), ("none", 4, 0)):
+        full = {"granularity": "full", "method": "uniform", "layers": 1} if again == "full" else {}
+        case = a_job(
+            pp=pp,
+            layout=None,
+            settings=job_settings(recompute=Recompute(**full), kernels=kernels),
+        )
+        masks = [
+            kept
+            for module in (embedding_module(case), output_module(case))
+            for kept in module.kept
+            if kept.name == "attention mask"
+        ]
+        assert len(masks) == ends
+        assert all(mask.size == 2 * 512 * 512 for mask in masks)
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])

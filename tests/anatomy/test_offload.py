@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.anatomy.decoder import layer_module
 from ilp_planner.anatomy.memory import memory_parts, rank_memory, stage_memory
+from ilp_planner.anatomy.modules import Kept, Module
 from ilp_planner.anatomy.offload import SCOPES, moved_groups
 from ilp_planner.specs.pipeline_layout import even_layout
 from ilp_planner.specs.training import OFFLOADED, Kernels, Offload, Recompute, TrainingJob
@@ -151,3 +152,59 @@ def test_stages_at_once_are_as_one_by_one(
             for c, d in zip(counts, dense, strict=True)
         ]
         assert at_once == pytest.approx(single)
+
+
+def tensor(name: str, numbers: int) -> Kept:
+    return Kept(name=name, shape=(numbers,), width=2)
+
+
+def made_up() -> Module:
+    """Return a layer whose tensors have 1, 2, 4 ... numbers in two bytes each, so that every sum of
+    some of them is another number."""
+    sizes = (2**k for k in range(20))
+
+    def module(name: str, *kept: str, children: tuple[Module, ...] = (), repeat: int = 1) -> Module:
+        own = tuple(tensor(one, next(sizes)) for one in kept)
+        return Module(name=name, kept=own, children=children, repeat=repeat)
+
+    norm = module("input_layernorm", "input", "output")  # 1, 2
+    qkv = module("linear_qkv", "input", "queries, keys, values")  # 4, 8
+    core = module("core_attention", "softmax")  # 16
+    projection = module("linear_proj", "input")  # 32
+    attention = Module(name="self_attention", children=(qkv, core, projection))
+    after = module("pre_mlp_layernorm", "input", "output")  # 64, 128
+    first = module("linear_fc1", "input")  # 256
+    activation = module("activation_func", "input", repeat=3)  # 512
+    experts = Module(name="experts", children=(first, activation), repeat=2)
+    router = module("router", "scores")  # 1024
+    mlp = Module(name="mlp", children=(router, experts))
+    return Module(name="decoder.layers", children=(norm, attention, after, mlp))
+
+
+@pytest.mark.parametrize(
+    ("module", "numbers"),
+    [
+        ("attn_norm", 1),
+        ("qkv_linear", 2 + 4),  # the norm's output and the product's input
+        ("core_attn", 8 + 16),  # what it reads in place is its own
+        ("attn_proj", 32),
+        ("mlp_norm", 64),
+        ("expert_fc1", 2 * 256),
+        ("moe_act", 2 * 3 * 512),
+    ],
+)
+def test_every_module_moves_what_lies_in_its_scope(module: str, numbers: int) -> None:
+    case = offloading(job(), modules=(module,))
+    assert moved_groups(case, made_up()) == (2 * numbers,)
+
+
+def test_modules_move_in_the_order_of_the_forward_pass_and_layers_as_a_whole() -> None:
+    """Of whole layers all tensors of 2^20 numbers, and none that are smaller."""
+    case = offloading(job(), modules=("mlp_norm", "attn_norm"))
+    assert moved_groups(case, made_up()) == (2, 128)
+    assert moved_groups(offloading(job(), layers=1), made_up()) == (0,)
+    sizes = (2**20 - 1, 2**20, 2**21)
+    large = Module(name="layer", kept=tuple(tensor(f"{size}", size) for size in sizes))
+    assert moved_groups(offloading(job(), layers=1), large) == (2 * 3 * 2**20,)
+    smallest = offloading(job(), modules=("attn_norm",), smallest=2)
+    assert moved_groups(smallest, made_up()) == (0,)

@@ -10,7 +10,13 @@ from ilp_planner.anatomy.communication import stage_traffic
 from ilp_planner.anatomy.decoder import layer_module
 from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.anatomy.modules import Module
-from ilp_planner.anatomy.quantised import copies_width, quantised_counts, sent_width, weight_width
+from ilp_planner.anatomy.quantised import (
+    copies_width,
+    most_saved,
+    quantised_counts,
+    sent_width,
+    weight_width,
+)
 from ilp_planner.specs.generations import BLACKWELL, HOPPER
 from ilp_planner.specs.training import QUANTISED, Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.training_jobs import deepseek, gpt, job, jobs, llama, settings
@@ -63,6 +69,7 @@ def test_delayed_scaling_keeps_attention_twice() -> None:
         ("fp8-current", WORKSTATION, 2),
         ("mxfp8", BLACKWELL, 2 + 1 / 16),
         ("nvfp4", BLACKWELL, 1 + 1 / 8),
+        ("fp8-blockwise", HOPPER, 2 + 2 * 4 / 128**2),
     ],
 )
 def test_weights_have_a_copy_for_each_pass(recipe: str, generation: int, copies: float) -> None:
@@ -72,6 +79,8 @@ def test_weights_have_a_copy_for_each_pass(recipe: str, generation: int, copies:
     assert copies_width(beside) == copies
     assert weight_width(beside, 1) == 2 + copies
     assert weight_width(alone, 1) == copies
+    assert most_saved(exact) == most_saved(beside) == 0
+    assert most_saved(alone) == max(0, 2 - copies)
     rank = 1
     modules = [layer_module(exact, experts=False)] * exact.stages[rank].layers
     numbers, routed = quantised_counts(modules)

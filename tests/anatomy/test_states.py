@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.anatomy.memory import rank_memory
-from ilp_planner.anatomy.states import quantised_width, state_widths, stepped_width
+from ilp_planner.anatomy.states import (
+    Rhythm,
+    quantised_width,
+    reduces_late,
+    rhythm,
+    state_widths,
+    stay_gathered,
+    stepped_width,
+)
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings
 from tests.training_jobs import deepseek
 from tests.training_jobs import job as a_job
@@ -97,3 +105,32 @@ def test_quantised_products_change_no_shards_of_the_master_copy(sharding):
     assert quantised_width(quantised, expert=False) == widths.parameter
     held = [rank_memory(one, 0).terms["parameters"] for one in (job, quantised)]
     assert held[0] == held[1]
+
+
+@pytest.mark.parametrize(
+    ("sharding", "from_master", "pp", "expected"),
+    [
+        ("none", False, 1, Rhythm()),
+        ("optimizer", False, 2, Rhythm(once=True)),
+        ("gradients", False, 1, Rhythm(once=True, reduces=True)),
+        ("parameters", False, 2, Rhythm(forward=True, backward=True, reduces=True)),
+        ("gradients", True, 1, Rhythm(forward=True, reduces=True, sums=True)),
+        ("parameters", True, 1, Rhythm(forward=True, backward=True, reduces=True, sums=True)),
+        ("gradients", True, 2, Rhythm(once=True)),
+        ("parameters", True, 2, Rhythm(backward=True, once=True)),
+    ],
+)
+def test_when_replicas_send(sharding, from_master, pp, expected):
+    """In a pipeline PyTorch's wait for the last micro-batch, and gather once ahead."""
+    job = with_optimizer(a_job(pp=pp, layout=None), sharding=sharding, from_master=from_master)
+    found = rhythm(job)
+    assert found == expected
+    assert found.in_passes == (found.forward or found.backward or found.reduces)
+    assert reduces_late(job) == (from_master and pp == 2)
+    assert stay_gathered(job) == (from_master and pp == 2 and sharding == "parameters")
+
+
+def test_each_of_what_is_sent_with_a_micro_batch_is_beside_its_passes():
+    assert not Rhythm(once=True, sums=True).in_passes
+    for name in ("forward", "backward", "reduces"):
+        assert Rhythm(**{name: True}).in_passes is True

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ilp_planner.bounds.ceiling import slowest_pipeline
 from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.certificate import check_certificate
 from ilp_planner.result import Status, Stop
@@ -87,3 +89,29 @@ def test_infeasible_is_proved_if_and_only_if_there_is_no_plan(
     check = check_certificate(problem, result.certificate)
     assert check.holds
     assert math.isinf(check.bound) == (result.plan is None)
+
+
+def test_the_slowest_pipeline_by_hand() -> None:
+    """Two operators with two options each, of which the second has one that is not allowed; what
+    is impossible, or not allowed, counts for nothing."""
+    inf, no = math.inf, 99.0
+    tables: Any = SimpleNamespace(
+        allowed=np.array([[True, True], [True, False]]),
+        compute=np.array([[0.1, 0.2], [0.3, no]]),
+        recompute=np.array([[0.05, 0.05], [0.1, no]]),
+        kind=np.array([0, 1]),
+        pair=np.array([0, 0]),
+        reshard=np.array([[[0.025, inf], [0.0125, 0.0]]]),
+        enter=np.array([[[0.01, 0.05], [0.075, no]], [[0.02, 0.02], [0.03, no]]]),
+        leave=np.array([[[[0.03], [inf]], [[0.02], [no]]], [[[0.01], [0.02]], [[inf], [no]]]]),
+    )
+    inside = 0.25 + 0.4 + 0.025
+    for stages, ends in ((1, 0.075 + 0.03), (2, 0.05 + 0.075 + 0.03 + 0.02)):
+        found = slowest_pipeline([tables], stages)
+        assert found == pytest.approx((inside + ends) * (1 + 1e-6), rel=1e-12)
+    faster: Any = SimpleNamespace(**{**vars(tables), "compute": tables.compute / 2})
+    assert slowest_pipeline([faster, tables], 1) == slowest_pipeline([tables], 1)
+    nothing = {name: 0 * getattr(tables, name) for name in ("compute", "recompute", "enter")}
+    nothing |= {"leave": np.zeros((2, 2, 2, 1)), "reshard": np.zeros((1, 2, 2))}
+    assert slowest_pipeline([SimpleNamespace(**{**vars(tables), **nothing})], 1) == 1e-9  # type: ignore[list-item]
+    assert slowest_pipeline([], 3) == 0

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.cutting_planes import best_prices
 from tests.examples import examples
 
@@ -43,3 +44,78 @@ def test_prices_are_the_best_of_all(seed: int, scale: float) -> None:
     assert (price >= 0).all()
     assert value == pytest.approx(priced(price)[0])
     assert best * (1 - 2e-3) <= value <= best * (1 + 1e-9)
+
+
+class Ways:
+    """Ways with a sum of seconds and devices of one type each, ten of which there are; what is
+    asked is noted."""
+
+    def __init__(self, *ways: tuple[float, float]) -> None:
+        self.ways, self.asked = ways, list[float]()
+
+    def __call__(self, price):
+        self.asked.append(float(price[0]))
+        seconds, use = min(self.ways, key=lambda way: way[0] + way[1] * price[0])
+        return seconds + (use - 10) * float(price[0]), seconds, np.array([use])
+
+    def best(self, enough=np.inf, **options):
+        price, value = best_prices(self, np.array([10.0]), enough, **options)
+        return float(price[0]), value
+
+
+def test_steps_double_while_the_model_keeps_its_promise_and_shrink_where_it_does_not() -> None:
+    """From a price of nothing on, by the average price of a device. The second way is better from
+    0.1 on; the step to 0.3 was too far, and the two planes meet at what is best."""
+    ways = Ways((1.0, 20.0), (3.0, 0.0))
+    assert ways.best() == pytest.approx((0.1, 2.0))
+    assert ways.asked == pytest.approx([0.0, 0.1, 0.3])
+    flat = Ways((1.0, 11.0), (6.0, 0.0))
+    assert flat.best() == pytest.approx((5 / 11, 1 + 5 / 11))
+    assert flat.asked == pytest.approx([0.0, 0.1, 0.3, 0.7, 5 / 11])
+    started = Ways((1.0, 11.0), (6.0, 0.0))
+    assert started.best(start=np.array([0.7]))[1] == pytest.approx(1 + 5 / 11)
+    # a price too high: the step is of the way's own seconds, more than what it proves
+    assert started.asked == pytest.approx([0.7, 0.1, 5 / 11])
+
+
+def test_prices_that_are_enough_are_not_bettered() -> None:
+    """At once, or as soon as they are; or when there is no time left."""
+    for enough in (0.5, 1.0):
+        ways = Ways((1.0, 11.0), (6.0, 0.0))
+        assert ways.best(enough) == (0.0, 1.0)
+        assert ways.asked == [0.0]
+    ways = Ways((1.0, 11.0), (6.0, 0.0))
+    assert ways.best(1.05) == pytest.approx((0.1, 1.1))
+    assert len(ways.asked) == 2
+    late = Ways((1.0, 11.0), (6.0, 0.0))
+    assert late.best(goon=lambda: False) == pytest.approx((0.1, 1.1))
+    assert len(late.asked) == 2
+    never = Ways((INFINITE, 11.0))
+    assert never.best() == (0.0, INFINITE)
+    assert never.asked == [0.0]
+    none, value = best_prices(lambda price: (3.0, 3.0, price), np.zeros(0), np.inf)
+    assert (none.size, value) == (0, 3.0)
+
+
+def test_prices_are_near_enough_where_the_promise_is() -> None:
+    """Within so many seconds, however far the model is looked at, up to the highest price."""
+    ways = Ways((1.0, 11.0), (6.0, 0.0))
+    assert ways.best(close=1e6) == (0.0, 1.0)
+    assert ways.asked == [0.0]
+
+
+def test_where_the_model_is_flat_its_edge_is_looked_behind() -> None:
+    """A thousandth of a second for each price: what a step of 100 promises is no better, nor four
+    times that, but sixteen times. The highest price is 10,000 steps away."""
+    ways = Ways((1000.0, 10.001), (3e6, 0.0))
+    price, _ = ways.best(goon=lambda: len(ways.asked) < 4)
+    assert ways.asked == pytest.approx([0.0, 1600.0, 4800.0, 11200.0])
+    assert price == pytest.approx(11200.0)
+
+
+def test_without_a_way_there_is_no_plane_to_go_by() -> None:
+    def priced(price):
+        return 1.0, 0.0, None
+
+    price, value = best_prices(priced, np.array([10.0]), np.inf)
+    assert (price.tolist(), value) == ([0.0], 1.0)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ilp_planner.bounds.memory import explain_infeasible
+from ilp_planner.bounds.memory import _fullest_stage, explain_infeasible
 from ilp_planner.bounds.operator_part import OperatorPart
+from ilp_planner.numerics import ROUNDING
 from ilp_planner.profiles.table import MIB, RowKey
 from tests.tiny import least_memory, make_problem, make_profile, make_row, with_limit
 
@@ -139,6 +140,28 @@ def test_of_operators_that_need_as_much_the_first_is_blamed() -> None:
     )
 
 
+def profiled(*weights: dict[int, float], limit: float, devices: int = 2) -> Problem:
+    """Return a problem of one stage of devices. weights: MiB of each operator by the degrees of
+    tensor parallelism that it is profiled with."""
+    rows = {
+        RowKey(operator=name, micro_batch=size, tp=tp, split=0): make_row(weights=own)
+        for name, by_degree in zip(NAMES, weights, strict=False)
+        for size in (1, 2)
+        for tp, own in by_degree.items()
+    }
+    return make_problem(
+        NAMES[: len(weights)],
+        "gpt",
+        replace(make_profile(rows), tensor_degrees=(1, 2)),
+        cost_model="native",
+        limit=limit * MIB,
+        micro_batches=(2,),
+        global_batch=2,
+        devices=devices,
+        group_sizes=(devices,),
+    )
+
+
 @pytest.mark.parametrize(
     ("degrees", "least"), [((1, 2), "20.00 MiB"), ((1,), "40.00 MiB"), ((2,), "20.00 MiB")]
 )
@@ -146,23 +169,32 @@ def test_states_are_those_of_the_leanest_way_that_is_profiled(
     degrees: tuple[int, ...], least: str
 ) -> None:
     """On two devices tensor parallelism divides 5 MiB of weights, whose states are 8 times that."""
-    rows = {
-        RowKey(operator=NAMES[0], micro_batch=size, tp=tp, split=0): make_row(weights=5.0 / tp)
-        for size in (1, 2)
-        for tp in degrees
-    }
-    problem = make_problem(
-        NAMES[:1],
-        "gpt",
-        replace(make_profile(rows), tensor_degrees=(1, 2)),
-        cost_model="native",
-        limit=15 * MIB,
-        micro_batches=(2,),
-        global_batch=2,
-        devices=2,
-        group_sizes=(2,),
-    )
+    problem = profiled({tp: 5.0 / tp for tp in degrees}, limit=15)
     assert explained(problem).startswith(
         "nothing fits: operator 0 (enc-1st-layernorm) with its optimiser states alone needs at "
         f"least {least} per device"
     )
+
+
+def test_states_of_every_way_are_compared_before_operators_are() -> None:
+    """24 MiB of the first operator, which is profiled whole, are more than 20 of half the second
+    one, and less than the 40 of all of it."""
+    assert explained(profiled({1: 3.0}, {1: 5.0, 2: 2.5}, limit=15)).startswith(
+        "nothing fits: operator 0 (enc-1st-layernorm) with its optimiser states alone needs at "
+        "least 24.00 MiB"
+    )
+
+
+def test_an_operator_without_a_profiled_way_is_not_one_of_too_little_memory() -> None:
+    """On one device there is no tensor parallelism, which one of two operators needs."""
+    assert explained(profiled({1: 1.0}, {2: 5.0}, limit=15, devices=1)) == (
+        "1 devices cannot be split into at most 1 stages of 1 devices with a profiled strategy"
+    )
+
+
+def test_a_limit_that_is_what_is_needed_but_for_rounding_is_enough() -> None:
+    problem = problem_of(12.0, 9.0, limit=9)
+    needed, _ = _fullest_stage(problem, OperatorPart(problem, 1))
+    assert needed == pytest.approx(26 * MIB)
+    for limit in (needed, needed * (1 - ROUNDING / 2)):
+        assert explained(with_limit(problem, limit)) == ""

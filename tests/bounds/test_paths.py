@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -119,3 +120,33 @@ def test_arcs_are_grouped_by_their_tail(graph: StageGraph) -> None:
     for node in range(graph.nodes):
         mine = order[first[node] : first[node + 1]].tolist()
         assert mine == [a for a in range(graph.arcs) if graph.tail[a] == node]
+
+
+def every_range(seed: int, operators: int, weight: int) -> StageGraph:
+    """Return the graph of all stages of a chain, whose times grow with their length and a little at
+    random: many paths are better than others in their slowest stage or in their sum."""
+    draw = random.Random(seed)
+    arcs = [
+        (start, stop, start, stop - start, (stop - start) ** 0.8 + draw.random() / 4)
+        for start in range(operators)
+        for stop in range(start + 1, operators + 1)
+    ]
+    return make_graph(operators, arcs, weight)
+
+
+@pytest.mark.parametrize("weight", [2, 5])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("few", [1, 2, 8])
+def test_labels_that_a_first_search_drops_come_back(few: int, seed: int, weight: int) -> None:
+    """Nodes of these graphs have more labels than it keeps."""
+    graph = every_range(seed, 11, weight)
+    least = optimum(graph)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paths, "FEW", few)
+        path, value, bound = search_paths(graph)
+        assert graph.is_path(path)
+        assert value == bound == pytest.approx(least, rel=SAME)
+        assert search_paths(graph, least) == ((), math.inf, least)
+        _, none, weak = search_paths(graph, most_labels=12)
+        assert math.isinf(none)
+        assert 0 < weak <= least

@@ -65,6 +65,7 @@ def test_every_stage_has_exactly_one_owner(kinds: list[int]) -> None:
 @given(KINDS)
 def test_rows_branch_off_the_row_that_they_share_with_shortest_first(kinds: list[int]) -> None:
     rows = share_rows(np.array(kinds))
+    assert rows.child_start.size == len(kinds) + 1
     seen = []
     for i in range(len(kinds)):
         mine = rows.children[rows.child_start[i] : rows.child_start[i + 1]].tolist()

@@ -291,6 +291,19 @@ def test_a_message_takes_what_aceso_says(mib: float, between_nodes: bool) -> Non
     assert costs.transfer(mib * MIB, between_nodes) == pytest.approx(theirs, **EXACT)
 
 
+@pytest.mark.parametrize(
+    ("mib", "place"), [(0.2, -2), (0.5, -1), (1.0, 0), (2.0, 0), (3.9, 0), (4.0, 1), (99.0, 3)]
+)
+def test_a_bandwidth_is_read_one_power_of_two_too_low(mib: float, place: int) -> None:
+    """From the second place on; small messages read from the end of the table, and large ones have
+    its last number."""
+    key = RowKey(operator="fc", micro_batch=1, tp=1, split=0)
+    bandwidths = (1e9, 2e9, 3e9, 4e9)
+    profile = make_profile({key: make_row()}, intra_node=bandwidths)
+    costs = AcesoCosts(("fc",), "resnet", profile)
+    assert costs.transfer(mib * MIB, between_nodes=False) == mib * MIB / bandwidths[place]
+
+
 def test_no_message_takes_no_time() -> None:
     costs = costs_of("eurosys", "gpt", "1_3B", 8, 1)
     assert costs.transfer(0.0, between_nodes=True) == 0.0
@@ -343,3 +356,14 @@ def test_an_operator_that_is_not_profiled_is_named() -> None:
     )
     assert cost.time > 2.0  # what Aceso charges for a file that is not there
     assert max(cost.memory) > 8e6 * MIB
+    assert costs.missing.activations == 1e6 * MIB
+    row = costs.profile.rows[key]
+    other = RowKey(operator="enc-MLP-gelu", micro_batch=2, tp=1, split=0)
+    more = AcesoCosts(chain[:1], "gpt", make_profile({key: row, other: row}))
+    (found,) = more.stage_cost(
+        OperatorStage(start=0, stop=1, first_device=0, device_count=1, strategies=(Strategy(),)),
+        Surroundings(
+            micro_batch=3, micro_batches=1, behind=0, enters_node=False, leaves_node=False
+        ),
+    ).unprofiled
+    assert "3 samples" in found  # nothing is predicted from those of 1 and of 2

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ilp_planner.costs.group_network import (
     best_ring,
     best_transfer,
+    fits_nodes,
     group_class,
     stage_ring,
     stage_transfer,
@@ -207,3 +208,89 @@ def test_mixed_rings_cross_between_the_types() -> None:
     stage = stage_of(0, 1, [(0,), (1,), (4,)], [2, 2, 1])
     assert best_ring(GroupOption(1, (2, 1)), cluster) == pytest.approx(stage_ring(stage, cluster))
     assert stage_ring(stage, cluster).per_byte == pytest.approx(2 * 2 / 3 / 5e9)
+
+
+def test_replicas_fit_where_their_ranks_have_one_node() -> None:
+    """Two devices each, of nodes of three: one in a node."""
+    cluster = cluster_of([("fast", 3), ("fast", 3)])
+    assert fits_nodes(GroupOption(2, (2,)), cluster)
+    assert not fits_nodes(GroupOption(2, (3,)), cluster)
+    both = cluster_of([("fast", 3), ("slow", 4)])
+    assert fits_nodes(GroupOption(2, (1, 2)), both)
+    assert not fits_nodes(GroupOption(2, (1, 3)), both)
+
+
+THREE = cluster_of([("fast", 4), ("mid", 4), ("slow", 4)], across=5)
+
+
+@pytest.mark.parametrize(
+    ("samples", "to", "load"),
+    [
+        ((5, 1, 2), GroupClass((2,), False), 5),  # each type has its own samples
+        ((1, 4, 5), GroupClass((2,), False), 9),
+        # where the receiver may be in the node of a type, the others send
+        ((5, 1, 2), GroupClass((0,), True), 3),
+        ((1, 4, 5), GroupClass((1,), True), 1),
+        ((5, 1, 2), GroupClass((0,), True, (0,)), 5),  # unless it is known not to be
+    ],
+)
+def test_the_slowest_type_of_a_group_sends_at_least(
+    samples: tuple[int, ...], to: GroupClass, load: int
+) -> None:
+    found = best_transfer(GroupOption(1, (1, 2, 0)), samples, to, THREE)
+    assert found.per_byte == pytest.approx(2 * load / 5e9)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "option", "samples", "load"),
+    [
+        # two fill the smaller node, and no device is left over
+        ([4, 6], GroupOption(2, (3,)), (1, 1, 1), 2),
+        # in a node of five one is: the receiver may sit there, beside one replica
+        ([5, 6], GroupOption(2, (3,)), (1, 1, 1), 1),
+    ],
+)
+def test_as_many_replicas_share_a_card_as_fill_the_smallest_node(
+    nodes: list[int], option: GroupOption, samples: tuple[int, ...], load: int
+) -> None:
+    cluster = cluster_of([("fast", size) for size in nodes], across=5)
+    found = best_transfer(option, samples, GroupClass((0,), True), cluster)
+    assert found.per_byte == pytest.approx(2 * load / 5e9)
+
+
+def test_a_node_that_no_replica_fits_is_filled_by_none() -> None:
+    """Of four devices each, to another type."""
+    cluster = cluster_of([("fast", 2), ("fast", 4), ("fast", 4), ("slow", 4)], across=5)
+    found = best_transfer(GroupOption(4, (2, 0)), [3, 3], GroupClass((1,), False), cluster)
+    assert found.per_byte == pytest.approx(2 * 3 / 5e9)
+
+
+def test_rings_in_a_node_are_as_many_as_its_largest_pieces_need() -> None:
+    """A device with everything beside four with a quarter each: four rings on its link."""
+    cluster = cluster_of([("fast", 8)], within=100)
+    stage = stage_of(0, 1, [(0,), (1, 2, 3, 4)], [1, 1])
+    assert stage_ring(stage, cluster).per_byte == pytest.approx(2 * 1 / 2 / 4 * 4 / 100e9)
+    turned = stage_of(0, 1, [(1, 2, 3, 4), (0,)], [1, 1])
+    assert stage_ring(turned, cluster) == stage_ring(stage, cluster)
+
+
+def test_a_ring_is_closed() -> None:
+    """From the last type back to the first one, over the slowest link."""
+    cluster = dataclasses.replace(
+        cluster_of([("fast", 1), ("mid", 1), ("slow", 1)]),
+        between={("fast", "mid"): link(50), ("mid", "slow"): link(50), ("fast", "slow"): link(1)},
+    )
+    stage = stage_of(0, 1, [(0,), (1,), (2,)], [1] * 3)
+    assert stage_ring(stage, cluster).per_byte == pytest.approx(2 * 2 / 3 / 1e9)
+    assert best_ring(GroupOption(1, (1, 1, 1)), cluster) == pytest.approx(
+        stage_ring(stage, cluster)
+    )
+
+
+def test_a_ring_with_one_replica_in_a_node_has_no_hop_inside_it() -> None:
+    """However slow the links are there."""
+    cluster = cluster_of([("fast", 2), ("fast", 2)], within=0.5, across=5)
+    ring = stage_ring(stage_of(0, 1, [(0,), (2,)], [1, 1]), cluster)
+    assert ring.per_byte == pytest.approx(2 * 1 / 2 / 5e9)
+    both = stage_ring(stage_of(0, 1, [(0,), (1,), (2,)], [1] * 3), cluster)
+    assert both.per_byte == pytest.approx(2 * 2 / 3 / 0.5e9)

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.costs.launch_floor import Calibration, predict_times, time_origins
+from ilp_planner.costs.launch_floor import (
+    Calibration,
+    line_errors,
+    predict_times,
+    time_origins,
+)
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.profiles.table import Provenance
 
@@ -140,3 +145,48 @@ def test_time_never_falls_with_samples(row, other, tp, isolated, single, ratio) 
 def test_constants_are_shares(name: str, bad: float) -> None:
     with pytest.raises(ValueError, match=f"{name} must be at least 0 and finite"):
         Calibration(**{name: bad})
+
+
+def test_the_constants_that_were_fitted() -> None:
+    """From one row of a layer that takes 4 ms, and of one that takes no time; and from isolated
+    rows of two devices, that share all but 37 % of the work."""
+    row = predict_time(profile({("a", 1, 1): [4e-3, 0.0]}), "a", 1, 3)[0]
+    assert row == pytest.approx([4e-3 * (0.27 + 3 * 0.78) / (0.27 + 0.78), 0.0], rel=1e-12)
+    isolated = profile({("a", 1, 1): [4e-3], ("a", 2, 1): [2e-3]}, isolated=True)
+    row = predict_time(isolated, "a", 2, 3)[0]
+    assert row == pytest.approx([0.27 * 2e-3 + 3 * 0.78 * 4e-3 * (0.5 + 0.37 / 2)], rel=1e-12)
+
+
+SQUARES = {("a", 1, x): [2.0 * x**2] for x in (1, 2, 4, 8)}
+
+
+def said(found: LayerProfile, samples: int) -> tuple[Provenance, float | None]:
+    """Return where the seconds of so many samples come from, and the expected error."""
+    ((origin, _),) = time_origins(found, LayerKey("a", 1, samples), np.ones(1))
+    return origin.provenance, origin.error
+
+
+def test_lines_are_off_by_what_they_miss_of_rows_that_are_left_out() -> None:
+    """Of 2 x^2: between its neighbours a half of 8 and of 32; below by the whole of 2, above by 3/8
+    of 128. Rows that are no measurements do not judge, and no error of measured ones counts."""
+    found = profile(SQUARES)
+    assert line_errors(found, "a", 1) == pytest.approx((0.5, (1 + 3 / 8) / 2), rel=1e-12)
+    assert said(found, 3) == (Provenance.INTERPOLATED, pytest.approx(0.5))
+    assert said(found, 16) == (Provenance.EXTRAPOLATED, pytest.approx(11 / 16))
+    first = LayerKey("a", 1, 1)
+    assert said(replace(found, errors={first: 9.0}), 16)[1] == pytest.approx(11 / 16)
+    last = LayerKey("a", 1, 8)
+    other = replace(found, time={**found.time, last: np.array([99.0])})
+    three = replace(other, measured=found.measured - {last})
+    assert line_errors(three, "a", 1) == pytest.approx((0.5, (1 + 3 / 8) / 2), rel=1e-12)
+    assert said(replace(three, errors={last: 9.0}), 16) == (Provenance.EXTRAPOLATED, 9.0)
+
+
+def test_two_rows_tell_no_error_but_that_of_what_is_predicted() -> None:
+    two = profile({key: SQUARES[key] for key in list(SQUARES)[:2]})
+    assert line_errors(two, "a", 1) == (None, None)
+    wide = profile({("a", 1, 1): [1.0], ("a", 1, 4): [2.0]})
+    assert said(wide, 2) == (Provenance.INTERPOLATED, None)
+    last = LayerKey("a", 1, 4)
+    one = replace(wide, measured=wide.measured - {last}, errors={last: 0.25})
+    assert said(one, 2) == (Provenance.EXTRAPOLATED, 0.25)

@@ -15,6 +15,7 @@ from ilp_planner.costs.groups import GroupClass, GroupOption
 from ilp_planner.costs.layer_rows import ALL_IN_FLIGHT
 from ilp_planner.costs.layers import PEAK, LayerCosts, layer_costs
 from ilp_planner.plan import GroupPlan, Plan
+from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.table import Provenance
 from tests.costs.mixed_instances import (
     Floor,
@@ -241,3 +242,56 @@ def test_tables_are_exact_for_groups_that_fill_nodes() -> None:
     peak = max(tables[0].peaks[0, 0, 4], tables[1].peaks[0, 4, 6])
     assert cost.iteration_time == pytest.approx(max(u) + sum(u) + peak)
     assert stage_ring(stages[0], cluster).per_byte == pytest.approx(2 * 3 / 4 / 5e9)
+
+
+# ---- options and what is kept of them -----------------------------------------------------------
+
+
+def test_what_costs_let_stages_be_where_nothing_is_said() -> None:
+    costs = LayerCosts(PROFILE, {})
+    assert (costs.uneven, costs.mixed_tp) == (True, False)
+
+
+def test_samples_of_one_type_divide_evenly_unless_one_more_is_allowed() -> None:
+    even = layer_costs(PROFILE, TWO, uneven=False)
+    assert even.split(GroupOption(1, (2, 0)), 5, TWO) is None
+    assert even.split(GroupOption(1, (2, 0)), 6, TWO) == (3, 3)
+    assert costs_of().split(GroupOption(1, (2, 0)), 5, TWO) == (3, 2)
+    fast, slow = costs_of().split(GroupOption(1, (1, 1)), 6, TWO)
+    assert fast > slow > 0
+
+
+def test_types_without_replicas_need_no_rows() -> None:
+    costs = costs_of(profile_of(("fast",)))
+    assert costs.can_have(GroupOption(1, (2, 0)), TWO)
+    assert not costs.can_have(GroupOption(1, (2, 1)), TWO)
+    mixed = stage_of(0, 6, [(0,), (4,)], [2, 2])
+    assert costs.slowest(mixed, TWO) == LayerKey("fast", 1, 2)
+    assert costs.slowest(stage_of(0, 6, [(4,)], [2]), TWO) is None
+
+
+def test_an_option_of_which_one_type_failed_is_none() -> None:
+    failed = replace(PROFILE, most_samples={("slow", 1): 1})
+    costs = costs_of(failed)
+    assert costs.option_tables(GroupOption(1, (1, 1)), 2, 16, TWO) is None
+    assert costs.option_tables(GroupOption(1, (1, 0)), 2, 16, TWO) is not None
+
+
+def test_ranges_of_no_layers_reduce_nothing() -> None:
+    tables = costs_of().option_tables(GroupOption(1, (2, 0)), 4, 16, TWO)
+    assert tables is not None
+    below = np.tril(np.ones(tables.time.shape, bool))
+    assert (tables.peaks[:, below] == 0).all()
+    assert (tables.peaks[:, ~below] > 0).all()
+
+
+def test_equal_replicas_send_as_if_all_had_the_most_samples() -> None:
+    """Which replica has one more does not matter; on another cluster links are others."""
+    costs = costs_of()
+    to = GroupClass((1,), False)
+    for across in (5, 10):
+        cluster = cluster_of([("fast", 4), ("slow", 4)], across=across)
+        seconds, extra = costs.send(GroupOption(1, (2, 0)), (3, 2), 4, to, cluster)
+        expected = 2 * (30e-6 + 2 * 3 * PROFILE.boundary / (across * 1e9))
+        assert seconds[1:-1] == pytest.approx(expected[1:-1])
+        assert (seconds[0], seconds[-1], extra.any()) == (0, 0, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from ilp_planner.costs.native import OPTIMIZER_BANDWIDTH, NativeCosts
 from ilp_planner.costs.operators import Option, Surroundings
 from ilp_planner.plan import OperatorStage, Strategy
-from ilp_planner.profiles.table import MIB, RowKey
+from ilp_planner.profiles.table import MIB, Origin, Provenance, RowKey
 from tests.tiny import GB, make_profile, make_row
 
 CHAIN = ("enc-1st-layernorm", "enc-MLP-gelu")
@@ -276,6 +277,49 @@ def test_without_a_usable_measurement_a_ring_is_charged(
 def test_a_failed_measurement_is_not_a_time() -> None:
     costs = make_costs(collectives={("all_gather", 2): {1: 1e-3, 2: 2e-3, 64: 1e3, 128: 1e6}})
     assert costs.collective("all_gather", 2, 64 * MIB) == pytest.approx(64e-3)
+
+
+def test_a_time_of_a_hundred_seconds_is_of_one_that_failed() -> None:
+    costs = make_costs(collectives={("all_gather", 2): {1: 100.0}})
+    ring = costs.transfer(8 * MIB, between_nodes=False)
+    assert costs.collective("all_gather", 2, 8 * MIB) == ring
+    assert costs.collective_origin("all_gather", 2, 8 * MIB) == Origin(Provenance.ANALYTIC)
+
+
+@pytest.mark.parametrize(
+    ("mib", "source"),
+    [
+        (0.5, Provenance.EXTRAPOLATED),
+        (1, Provenance.MEASURED),
+        (3, Provenance.INTERPOLATED),
+        (4, Provenance.MEASURED),
+        (6, Provenance.INTERPOLATED),
+        (8, Provenance.MEASURED),
+        (9, Provenance.EXTRAPOLATED),
+    ],
+)
+def test_what_is_read_off_a_table_is_measured_between_or_beyond(
+    mib: float, source: Provenance
+) -> None:
+    """Links of 1, 2, 4 and 8 MiB, and collectives of as many; what was predicted stays so."""
+    sizes = dict.fromkeys((1, 2, 4, 8), 1e-3)
+    table = (1.0 * GB, 2.0 * GB, 3.0 * GB, 4.0 * GB)
+    costs = make_costs(collectives={("all_gather", 2): sizes}, intra_node=table)
+    assert costs.transfer_origin(mib * MIB, False) == Origin(source)
+    assert costs.collective_origin("all_gather", 2, mib * MIB) == Origin(source)
+    guessed = Origin(Provenance.EXTRAPOLATED, 0.25)
+    origins = {("all_gather", 2): {1: guessed}}
+    costs.profile = replace(
+        costs.profile, link_origins=(guessed, Origin()), collective_origins=origins
+    )
+    assert costs.transfer_origin(mib * MIB, False) == guessed
+    near = guessed if mib <= 1 else Origin(source)
+    assert costs.collective_origin("all_gather", 2, mib * MIB) == near
+
+
+def test_stages_may_span_nodes_and_what_is_missing_fits_nowhere() -> None:
+    assert NativeCosts.spans_nodes
+    assert NativeCosts.missing.weights == 2.0**60
 
 
 def test_a_change_of_layout_takes_a_collective_each_way() -> None:

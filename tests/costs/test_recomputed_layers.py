@@ -11,13 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.costs.layer_rows import LayerRows
 from ilp_planner.costs.layer_stage import stage_cost
 from ilp_planner.costs.layers import LayerCosts
-from ilp_planner.costs.recomputed_layers import WAYS, is_priced, most_held, recompute_of
+from ilp_planner.costs.recomputed_layers import (
+    WAYS,
+    Runs,
+    is_priced,
+    most_held,
+    recompute_of,
+    recomputed_stages,
+    rows_needed,
+)
 from ilp_planner.plan import GroupStage
 from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.specs.training import Recompute
 from tests.brute import group_ways, random_problem, recomputations, seatings
+from tests.costs.test_layer_rows import ONE, TWO, again, profile
 from tests.examples import examples
 
 if TYPE_CHECKING:
@@ -145,3 +155,56 @@ def test_a_recomputation_has_one_number(way: int) -> None:
 )
 def test_others_are_not_priced(recompute: Recompute) -> None:
     assert not is_priced(recompute)
+
+
+def test_rows_are_needed_of_the_kinds_that_are_asked_for() -> None:
+    assert rows_needed(()) == ("selective", "full")
+    assert rows_needed(("none",)) == ()
+    assert rows_needed(("none", "selective")) == ("selective",)
+    assert rows_needed(("block",)) == rows_needed(("full", "block")) == ("full",)
+
+
+def test_stages_that_hold_more_by_hand() -> None:
+    """Three layers take 60 bytes of states, 7 of workspace and 3 for a sample: 8 are left for two.
+    Computed again the first two keep a byte each, so that there are four, in 4 + 4 + 3 s. One layer
+    alone holds as many as there are."""
+    own = rows(recomputed_of=75.5)
+    held = own.in_flight(ONE)
+    assert held[0, 3] == 2
+    runs = Runs([ONE], [], ("none", "full"), np.full(4, 9), np.full((3, 4), 0.5), 1.0)
+    found = recomputed_stages(own, runs, held)
+    assert found is not None
+    (number,) = found.of(0, 3)
+    assert (found.way[number], found.time[number], found.in_flight[number]) == (2, 11.0, 4)
+    assert found.peaks[:, number].tolist() == [0.5]
+    assert found.of(0, 1).size == 0
+    more = recomputed_stages(own, runs._replace(most=np.full(4, 100)), held)
+    assert more is not None
+    assert more.in_flight[more.of(0, 1)].tolist() == [65]  # a byte each, without 5 of workspace
+    short = runs._replace(last=[TWO], part=0.5)
+    peaks = recomputed_stages(own, short, held)
+    assert peaks is not None
+    assert peaks.peaks[:, number].tolist() == [0.5, 8 + 8 + 5 - 0.5 * 11]
+    assert peaks.peaks[1].min() >= 0
+    assert recomputed_stages(own, runs._replace(most=np.full(4, 2)), held) is None
+    full = rows(recomputed_of=75.0)  # to the last byte there are three, as sums are rounded
+    exact = recomputed_stages(full, runs, full.in_flight(ONE))
+    assert exact is not None
+    assert exact.in_flight[exact.of(0, 3)].tolist() == [3]
+    none = LayerRows(profile(), {"a": 75.0})
+    assert recomputed_stages(none, runs, none.in_flight(ONE)) is None
+
+
+def test_stages_whose_last_micro_batch_is_short_beyond_its_part_or_not_at_all() -> None:
+    """One sample after two: half of the time or less is nothing beyond the half."""
+    own = rows(recomputed_of=78.0)
+    held = own.in_flight(TWO)
+    runs = Runs([TWO], [ONE], ("full",), np.full(4, 9), np.zeros((3, 4)), 0.9)
+    found = recomputed_stages(own, runs, held)
+    assert found is not None
+    assert found.peaks[1].tolist() == [0.0] * found.time.size
+
+
+def rows(recomputed_of: float) -> LayerRows:
+    """Return rows of devices with so many bytes, whose layers take 4 s computed again."""
+    return LayerRows(profile(recomputed={"full": again(4.0)}), {"a": recomputed_of})

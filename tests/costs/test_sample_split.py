@@ -96,3 +96,12 @@ def test_a_time_that_falls_counts_as_its_running_maximum() -> None:
 @pytest.mark.parametrize("replicas", [[], [0, 0]])
 def test_no_replicas(replicas: list[int]) -> None:
     assert share_samples([np.arange(3.0)] * len(replicas), replicas, 2) is None
+
+
+def test_a_fast_replica_takes_all_but_one_sample_of_a_slow_one() -> None:
+    fast, slow = np.arange(5.0), 100 * np.arange(5.0)
+    assert share_samples([fast, slow], [1, 1], 4) == (3, 1)
+    assert share_samples([slow, fast], [1, 1], 4) == (1, 3)
+    assert share_samples([fast, slow], [2, 0], 3) == (2, 1)
+    assert share_samples([fast, slow], [1, 1], 2) == (1, 1)
+    assert share_samples([fast, slow], [1, 1], 1) is None

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.batches import Batches
+from ilp_planner.costs.base import StageCost
 from ilp_planner.costs.groups import GroupOption
 from ilp_planner.costs.layers import PEAK, layer_costs
-from ilp_planner.costs.short_batch import LAST, as_sent
+from ilp_planner.costs.short_batch import LAST, as_sent, beyond_its_part
 from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.profiles.layers import LayerKey
 from tests.costs.mixed_instances import cluster_of, profile_of
@@ -48,6 +49,20 @@ def test_the_last_micro_batch_by_hand() -> None:
     assert cost.terms["slowest stage"] == pytest.approx(5 / 3 * max(times))
     total = 5 / 3 * max(times) + sum(times) + expected + cost.terms[PEAK]
     assert cost.iteration_time == pytest.approx(total)
+
+
+def test_what_is_computed_again_keeps_devices_busy_too() -> None:
+    """Of a full micro-batch 5 s, 2 of them computed again; of the last one, half of it, 4 s."""
+    full, last = (
+        StageCost(
+            time=0.0,
+            memory=(),
+            time_terms={"compute": seconds - 2, "recompute": 2.0, "point-to-point": 3.0},
+            memory_terms={},
+        )
+        for seconds in (5.0, 4.0)
+    )
+    assert beyond_its_part([full], [last], 0.5) == (4 - 2.5, 1.5)
 
 
 def test_full_micro_batches_have_no_such_term() -> None:

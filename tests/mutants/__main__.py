@@ -57,7 +57,7 @@ def cases(module: Module, numbers: list[int], reached: Reached) -> list[Case]:
         mutation = known[number]
         first, last = mutation.lines
         tests = set().union(*(by_line.get(line, set()) for line in range(first, last + 1)))
-        if not mutation.function:  # what runs when the module is imported
+        if not mutation.function or not tests:  # what runs when the module is imported
             tests = set().union(*by_line.values())
         few = likely(module, tests, chosen, reached)
         chosen |= set(few)
@@ -105,8 +105,10 @@ def tried(
     module: Module, tries: list[Case], times: dict[str, float], forks: int
 ) -> dict[int, str | None]:
     """Return by mutant the first test that fails; None: it survives."""
+    found: dict[int, str | None] = {case.number: None for case in tries}
+    tries = [case for case in tries if case.tests]  # what no test reaches survives
     asked = [Asked(case.number, case.mutation.function, case.tests) for case in tries]
-    found: dict[int, str | None] = dict(hosted(module, asked, times, forks))
+    found |= hosted(module, asked, times, forks) if asked else {}
     for case in tries:
         if found[case.number] in (SURVIVED, NOT_HERE):
             found[case.number] = alone(module, case, times)

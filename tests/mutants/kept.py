@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.mutants.equivalent import reason, strangers
+from tests.mutants.equivalent import equivalents, strangers
 from tests.mutants.mutations import mutations
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ class Kept:
 
     def row(self, module: Module) -> str:
         """Return a module's line of the table."""
-        every = mutations(module.file.read_text())
-        alive = self.survivors(module)
-        same = sum(reason(module.path, every[n]) is not None for n in alive)
+        source = module.file.read_text()
+        every, alive = mutations(source), self.survivors(module)
+        same = len({*alive} & {*equivalents(module.path, source)})
         tried = len(self.by.get(module.path, {}))
         killed, others = tried - len(alive), max(1, tried - same)
         cells: list[Any] = [f"`{module.path}`", len(every), tried, killed, same]
@@ -52,15 +52,16 @@ class Kept:
         """Return a line for each mutant that survived and is not known to be equivalent, and for
         each one that is listed as equivalent and is none."""
         source = module.file.read_text()
-        every = mutations(source)
+        every, same = mutations(source), equivalents(module.path, source)
         lines = [
             f"{module.path}:{n} line {every[n].lines[0]}, {every[n].function}: {every[n].text}"
             for n in self.survivors(module)
-            if reason(module.path, every[n]) is None
+            if n not in same
         ]
-        for function, change in strangers(module.path, source):
-            lines.append(f"{module.path}: listed as equivalent, no mutant: {function}: {change}")
+        for _, function, change, nth in strangers(module.path, source):
+            text = f"{function}: {change}" + f" (nth = {nth})" * bool(nth)
+            lines.append(f"{module.path}: listed as equivalent, not one mutant: {text}")
         for n, by in self.by.get(module.path, {}).items():
-            if by is not None and reason(module.path, every[int(n)]) is not None:
+            if by is not None and int(n) in same:
                 lines.append(f"{module.path}:{n}: listed as equivalent, noticed by {by}")
         return lines

@@ -10,6 +10,10 @@ DRAWN = 60
 """Mutants that are tried of a module outside the judge."""
 
 
+COMPILED_ELSEWHERE = ("simulation/recursion.py",)
+"""Modules of plain loops, which `simulation/engine.py` compiles when they are long."""
+
+
 class Module(NamedTuple):
     """A module by its path in the package. whole: all of its mutants are tried."""
 
@@ -28,7 +32,8 @@ class Module(NamedTuple):
     @property
     def compiled(self) -> bool:
         """It has no kernels: those of others may be compiled, and are kept as they are."""
-        return "ilp_planner.kernels import" not in self.file.read_text()
+        own = "ilp_planner.kernels import" in self.file.read_text()
+        return not own and self.path not in COMPILED_ELSEWHERE
 
     @property
     def mirror(self) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.mutants.equivalent import reasons, strangers
+from tests.mutants import equivalent
+from tests.mutants.equivalent import Listed, equivalents, reasons, strangers
 from tests.mutants.modules import JUDGE, modules
 from tests.mutants.mutations import mutated, mutations
 from tests.mutants.patching import patched
@@ -173,7 +174,25 @@ def test_the_modules_that_are_tried_are_there() -> None:
     assert [module.path for module in found if module.whole] == list(JUDGE)
 
 
-@pytest.mark.parametrize("path", sorted({module for module, *_ in reasons()}))
+@pytest.mark.parametrize("path", sorted({one.module for one in reasons()}))
 def test_what_is_listed_as_equivalent_is_a_mutant(path: str) -> None:
     (module,) = (module for module in modules() if module.path == path)
     assert strangers(path, module.file.read_text()) == []
+    listed = [one for one in reasons() if one.module == path]
+    assert len(equivalents(path, module.file.read_text())) == len(listed)
+
+
+def test_one_of_several_like_changes_is_listed_by_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = "def f(x):\n    g(x[0], x[0], 1)\n"
+    listed = {
+        Listed("a.py", "f", "0 -> 1", 2): "the second one",
+        Listed("a.py", "f", "1 -> 2", 0): "the only one",
+        Listed("b.py", "f", "0 -> 1", 1): "of another module",
+        Listed("a.py", "f", "0 -> 1", 0): "which one?",
+        Listed("a.py", "f", "0 -> 1", 3): "there are two",
+    }
+    monkeypatch.setattr(equivalent, "reasons", lambda: listed)
+    assert equivalents("a.py", source) == {1: "the second one", 2: "the only one"}
+    assert [listed[one] for one in strangers("a.py", source)] == ["which one?", "there are two"]

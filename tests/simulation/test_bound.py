@@ -57,6 +57,30 @@ def test_messages_count() -> None:
     assert least == pytest.approx(1 + 0.5 + 4 * 3 + 0.25 + 2)
 
 
+def test_one_micro_batch_goes_through_all_virtual_stages_and_back() -> None:
+    """There and back over three links between two ranks with two stages each."""
+    times = equal_times(4)._replace(send_forward=np.full(3, 0.5), send_backward=np.full(3, 0.25))
+    least = least_seconds(times, places(2, 2), 1, split=False)
+    assert least == pytest.approx(4 * 3 + 3 * 0.75)
+
+
+def test_two_parts_of_a_backward_pass_may_take_less_than_the_whole() -> None:
+    """Forward passes of 1 s, and 1 + 0.5 s instead of 2 s backward."""
+    times = equal_times(2)._replace(weight=np.full(2, 0.5))
+    whole, split = (least_seconds(times, places(2, 1), 4, split=s) for s in (False, True))
+    assert whole == pytest.approx(4 * 3 + 3)
+    assert split == pytest.approx(1 + 4 * 2.5)
+
+
+def test_a_bound_leaves_out_what_rounding_can_add() -> None:
+    """Of 3 numbers for each micro-batch and stage of a rank, and 4 for each stage: two roundings of
+    2^-53 each at most."""
+    least = least_seconds(equal_times(4), places(2, 2), 4, split=False)
+    exact = 4 * 2 * 3 + 3  # the second rank's work, after the first stage and before it
+    assert least == exact * (1 - 2 * (3 * 4 * 2 + 4 * 4) * 2.0**-53)
+    assert least < exact
+
+
 @given(st.data(), st.integers(1, 7), st.integers(1, 20), st.floats(0, 1))
 def test_the_formula_is_never_below_1f1b_where_all_stages_have_one_share_of_forward_passes(
     data: st.DataObject, ranks: int, micro_batches: int, share: float

@@ -17,7 +17,7 @@ from ilp_planner.simulation.engine import (
     peak_micro_batches,
     simulate,
 )
-from ilp_planner.simulation.orders import Operations, Orders
+from ilp_planner.simulation.orders import BACKWARD, FORWARD, Operations, Orders, Shape
 from ilp_planner.simulation.schedules import schedule_orders
 from tests.simulation.pipelines import SlowSimulator, equal_times, pipelines
 
@@ -174,3 +174,83 @@ def test_pipelines_of_many_stages(name: str, ranks: int, virtual: int) -> None:
     ops = orders.operations
     start = np.array([1, 300, 600, 900])[ops.kinds]
     assert found.end - found.start == pytest.approx(start + each[ops.stages])
+
+
+def one_rank(*kinds_and_stages: tuple[int, int]) -> Orders:
+    """Return the order of a rank with two stages that runs one micro-batch so."""
+    kinds, stages = (np.array(column) for column in zip(*kinds_and_stages, strict=True))
+    nothing = np.zeros(len(kinds), np.int32)
+    starts = np.array([0, len(kinds)])
+    operations = Operations(kinds.astype(np.int8), stages.astype(np.int32), nothing, starts)
+    joined = np.zeros(len(kinds), np.bool_)
+    return Orders(Shape(1, 1, 2, 1), np.zeros(2, np.int32), operations, joined)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_rank_that_waits_for_itself_never_runs_to_its_end(blocking: bool) -> None:
+    """The second stage's forward pass comes before the first one's."""
+    orders = one_rank((FORWARD, 1), (FORWARD, 0), (BACKWARD, 1), (BACKWARD, 0))
+    with pytest.raises(ValueError, match="never run to its end"):
+        simulate(orders, equal_times(2), blocking=blocking)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize("forward", [0.0, 0.125])
+def test_passes_of_one_rank_that_take_no_or_little_time_are_through(
+    forward: float, blocking: bool
+) -> None:
+    orders = one_rank((FORWARD, 0), (FORWARD, 1), (BACKWARD, 1), (BACKWARD, 0))
+    times = equal_times(2, forward=forward, input=0.25, weight=0.25)
+    assert simulate(orders, times, blocking=blocking).seconds == 2 * forward + 1
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize("forward", [0.0, 0.125])
+def test_ranks_that_wait_for_each_other_at_once_are_found(forward: float, blocking: bool) -> None:
+    """Within the first second: the first rank goes back before the second micro-batch, which the
+    second rank takes before it goes back."""
+    kinds = np.array([FORWARD, BACKWARD, FORWARD, BACKWARD, FORWARD, FORWARD, BACKWARD, BACKWARD])
+    batches = np.array([0, 0, 1, 1, 0, 1, 0, 1], np.int32)
+    stages = np.repeat(np.arange(2, dtype=np.int32), 4)
+    operations = Operations(kinds.astype(np.int8), stages, batches, np.array([0, 4, 8]))
+    ranks, joined = np.arange(2, dtype=np.int32), np.zeros(8, np.bool_)
+    orders = Orders(Shape(2, 2, 1, 1), ranks, operations, joined)
+    times = equal_times(2, forward=forward, input=0.125, weight=0.125)
+    with pytest.raises(ValueError, match="never run to its end") as refused:
+        simulate(orders, times, blocking=blocking)
+    assert str(refused.value).endswith(
+        ": on rank 0, the backward of stage 0, micro-batch 0 waits for the backward of stage 1, "
+        "micro-batch 0"
+    )
+
+
+def test_an_iteration_of_no_time_has_no_bubble() -> None:
+    timeline = simulate(schedule_orders("1f1b", 2, 2), equal_times(2, forward=0, input=0, weight=0))
+    assert (timeline.seconds, timeline.bubble) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", StageTimes._fields)
+@pytest.mark.parametrize("more", [-1, 1])
+def test_every_row_of_times_is_of_all_stages_or_of_what_is_between(name: str, more: int) -> None:
+    times = equal_times(3)
+    wrong = np.zeros(len(getattr(times, name)) + more)
+    with pytest.raises(ValueError, match="3 stages need as many times, and one less of messages"):
+        simulate(schedule_orders("1f1b", 3, 4), times._replace(**{name: wrong}))
+
+
+def test_a_rank_that_nobody_listens_to_waits_until_its_message_is_taken() -> None:
+    """Two micro-batches go to a rank that wants the second one first: with messages that travel by
+    themselves it may, but not where both ends have to be there."""
+    kinds = np.array([FORWARD, FORWARD, BACKWARD, BACKWARD] * 2)
+    batches = np.array([0, 1, 1, 0, 1, 0, 1, 0], np.int32)
+    stages = np.repeat(np.arange(2, dtype=np.int32), 4)
+    operations = Operations(kinds.astype(np.int8), stages, batches, np.array([0, 4, 8]))
+    ranks, joined = np.arange(2, dtype=np.int32), np.zeros(8, np.bool_)
+    orders = Orders(Shape(2, 2, 1, 1), ranks, operations, joined)
+    times = equal_times(2, forward=0.125, input=0.125, weight=0.125)
+    assert simulate(orders, times).seconds > 0
+    with pytest.raises(ValueError, match="never run to its end") as refused:
+        simulate(orders, times, blocking=True)
+    assert str(refused.value).endswith(
+        ": on rank 0, the forward of stage 0, micro-batch 1 waits until a message is taken"
+    )

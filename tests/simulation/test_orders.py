@@ -8,6 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.simulation.engine import peak_memory, peak_micro_batches, simulate
+from ilp_planner.simulation.orders import (
+    BACKWARD,
+    FORWARD,
+    INPUT,
+    WEIGHT,
+    Operations,
+    Orders,
+    Shape,
+    orders_of,
+    places,
+)
 from ilp_planner.simulation.schedules import SCHEDULES, schedule_orders
 from tests.simulation.pipelines import equal_times, pipelines
 
@@ -116,7 +127,58 @@ def test_orders_are_made_once() -> None:
     assert schedule_orders("1f1b", 4, 8) is schedule_orders("1f1b", 4, 8)
 
 
+def test_groups_are_of_as_many_micro_batches_as_ranks_or_all_where_these_are_fewer() -> None:
+    assert schedule_orders("interleaved", 4, 8, 2) is schedule_orders("interleaved", 4, 8, 2, 4)
+    assert schedule_orders("interleaved", 4, 2, 2) is schedule_orders("interleaved", 4, 2, 2, 2)
+
+
 def test_every_schedule_makes_orders_for_one_rank() -> None:
     for name, row in SCHEDULES.items():
         orders = schedule_orders(name, 1, 4, row.virtual or 2)
         assert set(orders.rank_of.tolist()) == {0}
+
+
+def made_of(*kinds: int) -> Orders:
+    """Return the order of one stage and one micro-batch that runs operations so."""
+    count = len(kinds)
+    nothing = np.zeros(count, np.int32)
+    operations = Operations(np.array(kinds, np.int8), nothing, nothing, np.array([0, count]))
+    return Orders(Shape(1, 1, 1, 1), np.zeros(1, np.int32), operations, np.zeros(count, np.bool_))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "says"),
+    [
+        ((FORWARD,), "every stage must run every micro-batch forward and backward"),
+        ((FORWARD, FORWARD, BACKWARD), "no stage may run a micro-batch twice in one direction"),
+        ((BACKWARD, FORWARD), "a micro-batch must run forward, then backward, weights at the end"),
+        ((WEIGHT, FORWARD, INPUT), "then backward, weights at the end"),
+        ((FORWARD, WEIGHT, INPUT), "then backward, weights at the end"),
+    ],
+)
+def test_an_order_that_is_none_is_refused(kinds: tuple[int, ...], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        made_of(*kinds)
+    assert made_of(FORWARD, INPUT, WEIGHT).split
+    assert not made_of(FORWARD, BACKWARD).split
+
+
+def test_operations_wait_for_the_stage_before_or_behind_and_else_for_none() -> None:
+    """The first forward pass, and what follows another one on its own stage."""
+    orders = schedule_orders("1f1b", 2, 1)
+    assert orders.of_rank(0) == [("F", 0, 0), ("B", 0, 0)]
+    assert orders.needs.tolist() == [-1, 3, 0, -1]
+
+
+def test_stages_are_looped_unless_they_lie_in_a_v() -> None:
+    assert places(2, 3).tolist() == [[0, 2, 4], [1, 3, 5]]
+    assert places(2, 3, v_shaped=True).tolist() == [[0, 3, 4], [1, 2, 5]]
+
+
+def test_too_few_or_too_many_turns_are_refused() -> None:
+    """One stage of two micro-batches."""
+    turns = [FORWARD, FORWARD, BACKWARD, BACKWARD]
+    assert orders_of(Shape(1, 2, 1, 1), [np.array(turns)], places(1, 1)).of_rank(0)
+    for wrong in (turns[1:], [*turns, BACKWARD]):
+        with pytest.raises(ValueError, match=r"\d turns for 2 passes in one direction"):
+            orders_of(Shape(1, 2, 1, 1), [np.array(wrong)], places(1, 1))

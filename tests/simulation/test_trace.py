@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def test_a_trace_has_every_operation_where_it_runs(tmp_path: Path) -> None:
-    timeline = simulate(schedule_orders("zb-h1", 2, 3), equal_times(2))
+    times = equal_times(2, forward=2, input=2, weight=2)
+    timeline = simulate(schedule_orders("zb-h1", 2, 3), times)
     write_trace(tmp_path / "trace.json", timeline)
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     names = [e["args"]["name"] for e in events if e["ph"] == "M"]
@@ -27,7 +28,8 @@ def test_a_trace_has_every_operation_where_it_runs(tmp_path: Path) -> None:
     shown = [(e["name"], e["args"]["stage"], e["args"]["micro-batch"], e["pid"]) for e in slices]
     assert shown == [(f"{kind}{m}", stage, m, stage) for kind, stage, m in ours]
     assert [e["ts"] for e in slices] == (timeline.start * 1e6).tolist()
-    assert {e["dur"] for e in slices} == {1e6}
+    assert {e["dur"] for e in slices} == {2e6}
+    assert {e["tid"] for e in events if e["ph"] != "M"} == {0}  # a rank has one line
 
 
 @pytest.mark.parametrize(("activations", "unit"), [(None, "micro-batches"), ([8, 8], "bytes")])

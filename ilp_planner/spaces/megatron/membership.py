@@ -79,8 +79,6 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
     if part is None or not costs.runtime.tries(part.job, problem.constraints):
         yield "settings: others than the planner's, only those tried"
         return
-    if tuple(stage.replicas for stage in plan.stages[: plan.ranks]) != part.rank_devices():
-        yield "devices: others than those that ranks have in the order of the nodes"
     again, turn, tried = settings.recompute, turn_of(plan), part.variants()
     spreads = (*REMAINDERS, ANYHOW)
     alike = [Variant(plan.virtual, again, spread, turn, settings.schedule) for spread in spreads]

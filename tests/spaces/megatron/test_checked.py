@@ -195,6 +195,23 @@ def test_a_runtime_computes_layers_again_one_by_one_in_one_order_of_ranks() -> N
     assert DEEPSPEED.recomputations(DENSE, Kernels(), asked) == (Recompute(),)
 
 
+def test_a_job_is_judged_with_whole_layers_spread_evenly() -> None:
+    """3 layers, the embedding and the output on two stages: 2 elements, and 3."""
+    seen = []
+
+    class Listening(type(DEEPSPEED)):  # type: ignore[misc]
+        def check_job(self, job: TrainingJob) -> None:
+            seen.append(job.pipeline)
+
+    settings = DEEPSPEED.settings(DENSE, "bf16", small_cluster(), "")
+    case = TrainingJob(
+        model=DENSE, micro_batch=1, global_batch=2, pp=2, layout=split_layout([3, 0]),
+        settings=settings,
+    )  # fmt: skip
+    assert list(Listening().refusals(case)) == []
+    assert seen == [split_layout([1, 2])]
+
+
 def test_what_every_runtime_refuses_and_what_one_does_is_told() -> None:
     """Layers need not divide into stages: a job is judged with some layout."""
     optimizer = OptimizerSettings(sharding="optimizer")

@@ -14,9 +14,9 @@ from ilp_planner.report.stages import describe_training
 from ilp_planner.schedule import PIPELINES
 from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS, FULL
-from ilp_planner.spaces.torchtitan.space import NEWEST
+from ilp_planner.spaces.torchtitan.space import EARLIER, NEWEST, Torchtitan
 from ilp_planner.specs.pipeline_layout import split_layout
-from ilp_planner.specs.training import Kernels, OptimizerSettings
+from ilp_planner.specs.training import Kernels, OptimizerSettings, TrainingJob
 from tests.divided_layouts import DIVIDED
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import every_plan, runtime_problem
@@ -265,3 +265,80 @@ def test_schedules_that_do_with_fewer_micro_batches_than_ranks_are_tried():
     few = [part for part in free.space.parts(free) if part.micro_batches < part.degrees.pp]
     assert few
     assert all(variant.divided for part in few for variant in part.variants())
+
+
+RELEASES = [NEWEST, EARLIER]
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda one: one.name)
+def test_what_a_release_has_no_setting_for(release: Torchtitan) -> None:
+    """It compiles layers and hides messages of tensor parallelism; the newest has CUDA graphs."""
+    lacks = {*release.lacks}
+    assert {"turns", "overlap of expert parallelism", "activations on the host"} <= lacks
+    assert not lacks & {"compiled layers", "overlap of tensor parallelism"}
+    assert ("CUDA graphs" in lacks) == (release is EARLIER)
+
+
+@pytest.mark.parametrize(
+    ("said", "compile"),
+    [
+        ({"tensor_overlap": "on"}, ("on",)),
+        ({"tensor_overlap": "on,off"}, ("on",)),
+        ({"tensor_overlap": "on", "compile": "off"}, ("off",)),
+        ({"tensor_overlap": "off"}, ()),
+        ({}, ()),
+        ({"compile": "off,on"}, ("off", "on")),
+    ],
+)
+def test_async_tensor_parallelism_asks_for_compiling_unless_something_else_is_asked(
+    said: dict[str, str], compile: tuple[str, ...]
+) -> None:
+    asked = constraints_of(said)
+    assert NEWEST.implied(asked) == replace(asked, compile=compile)
+
+
+@pytest.mark.parametrize(
+    ("changes", "degrees", "refused"),
+    [
+        ({}, {"dp": 2}, ""),
+        ({"sharding": "none", "from_master": False}, {"dp": 2}, ""),
+        ({"from_master": False}, {"dp": 2}, "from_master"),
+        ({"from_master": False}, {}, ""),  # one device shares nothing
+        ({"instances": 2}, {"dp": 2}, "instances"),
+        ({"instances": 2}, {"dp": 4}, ""),
+        ({"instances": 2}, {"cp": 2, "dp": 2}, ""),  # two ranks of each copy
+        ({"instances": 4}, {"cp": 2, "dp": 2}, "instances"),
+        ({"sharding": "optimizer", "from_master": False}, {"dp": 2}, "sharding"),
+    ],
+)
+def test_states_are_refused_that_fsdp_does_not_divide_so(
+    changes: dict[str, object], degrees: dict[str, int], refused: str
+) -> None:
+    """With no check of the release: only what its FSDP says of the optimiser's states."""
+
+    class Any(type(NEWEST)):  # type: ignore[misc]
+        def check_release(self, job: TrainingJob) -> None:
+            """Run everything."""
+
+    optimizer = OptimizerSettings(**{"sharding": "gradients", "from_master": True, **changes})
+    case = job(tp=1, pp=1, dp=degrees.get("dp", 1), layout=None)
+    own = replace(case.settings, optimizer=optimizer, cp=degrees.get("cp", 1))
+    case = replace(case, settings=own)
+    if not refused:
+        Any().check_job(case)
+        return
+    with pytest.raises(PlanError, match=rf"settings\.optimizer\.{refused}: found"):
+        Any().check_job(case)
+
+
+def test_settings_of_a_choice_are_those_of_fsdp_under_its_degrees() -> None:
+    """Parameters are gathered while layers compute; gradients reduced so but in a pipeline."""
+    problem = runtime_problem("torchtitan", cluster=small_cluster(1, 4))
+    assert problem.costs.settings.keeps_gathered
+    seen = set()
+    for part in problem.space.parts(problem):
+        optimizer, pp = part.settings.optimizer, part.degrees.pp
+        assert optimizer.overlap_parameters
+        assert optimizer.overlap_gradients == (pp == 1)
+        seen.add(pp)
+    assert seen == {1, 2, 4}
