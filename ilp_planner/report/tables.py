@@ -23,7 +23,7 @@ STOPS = {
     Stop.GAP: "gap reached that was asked for",
     Stop.TIME: "time limit",
     Stop.MEMORY: "memory limit",
-    Stop.EFFORT: "more placements than can be tried one by one",
+    Stop.EFFORT: "more plans than are tried one by one",
     Stop.HEURISTIC: "end of the heuristic",
     Stop.USER: "interrupted by the user",
     Stop.ERROR: "a solver failed",

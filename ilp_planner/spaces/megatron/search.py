@@ -292,7 +292,10 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
     ended = engine.run()
     if search.gap_reached():
         return Stop.PROOF if search.proved() else Stop.GAP
-    return Stop.PROOF if ended else Stop.TIME
+    if not ended:
+        return Stop.TIME
+    # Variants are given up after so many cuts; where none has a plan, all are done with.
+    return Stop.PROOF if search.bound >= NEVER else Stop.EFFORT
 
 
 def rank_megatron(search: PartSearch[MegatronPart], top: int) -> tuple[Ranked, ...]:

@@ -635,3 +635,14 @@ def test_a_gpt_is_planned_like_the_decoder_it_is():
     mine = solve(build_megatron_problem(cluster, model, global_batch=8))
     decoder = small_problem(cluster, ffn=1024)
     assert solve(decoder).objective == pytest.approx(mine.objective)
+
+
+def test_what_is_given_up_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variant is done with after so many cuts; where its bound is below the best plan, effort has
+    ended the search."""
+    monkeypatch.setattr("ilp_planner.spaces.megatron.search.NEAR", (1,))
+    problem = small_problem(small_cluster(4, 1, between=2e9), batch=6, **{**WIDE, "layers": 5})
+    found = solve(problem)
+    assert found.stopped_by is Stop.EFFORT
+    assert found.status is Status.FEASIBLE
+    assert found.gap > 0
