@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from ilp_planner.errors import SpecError
 
 MOST = 4_000_000  # characters read or held, all in all
-COMMAND, WORD = 40, 16  # what a command and a word cost beside their characters
+# What a command, a word and a piece of a word cost beside their characters.
+COMMAND, WORD, PIECE = 40, 16, 4
 DEEPEST = 40  # functions, groups and texts in one another
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ilp_planner.errors import SpecError
 from ilp_planner.launch_scripts.arithmetic import ArithmeticMistakeError, evaluate
 from ilp_planner.launch_scripts.braces import braced_words
-from ilp_planner.launch_scripts.budget import DEEPEST, WORD, Budget
+from ilp_planner.launch_scripts.budget import DEEPEST, PIECE, WORD, Budget
 from ilp_planner.launch_scripts.parameters import changed_value
 from ilp_planner.launch_scripts.state import Array
 from ilp_planner.launch_scripts.unknowns import PLACE, PLACE_END, Unknown, known
@@ -172,6 +172,7 @@ class Expander:
             else:
                 found.append(Piece(here, quoted))
                 at += 1
+        self.budget.spend(PIECE * len(found), line)
         self.depth -= 1
         return found
 
