@@ -114,9 +114,9 @@ def main() -> None:
         elif suite == "price":
             price.measure(options.only, options.seconds)
         elif suite == "again":
-            again.measure(options.only, options.seconds)
+            again.SUITE.measure(options.only, options.seconds)
         elif suite == "stage-tp":
-            stage_tp.measure(options.only, options.seconds)
+            stage_tp.SUITE.measure(options.only, options.seconds)
         elif suite == "engine":
             engine.measure()
         elif suite == "solutions":
