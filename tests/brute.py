@@ -42,7 +42,8 @@ def cheapest(problem: Problem) -> tuple[float, GroupPlan | None]:
 
 
 def every_plan(problem: Problem) -> Iterator[GroupPlan]:
-    """Yield every plan with packed placements, whatever memory says."""
+    """Yield every plan with packed placements, and those that are spread evenly where the costs
+    have these, whatever memory says."""
     layers = len(problem.costs.chain)
     for batches in problem.micro_batches:
         ways = group_ways(problem, batches)
@@ -88,7 +89,8 @@ def recomputations(problem: Problem, start: int, stop: int) -> list[Recompute]:
 def group_ways(
     problem: Problem, batches: int
 ) -> list[tuple[GroupOption, tuple[int, ...], list[Counts]]]:
-    """Return every (option, samples of its replicas, packed counts on an empty cluster)."""
+    """Return every (option, samples of its replicas, counts on an empty cluster, packed or, where
+    the costs have these, spread evenly)."""
     cluster, costs = problem.cluster, problem.costs
     samples = -(-problem.global_batch // batches)
     known = costs.degrees()
@@ -122,6 +124,8 @@ def group_ways(
             if not shares or min(shares) < 1:
                 continue
             counts = list(packed_counts(cluster, option))
+            if costs.spread:
+                counts += [row for row in spread_counts(cluster, option) if row not in counts]
             if counts:
                 found.append((option, shares, counts))
     return found
@@ -144,6 +148,21 @@ def packed_counts(cluster: ClusterSpec, option: GroupOption) -> Iterator[Counts]
             ]
         )
     yield from itertools.product(*per_type)
+
+
+def spread_counts(cluster: ClusterSpec, option: GroupOption, over: int = 0) -> Iterator[Counts]:
+    """Yield the ways to put replicas of one type on several nodes, equally many on each. over: on
+    so many nodes; 0: any."""
+    if sum(map(bool, option.replicas)) > 1:
+        return
+    rows = []
+    for name, count in zip(cluster.type_names, option.replicas, strict=True):
+        seats = [range(min(count, size // option.tp) + 1) for size in cluster.node_sizes(name)]
+        found = [row for row in itertools.product(*seats) if sum(row) == count]
+        alike = [r for r in found if len({*r} - {0}) == 1 and max(r) < count]
+        some = [r for r in alike if over in (0, sum(map(bool, r)))]
+        rows.append(some if count else found)
+    yield from itertools.product(*rows)
 
 
 def per_type(shares: Sequence[int], option: GroupOption) -> list[tuple[int, ...]]:
@@ -210,6 +229,50 @@ def seatings(
 # ---- instances ----------------------------------------------------------------------------------
 
 
+def spread_problem(seed: int, *, devices: int = 9) -> Problem:
+    """Draw a tiny problem of equal nodes of one type, at times with a node of another one, whose
+    stages may be spread: where activations are large and gradients small, the best plan may be.
+
+    Parameters
+    ----------
+    devices: at most that many.
+    """
+    random = np.random.default_rng((seed, 1))
+    size = int(random.choice([2, 2, 3]))
+    nodes = [("fast", size)] * min(int(random.integers(2, 4)), devices // size)
+    if random.random() < 0.4 and len(nodes) * size < devices:
+        nodes.append(("slow", int(random.integers(1, 3))))
+    cluster = random_cluster(random, nodes, str(random.choice(["one", "pairs", "matrix"])))
+    cluster = replace(cluster, intra_node=Link(bandwidth=2e11, latency=1e-6))
+    layers, batch = int(random.integers(2, 4)), int(random.choice([2, 3, 4, 6]))
+    profile = random_profile(random, cluster.type_names, layers, batch)
+    profile = replace(
+        profile,
+        boundary=profile.boundary * float(random.choice([1, 10, 30])),
+        gradients=profile.gradients * float(random.choice([1e-3, 1e-1, 1])),
+    )
+    problem = random_problem(0, spread=True)
+    limits = {
+        name: float(random.choice([0.5, 0.7, 1.0, 4.0]))
+        * max(
+            float((profile.state[pair] + profile.activation[pair]).sum())
+            for pair in profile.state
+            if pair[0] == name
+        )
+        for name in cluster.type_names
+    }
+    return replace(
+        problem,
+        cluster=cluster,
+        costs=layer_costs(profile, cluster, limits, spread=True),
+        global_batch=batch,
+        micro_batches=tuple(b for b in range(1, batch + 1) if (b - 1) * -(-batch // b) < batch),
+        memory_limits=limits,
+        max_stages=3,
+        max_tp=2,
+    )
+
+
 def random_problem(
     seed: int,
     *,
@@ -219,6 +282,7 @@ def random_problem(
     recomputed: bool = False,
     asked: Sequence[str] = (),
     mixed_tp: bool = False,
+    spread: bool = False,
 ) -> Problem:
     """Draw a tiny problem: unequal nodes, missing rows, tight memory.
 
@@ -227,7 +291,8 @@ def random_problem(
     links: `flat` (all alike, also inside nodes), `one`, `pairs` or `matrix`; any when empty.
     devices: at most that many. recomputed: layers may be computed again, and keep more.
     asked: kinds of recomputation that plans may have; all where none are named. mixed_tp: there are
-        two device types or more, and each one of a stage may have a degree of its own.
+        two device types or more, and each one of a stage may have a degree of its own. spread:
+        stages may be spread evenly over nodes.
     """
     random = np.random.default_rng(seed)
     fewest = 2 if mixed_tp else 1  # types
@@ -259,7 +324,14 @@ def random_problem(
         model="tiny",
         cluster=cluster,
         space=GroupSpace(),
-        costs=layer_costs(profile, cluster, limits, recomputations=asked, mixed_tp=mixed_tp),
+        costs=layer_costs(
+            profile,
+            cluster,
+            limits,
+            recomputations=asked,
+            mixed_tp=mixed_tp,
+            spread=spread,
+        ),
         global_batch=global_batch,
         micro_batches=tuple(
             b for b in range(1, global_batch + 1) if (b - 1) * -(-global_batch // b) < global_batch

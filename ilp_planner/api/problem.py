@@ -50,6 +50,7 @@ def problem(
     placement: str | None = None,
     shares: str | None = None,
     stage_tp: str | None = None,
+    seats: str | None = None,
     hostfile: str | os.PathLike[str] | None = None,
     clusterfile: str | os.PathLike[str] | None = None,
     experiment: str | None = None,
@@ -108,6 +109,8 @@ def problem(
         and micro-batches divide the batch.
     stage_tp: of `space="groups"`: `one` tensor-parallel degree for all replicas of a stage, or
         `mixed`: each device type has its own.
+    seats: of `space="groups"`: replicas of a stage are `packed` on few nodes; with `spread`, packed
+        or equally many on each of several nodes of one type.
     precision: of training, or a recipe of products in 8 or 4 bits (`fp8-current`, `mxfp8`), of
         `space="megatron"`; None: the model's.
     price: what a device costs per hour: 2.5, of every type as `a100=2.5,t4=0.4`, or `spot`, for the
@@ -169,6 +172,7 @@ def problem(
             placement=placement or "",
             shares=shares or "",
             stage_tp=stage_tp or "",
+            seats=seats or "",
             experiment=experiment or "",
             global_batch=_positive("global_batch", global_batch),
             micro_batch_sizes=_sizes(micro_batch_sizes),

@@ -121,20 +121,24 @@ class BoxSearch:
         self.cutoff = min(cutoff, INFINITE)
         self.levels = max(levels, 2)
         self.weight = chain.weight
-        self.capacity = np.array(chain.capacity, np.float64)
+        # whether network cards limit the first peak: boxes of it must end somewhere
+        self.shared = self.cutoff < INFINITE and bool(chain.cards.use.any())
         self.heap: list[tuple[float, int, Box]] = []
         self.number = count()
         self.closed = np.inf  # seconds: the least bound of boxes that are not looked at again
         stages, sending = chain.stages, chain.sending
         if chain.arcs and low < INFINITE:
             most = sending.time.max(axis=1, initial=0.0)  # that sending adds to a row's time
+            highest = stages.peaks.max(axis=0)
+            if self.shared:  # the first peak is of all that share a card
+                highest[0] = self.cutoff
             whole = Box(
                 low=low,
                 high=float((stages.time + most[stages.row]).max()),
                 peak_low=np.zeros(stages.peaks.shape[1]),
-                peak_high=stages.peaks.max(axis=0),
+                peak_high=highest,
                 arcs=Choice(np.arange(chain.arcs), chain.arcs),
-                price=np.zeros(self.capacity.size),
+                price=np.zeros(len(chain.capacity)),
                 bound=0.0,
             )
             self._open([whole])
@@ -189,9 +193,15 @@ class BoxSearch:
         least = float(box.peak_low.sum())
         if self.weight > 0 and self.cutoff < INFINITE:
             high = min(high, (self.cutoff - least) / self.weight)
+        if self.shared:
+            most = box.peak_high.copy()
+            most[0] = min(most[0], self.cutoff - self.weight * box.low - least + box.peak_low[0])
+            if most[0] < box.peak_low[0]:
+                return None
+            box = replace(box, peak_high=most)
         usable = (stages.time[arcs] <= high) & (stages.peaks[arcs] <= box.peak_high).all(axis=1)
         arcs = arcs[usable]
-        own = self.chain.only(arcs)
+        own = self._limited(box, arcs)
         ends = self.weight * box.low + least
         spread = self.weight * (high - box.low) + float((box.peak_high - box.peak_low).sum())
         known = self._prices(own, high, box.price, self.cutoff - ends, ROUGH * spread)
@@ -204,6 +214,11 @@ class BoxSearch:
         cost += np.maximum(own.stages.peaks, box.peak_low).sum(axis=1)
         choice = Choice(arcs[cost < self.cutoff], self.chain.arcs)
         return replace(box, high=high, arcs=choice, price=known.price, bound=bound)
+
+    def _limited(self, box: Box, arcs: NDArray[np.int64]) -> GroupChain:
+        """Return the chain of some candidates with what there is in a box."""
+        own = self.chain.only(arcs)
+        return own.below(float(box.peak_high[0])) if self.shared else own
 
     def _push(self, box: Box) -> None:
         heapq.heappush(self.heap, (box.bound, next(self.number), box))
@@ -229,7 +244,8 @@ class BoxSearch:
             use = own.stages.use[path].sum(axis=0) if path.size else None
             return least, float(own.stages.total[path].sum()), use
 
-        start, least = best_prices(roughly, self.capacity, enough, start, close, self.goon)
+        capacity = np.array(own.capacity, np.float64)
+        start, least = best_prices(roughly, capacity, enough, start, close, self.goon)
         if least >= enough:
             return None
         best: list[Potentials] = []
@@ -241,7 +257,7 @@ class BoxSearch:
             use = own.stages.use[known.path].sum(axis=0) if known.path.size else None
             return known.least, known.total, use
 
-        best_prices(priced, self.capacity, enough, start, close, self.goon)
+        best_prices(priced, capacity, enough, start, close, self.goon)
         return best[0]
 
     # ---- boxes ----------------------------------------------------------------------------------
@@ -270,7 +286,7 @@ class BoxSearch:
 
     def _labels(self, box: Box, cutoff: float, effort: float) -> tuple[ChainSearch, Found | None]:
         """Search a box; return what was found, and its way."""
-        own = self.chain.only(box.arcs.numbers())
+        own = self._limited(box, box.arcs.numbers())
         known = prefixes(own, box.price, box.high, self.levels)
         found = search_chain(
             own, known, low=box.low, peak_low=box.peak_low, cutoff=cutoff, effort=effort

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ilp_planner.numerics import ROUNDING
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -47,17 +49,35 @@ class Sending(NamedTuple):
     order: NDArray[np.int64]
 
 
+class Cards(NamedTuple):
+    """What candidates take of the network cards of a type of nodes, beyond their own peak: int64
+    [arcs, types of nodes], in units of so many seconds, rounded down. Together they take no more
+    than the first peak of an iteration."""
+
+    unit: float
+    use: NDArray[np.int64]
+
+    def capacity(self, peak: float) -> tuple[int, ...]:
+        """Return how many units there are where the first peak is at most so many seconds."""
+        most = float(self.use.sum())
+        units = min(peak * (1 + ROUNDING) / self.unit + ROUNDING, most)
+        return (int(units),) * int(self.use.shape[1])
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupChain:
     """Stage candidates of a part.
 
-    weight: how often the slowest counts beyond the first time. choice, stop: int64 [arcs], their
-    numbers in the part, and the layers at which they stop.
+    weight: how often the slowest counts beyond the first time. types: device types. capacity: of
+    what candidates use: devices of each type, seats, and the last columns, of `cards`. choice,
+    stop: int64 [arcs], their numbers in the part, and the layers at which they stop.
     """
 
     layers: int
     weight: float
+    types: int
     capacity: tuple[int, ...]
+    cards: Cards
     choice: NDArray[np.int64]
     stop: NDArray[np.int64]
     stages: ChainStages
@@ -73,7 +93,15 @@ class GroupChain:
         """Return the chain of some of the candidates, given in ascending order."""
         stop, columns = self.stop[arcs], (column[arcs] for column in self.stages[1:])
         stages = ChainStages(first_stops(stop, self.layers), *columns)
-        return replace(self, choice=self.choice[arcs], stop=stop, stages=stages)
+        cards = self.cards._replace(use=self.cards.use[arcs])
+        return replace(self, choice=self.choice[arcs], stop=stop, stages=stages, cards=cards)
+
+    def below(self, peak: float) -> GroupChain:
+        """Return the chain where the first peak is at most so many seconds."""
+        if not self.cards.use.shape[1]:
+            return self
+        others = self.capacity[: -self.cards.use.shape[1]]
+        return replace(self, capacity=(*others, *self.cards.capacity(peak)))
 
 
 def first_stops(stop: NDArray[np.int64], layers: int) -> NDArray[np.int64]:

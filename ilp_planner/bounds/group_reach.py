@@ -44,7 +44,7 @@ class Reach:
     def __init__(self, chain: GroupChain) -> None:
         self.chain = chain
         stages, states = chain.stages, chain.states
-        types = states.size.size
+        types = chain.types
         self.counts = np.array(chain.capacity[:types], np.int64)
         self.send = chain.sending.time.copy()
         for near, apart in zip(states.direct.tolist(), states.parted.tolist(), strict=True):

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 class States(NamedTuple):
     """What senders tell groups apart by.
 
-    counted: int64 [classes], the type whose devices in a node are counted, -1 without.
+    counted: int64 [classes], the type whose devices in a node are counted, -1 without. (Groups that
+    are spread over as many nodes are of a type of their own here: their node stands for all of
+    these.)
     direct, parted: int64 [classes], columns of what sending costs: to such a group as near as it
     can be, and to one that shares no node of the counted type with the sender. size: int64 [types],
     devices of every node of a type. offset: int64 [classes], the first state of a class: devices of

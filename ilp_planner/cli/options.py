@@ -233,6 +233,15 @@ StageTp = Annotated[
         default="one",
     ),
 ]
+Seats = Annotated[
+    Literal["packed", "spread"] | None,
+    limited(
+        "--seats",
+        "For --space groups: the replicas of a stage are packed on few nodes; spread: packed, or "
+        "equally many on each of several nodes of one type.",
+        default="packed",
+    ),
+]
 Experiment = Annotated[
     str | None, peers("--experiment", "Which cluster and model of an amp:FILE.", "NAME")
 ]

@@ -22,7 +22,7 @@ RENAMED = {
 # Parameters that messages of the planner name.
 NAMED = (
     "model", "cluster", "gpus", "hostfile", "clusterfile", "profile", "experiment", "cost_model",
-    "space", "memory_rule", "placement", "shares", "stage_tp", "global_batch",
+    "space", "memory_rule", "placement", "shares", "stage_tp", "seats", "global_batch",
     "micro_batch_sizes", "memory_limit", "max_stages", "max_tp", "max_cp", "precision", "hidden",
     "sequence", "vocabulary", "top",
     "schedule", "seconds", "gap", "tie", "solver", "starts", "workers", "seed", "num_layers", "tp",

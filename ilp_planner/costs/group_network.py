@@ -19,10 +19,18 @@ Where replicas of a stage have different degrees, the gradients are reduced in a
 as the least common multiple of these, each in a ring of the ranks that hold it: a rank of a replica
 of tp devices is in pieces / tp rings at once, which share its link.
 
+Pairs, neighbours that are spread evenly over the same nodes (`seat_patterns`), send inside each
+node as two stages inside one node do. Where samples differ by one, it matters to nobody which
+replicas have more (`as_sent`).
+
+Stages that are spread evenly share the network cards of their nodes with all other stages there:
+the rings through a card take as long as one after the other.
+
 A placement is packed when, of the nodes that hold devices of a stage, at most one per device type
 has room for another replica of it (and every replica lies in one node). The best-link functions are
 exact for one-type groups that fit a node or fill whole ones, on links that depend on nothing but
-the types of their ends, and never above the seconds of a packed placement.
+the types of their ends, and never above the seconds of a packed placement; for options that are
+spread, of one that is spread so.
 """
 
 from __future__ import annotations
@@ -33,6 +41,7 @@ from math import lcm
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.costs.groups import GroupClass, GroupOption
+from ilp_planner.costs.seat_patterns import are_pairs, is_packed, spread_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,13 +69,24 @@ NOTHING = Transfer(0.0, 0.0)
 def group_class(option: GroupOption, cluster: ClusterSpec) -> GroupClass:
     """Return what a sender needs to know of a group of this option."""
     types = tuple(i for i, count in enumerate(option.replicas) if count)
-    alone = len(types) == 1
-    within = alone and sum(option.use) < max(cluster.node_sizes(cluster.type_names[types[0]]))
-    return GroupClass(types, within)
+    if len(types) > 1:
+        return GroupClass(types, within_node=False)
+    kind, tp = types[0], option.tp
+    sizes = cluster.node_sizes(cluster.type_names[kind])
+    if option.over:
+        return GroupClass(types, within_node=False, over=option.over)
+    several = option.replicas[kind] > _filled(cluster, kind, tp)
+    leaves = max((size % tp for size in sizes if size >= tp), default=0) if several else 0
+    return GroupClass(types, within_node=sum(option.use) < max(sizes), leaves=leaves)
 
 
 def fits_nodes(option: GroupOption, cluster: ClusterSpec) -> bool:
-    """Tell whether every replica can have its tensor-parallel ranks in one node."""
+    """Tell whether every replica can have its tensor-parallel ranks in one node, and so many nodes
+    have room for a group that is spread over them."""
+    if option.over:
+        (kind,) = (kind for kind, count in enumerate(option.replicas) if count)
+        sizes = cluster.node_sizes(cluster.type_names[kind])
+        return sum(size // option.tp >= option.each for size in sizes) >= option.over
     return all(
         _seats(cluster, kind, option.degree(kind)) >= count
         for kind, count in enumerate(option.replicas)
@@ -86,8 +106,8 @@ def stage_transfer(stage: GroupStage, following: GroupStage, cluster: ClusterSpe
     bytes of one sample in one direction."""
     here = {cluster.node_of[d] for d in stage.devices}
     there = {cluster.node_of[d] for d in following.devices}
-    if len(here | there) == 1:
-        (node,) = here
+    if here == there and (len(here) == 1 or are_pairs(stage, following, cluster)):
+        node = min(here)  # of pairs any: all are of one type
         most = max(replica.samples / replica.tp for replica in stage.replicas)
         return _both_ways(cluster.link(node, node), most)
     load: dict[int, Counter[int]] = {}  # by node and degree: samples, once for every rank
@@ -107,14 +127,20 @@ def stage_transfer(stage: GroupStage, following: GroupStage, cluster: ClusterSpe
 def best_transfer(
     option: GroupOption, samples: Sequence[int], to: GroupClass, cluster: ClusterSpec
 ) -> Transfer:
-    """Return the least that `stage_transfer` can be for an option in a packed placement.
+    """Return the least that `stage_transfer` can be for an option, placed as it says.
 
     Parameters
     ----------
     samples: of each replica, in the order of the types.
     """
     own = group_class(option, cluster)
-    across = _best_across(option, samples, own, to, cluster)
+    if option.over:
+        across = _best_spread(option, samples, own, to, cluster)
+    else:
+        across = _best_across(option, samples, own, to, cluster)
+    if _may_pair(own, to):
+        inside = _both_ways(_within(cluster, own.types[0]), max(samples) / option.tp)
+        return _better(across, inside)
     if not (own.within_node and to.within_node and own.types == to.types) or to.apart:
         return across
     inside = _both_ways(_within(cluster, own.types[0]), max(samples) / option.tp)
@@ -150,6 +176,30 @@ def _best_across(
         links = [cluster.type_link(names[kind], names[other]) for other in others]
         ways.append(_slowest(_both_ways(link, load) for link in links))
     return _slowest(ways)
+
+
+def _best_spread(
+    option: GroupOption,
+    samples: Sequence[int],
+    own: GroupClass,
+    to: GroupClass,
+    cluster: ClusterSpec,
+) -> Transfer:
+    """Return the least for a group that is spread and no pair of the next one: every node sends its
+    share, and for each type of the receiver one of them sends to another node of it."""
+    names, load = cluster.type_names, sum(sorted(samples)[: option.each])
+    links = (cluster.type_link(names[own.types[0]], names[other]) for other in to.types)
+    return _slowest(_both_ways(link, load) for link in links)
+
+
+def _may_pair(own: GroupClass, to: GroupClass) -> bool:
+    """Tell whether two groups, one of which at least is spread, may be over the same nodes; a
+    packed one fills one of them at least."""
+    if own.types != to.types or to.apart:
+        return False
+    if own.over and to.over:
+        return own.over == to.over
+    return (own.over > 0 and to.leaves > 0) or (to.over > 0 and own.leaves > 0)
 
 
 def _within(cluster: ClusterSpec, kind: int) -> Link:
@@ -224,13 +274,44 @@ def stage_ring(stage: GroupStage, cluster: ClusterSpec) -> Transfer:
     return _steps(_slowest(hops), stage.dp, pieces)
 
 
+def shared_rings(
+    stages: Sequence[GroupStage], seconds: Sequence[float], cluster: ClusterSpec
+) -> list[float]:
+    """Return the seconds of each stage's ring, with all that pass through the same network card
+    where one of the two stages is spread evenly and not packed.
+
+    Parameters
+    ----------
+    seconds: of each stage's ring by itself.
+    """
+    over = [frozenset(cluster.node_of[d] for d in stage.devices) for stage in stages]
+    spread = [
+        len(nodes) > 1 and bool(spread_over(stage, cluster)) and not is_packed(stage, cluster)
+        for stage, nodes in zip(stages, over, strict=True)
+    ]
+    if not any(spread):
+        return list(seconds)
+    found = []
+    for s, nodes in enumerate(over):
+        beside = [t for t, other in enumerate(over) if len(other) > 1 and (spread[s] or spread[t])]
+        waits = (sum(seconds[t] for t in {*beside, s} if node in over[t]) for node in nodes)
+        found.append(max(waits) if len(nodes) > 1 else seconds[s])
+    return found
+
+
 def best_ring(option: GroupOption, cluster: ClusterSpec) -> Transfer:
-    """Return the least that `stage_ring` can be for an option in a packed placement."""
+    """Return the least that `stage_ring` can be for an option, placed as it says."""
     dp, pieces = sum(option.replicas), option.pieces
     if dp == 1:
         return NOTHING
     names = cluster.type_names
     types = [kind for kind, count in enumerate(option.replicas) if count]
+    if option.over:
+        own, link = _within(cluster, types[0]), cluster.type_link(names[types[0]], names[types[0]])
+        hops = [_hop(link.bandwidth, link, pieces)]
+        if option.each > 1:
+            hops.append(_hop(own.collective_bandwidth(dp), own, 1))
+        return _steps(_slowest(hops), dp, pieces)
     hops = []
     for kind in types:
         count, tp = option.replicas[kind], option.degree(kind)

@@ -48,11 +48,14 @@ class GroupOption(NamedTuple):
     replicas: in the order of the cluster's device types (`ClusterSpec.type_names`).
     degrees: devices of a replica of each type, where types differ in that (`option_of`): `tp` is
     then the largest. Empty: `tp` of all.
+    over: nodes of its one type that the replicas are spread over evenly, two at least; 0: they are
+    packed (`costs/seat_patterns.py`).
     """
 
     tp: int
     replicas: tuple[int, ...]
     degrees: tuple[int, ...] = ()
+    over: int = 0
 
     def degree(self, kind: int) -> int:
         """Return the devices of a replica of a type."""
@@ -63,6 +66,16 @@ class GroupOption(NamedTuple):
         """In how many equal pieces gradients are reduced: the ranks of every replica hold as many
         whole ones each."""
         return lcm(*self.degrees) if self.degrees else self.tp
+
+    @property
+    def each(self) -> int:
+        """Replicas in every node of a group that is spread evenly."""
+        return sum(self.replicas) // self.over
+
+    def in_turn(self, nodes: Sequence[int]) -> list[int]:
+        """Return the node of each replica of a group that is spread over these, those with more
+        samples in turn: pairs that share samples unevenly have the same ones in a node."""
+        return [node for _ in range(self.each) for node in nodes]
 
     @property
     def use(self) -> tuple[int, ...]:
@@ -89,11 +102,16 @@ class GroupClass(NamedTuple):
     types: numbers of the device types that the group has, ascending.
     within_node: the group is smaller than a node of its type (it has one type only).
     apart: types of which the two share no node, ascending.
+    over: nodes that the group is spread over evenly; 0: it is packed.
+    leaves: devices that a packed group leaves at most of a node that it fills, where it is on
+        several.
     """
 
     types: tuple[int, ...]
     within_node: bool
     apart: tuple[int, ...] = ()
+    over: int = 0
+    leaves: int = 0
 
 
 class RecomputedStages(NamedTuple):
@@ -180,6 +198,10 @@ class GroupTables(Costs, Protocol):
         """Replicas of one stage may have a tensor-parallel degree for each device type."""
 
     @property
+    def spread(self) -> bool:
+        """Replicas of a stage may be spread evenly over nodes, besides being packed."""
+
+    @property
     def recomputations(self) -> tuple[str, ...]:
         """Return the kinds of recomputation that stages may have (`Recompute.kind`)."""
 
@@ -223,6 +245,9 @@ class GroupTables(Costs, Protocol):
 
     def with_limits(self, limits: Mapping[str, float]) -> GroupTables:
         """Return the same costs with other limits: device type -> bytes per device."""
+
+    def packed(self) -> GroupTables:
+        """Return the same costs where stages are packed."""
 
     def crossing(self, start: int, stop: int) -> tuple[float, float] | None:
         """Return the bytes of gradients of layers [start, stop) and of what crosses the cut behind

@@ -38,7 +38,7 @@ def layer_tally(costs: LayerCosts, plan: GroupPlan, cluster: ClusterSpec) -> Tal
         tally.add(LINKS, count * found.time_terms["point-to-point"])
     if plan.batches.short:
         _add_last(tally, costs, plan, cost.terms[LAST], cluster)
-    peaks = [costs.peak_parts(stage, cluster) for stage in plan.stages]
+    peaks = costs.peaks(plan, cluster)
     last = max(range(len(peaks)), key=lambda number: sum(peaks[number]))
     tally.add(LINKS, peaks[last][0])
     tally.add(step_origin(costs.profile, plan, last, cluster), peaks[last][1])

@@ -35,6 +35,7 @@ from ilp_planner.costs.group_network import (
     best_ring,
     best_transfer,
     fits_nodes,
+    shared_rings,
     stage_ring,
 )
 from ilp_planner.costs.groups import GroupClass, GroupOption, OptionTables
@@ -76,6 +77,7 @@ def layer_costs(
     *,
     uneven: bool = True,
     mixed_tp: bool = False,
+    spread: bool = False,
     recomputations: Sequence[str] = (),
 ) -> LayerCosts:
     """Return the native cost model of a profile on a cluster.
@@ -84,7 +86,7 @@ def layer_costs(
     ----------
     profile: with the cluster's names of device types (`profiles.device_names.for_cluster`).
     limits: device type -> bytes per device; by default the devices' whole memory.
-    uneven, mixed_tp, recomputations: as `LayerCosts` has them.
+    uneven, mixed_tp, spread, recomputations: as `LayerCosts` has them.
     """
     if limits is None:
         limits = {name: float(cluster.device_types[name].memory) for name in cluster.type_names}
@@ -96,6 +98,7 @@ def layer_costs(
         calibration=calibration,
         uneven=uneven,
         mixed_tp=mixed_tp,
+        spread=spread,
         recomputations=recomputations,
     )
 
@@ -108,6 +111,7 @@ class LayerCosts(LayerRows):
     profile, limits, rates: as `LayerRows` has them.
     uneven: replicas of one type may differ by a sample, and the last micro-batch may be short.
     mixed_tp: replicas of one stage may have a tensor-parallel degree for each device type.
+    spread: those of a stage may be spread evenly over nodes of one type.
     recomputations: kinds of recomputation that stages may have; all that the profile knows where
     none are named.
     """
@@ -123,6 +127,7 @@ class LayerCosts(LayerRows):
         calibration: Calibration = DEFAULT,
         uneven: bool = True,
         mixed_tp: bool = False,
+        spread: bool = False,
         recomputations: Sequence[str] = (),
     ) -> None:
         super().__init__(
@@ -132,7 +137,7 @@ class LayerCosts(LayerRows):
             calibration=calibration,
             recomputed=rows_needed(recomputations),
         )
-        self.uneven, self.mixed_tp = uneven, mixed_tp
+        self.uneven, self.mixed_tp, self.spread = uneven, mixed_tp, spread
         self.recomputations = known_kinds(self, recomputations)
         self._transfers: tuple[ClusterSpec | None, dict[object, Transfer]] = (None, {})
 
@@ -181,6 +186,10 @@ class LayerCosts(LayerRows):
         gradients = float(self.profile.gradients[start:stop].sum())
         return gradients, float(self.profile.boundary[stop])
 
+    def packed(self) -> LayerCosts:
+        """Return the same costs where stages are packed."""
+        return self._with(self.limits, spread=False)
+
     def with_limits(self, limits: Mapping[str, float]) -> LayerCosts:
         """Return the same costs with other limits.
 
@@ -188,6 +197,9 @@ class LayerCosts(LayerRows):
         ----------
         limits: device type -> bytes per device.
         """
+        return self._with(limits, spread=self.spread)
+
+    def _with(self, limits: Mapping[str, float], *, spread: bool) -> LayerCosts:
         return LayerCosts(
             self.profile,
             limits,
@@ -195,6 +207,7 @@ class LayerCosts(LayerRows):
             calibration=self.calibration,
             uneven=self.uneven,
             mixed_tp=self.mixed_tp,
+            spread=spread,
             recomputations=self.recomputations,
         )
 
@@ -301,7 +314,7 @@ class LayerCosts(LayerRows):
         if plan.batches.short:
             last = self._stages(last_micro_batch(plan), cluster)
             terms[LAST] = sum(beyond_its_part(stages, last, plan.batches.part))
-        terms[PEAK] = max(sum(self.peak_parts(stage, cluster)) for stage in plan.stages)
+        terms[PEAK] = max(map(sum, self.peaks(plan, cluster)))
         return PlanCost(
             iteration_time=sum(terms.values()), stages=stages, terms=terms, passing=passing
         )
@@ -321,8 +334,14 @@ class LayerCosts(LayerRows):
         parts = pieces(self, stage)
         return max(keys, key=lambda key: stage_seconds(parts, key), default=None)
 
+    def peaks(self, plan: GroupPlan, cluster: ClusterSpec) -> list[tuple[float, float]]:
+        """Return seconds of the gradient reduction of each stage, with those that it waits for, and
+        of its optimiser step."""
+        rings, steps = zip(*(self.peak_parts(each, cluster) for each in plan.stages), strict=True)
+        return list(zip(shared_rings(plan.stages, rings, cluster), steps, strict=True))
+
     def peak_parts(self, stage: GroupStage, cluster: ClusterSpec) -> tuple[float, float]:
-        """Return seconds of a stage's gradient reduction and of its optimiser step."""
+        """Return seconds of a stage's gradient reduction by itself and of its optimiser step."""
         layers = slice(stage.start, stage.stop)
         steps = [
             float(self._step(LayerKey(name, replica.tp, 0))[layers].sum())

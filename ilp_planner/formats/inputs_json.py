@@ -11,8 +11,8 @@ from ilp_planner.inputs.request import FILES, HELD, Reference, Request
 
 REFERENCE_KEYS = ("name", "sha256", "text")
 TEXTS = (
-    "cost_model", "space", "memory_rule", "placement", "shares", "stage_tp", "experiment",
-    "precision", "price",
+    "cost_model", "space", "memory_rule", "placement", "shares", "stage_tp", "seats",
+    "experiment", "precision", "price",
 )  # fmt: skip
 LIMITS = ("max_stages", "max_tp", "max_cp", "max_stage_nodes")
 SIZES = ("hidden", "sequence", "vocabulary")

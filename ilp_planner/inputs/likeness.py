@@ -17,7 +17,8 @@ COSTS = (
 )  # fmt: skip
 DEVICES = ("max_devices", "without")  # constraints that say which ones there are
 MOST = (
-    "micro_batch_sizes", "shares", "stage_tp", "max_stages", "max_tp", "max_cp", "max_stage_nodes",
+    "micro_batch_sizes", "shares", "stage_tp", "seats", "max_stages", "max_tp", "max_cp",
+    "max_stage_nodes",
 )  # fmt: skip
 
 

@@ -28,9 +28,11 @@ class Request:
 
     files: the inputs that were named, out of `FILES`; that of the profile is `FORMAT:PATH`, or
     `FORMAT` where the format needs no files. space: empty: by the other inputs.
-    memory_rule, placement, shares, stage_tp, experiment: as the space has them; empty: its default.
+    memory_rule, placement, shares, stage_tp, seats, experiment: as the space has them; empty: its
+    default.
     shares: of replicas of groups and of micro-batches; "even": all alike. stage_tp: of a stage;
-    "mixed": each device type has a tensor-parallel degree of its own. precision: of
+    "mixed": each device type has a tensor-parallel degree of its own. seats: of a stage's replicas;
+    "spread": packed, or equally many on each of several nodes. precision: of
     training, or a recipe of quantised products; empty: the model's. price: what devices cost per
     hour, as `specs/prices.py` reads it; empty: as the cluster says.
     global_batch: samples; None: the experiment's own, or the usual one. micro_batch_sizes: samples
@@ -50,6 +52,7 @@ class Request:
     placement: str = ""
     shares: str = ""
     stage_tp: str = ""
+    seats: str = ""
     experiment: str = ""
     precision: str = ""
     price: str = ""

@@ -232,6 +232,7 @@ def place_exactly(search: GroupSearch[Any], state: PartState[Any]) -> None:
         intervals=intervals,
         families=opened.choice,
         most_labels=MOST_BETWEEN,
+        effort=search.effort,
     )
     # What was not looked at costs at least the cutoff, or the bound, on the best links.
     least = cutoff if found.exact else found.bound
@@ -242,7 +243,10 @@ def place_exactly(search: GroupSearch[Any], state: PartState[Any]) -> None:
         if search.gap_reached() or not search.goon():
             least = min(least, value)
             break
-        placed = part.placed(opened.choice[list(path)].tolist())
+        choices = opened.choice[list(path)].tolist()
+        if part.at_least(choices) + constant >= search.objective:
+            continue
+        placed = part.placed(choices)
         if placed.plan is not None:
             search.accept(placed.plan, state)
         least = min(least, placed.bound)

@@ -131,6 +131,11 @@ class SpacePart(ABC):
         them (without the constant)."""
         return Placed(plan=None, bound=0.0)
 
+    def at_least(self, choices: Sequence[int]) -> float:
+        """Return seconds (without the constant) that no placement of stage candidates in a row
+        undercuts, at once."""
+        return 0.0
+
     def seat(self, choices: Sequence[int]) -> GroupPlan | None:
         """Return the plan of a path of a seated graph; None where none is seated."""
         return None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
+from ilp_planner.costs.seat_patterns import is_packed, spread_over
 from ilp_planner.evaluate import Evaluation, evaluate
 from ilp_planner.result import Ranked
 from ilp_planner.search.group_search import GroupSearch, PartState, narrowed
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.specs.cluster import ClusterSpec
 
 FIRST_SLACK = 0.01  # relative: how far above the best plan to list at first
 LAST_SLACK = 1e3
@@ -102,10 +104,10 @@ def ranked(
     """Put the incumbent first and the others in the order of their true times."""
     assert search.plan is not None
     assert search.evaluation is not None
-    types = search.problem.cluster.type_of
-    shape = _shape(search.plan, types)
+    cluster = search.problem.cluster
+    shape = _shape(search.plan, cluster)
     others = sorted(
-        (entry for entry in best if _shape(entry[1], types) != shape),
+        (entry for entry in best if _shape(entry[1], cluster) != shape),
         key=lambda entry: entry[2].iteration_time,
     )
     # the r-th best family takes at least the r-th least time on the best links
@@ -118,12 +120,16 @@ def ranked(
     return tuple(entries)
 
 
-def _shape(plan: GroupPlan, types: tuple[str, ...]) -> tuple[object, ...]:
+def _shape(plan: GroupPlan, cluster: ClusterSpec) -> tuple[object, ...]:
     """Return what plans of one family have in common."""
+    types = cluster.type_of
     return (
         plan.micro_batches,
         tuple(
-            tuple(sorted((types[replica.devices[0]], replica.tp) for replica in stage.replicas))
+            (
+                tuple(sorted((types[r.devices[0]], r.tp) for r in stage.replicas)),
+                0 if is_packed(stage, cluster) else len(spread_over(stage, cluster)),
+            )
             for stage in plan.stages
         ),
     )

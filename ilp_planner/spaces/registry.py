@@ -26,6 +26,7 @@ MEMORY_RULES = ("device", "metis")
 PLACEMENTS = ("default", "free")
 SHARES = ("any", "even")
 STAGE_TP = ("one", "mixed")
+SEATS = ("packed", "spread")
 
 
 class SpaceEntry(NamedTuple):
@@ -61,7 +62,7 @@ SPACES: dict[str, SpaceEntry] = {
     "groups": SpaceEntry(
         "ilp_planner.spaces.groups.build:build",
         ("native", "metis"),
-        ("shares", "stage_tp"),
+        ("shares", "stage_tp", "seats"),
         some={"recompute": (*RECOMPUTATIONS, "core_attn")},
         limits=("max_tp", "max_stages", "memory_limit"),
     ),
@@ -112,9 +113,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "placement": PLACEMENTS,
     "shares": SHARES,
     "stage_tp": STAGE_TP,
+    "seats": SEATS,
 }
 OPTIONS = (
-    "memory_rule", "placement", "shares", "stage_tp", "max_cp", "max_stage_nodes", "precision",
+    "memory_rule", "placement", "shares", "stage_tp", "seats", "max_cp", "max_stage_nodes",
+    "precision",
 )  # fmt: skip
 LAYER_PARAMETERS = (*OPTIONS, "experiment", "max_tp", "hidden", "sequence", "vocabulary")
 # A constraint, and what limits the plans of other spaces.
@@ -215,6 +218,7 @@ def space_of(files: InputFiles) -> str:
         ("placement", asked.placement, PLACEMENTS),
         ("shares", asked.shares, SHARES),
         ("stage_tp", asked.stage_tp, STAGE_TP),
+        ("seats", asked.seats, SEATS),
     ):
         if said not in (known if name == "cost_model" else ("", *known)):
             raise UsageError(f"{name}: found {said!r}, expected one of {', '.join(known)}")

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 Path = tuple[str, ...]
 
 TEXTS = (
-    "cost_model", "space", "memory_rule", "placement", "shares", "stage_tp", "experiment",
-    "precision",
+    "cost_model", "space", "memory_rule", "placement", "shares", "stage_tp", "seats",
+    "experiment", "precision",
 )  # fmt: skip
 NUMBERS = {
     **{n: n for n in ("global_batch", "max_stages", "max_tp", "max_cp", "max_stage_nodes")},

@@ -29,6 +29,7 @@ from tests.benchmarks import (
     recipes,
     runtime,
     search,
+    seats,
     slicing_table,
     solutions,
     stage_tp,
@@ -65,6 +66,7 @@ SUITES = (
     "price",
     "again",
     "stage-tp",
+    "seats",
     "solutions",
     "engine",
     "kernels",
@@ -114,9 +116,11 @@ def main() -> None:
         elif suite == "price":
             price.measure(options.only, options.seconds)
         elif suite == "again":
-            again.measure(options.only, options.seconds)
+            again.SUITE.measure(options.only, options.seconds)
         elif suite == "stage-tp":
-            stage_tp.measure(options.only, options.seconds)
+            stage_tp.SUITE.measure(options.only, options.seconds)
+        elif suite == "seats":
+            seats.SUITE.measure(options.only, options.seconds)
         elif suite == "engine":
             engine.measure()
         elif suite == "solutions":

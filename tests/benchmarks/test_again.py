@@ -13,7 +13,7 @@ def run(seconds: float | None, gap: float | None, cpu: float) -> dict[str, Any]:
 
 
 def cells(row: dict[str, Any]) -> list[str]:
-    return [cell.strip() for cell in again.table([row]).splitlines()[-1].split("|")[1:-1]]
+    return [cell.strip() for cell in again.SUITE.table([row]).splitlines()[-1].split("|")[1:-1]]
 
 
 def test_a_row_has_both_plans_and_what_the_searches_take() -> None:

@@ -9,7 +9,7 @@ from tests.benchmarks.test_again import run
 
 
 def cells(row: dict[str, Any]) -> list[str]:
-    return [cell.strip() for cell in stage_tp.table([row]).splitlines()[-1].split("|")[1:-1]]
+    return [cell.strip() for cell in stage_tp.SUITE.table([row]).splitlines()[-1].split("|")[1:-1]]
 
 
 def test_a_row_has_both_plans_and_what_the_searches_take() -> None:

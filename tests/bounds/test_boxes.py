@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.boxes import SMALL, BoxSearch
+from ilp_planner.bounds.boxes import SMALL, WIDE, BoxSearch
 from ilp_planner.bounds.group_labels import search_chain
 from ilp_planner.bounds.group_potentials import plain, prefixes, through
 from ilp_planner.bounds.resource_paths import search_resource_paths
+from ilp_planner.costs.group_network import shared_rings, stage_ring
+from ilp_planner.costs.layers import layer_costs
+from ilp_planner.costs.seat_patterns import is_packed, spread_over
 from ilp_planner.spaces.groups.parts import GroupPart
-from tests.brute import cheapest, random_problem
+from tests.brute import cheapest, random_problem, spread_problem
+from tests.costs.mixed_instances import Floor, cluster_of, stage_of
 from tests.examples import examples
 
 if TYPE_CHECKING:
@@ -44,8 +49,9 @@ def searched(chain: GroupChain, cutoff: float) -> BoxSearch:
     return boxes
 
 
-def every_chain(chain: GroupChain) -> tuple[float, tuple[int, ...]]:
-    """Return the cheapest way through a chain, one by one, by the rules of its states alone."""
+def every_chain(chain: GroupChain, *, sharing: bool = False) -> tuple[float, tuple[int, ...]]:
+    """Return the cheapest way through a chain, one by one, by the rules of its states alone.
+    sharing: its first peak is no less than what network cards take."""
     told, weight = chain.states, chain.weight
     best: tuple[float, tuple[int, ...]] = (np.inf, ())
 
@@ -53,6 +59,9 @@ def every_chain(chain: GroupChain) -> tuple[float, tuple[int, ...]]:
         nonlocal best
         if v == 0:
             value = weight * top + total + peaks.sum()
+            if sharing:
+                cards = chain.cards.use[list(path)].sum(axis=0).max(initial=0)
+                value += max(0.0, float(cards) * chain.cards.unit - peaks[0])
             best = min(best, (value, path))
             return
         for a in np.flatnonzero(chain.stop == v).tolist():
@@ -102,6 +111,62 @@ def test_no_plan_is_below_the_bound(sizes: tuple[int, ...], links: str, seed: in
             assert boxes.bound <= max(best, cutoff)
             bounds.append(boxes.bound + part.constant)
     assert min(bounds) <= best * (1 + 1e-9)
+
+
+@examples(20)
+@given(seed=SEEDS)
+def test_no_plan_is_below_the_bound_where_stages_may_be_spread(seed: int) -> None:
+    problem = spread_problem(seed, devices=6)
+    best, _ = cheapest(problem)
+    bounds = []
+    for batches in problem.micro_batches:
+        part = GroupPart(problem, batches)
+        for cutoff in (np.inf, best * 1.2):
+            boxes = searched(part.chain(cutoff), cutoff)
+            assert boxes.bound <= max(best, cutoff)
+            bounds.append(boxes.bound + part.constant)
+    assert min(bounds) <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", [13, 25, 32, 39])
+def test_boxes_count_what_network_cards_take(seed: int) -> None:
+    """Instances with larger gradients: the cheapest way that shares cards takes longer than the
+    cheapest one, and boxes find it, as near as they are split."""
+    problem = spread_problem(seed, devices=6)
+    profile = problem.costs.profile
+    profile = replace(profile, gradients=1e8 * profile.gradients / profile.gradients.max())
+    costs = layer_costs(profile, problem.cluster, problem.memory_limits, spread=True)
+    higher = 0
+    for batches in problem.micro_batches:
+        chain = GroupPart(replace(problem, costs=costs), batches).chain(np.inf)
+        alone, _ = every_chain(chain)
+        shared, _ = every_chain(chain, sharing=True)
+        if np.isfinite(shared):
+            bound = searched(chain, 1.5 * shared).bound
+            assert shared * (1 - 2 * WIDE) <= bound <= shared * (1 + 1e-9)
+            higher += shared > alone * (1 + 1e-6)
+    assert higher
+
+
+@examples(60)
+@given(data=st.data())
+def test_cards_of_all_nodes_carry_no_more_than_the_gradient_reduction_takes(data) -> None:
+    """By the judge alone, on placements at random."""
+    count = data.draw(st.integers(2, 4))
+    cluster = cluster_of([("fast", 4)] * count)
+    floor, stages = Floor(cluster), []
+    for number in range(3):
+        nodes = data.draw(st.permutations(range(count)))[: data.draw(st.integers(1, count))]
+        assume(all(floor.free[node] for node in nodes))
+        seats = [seat for node in nodes for seat in floor.take(node, 1, 1)]
+        stages.append(stage_of(number, number + 1, seats, [1] * len(seats)))
+    each = [stage_ring(stage, cluster).seconds(1e6) for stage in stages]
+    least = sum(
+        len(spread_over(stage, cluster)) / count * seconds
+        for stage, seconds in zip(stages, each, strict=True)
+        if not is_packed(stage, cluster)
+    )
+    assert least <= max(shared_rings(stages, each, cluster)) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("sizes", SIZES)

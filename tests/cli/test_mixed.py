@@ -407,6 +407,8 @@ def test_what_is_not_profiled_is_not_called_memory(ilp_plan: Command, room: list
         (["--shares", "odd"], 2, ["--shares", "even", "odd"]),
         (["--stage-tp", "two"], 2, ["--stage-tp", "mixed", "two"]),
         (["--stage-tp", "mixed", *METIS], 2, ["--stage-tp mixed", "--space groups", "metis"]),
+        (["--seats", "any"], 2, ["--seats", "spread", "any"]),
+        (["--seats", "spread", *METIS], 2, ["--seats spread", "--space groups", "metis"]),
         (["--shares", "even", *METIS], 2, ["--shares even", "--space groups", "metis"]),
         (["--max-stages", "2", *METIS], 2, ["--max-stages", "--space metis"]),
         (["--global-batch-size", "0"], 2, ["--global-batch-size"]),

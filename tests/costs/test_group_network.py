@@ -15,6 +15,7 @@ from ilp_planner.costs.group_network import (
     stage_transfer,
 )
 from ilp_planner.costs.groups import GroupClass, GroupOption
+from ilp_planner.costs.seat_patterns import are_pairs
 from tests.costs.mixed_instances import (
     Floor,
     cluster_of,
@@ -46,13 +47,13 @@ def test_transfer_inside_a_node_is_split_over_tensor_ranks() -> None:
 
 def test_replicas_of_a_node_share_its_card() -> None:
     """Four replicas in one node send eight samples through one card, forward and back."""
-    cluster = cluster_of([("fast", 4), ("fast", 4)], across=5)
+    cluster = cluster_of([("fast", 4), ("fast", 4), ("fast", 4)], across=5)
     first = stage_of(0, 1, [(i,) for i in range(4)], [2] * 4)
     second = stage_of(1, 2, [(i,) for i in range(4, 8)], [2] * 4)
     seconds = stage_transfer(first, second, cluster).seconds(MB)
     assert seconds == pytest.approx(2 * (30e-6 + 8 * MB / 5e9))
     apart = stage_of(0, 1, [(0,), (4,)], [4, 4])
-    other = stage_of(1, 2, [(1,), (5,)], [4, 4])
+    other = stage_of(1, 2, [(1,), (8,)], [4, 4])
     assert stage_transfer(apart, other, cluster).seconds(MB) == pytest.approx(
         2 * (30e-6 + 4 * MB / 5e9)
     )
@@ -124,6 +125,81 @@ def test_best_links_are_never_above_a_packed_placement(data: st.DataObject) -> N
             apart = best_transfer(option, shares, to._replace(apart=(kind,)), cluster)
             below(apart, actual)
             assert apart.per_byte >= best.per_byte * (1 - 1e-12)
+
+
+@examples(150)
+@given(data=st.data())
+def test_best_links_are_never_above_a_placement_that_is_spread(data: st.DataObject) -> None:
+    """Of two groups one at least is spread; pairs are likely."""
+    cluster = data.draw(clusters(types=2))
+    floor, found = Floor(cluster), []
+    first = data.draw(st.integers(0, 1))
+    for number in range(2):
+        assume(any(floor.free.values()))
+        if number == first or data.draw(st.booleans()):
+            option, seats = spread_group(data, floor, found[0][1] if found else [])
+        else:
+            option = options(data.draw, floor)
+            seats = pack(floor, option, lambda n: data.draw(st.integers(0, n - 1)))
+            assume(seats is not None)
+        share = data.draw(st.integers(1, 4))
+        alone = sum(map(bool, option.replicas)) == 1
+        shares = [share if alone else data.draw(st.integers(1, 4)) for _ in seats]
+        found.append((option, seats, shares))
+    stages = [stage_of(n, n + 1, seats, shares) for n, (_, seats, shares) in enumerate(found)]
+    (option, _, shares), (following, _, _) = found
+    to = group_class(following, cluster)
+    actual = stage_transfer(*stages, cluster)
+    below(best_transfer(option, shares, to, cluster), actual)
+    if to.over and not are_pairs(*stages, cluster):
+        below(best_transfer(option, shares, to._replace(apart=to.types), cluster), actual)
+    for stage, (choice, _, _) in zip(stages, found, strict=True):
+        below(best_ring(choice, cluster), stage_ring(stage, cluster))
+
+
+def spread_group(data: st.DataObject, floor: Floor, beside) -> tuple[GroupOption, list]:
+    """A group over several nodes of one type with room, perhaps those of another group."""
+    cluster = floor.cluster
+    kind = data.draw(st.integers(0, len(cluster.type_names) - 1))
+    tp, each = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2))
+    able = [
+        node
+        for node, name in enumerate(cluster.node_types)
+        if name == cluster.type_names[kind] and len(floor.free[node]) >= tp * each
+    ]
+    same = sorted({cluster.node_of[seat[0]] for seat in beside})
+    if len(same) > 1 and set(same) <= set(able) and data.draw(st.booleans()):
+        nodes = same
+    else:
+        assume(len(able) > 1)
+        nodes = data.draw(st.permutations(able))[: data.draw(st.integers(2, len(able)))]
+    seats = [seat for node in nodes for seat in floor.take(node, each, tp)]
+    replicas = [0] * len(cluster.type_names)
+    replicas[kind] = len(seats)
+    return GroupOption(tp, tuple(replicas), (), len(nodes)), seats
+
+
+def test_what_is_spread_pays_its_share_of_a_card_or_nothing_of_it() -> None:
+    """Two samples in each of two nodes: to their pair inside, to others through two cards."""
+    cluster = cluster_of([("fast", 4)] * 4, within=100, across=5)
+    two, four = GroupOption(1, (4,), (), 2), GroupOption(1, (4,), (), 4)
+    pair = best_transfer(two, [1] * 4, group_class(two, cluster), cluster)
+    assert pair.seconds(MB) == pytest.approx(2 * (10e-6 + MB / 100e9))
+    other = best_transfer(two, [1] * 4, group_class(four, cluster), cluster)
+    assert other.seconds(MB) == pytest.approx(2 * (30e-6 + 2 * MB / 5e9))
+    packed = best_transfer(two, [1] * 4, group_class(GroupOption(1, (4,)), cluster), cluster)
+    assert packed == other
+    ring = best_ring(two, cluster)
+    assert ring.per_byte == pytest.approx(2 * 3 / 4 / 5e9)
+    assert best_ring(GroupOption(2, (4,), (), 4), cluster).per_byte == pytest.approx(ring.per_byte)
+
+
+def test_groups_that_are_spread_need_nodes_with_room() -> None:
+    cluster = cluster_of([("fast", 4), ("fast", 4), ("fast", 2)])
+    assert fits_nodes(GroupOption(2, (4,), (), 2), cluster)
+    assert fits_nodes(GroupOption(2, (3,), (), 3), cluster)
+    assert not fits_nodes(GroupOption(2, (6,), (), 3), cluster)
+    assert not fits_nodes(GroupOption(1, (4,), (), 4), cluster)
 
 
 def test_full_nodes_send_to_every_type() -> None:

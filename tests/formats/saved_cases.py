@@ -229,6 +229,7 @@ def requests(draw: st.DrawFn) -> Request:
         placement=draw(TEXTS),
         shares=draw(TEXTS),
         stage_tp=draw(TEXTS),
+        seats=draw(TEXTS),
         experiment=draw(TEXTS),
         precision=draw(TEXTS),
         global_batch=draw(st.integers(1, 2**40)),

@@ -55,6 +55,7 @@ solve --hostfile hostfile --clusterfile clusterfile.json --profile metis:profile
 solve {AMP} --placement free --output amp-plan.json
 solve --model tiny.toml --cluster pair.toml --global-batch-size 16 --space groups --shares even
 solve --model tiny.toml --cluster pair.toml --global-batch-size 16 --space groups --stage-tp mixed
+solve --model tiny.toml --cluster pair.toml --global-batch-size 16 --space groups --seats spread
 evaluate plan.json --check-certificate --tokens 1e9
 evaluate kept.json --check-certificate
 evaluate operators.json --check-certificate

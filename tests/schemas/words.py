@@ -258,6 +258,7 @@ MEANING = {
     "space": "Name of the plan space.",
     "shares": "Samples of replicas that are tried: any or even.",
     "stage_tp": "Tensor-parallel degrees of a stage that are tried: one or mixed.",
+    "seats": "On which nodes the replicas of a stage sit, as is tried: packed or spread.",
     "memory_rule": "Whose memory limits hold: device or metis.",
     "placement": "Orders of ranks that are tried: default or free.",
     "global_batch": "Samples of an iteration.",

@@ -136,6 +136,17 @@ def without(*names: str) -> MetisProfile:
             UsageError,
             ["`stage_tp=mixed`", "`space=groups`", "found metis"],
         ),
+        ({"seats": "any"}, UsageError, ["seats", "packed, spread", "any"]),
+        (
+            {"seats": "spread", "cost_model": "metis"},
+            UsageError,
+            ["`seats=spread`", "packed stages", "native"],
+        ),
+        (
+            {"seats": "spread", "cost_model": "metis", "space": "metis"},
+            UsageError,
+            ["`seats=spread`", "`space=groups`", "found metis"],
+        ),
         ({"placement": "free"}, UsageError, ["`placement=free`", "`space=amp`", "groups"]),
         ({"global_batch": 0}, SpecError, ["global batch size", "at least 1", "0"]),
         ({"memory_limit": 0.0}, SpecError, ["memory limit", "positive"]),

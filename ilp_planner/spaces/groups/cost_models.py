@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 EVEN = "even"  # of the shares that a request may ask for
 MIXED = "mixed"  # of the tensor-parallel degrees
+SPREAD = "spread"  # of the seats
 
 
 def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
@@ -43,11 +44,17 @@ def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
             "sends between stages rest on the cluster's links",
         )
     limits, uneven = memory_limits(cluster, files.request), files.request.shares != EVEN
-    mixed_tp = files.request.stage_tp == MIXED
+    mixed_tp, spread = files.request.stage_tp == MIXED, files.request.seats == SPREAD
     asked = files.request.constraints.recompute
     kinds = tuple(dict.fromkeys("selective" if kind == "core_attn" else kind for kind in asked))
     costs = layer_costs(
-        rows, cluster, limits, uneven=uneven, mixed_tp=mixed_tp, recomputations=kinds
+        rows,
+        cluster,
+        limits,
+        uneven=uneven,
+        mixed_tp=mixed_tp,
+        spread=spread,
+        recomputations=kinds,
     )
     if not costs.recomputations:
         raise UsageError(_not_priced(files.request, rows))
@@ -78,7 +85,7 @@ def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
     Raises
     ------
     UsageError: shares are asked for, which are even here, or recomputation, or several degrees in a
-    stage, which are not priced.
+    stage, or stages spread over nodes, which are not priced.
     """
     from ilp_planner.spaces.metis.costs import MetisCosts
     from ilp_planner.spaces.metis.formulas import MetisFormulas
@@ -93,6 +100,11 @@ def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
         raise UsageError(
             "`stage_tp=mixed`: found it with `cost_model=metis`, whose stages have one degree as "
             "published, expected one, or `cost_model=native`"
+        )
+    if files.request.seats == SPREAD:
+        raise UsageError(
+            "`seats=spread`: found it with `cost_model=metis`, whose formulas know packed stages, "
+            "expected packed, or `cost_model=native`"
         )
     if files.request.constraints.recompute not in ((), ("none",)):
         asked = files.request.constraints.texts["recompute"]

@@ -37,6 +37,8 @@ def look_first(search: GroupSearch[GroupPart]) -> None:
         state.raise_bound(bounds[state.part.micro_batches], "work")
     search.report()
     search.check_time()
+    if search.plan is not None and search.problem.costs.spread:  # the best packed one, or near it
+        return
     moment = search.deadline.moment(min(SECONDS, SHARE * search.deadline.left))
     seating, looked = Seating(search.problem.cluster), Looked()
     even = [state for state in search.states if not state.part.schedule.short]

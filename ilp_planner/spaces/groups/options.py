@@ -75,6 +75,26 @@ def single_type_options(
                     yield GroupOption(tp, tuple(replicas))
 
 
+def spread_options(
+    single: Sequence[GroupOption], sizes: Sequence[Sequence[int]]
+) -> Iterator[GroupOption]:
+    """Yield the groups of one device type that may be spread evenly over several nodes and not be
+    packed: two nodes at least that may hold them have room for another replica.
+
+    Parameters
+    ----------
+    single: groups of one type, packed. sizes: devices of each node of every type.
+    """
+    for option in single:
+        (kind,) = (kind for kind, count in enumerate(option.replicas) if count)
+        seats = [size // option.tp for size in sizes[kind]]
+        for over in divisors(option.replicas[kind]):
+            found = option._replace(over=over)
+            able = sum(count >= found.each for count in seats)
+            if 1 < over <= able and sum(count > found.each for count in seats) > 1:
+                yield found
+
+
 def spread(options: Sequence[GroupOption], samples: int) -> tuple[GroupOption, ...]:
     """Return a few groups of one device type each, for a quick look: of those with a type and
     degree whose replicas are between the same powers of the root of two, the one with the least

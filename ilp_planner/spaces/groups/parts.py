@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.batches import Batches
-from ilp_planner.costs.group_network import group_class
+from ilp_planner.costs.group_network import best_ring, group_class
+from ilp_planner.numerics import ROUNDING
 from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.search.parts import OpenGraph, Placed, SpacePart
 from ilp_planner.spaces.groups.candidates import Candidates, Catalogue, build_catalogue
@@ -25,6 +26,7 @@ from ilp_planner.spaces.groups.options import (
     mixed_options,
     most_mixed,
     single_type_options,
+    spread_options,
 )
 from ilp_planner.spaces.groups.place import GroupChoice, place
 from ilp_planner.spaces.groups.seat_chain import SeatChains
@@ -80,6 +82,8 @@ class GroupPart(SpacePart):
         if costs.mixed_tp and not alone:
             unlike, self.complete_unlike = self._several_types(unlike=True)
             self._mixed += unlike
+        sizes = [cluster.node_sizes(name) for name in cluster.type_names]
+        self._spread = tuple(spread_options(self.single, sizes)) if costs.spread else ()
         self.seats = Seating(cluster) if cluster.symmetric else None
         self._kept_below, self._kept = -np.inf, np.zeros(0, np.int64)
 
@@ -94,7 +98,7 @@ class GroupPart(SpacePart):
     def shares(self, option: GroupOption) -> list[list[int]] | None:
         """Return the samples of the replicas of each type, sorted, of a group that is tried; None
         where it is not."""
-        if option not in self.single and option not in self._mixed:
+        if not any(option in tried for tried in (self.single, self._mixed, self._spread)):
             return None
         problem = self.problem
         table = problem.costs.option_tables(
@@ -108,7 +112,7 @@ class GroupPart(SpacePart):
     @cached_property
     def catalogue(self) -> Catalogue:
         """All candidates."""
-        wanted = (*self.single, *self._mixed)
+        wanted = (*self.single, *self._mixed, *self._spread)
         return build_catalogue(
             self.problem, self.micro_batches, wanted, self.degrees, self.check_time
         )
@@ -116,7 +120,7 @@ class GroupPart(SpacePart):
     @cached_property
     def seat_chains(self) -> SeatChains:
         """Chains of candidates that count the seats in a node."""
-        return SeatChains(self.catalogue, self.problem.cluster, self.most_stages)
+        return SeatChains(self.catalogue, self.problem, self.most_stages)
 
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a plan has so many micro-batches."""
@@ -204,20 +208,28 @@ class GroupPart(SpacePart):
     @cached_property
     def _seat_tables(self) -> tuple[NDArray[Any], ...]:
         """Number of each option's demand of each type, its type where it is in one node (else -1),
-        and how demands follow each other (`Seating.follow`)."""
+        and how demands follow each other (`Seating.follow`). Groups that are spread are never
+        seated one after the other: their demand fits nowhere."""
         assert self.seats is not None
+        options = self.catalogue.options
         demands: dict[tuple[int, int], int] = {}
         rows = [
             [
                 demands.setdefault((o.degree(kind), count), len(demands))
                 for kind, count in enumerate(o.replicas)
             ]
-            for o in self.catalogue.options
+            for o in options
         ]
-        classes = [group_class(o, self.problem.cluster) for o in self.catalogue.options]
+        classes = [group_class(o, self.problem.cluster) for o in options]
         single = [c.types[0] if c.within_node else -1 for c in classes]
         after, near = self.seats.follow(tuple(demands))
-        return np.array(rows, np.int64), np.array(single, np.int64), after, near
+        demand = np.array(rows, np.int64).reshape(len(options), after.shape[1])
+        if self._spread:
+            demand[[o.over > 0 for o in options]] = len(after)
+            nowhere = np.zeros((1, *after.shape[1:]))
+            after = np.concatenate((after, nowhere - 1), dtype=after.dtype, casting="unsafe")
+            near = np.concatenate((near, nowhere), dtype=near.dtype, casting="unsafe")
+        return demand, np.array(single, np.int64), after, near
 
     def explicit(self, opened: OpenGraph) -> OpenGraph | None:
         """Return the graph over (layer, stages after, class of the group)."""
@@ -238,9 +250,13 @@ class GroupPart(SpacePart):
         return self.placed(choices).plan
 
     def seat(self, choices: Sequence[int]) -> GroupPlan | None:
-        """Seat groups one after the other, as the labels of a seated graph do."""
+        """Seat groups one after the other, as the labels of a seated graph do; None where they do
+        not fit, or one is spread."""
         assert self.seats is not None
-        return seat_all(self.problem, self.micro_batches, self._groups(choices), self.seats)
+        groups = self._groups(choices)
+        if any(choice.option.over for choice in groups):
+            return None
+        return seat_all(self.problem, self.micro_batches, groups, self.seats)
 
     def _groups(self, choices: Sequence[int]) -> tuple[GroupChoice, ...]:
         found, c = self.catalogue, self.catalogue.stages
@@ -267,15 +283,35 @@ class GroupPart(SpacePart):
 
     def best_links(self, choices: Sequence[int]) -> float:
         """Return seconds, without the constant, of candidates in a row on the best links that they
-        can have."""
+        can have; rings of groups that are spread share the network cards that there are."""
         found, sending = self.catalogue, self.catalogue.sending
         c: Candidates = found.stages.only(np.asarray(choices, np.int64))
         row, to = found.rows(c)[:-1], sending.own[c.option[1:]]
         time, extra = c.time.copy(), c.extra.copy()
         time[:-1] += sending.least_time[row] + sending.more_time[row, to]
         extra[:-1] += sending.least_extra[row] + sending.more_extra[row, to]
-        peaks = c.peaks.max(axis=1, initial=0.0).sum()
-        return float(self.weight * time.max() + time.sum() + extra.sum() + peaks)
+        peaks = c.peaks.max(axis=1, initial=0.0)
+        if self._spread:
+            peaks[0] = max(peaks[0], self._least_rings(choices))
+        return float(self.weight * time.max() + time.sum() + extra.sum() + peaks.sum())
+
+    def _least_rings(self, choices: Sequence[int]) -> float:
+        """Return the seconds that the rings of candidates that are spread take at least on some
+        card (`seat_chain`)."""
+        problem, taken = self.problem, [0.0] * len(self.degrees)
+        for choice in self._groups(choices):
+            crossing = problem.costs.crossing(choice.start, choice.stop)
+            if choice.option.over and crossing is not None:
+                (kind,) = np.flatnonzero(choice.option.replicas).tolist()
+                nodes = len(problem.cluster.node_sizes(problem.cluster.type_names[kind]))
+                ring = best_ring(choice.option, problem.cluster).seconds(crossing[0])
+                taken[kind] += choice.option.over / nodes * ring
+        return max(taken)
+
+    def at_least(self, choices: Sequence[int]) -> float:
+        """Return seconds, without the constant, that no placement of candidates in a row
+        undercuts."""
+        return self.best_links(choices) * (1 - ROUNDING)
 
     def improve(
         self, search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int]

@@ -1,10 +1,11 @@
 """From groups to devices: which nodes' devices form each stage.
 
-The planner's placements are packed (`costs/group_network`): every replica lies in one node, and of
+The planner's placements are packed (`costs/seat_patterns`): every replica lies in one node, and of
 the nodes that hold replicas of a stage at most one per device type has room, by its size, for
-another one. Simple packings come first. Where the true links make their best one dearer than the
-groups could be at best, all packings are tried as long as they are few; where they are many and
-links differ from node to node, `place_nodes` searches with CP-SAT.
+another one. Groups that say so (`GroupOption.over`) are spread evenly instead, on the nodes of a
+neighbour first that is spread over as many. Simple placements come first. Where the true links make
+their best one dearer than the groups could be at best, all are tried as long as they are few; where
+they are many and links differ from node to node, `place_nodes` searches with CP-SAT.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ilp_planner.costs.recomputed_layers import recompute_of
 from ilp_planner.numerics import FINE_ROUNDING
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.search.parts import Placed
+from ilp_planner.spaces.groups.place_spread import earlier_alike, nodes_beside, spread_evenly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +67,7 @@ def place(
     least: float = 0.0,
     most_packings: int = MOST_PACKINGS,
 ) -> Placed:
-    """Put groups on devices, packed, as cheaply as can be found.
+    """Put groups on devices, packed or spread as their options say, as cheaply as can be found.
 
     Parameters
     ----------
@@ -176,6 +178,15 @@ def _pack(
     last: dict[str, int] = {}
     for s in order:
         option = choices[s].option
+        if option.over:
+            nodes = nodes_beside(cluster, choices, seats, s, free, tight=tight)
+            if nodes is None:
+                return None
+            seats[s] = option.in_turn(nodes)
+            for v in nodes:
+                free[v] -= option.each * option.tp
+            last[cluster.node_types[nodes[0]]] = nodes[0]
+            continue
         for kind, count in enumerate(option.replicas):
             name, tp = cluster.type_names[kind], option.degree(kind)
             nodes = [v for v, found in enumerate(cluster.node_types) if found == name]
@@ -227,8 +238,8 @@ class _Steps:
 def every_packing(
     cluster: ClusterSpec, choices: Sequence[GroupChoice], steps: _Steps | None = None
 ) -> Iterator[Seats]:
-    """Yield all packed ways to seat all replicas, one of those that differ in a swap of equal
-    nodes.
+    """Yield all ways to seat all replicas, packed or spread as options say, one of those that
+    differ in a swap of equal nodes.
 
     Parameters
     ----------
@@ -246,21 +257,29 @@ def every_packing(
                 name = cluster.type_names[kind]
                 nodes = [v for v, found in enumerate(cluster.node_types) if found == name]
                 tp = choice.option.degree(kind)
-                groups.append((s, nodes, tp, choice.samples[at : at + count]))
+                groups.append((s, nodes, choice.option, tp, choice.samples[at : at + count]))
             at += count
 
     def grow(number: int, seats: Seats) -> Iterator[Seats]:
         if number == len(groups):
             yield [list(row) for row in seats]
             return
-        s, nodes, tp, samples = groups[number]
+        s, nodes, option, tp, samples = groups[number]
         alike = [
             (size[v], held[v]) if cluster.symmetric else (size[v], (*held[v], v)) for v in nodes
         ]
-        for counts in _packed(
-            tp, len(samples), [size[v] for v in nodes], free, nodes, alike, steps
-        ):
-            for row in _shared(samples, counts, nodes):
+        if option.over:
+            ways = spread_evenly(option, free, nodes, alike, steps.take)
+        else:
+            sizes = [size[v] for v in nodes]
+            ways = _packed(tp, len(samples), sizes, free, nodes, alike, steps)
+        for counts in ways:
+            if option.over:
+                own = [v for v, count in zip(nodes, counts, strict=True) if count]
+                rows = iter([option.in_turn(own)])
+            else:
+                rows = _shared(samples, counts, nodes)
+            for row in rows:
                 before = [held[v] for v in nodes]
                 for v, count in zip(nodes, counts, strict=True):
                     free[v] -= count * tp
@@ -295,9 +314,7 @@ def _packed(
     for v in reversed(range(len(nodes))):
         room.append(room[-1] + most[v])
     room.reverse()
-    previous = [
-        next((w for w in reversed(range(v)) if alike[w] == alike[v]), -1) for v in range(len(nodes))
-    ]
+    previous = earlier_alike(alike)
 
     def grow(v: int, left: int, open_node: bool) -> Iterator[tuple[int, ...]]:
         if left == 0:

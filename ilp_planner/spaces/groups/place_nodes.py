@@ -137,19 +137,23 @@ class _Seating:
             for kind, replicas in enumerate(choice.option.replicas):
                 if not replicas:
                     continue
-                tp, partial = choice.option.degree(kind), []
+                tp, partial, over = choice.option.degree(kind), [], choice.option.over
+                least = choice.option.each if over else 1
                 for v in nodes_of[kind]:
                     full = size[v] // tp
-                    if not full:
+                    if full < least:
                         continue
                     count[v] = model.new_int_var(0, min(full, replicas), "")
                     used[v] = model.new_bool_var("")
+                    load[v].append(tp * count[v])
+                    if over:
+                        model.add(count[v] == least * used[v])
+                        continue
                     model.add(count[v] >= used[v])
                     model.add(count[v] <= full * used[v])
                     open_node = model.new_bool_var("")
                     model.add(count[v] >= full * used[v] - full * open_node)
                     partial.append(open_node)
-                    load[v].append(tp * count[v])
                 model.add(sum(count[v] for v in nodes_of[kind] if v in count) == replicas)
                 model.add_at_most_one(partial)
             self.count.append(count)
@@ -174,8 +178,21 @@ class _Seating:
                 for v in sorted(count):
                     if self.cluster.node_types[v] == name:
                         row += [v] * int(value(count[v]))
+            if choice.option.over:
+                row = choice.option.in_turn(sorted({*row}))
             found.append(row)
         return found
+
+    def pairs_of(self, s: int) -> Any:
+        """Return what is 1 only where a stage and the next one are spread over the same nodes; None
+        where they cannot be."""
+        own, other = (self.choices[n].option for n in (s, s + 1))
+        if not own.over or own.over != other.over or {*self.used[s]} != {*self.used[s + 1]}:
+            return None
+        same = self.model.new_bool_var("")
+        for v, used in self.used[s].items():
+            self.model.add(used == self.used[s + 1][v]).only_enforce_if(same)
+        return same
 
     def both(self, a: Any, b: Any) -> Any:
         """Return what is 1 where both are."""
@@ -222,7 +239,7 @@ def _minimise_links(seating: _Seating, stages: Sequence[_Stage], micro_batches: 
                 model.add(ring >= units(2 * (dp - 1) * step)).only_enforce_if(shared)
         if s + 1 == len(stages):
             continue
-        following = seating.used[s + 1]
+        following, pairs = seating.used[s + 1], seating.pairs_of(s)
         for v in used:
             for w in following:
                 link = cluster.link(v, w)
@@ -230,8 +247,9 @@ def _minimise_links(seating: _Seating, stages: Sequence[_Stage], micro_batches: 
                 rate = 2 * stage.sent * stage.share / link.bandwidth
                 fixed = units(2 * link.latency + (rate / tp_on[v] if v == w else 0.0))
                 carried = 0 if v == w else units(rate) * seating.count[s][v]
-                model.add(transfer >= fixed + carried).only_enforce_if(
-                    seating.both(used[v], following[w])
-                )
+                where = [seating.both(used[v], following[w])]
+                if pairs is not None and v != w:
+                    where.append(pairs.negated())
+                model.add(transfer >= fixed + carried).only_enforce_if(where)
     weight = round(OneForwardOneBackward(micro_batches).weight)
     model.minimize(weight * slowest + sum(transfers) + peak)

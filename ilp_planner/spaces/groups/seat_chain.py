@@ -3,6 +3,15 @@
 Seats are counted of the types that have several nodes, all alike. There, a group that needs less
 than a node lies in one node as a whole: packed, only one of several nodes could have room for more,
 and the others would be full. (Of a type with one node, all groups are neighbours.)
+
+Groups that are spread evenly over as many nodes of a type are counted likewise, in each of these
+nodes: pairs share them all, one after the other, as long as there is room.
+
+What a network card sends is counted too where stages are spread. On a card of such a stage, the
+rings of all stages take as long as one after the other, at most what the iteration's gradient
+reduction takes. All M nodes of a type together:
+
+    sum over stages that are spread of nodes / M * seconds of the ring <= gradient reduction
 """
 
 from __future__ import annotations
@@ -11,16 +20,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.bounds.group_chain import ChainStages, GroupChain, Sending, first_stops
+from ilp_planner.bounds.group_chain import Cards, ChainStages, GroupChain, Sending, first_stops
 from ilp_planner.bounds.group_states import States, states
-from ilp_planner.costs.group_network import group_class
-from ilp_planner.costs.groups import GroupClass
+from ilp_planner.costs.group_network import best_ring, group_class
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ilp_planner.spaces.groups.candidates import Catalogue
-    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.costs.groups import GroupClass, GroupTables
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.groups.candidates import Candidates, Catalogue
+
+UNITS = 100  # that the longest ring is counted in, of a network card
+TINY = 1e-12  # seconds
 
 
 class SeatChains:
@@ -32,8 +44,9 @@ class SeatChains:
     node is full.)
     """
 
-    def __init__(self, catalogue: Catalogue, cluster: ClusterSpec, most: int) -> None:
-        self.catalogue, self.most = catalogue, most
+    def __init__(self, catalogue: Catalogue, problem: Problem[GroupTables], most: int) -> None:
+        self.catalogue, self.costs, self.most = catalogue, problem.costs, most
+        cluster = problem.cluster
         sending = catalogue.sending
         # of one layout, so that the kernels that read them are compiled once
         self.sending = Sending(
@@ -46,32 +59,50 @@ class SeatChains:
         self.size = np.array([s[0] if n else 0 for s, n in zip(sizes, counts, strict=True)])
         own = [group_class(option, cluster) for option in catalogue.options]
         classes = list(dict.fromkeys(own))
+        # types and numbers of nodes that groups are spread over, counted like types of their own
+        self.spread = list(dict.fromkeys((to.types[0], to.over) for to in classes if to.over))
+        self.largest = [max(sizes[kind]) for kind, _ in self.spread]
         self.states = self._states(classes)
         self.class_of = np.array([classes.index(to) for to in own], np.int64)
         use = catalogue.use[:, : self.size.size]
         # devices that a group has in one node where others may be
-        self.seats = np.where((use > 0) & (use < self.size), use, 0)
+        each = np.zeros((use.shape[0], len(self.spread)), np.int64)
+        for number, (option, to) in enumerate(zip(catalogue.options, own, strict=True)):
+            if to.over:
+                each[number, self.spread.index((to.types[0], to.over))] = option.each * option.tp
+        alone = (use > 0) & (use < self.size) & (each.sum(axis=1) == 0)[:, None]
+        packed = np.where(alone, use, 0)
+        self.seats = np.concatenate((packed, each), axis=1)
         self.taken = self._taken()
+        self.rings = np.zeros((use.shape[0], 2))
+        for number, option in enumerate(catalogue.options):
+            if option.over:
+                share = option.over / len(sizes[own[number].types[0]])
+                self.rings[number] = share * np.array(best_ring(option, cluster))
         beside = (self.seats > 0).astype(np.int64)
-        needs = np.concatenate((catalogue.use, beside, self.taken[:, None]), axis=1)
+        rings = [np.unique(column, return_inverse=True)[1] for column in self.rings.T]
+        columns = (catalogue.use, beside, self.taken[:, None], np.stack(rings, axis=1))
+        needs = np.concatenate(columns, axis=1).astype(np.int64)
         same = np.eye(len(classes), dtype=np.bool_)
         self.kept = catalogue.unbeaten(needs, self.class_of, same)
 
     def _states(self, classes: list[GroupClass]) -> States:
         """Return the states of groups of these classes."""
         sending, total = self.catalogue.sending, self.sending.total
+        size = np.append(self.size, self.largest).astype(np.int64)
         counted, direct, parted = [], [], []
         for to in classes:
             column = sending.column[to]
             # count the type whose links between nodes cost most
             best = (0.0, -1, column)
-            if len(to.types) > 1 or to.within_node:
+            if len(to.types) > 1 or to.within_node or to.over:
                 for kind in to.types:
-                    apart = (kind,) if len(to.types) > 1 else ()
-                    other = sending.column[GroupClass(to.types, False, apart)]
+                    apart = (kind,) if len(to.types) > 1 or to.over else ()
+                    other = sending.column[to._replace(within_node=False, apart=apart, leaves=0)]
                     more = float((total[:, other] - total[:, column]).sum())
-                    if self.size[kind] and more > best[0]:
-                        best = (more, kind, other)
+                    at = self.size.size + self.spread.index((kind, to.over)) if to.over else kind
+                    if size[at] and more > best[0]:
+                        best = (more, at, other)
             counted.append(best[1])
             direct.append(column)
             parted.append(best[2])
@@ -81,7 +112,7 @@ class SeatChains:
             np.array(counted, np.int64),
             np.array(direct, np.int64),
             np.array(parted, np.int64),
-            self.size,
+            size,
         )
 
     def _taken(self) -> NDArray[np.int64]:
@@ -91,13 +122,34 @@ class SeatChains:
         taken = np.zeros(len(options), np.int64)
         for number, option in enumerate(options):
             kind = self.states.counted[self.class_of[number]]
-            if kind >= 0:
+            if kind >= self.size.size:
+                taken[number] = self.seats[number, kind]
+            elif kind >= 0:
                 devices, size = int(use[number, kind]), int(self.size[kind])
                 if devices < size:
                     taken[number] = devices
                 elif devices % size == 0 and size % option.degree(kind) == 0:
                     taken[number] = size  # it fills its nodes
         return taken
+
+    def _cards(self, c: Candidates) -> Cards:
+        """Return what candidates take of the network cards of each type that groups are spread
+        over."""
+        kinds = sorted({kind for kind, _ in self.spread})
+        if not kinds:
+            return Cards(1.0, np.zeros((c.option.size, 0), np.int64))
+        layers = self.catalogue.layers
+        gradients = np.zeros((layers, layers + 1))
+        for start in range(layers):
+            for stop in range(start + 1, layers + 1):
+                crossing = self.costs.crossing(start, stop)
+                gradients[start, stop] = 0.0 if crossing is None else crossing[0]
+        latency, per_byte = self.rings[c.option].T
+        seconds = latency + per_byte * gradients[c.start, c.stop]
+        unit = max(float(seconds.max(initial=0.0)) / UNITS, TINY)
+        units = np.floor(seconds / unit).astype(np.int64)
+        own = self.catalogue.use[c.option][:, kinds] > 0
+        return Cards(unit, np.where(own, units[:, None], 0))
 
     def chain(self, choices: NDArray[np.int64]) -> GroupChain:
         """Return some of the candidates as a chain."""
@@ -107,14 +159,14 @@ class SeatChains:
         choices, c = choices[order], c.only(order)
         row = found.rows(c)
         time = c.time + sending.least_time[row]
-        group = self.class_of[c.option]
+        group, cards = self.class_of[c.option], self._cards(c)
         stages = ChainStages(
             first=first_stops(c.stop, found.layers),
             start=c.start,
             time=time,
             total=time + c.extra + sending.least_extra[row],
             peaks=np.ascontiguousarray(c.peaks.T),
-            use=found.use[c.option],
+            use=np.concatenate((found.use[c.option], cards.use), axis=1),
             behind=found.stages_after(c, self.most),
             row=row,
             group=group,
@@ -124,7 +176,9 @@ class SeatChains:
         return GroupChain(
             layers=found.layers,
             weight=found.schedule.weight,
-            capacity=found.capacity,
+            types=self.size.size,
+            capacity=(*found.capacity, *cards.capacity(np.inf)),
+            cards=cards,
             choice=choices,
             stop=c.stop,
             stages=stages,

@@ -95,8 +95,10 @@ def price_sending(
     least_time, more_time = split(time)
     least_extra, more_extra = split(extra)
     column = dict(zip(classes, merged, strict=True))
-    apart = np.zeros(first.size, np.int64)
+    apart = np.arange(first.size)
     for to in classes:
+        if to.over:  # groups that are spread have no node of their own
+            continue
         alone = GroupClass(to.types, False)
         apart[column[to]] = column[alone if alone in column else to]
     return Sending(
@@ -129,11 +131,11 @@ def sent(
 
 def _classes(problem: Problem[GroupTables], own: Sequence[GroupClass]) -> list[GroupClass]:
     """Return the classes of groups and those that a group may be seen as."""
-    # a group in a node of its own is seen as one that shares no node with the sender
+    # a group in nodes of its own is seen as one that shares no node with the sender
     parted = [
-        GroupClass(to.types, False, (kind,))
+        to._replace(apart=(kind,))
         for to in dict.fromkeys(own)
-        if len(to.types) > 1
+        if len(to.types) > 1 or to.over
         for kind in to.types
     ]
     alone = (GroupClass((k,), False) for k in range(len(problem.cluster.type_names)))

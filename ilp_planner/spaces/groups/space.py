@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.batches import possible_counts
 from ilp_planner.costs.groups import GroupTables, option_of
+from ilp_planner.costs.seat_patterns import spread_over
+from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import Violation
 from ilp_planner.search.group_search import GroupSearch
+from ilp_planner.solvers.base import Task
 from ilp_planner.spaces.base import too_little_memory
 from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.groups.parts import GroupPart
@@ -24,7 +27,10 @@ if TYPE_CHECKING:
     from ilp_planner.anatomy.holdings import Holdings
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
-    from ilp_planner.solvers.base import Task
+    from ilp_planner.result import Stop
+
+PACKED = 0.5  # of the time, for the best packed plan where stages may be spread
+SPREAD = ", or spread evenly: equally many replicas in each of several nodes of one type"
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,12 +61,13 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         return (
             f"{self.tried(problem)} on at most {problem.max_stages} groups of devices, packed: of "
             "the nodes of a type that a stage is on, at most one has room for another replica"
+            f"{SPREAD if problem.costs.spread else ''}"
             f"{_described(problem.costs.recomputations)}{_degrees(problem)}"
         )
 
     def exclusions(self, problem: Problem[GroupTables], plan: GroupPlan) -> Iterator[str]:
-        """Groups that are not tried, samples shared otherwise, and placements that are not
-        packed."""
+        """Groups that are not tried, samples shared otherwise, and placements that are not packed,
+        nor spread evenly where that is tried."""
         cluster, part = problem.cluster, GroupPart(problem, plan.micro_batches)
         sizes = node_devices(cluster)
         for s, stage in enumerate(plan.stages):
@@ -83,14 +90,19 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
                 degrees[kind] = replica.tp
                 seats[kind][node] += 1
                 samples[kind].append(replica.samples)
+            option = option_of(degrees, list(map(len, samples)))
             for name, tp, found in zip(cluster.type_names, degrees, seats, strict=True):
                 room = sum((count + 1) * tp <= sizes[v] for v, count in found.items())
-                if room > 1:
+                over = len(spread_over(stage, cluster)) if problem.costs.spread else 0
+                if room > 1 and over:
+                    option = option._replace(over=over)
+                elif room > 1:
+                    neither = " nor spread evenly" if problem.costs.spread else ""
                     yield (
-                        f"stage {s}: not packed, {room} of its nodes of {name} have room for "
-                        "another replica, at most one in the placements tried"
+                        f"stage {s}: not packed{neither}, {room} of its nodes of {name} have room "
+                        "for another replica, at most one in the placements tried"
                     )
-            shares = part.shares(option_of(degrees, list(map(len, samples))))
+            shares = part.shares(option)
             if shares is None:
                 yield f"stage {s}: this group of devices is not tried with so many micro-batches"
             elif shares != [sorted(own) for own in samples]:
@@ -189,6 +201,33 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         from ilp_planner.spaces.groups.first_plans import look_longer
 
         look_longer(search)
+
+    def search(self, search: GroupSearch[GroupPart]) -> Stop:
+        """Work until proof, gap or time; where stages may be spread, among packed ones first: they
+        are few beside the others, and what they reach says where those can pay."""
+        if search.problem.costs.spread:
+            self._search_packed(search)
+        return super().search(search)
+
+    def _search_packed(self, search: GroupSearch[GroupPart]) -> None:
+        """Search for the best packed plan, for a part of the time."""
+
+        def progress(seconds: float, bound: float) -> None:
+            if search.progress is not None and seconds < search.objective:
+                search.progress(seconds, min(search.bound, seconds))
+
+        packed = replace(search.problem, costs=search.problem.costs.packed())
+        moment = search.deadline.moment(PACKED * search.deadline.left)
+        task = Task(search.limits, search.solver, progress, moment)
+        others = GroupSearch(packed, self.parts(packed), task)
+        others.objective = search.objective  # plans that take as long are of no interest
+        try:
+            super().search(others)
+        except OutOfTimeError:
+            search.check_time()
+        finally:
+            if others.plan is not None:
+                search.accept(others.plan)
 
     def look(self, search: GroupSearch[GroupPart]) -> None:
         """Look among groups of one device type first: they are few, and what they reach says where

@@ -106,6 +106,7 @@ class MetisCosts:
     name: ClassVar[str] = "metis"
     uneven: ClassVar[bool] = False
     mixed_tp: ClassVar[bool] = False
+    spread: ClassVar[bool] = False
     formulas: MetisFormulas
     max_tp: int | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -162,6 +163,10 @@ class MetisCosts:
     def crossing(self, start: int, stop: int) -> tuple[float, float] | None:
         """Return nothing: Metis does not tell nodes apart."""
         return None
+
+    def packed(self) -> MetisCosts:
+        """Return the same costs: stages are packed."""
+        return self
 
     def with_limits(self, limits: Mapping[str, float]) -> MetisCosts:
         """Return the same costs with other limits.

@@ -17,6 +17,7 @@ from ilp_planner.spaces.groups.options import (
     replica_counts,
     single_type_options,
     spread,
+    spread_options,
 )
 
 COUNTS = st.lists(st.integers(0, 5), min_size=1, max_size=3)
@@ -155,3 +156,25 @@ def test_many_types_take_no_longer_to_count_than_there_are_groups_to_try() -> No
     options, complete = mixed_options((8,) * 12, [(1, 2, 4)] * 12, 64)
     assert not complete
     assert {sum(map(bool, option.replicas)) for option in options} == {2}
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=2),
+    samples=st.integers(1, 12),
+)
+def test_every_way_to_spread_a_group_that_packing_has_not(sizes, samples) -> None:
+    """Against all ways to seat its replicas on nodes."""
+    degrees = [(1, 2, 3)] * len(sizes)
+    single = list(single_type_options([sum(of) for of in sizes], degrees, samples, uneven=True))
+    found = list(spread_options(single, sizes))
+    assert len({*found}) == len(found)
+    wanted = set()
+    for option in single:
+        (kind,) = (kind for kind, count in enumerate(option.replicas) if count)
+        seats = [size // option.tp for size in sizes[kind]]
+        for row in itertools.product(*(range(count + 1) for count in seats)):
+            used = [n for n in row if n]
+            roomy = sum(0 < n < count for n, count in zip(row, seats, strict=True))
+            if sum(row) == option.replicas[kind] and len({*used}) == 1 and roomy > 1:
+                wanted.add(option._replace(over=len(used)))
+    assert {*found} == wanted

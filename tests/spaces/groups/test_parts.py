@@ -29,7 +29,14 @@ from ilp_planner.spaces.groups.graphs import LEVELS
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.metis_cluster import metis_cluster_spec
-from tests.brute import cheapest, group_ways, random_problem, recomputations, seatings
+from tests.brute import (
+    cheapest,
+    group_ways,
+    random_problem,
+    recomputations,
+    seatings,
+    spread_problem,
+)
 from tests.examples import everything, examples
 from tests.metis_cases import synthetic_costs
 
@@ -93,6 +100,73 @@ def test_a_stage_whose_types_differ_in_their_degree_is_saved_proved_and_ranked()
         ranking = solve(problem, top=3).ranking
         assert [entry.evaluation.legal for entry in ranking] == [True] * len(ranking)
     assert found > 2
+
+
+@pytest.mark.parametrize("links", ["flat", "one", "pairs", "matrix"])
+@examples(8)
+@given(seed=SEEDS)
+def test_the_optimum_where_stages_may_be_spread(links: str, seed: int) -> None:
+    problem = random_problem(seed, links=links, spread=True, sizes=(1, 2, 2, 4))
+    best, _ = cheapest(problem)
+    solved(problem, best)
+
+
+@examples(12)
+@given(seed=SEEDS)
+def test_the_optimum_where_it_may_well_be_spread(seed: int) -> None:
+    problem = spread_problem(seed)
+    best, _ = cheapest(problem)
+    solved(problem, best)
+
+
+def test_a_stage_that_is_spread_is_proved_ranked_and_worth_it() -> None:
+    """Instances whose best plan has such a stage: proofs are about it, the certificate holds, and
+    no packed plan is as fast."""
+    found = 0
+    for seed in range(40):
+        problem = spread_problem(seed)
+        result = solve(problem)
+        if result.plan is None:
+            continue
+        outside = packed_alone(problem).space.outside(packed_alone(problem), result.plan)
+        if outside is None:
+            continue
+        found += 1
+        assert "not packed" in outside
+        assert problem.space.outside(problem, result.plan) is None
+        assert check_certificate(problem, result.certificate).holds
+        assert result.objective < solve(packed_alone(problem)).objective
+        ranking = solve(problem, top=3).ranking
+        assert [entry.evaluation.legal for entry in ranking] == [True] * len(ranking)
+        assert ranking[0].plan == result.plan
+    assert found > 3
+
+
+def packed_alone(problem: Problem) -> Problem:
+    """Return the problem where stages are packed."""
+    return dataclasses.replace(problem, costs=problem.costs.packed())
+
+
+@pytest.mark.parametrize("solver", ["dp", "cp-sat", "milp", "gradient", "anneal"])
+@pytest.mark.parametrize("seed", [3, 14, 25])
+def test_solvers_where_stages_may_be_spread(solver: str, seed: int) -> None:
+    """Exact ones find the optimum, heuristics a plan, and no bound is above it."""
+    problem = spread_problem(seed, devices=6)
+    best, _ = cheapest(problem)
+    result = solve(problem, solver=solver)
+    assert result.bound <= best * (1 + 1e-9)
+    assert result.objective >= best * (1 - 1e-9)
+    if solver in ("dp", "cp-sat", "milp"):
+        assert result.objective == pytest.approx(best, rel=1e-6)
+
+
+@examples(12)
+@given(seed=SEEDS, mixed_tp=st.booleans())
+def test_no_legal_plan_beats_the_bound_where_stages_may_be_spread(
+    seed: int, mixed_tp: bool
+) -> None:
+    problem = random_problem(seed, devices=12, spread=True, mixed_tp=mixed_tp, sizes=(2, 2, 4))
+    no_plan_beats_the_bound(problem, seed)
 
 
 def alike(problem: Problem) -> Problem:

@@ -13,9 +13,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.groups import GroupOption
+from ilp_planner.plan import Plan, Replica
+from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.place import GroupChoice, every_packing, packings, place, seated
 from ilp_planner.spaces.groups.place_nodes import place_nodes
-from tests.brute import group_ways, packed_counts, random_problem, seatings
+from tests.brute import (
+    group_ways,
+    packed_counts,
+    random_problem,
+    seatings,
+    spread_counts,
+    spread_problem,
+)
 from tests.costs.mixed_instances import cluster_of
 from tests.examples import examples
 
@@ -60,10 +69,112 @@ def check(cluster: ClusterSpec, choices: Sequence[GroupChoice], seats: Seats) ->
             nodes, tp = Counter(row[at : at + count]), choice.option.degree(kind)
             at += count
             assert all(cluster.node_types[v] == cluster.type_names[kind] for v in nodes)
-            assert sum((n + 1) * tp <= size[v] for v, n in nodes.items()) <= 1  # packed
+            if choice.option.over and count:
+                assert len(nodes) == choice.option.over
+                assert len({*nodes.values()}) == 1
+            else:
+                assert sum((n + 1) * tp <= size[v] for v, n in nodes.items()) <= 1  # packed
             for v, n in nodes.items():
                 taken[v] += n * tp
     assert all(n <= size[v] for v, n in taken.items())
+
+
+def spread_drawn(seed: int) -> tuple[Problem, int, list[GroupChoice]]:
+    """Draw stages, some of them spread, that all devices suffice for."""
+    random = np.random.default_rng(seed)
+    while True:
+        problem = spread_problem(int(random.integers(2**32)))
+        batches = int(random.choice(problem.micro_batches))
+        found, layers = GroupPart(problem, batches).catalogue, len(problem.costs.chain)
+        if not any(option.over for option in found.options):
+            continue
+        stages = int(random.integers(layers)) + 1
+        cuts = sorted(random.choice(np.arange(1, layers), stages - 1, replace=False).tolist())
+        choices = []
+        for start, stop in pairwise([0, *cuts, layers]):
+            number = int(random.integers(len(found.options)))
+            option, samples = found.options[number], found.samples[number]
+            choices.append(GroupChoice(start=start, stop=stop, option=option, samples=samples))
+        used = np.sum([choice.option.use for choice in choices], axis=0)
+        spread = any(choice.option.over for choice in choices)
+        if spread and (used <= problem.cluster.type_counts).all():
+            return problem, batches, choices
+
+
+@examples(60)
+@given(seed=SEEDS)
+def test_every_placement_that_is_spread_is_met(seed: int) -> None:
+    """The best of all that there are, one by one, is the best of those that are yielded."""
+    problem, batches, choices = spread_drawn(seed)
+    found = []
+    for seats in every_packing(problem.cluster, choices):
+        check(problem.cluster, choices, seats)
+        found.append(cost(problem, batches, choices, seats))
+    ways = [
+        (
+            choice.option,
+            choice.samples,
+            [
+                *(
+                    spread_counts(problem.cluster, choice.option, choice.option.over)
+                    if choice.option.over
+                    else packed_counts(problem.cluster, choice.option)
+                )
+            ],
+        )
+        for choice in choices
+    ]
+    least = []
+    for row in in_order(problem.cluster, ways):
+        stages = [choice.on(replicas) for choice, replicas in zip(choices, row, strict=True)]
+        plan = Plan(
+            model=problem.model,
+            global_batch=problem.global_batch,
+            micro_batches=batches,
+            stages=tuple(stages),
+        )
+        least.append(problem.costs.plan_cost(plan, problem.cluster).iteration_time)
+    assert min(found, default=np.inf) == pytest.approx(min(least, default=np.inf))
+    placed = place(problem, batches, choices)
+    if placed.plan is not None:
+        assert problem.space.contains(problem, placed.plan)
+        assert placed.bound <= min(least) * (1 + 1e-9)
+    assert (placed.plan is None) == (not least)
+
+
+def in_order(cluster: ClusterSpec, ways) -> list[tuple[Replica, ...]]:
+    """Return every way to seat these groups one after the other."""
+    return [
+        row
+        for row in seatings(cluster, ways, len(ways))
+        if all(sorted(r.samples for r in s) == sorted(w[1]) for s, w in zip(row, ways, strict=True))
+        and all(shape(cluster, s) in w[2] for s, w in zip(row, ways, strict=True))
+        and all({r.tp for r in s} == {w[0].tp} for s, w in zip(row, ways, strict=True))
+    ]
+
+
+def shape(cluster: ClusterSpec, stage: Sequence[Replica]):
+    """Return the replicas on the nodes of each type."""
+    on = Counter(cluster.node_of[replica.devices[0]] for replica in stage)
+    return tuple(
+        tuple(on[v] for v, found in enumerate(cluster.node_types) if found == name)
+        for name in cluster.type_names
+    )
+
+
+def test_neighbours_that_are_spread_over_as_many_nodes_share_them() -> None:
+    """Simple placements have pairs, whatever is seated first; the large nodes have no room."""
+    cluster = cluster_of([("fast", 4)] * 4)
+    choices = [
+        GroupChoice(start=0, stop=1, option=GroupOption(1, (4,)), samples=(1,) * 4),
+        GroupChoice(start=1, stop=2, option=GroupOption(1, (2,), (), 2), samples=(2, 2)),
+        GroupChoice(start=2, stop=3, option=GroupOption(2, (2,), (), 2), samples=(2, 2)),
+        GroupChoice(start=3, stop=4, option=GroupOption(1, (2,), (), 2), samples=(2, 2)),
+    ]
+    for seats in packings(cluster, choices):
+        check(cluster, choices, seats)
+        assert {*seats[1]} == {*seats[2]} == {*seats[3]}
+        assert not {*seats[0]} & {*seats[1]}
 
 
 def cost(problem: Problem, batches: int, choices, seats: Seats) -> float:

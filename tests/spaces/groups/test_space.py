@@ -253,13 +253,18 @@ def test_what_proofs_are_about_is_said() -> None:
             room_problem(micro_batch_sizes=(2, 4)),
             room_problem(cost_model="metis"),
             room_problem(stage_tp="mixed"),
+            room_problem(seats="packed"),
+            room_problem(seats="spread"),
         )
     ]
+    even = ", or spread evenly: equally many replicas in each of several nodes of one type"
     assert said == [
         f"plans with any number of micro-batches on at most 6 {packed}{one}",
         f"plans with 4, 8 micro-batches on at most 6 {packed}{one}",
         f"plans with 1, 2, 4, 8, 16 micro-batches on at most 6 {packed}{one}",
         f"plans with any number of micro-batches on at most 6 {packed}{own}",
+        f"plans with any number of micro-batches on at most 6 {packed}{one}",
+        f"plans with any number of micro-batches on at most 6 {packed}{even}{one}",
     ]
 
 
@@ -280,6 +285,24 @@ def test_types_of_a_stage_may_have_their_own_degree_where_it_is_asked_for() -> N
         "stage 0: replicas of 1 and of 2 A100, one degree for each device type tried"
     )
     assert outside(mixed, group_plan(((0,), 2), ((2, 3), 1), ((4, 5), 1))) is not None
+
+
+def test_stages_may_be_spread_evenly_where_it_is_asked_for() -> None:
+    """Two nodes of two A100: a replica in each is spread; what is neither is left out."""
+    packed, spread = room_problem(), room_problem(seats="spread")
+    plan = group_plan(((2,), 2), ((4,), 2))
+    assert outside(packed, plan) is not None
+    assert outside(spread, plan) is None
+    assert outside(spread, group_plan(((2,), 2), ((3,), 2))) is None
+    assert outside(spread, group_plan(((2, 3), 2), ((4, 5), 2))) is None
+    assert broken(packed, plan) == broken(spread, plan) == []
+    shares = GroupPart(spread, 4).shares(GroupOption(1, (0, 2), (), 2))
+    assert shares == [[], [2, 2]]
+    assert GroupPart(packed, 4).shares(GroupOption(1, (0, 2), (), 2)) is None
+    mixed = group_plan(((0,), 1), ((2,), 1), ((4,), 2))
+    assert "not packed nor spread evenly, 2 of its nodes of A100 have room" in str(
+        spread.space.outside(spread, mixed)
+    )
 
 
 def test_what_memory_devices_have_is_asked_replica_by_replica() -> None:
