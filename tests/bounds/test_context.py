@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ilp_planner.bounds.context import Context, no_context, no_seats
-from ilp_planner.bounds.group_chain import ChainStages, GroupChain, first_stops
+from ilp_planner.bounds.group_chain import Cards, ChainStages, GroupChain, first_stops
 
 
 def test_arcs_of_a_plain_graph_stand_anywhere_and_send_for_nothing() -> None:
@@ -54,7 +54,9 @@ def test_a_chain_of_some_candidates_knows_where_they_stop() -> None:
     chain = GroupChain(
         layers=3,
         weight=1.0,
-        capacity=(4,),
+        types=1,
+        capacity=(4, 9),
+        cards=Cards(unit=0.5, use=np.arange(4)[:, None]),
         choice=100 + np.arange(4),
         stop=stop,
         stages=ChainStages(first_stops(stop, 3), *columns),
@@ -65,6 +67,9 @@ def test_a_chain_of_some_candidates_knows_where_they_stop() -> None:
     some = chain.only(np.array([1, 3]))
     assert (some.arcs, some.choice.tolist(), some.stop.tolist()) == (2, [101, 103], [1, 3])
     assert some.stages.first.tolist() == [0, 0, 1, 1, 2]
+    assert some.cards.use.tolist() == [[1], [3]]
+    assert some.below(1.25).capacity == (4, 2)  # whole units of half a second
+    assert some.below(60.0).capacity == (4, 4)  # no more than all of them take
     assert [column.tolist() for column in some.stages[1:]] == [
         [10 * k + 1, 10 * k + 3] for k in range(10)
     ]
