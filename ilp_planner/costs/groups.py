@@ -246,8 +246,8 @@ class GroupTables(Costs, Protocol):
     def with_limits(self, limits: Mapping[str, float]) -> GroupTables:
         """Return the same costs with other limits: device type -> bytes per device."""
 
-    def packed(self) -> GroupTables:
-        """Return the same costs where stages are packed."""
+    def plainest(self) -> GroupTables:
+        """Return the same costs where stages are packed, and each has one degree."""
 
     def crossing(self, start: int, stop: int) -> tuple[float, float] | None:
         """Return the bytes of gradients of layers [start, stop) and of what crosses the cut behind

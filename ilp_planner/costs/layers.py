@@ -186,9 +186,9 @@ class LayerCosts(LayerRows):
         gradients = float(self.profile.gradients[start:stop].sum())
         return gradients, float(self.profile.boundary[stop])
 
-    def packed(self) -> LayerCosts:
-        """Return the same costs where stages are packed."""
-        return self._with(self.limits, spread=False)
+    def plainest(self) -> LayerCosts:
+        """Return the same costs where stages are packed, and each has one degree."""
+        return self._with(self.limits, mixed_tp=False, spread=False)
 
     def with_limits(self, limits: Mapping[str, float]) -> LayerCosts:
         """Return the same costs with other limits.
@@ -197,16 +197,16 @@ class LayerCosts(LayerRows):
         ----------
         limits: device type -> bytes per device.
         """
-        return self._with(limits, spread=self.spread)
+        return self._with(limits, mixed_tp=self.mixed_tp, spread=self.spread)
 
-    def _with(self, limits: Mapping[str, float], *, spread: bool) -> LayerCosts:
+    def _with(self, limits: Mapping[str, float], *, mixed_tp: bool, spread: bool) -> LayerCosts:
         return LayerCosts(
             self.profile,
             limits,
             rates=self.rates,
             calibration=self.calibration,
             uneven=self.uneven,
-            mixed_tp=self.mixed_tp,
+            mixed_tp=mixed_tp,
             spread=spread,
             recomputations=self.recomputations,
         )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.result import Stop
 
-PACKED = 0.5  # of the time, for the best packed plan where stages may be spread
+PLAINEST = 0.5  # of the time, where stages may be spread or have several degrees
 SPREAD = ", or spread evenly: equally many replicas in each of several nodes of one type"
 
 
@@ -203,23 +203,24 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         look_longer(search)
 
     def search(self, search: GroupSearch[GroupPart]) -> Stop:
-        """Work until proof, gap or time; where stages may be spread, among packed ones first: they
-        are few beside the others, and what they reach says where those can pay."""
-        if search.problem.costs.spread:
-            self._search_packed(search)
+        """Work until proof, gap or time; where stages may be spread or have several degrees, among
+        the others first: they are few beside these, and say where these can pay."""
+        costs = search.problem.costs
+        if costs.spread or costs.mixed_tp:
+            self._search_plainest(search)
         return super().search(search)
 
-    def _search_packed(self, search: GroupSearch[GroupPart]) -> None:
-        """Search for the best packed plan, for a part of the time."""
+    def _search_plainest(self, search: GroupSearch[GroupPart]) -> None:
+        """Search for the best plan of packed stages of one degree each, for a part of the time."""
 
         def progress(seconds: float, bound: float) -> None:
             if search.progress is not None and seconds < search.objective:
                 search.progress(seconds, min(search.bound, seconds))
 
-        packed = replace(search.problem, costs=search.problem.costs.packed())
-        moment = search.deadline.moment(PACKED * search.deadline.left)
+        problem = replace(search.problem, costs=search.problem.costs.plainest())
+        moment = search.deadline.moment(PLAINEST * search.deadline.left)
         task = Task(search.limits, search.solver, progress, moment)
-        others = GroupSearch(packed, self.parts(packed), task)
+        others = GroupSearch(problem, self.parts(problem), task)
         others.objective = search.objective  # plans that take as long are of no interest
         try:
             super().search(others)

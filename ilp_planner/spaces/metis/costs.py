@@ -164,8 +164,8 @@ class MetisCosts:
         """Return nothing: Metis does not tell nodes apart."""
         return None
 
-    def packed(self) -> MetisCosts:
-        """Return the same costs: stages are packed."""
+    def plainest(self) -> MetisCosts:
+        """Return the same costs: stages are packed, and each has one degree."""
         return self
 
     def with_limits(self, limits: Mapping[str, float]) -> MetisCosts:

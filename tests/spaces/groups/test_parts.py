@@ -22,9 +22,10 @@ from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
-from ilp_planner.result import Status
+from ilp_planner.result import Status, Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
+from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.groups.graphs import LEVELS
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.space import GroupSpace
@@ -144,7 +145,29 @@ def test_a_stage_that_is_spread_is_proved_ranked_and_worth_it() -> None:
 
 def packed_alone(problem: Problem) -> Problem:
     """Return the problem where stages are packed."""
-    return dataclasses.replace(problem, costs=problem.costs.packed())
+    return dataclasses.replace(problem, costs=problem.costs.plainest())
+
+
+@pytest.mark.parametrize("choice", [{"mixed_tp": True}, {"spread": True}], ids=list)
+def test_the_best_plan_without_a_choice_is_there_before_others_are_searched(
+    choice: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What may be chosen besides is never worth less than nothing, however little time there is."""
+    problem = random_problem(5, devices=8, **choice)
+    plain = solve(packed_alone(problem))
+    assert plain.plan is not None
+    seen: list[float] = []
+
+    def interrupted(space: Any, search: Any) -> Stop:
+        if search.problem is not problem:
+            return search_of_before(space, search)
+        seen.append(search.objective)
+        return Stop.TIME
+
+    search_of_before = GraphSpace.search
+    monkeypatch.setattr(GraphSpace, "search", interrupted)
+    solve(problem)
+    assert seen == [pytest.approx(plain.objective)]
 
 
 @pytest.mark.parametrize("solver", ["dp", "cp-sat", "milp", "gradient", "anneal"])
