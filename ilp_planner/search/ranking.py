@@ -47,7 +47,10 @@ def rank_graphs(search: GroupSearch[Any], top: int) -> tuple[Ranked, ...]:
             complete = min(complete, exact)
         if len(listed) >= len(best):
             best, unlisted = sorted(listed, key=lambda entry: entry[0]), complete
-        if len(best) >= top or slack > LAST_SLACK:
+        # Where links raise what one takes above the cutoff, others that are not listed yet may be
+        # better.
+        settled = sum(value <= unlisted for value, _, _ in best)
+        if settled >= top or slack > LAST_SLACK:
             break
         slack *= GROWTH
     return ranked(search, best, unlisted)[:top]
