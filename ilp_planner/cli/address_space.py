@@ -8,7 +8,7 @@ import resource
 from ilp_planner.errors import PlannerError
 from ilp_planner.units import format_bytes
 
-LEAST = 480 * 2**20
+LEAST = 512 * 2**20
 """Bytes with which a first solve, which compiles the kernels, has ended well. With less, libraries
 end the process in messages of their own, or wait for ever for memory that nobody gives back."""
 BLOCK = 1024  # bytes that `ulimit` counts in

@@ -39,8 +39,8 @@ def test_too_little_is_refused_with_what_is_needed(tmp_path: Path, words: tuple[
     done = limited(256 * 2**20, tmp_path, *words)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "ilp-plan: address space: found a limit of 256.00 MiB, expected at least 480.00 MiB "
-        "(`ulimit -v 491520`); what a search may hold is bounded by `solve --max-memory`\n"
+        "ilp-plan: address space: found a limit of 256.00 MiB, expected at least 512.00 MiB "
+        "(`ulimit -v 524288`); what a search may hold is bounded by `solve --max-memory`\n"
     )
 
 
