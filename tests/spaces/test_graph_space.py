@@ -193,6 +193,7 @@ def state(**said: Any) -> Any:
         "proved": lambda: False,
         "plan": "a plan",
         "bound": 1.0,
+        "problem": SimpleNamespace(costs=SimpleNamespace(spread=False, mixed_tp=False)),
     }
     return SimpleNamespace(**{**usual, **said})
 
