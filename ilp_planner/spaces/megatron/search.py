@@ -327,9 +327,11 @@ def rank_megatron(search: PartSearch[MegatronPart], top: int) -> tuple[Ranked, .
     """
     assert search.plan is not None
     assert search.evaluation is not None
+    first = Ranked(plan=search.plan, evaluation=search.evaluation, bound=search.bound)
+    if not search.listed:
+        return (first,)
     engine = MegatronSearch(parts_of(search), goon=search.goon, top=top, solve=solver_of(search))
     ended = engine.run()
-    first = Ranked(plan=search.plan, evaluation=search.evaluation, bound=search.bound)
     found = []
     for entry in engine.best:
         evaluation = evaluate(search.problem, entry.plan)

@@ -183,7 +183,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
 
         if search.judged:
             return (plan for plan, _ in search.judged)
-        return plainer(search, limit)
+        return plainer(search, limit) if search.listed else iter(())
 
     def specialities(self, plan: Plan[Any]) -> tuple[str, ...]:
         """Return what a launch line needs for a plan beyond degrees."""
@@ -212,6 +212,12 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         from ilp_planner.spaces.megatron.families import families
 
         return families(search, limit)
+
+    def look_first(self, search: MegatronSearchState) -> None:
+        """Look for a plan before the parts are listed."""
+        from ilp_planner.spaces.megatron.search import scout
+
+        scout(search)
 
     def anneal(self, search: MegatronSearchState) -> bool:
         """Anneal over degrees, virtual stages and recomputation."""

@@ -10,9 +10,12 @@ import ilp_planner
 from ilp_planner.certificate import check_certificate
 from ilp_planner.deadline import Deadline, OutOfTimeError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.heuristic import find_plan
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.result import EVERY_PART, Status, Stop
+from ilp_planner.search.ties import take_plainest
 from ilp_planner.solve import solve
+from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron import space as megatron_space
 from ilp_planner.spaces.megatron.first_plans import SAMPLES
 from ilp_planner.spaces.megatron.possible import (
@@ -22,6 +25,7 @@ from ilp_planner.spaces.megatron.possible import (
     possible_degrees,
     possible_parts,
 )
+from ilp_planner.spaces.megatron.search import scout
 from tests.megatron_cases import small_cluster, small_problem
 
 if TYPE_CHECKING:
@@ -159,6 +163,42 @@ def test_a_search_without_time_to_list_its_parts_has_a_plan_and_a_bound(
     assert check.bound == pytest.approx(result.bound, rel=ROUNDING)
     record["bound_s"] *= 1 + 1e-6
     assert not check_certificate(problem, result.certificate).holds
+
+
+@pytest.mark.parametrize("solver", ["anneal", "gradient"])
+def test_heuristics_have_a_plan_before_the_parts_are_listed(
+    solver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_time(*arguments: object) -> None:
+        raise OutOfTimeError
+
+    monkeypatch.setattr(megatron_space, "megatron_parts", no_time)
+    problem = many_degrees()
+    result = find_plan(problem, Limits(), solver)
+    assert result.stopped_by is Stop.TIME
+    assert evaluate(problem, result.plan).legal
+
+
+def test_nothing_asks_for_the_parts_of_a_search_that_had_no_time_to_list_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither for plainer plans nor for others to rank: a plan that needs something special stays,
+    and is the only one of a ranking."""
+    problem = many_degrees()
+    search = problem.space.begin(problem, Task(Limits(), "auto", None, None))
+    scout(search)
+    search.deadline = Deadline(0.0)
+    monkeypatch.setattr(
+        type(problem.space), "specialities", lambda space, plan: ("context parallelism",)
+    )
+    plan, notes = search.plan, list(search.notes)
+    take_plainest(search)
+    assert (search.plan, search.notes) == (plan, notes)
+    (only,) = problem.space.rank(search, 3)
+    assert (only.plan, only.bound) == (plan, search.bound)
+    assert not search.listed
+    with pytest.raises(OutOfTimeError):
+        _ = search.states
 
 
 def test_no_part_is_listed_after_the_end() -> None:
