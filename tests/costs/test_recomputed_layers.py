@@ -195,6 +195,30 @@ def test_stages_that_hold_more_by_hand() -> None:
     assert recomputed_stages(none, runs, none.in_flight(ONE)) is None
 
 
+@examples(25)
+@given(seed=SEEDS)
+def test_options_that_run_the_same_share_what_they_found(seed: int) -> None:
+    """Whichever option and number of micro-batches is asked for first, the stages are the same: a
+    table of costs that knows nothing finds no others."""
+    problem = random_problem(seed, recomputed=True, devices=4)
+    global_batch, cluster = problem.global_batch, problem.cluster
+    asked = [
+        (option, batches)
+        for batches in problem.micro_batches
+        for option in dict.fromkeys(option for option, _, _ in group_ways(problem, batches))
+    ]
+    for option, batches in [*asked, *reversed(asked)]:
+        alone = problem.costs.with_limits(problem.memory_limits)
+        table = problem.costs.option_tables(option, batches, global_batch, cluster)
+        other = alone.option_tables(option, batches, global_batch, cluster)
+        assert (table is None) == (other is None)
+        if table is None or table.recomputed is None:
+            assert table is None or other.recomputed is None
+            continue
+        for column, expected in zip(table.recomputed, other.recomputed, strict=True):
+            assert (column == expected).all()
+
+
 def test_stages_whose_last_micro_batch_is_short_beyond_its_part_or_not_at_all() -> None:
     """One sample after two: half of the time or less is nothing beyond the half."""
     own = rows(recomputed_of=78.0)
