@@ -144,6 +144,15 @@ def test_a_record_says_what_was_bounded() -> None:
     assert (record["micro_batch"], record["micro_batches"]) == (2, 6)
     assert record["bound_s"] == part.bound < known().best()[0] * (1 + SAME)
     assert record["slowest_s"] == part.proof.slowest
+    assert part.bound >= part.weight * part.proof.slowest + part._work > 0.0
+
+
+def test_a_record_without_them_counts_stages_and_every_micro_batch() -> None:
+    part = opened(counted=False)
+    part.repeat({"counted": False, "digits": 3})
+    assert (part.counted, part.digits) == (False, 3)
+    part.repeat({})
+    assert (part.counted, part.digits) == (True, EXACT)
 
 
 @pytest.mark.parametrize("counted", [True, False])
@@ -190,11 +199,12 @@ def test_where_no_pipeline_is_as_fast_the_cutoff_is_a_bound_to_the_digit() -> No
 
 def test_a_bound_is_confirmed_up_to_rounding_and_not_beyond() -> None:
     """In pipelines of one stage and of several."""
-    for each in (small(max_stages=1, devices=1), small(), problem()):
+    for each in (small(max_stages=1, devices=1), small(), small(global_batch=2), problem()):
         true = part_of(each)
         true.bound_by_work()
         true.bound_by_stages(INFINITE)
         low, high = true.bound, true.bound * 3
+        slowest, _ = true.pipelines().least_slowest(true._low, high, 1e-9)
         for _ in range(25):
             middle = (low + high) / 2
             part = part_of(each)
@@ -204,6 +214,7 @@ def test_a_bound_is_confirmed_up_to_rounding_and_not_beyond() -> None:
                 low = middle
             else:
                 high = middle
+        assert low >= (true.weight * slowest + max(slowest, true._work)) * (1 - 1e-6)
         asked = low * (1 - 1e-6)
         part = part_of(each)
         part.bound_by_work()

@@ -209,17 +209,18 @@ def test_of_equal_layers_as_many_are_fast_as_fit(count: int) -> None:
         assert price == pytest.approx(SECOND / BYTE / 2 if heavy < count else 0.0, rel=1e-3)
 
 
+@pytest.mark.parametrize("layers", [61, 64])
 @pytest.mark.parametrize("away", [0, 1, 7, NEIGHBOURS])
 @pytest.mark.parametrize("fast_first", [True, False])
 def test_ways_change_where_it_costs_nothing_up_to_a_layer_away(
-    away: int, *, fast_first: bool
+    layers: int, away: int, *, fast_first: bool
 ) -> None:
-    """Of 61 layers 30 may be fast; changes are free before one layer alone: fewer are fast then,
+    """30 layers may be fast; changes are free before one layer alone: fewer are fast then,
     those before it or those from it on. Either is so far from the last one that does not fit."""
     heavy = 30 - away if fast_first else 31 - max(1, away)
-    change = heavy if fast_first else 61 - heavy
-    stage = equal_layers(61, 30, set(range(61)) - {change})
+    change = heavy if fast_first else layers - heavy
+    stage = equal_layers(layers, 30, set(range(layers)) - {change})
     best, _, _, path = searched(stage, np.inf, stage.memory.limit)
-    assert best == (122 - heavy) * SECOND
-    fast, slow = (0,) * heavy, (2,) * (61 - heavy)
+    assert best == (2 * layers - heavy) * SECOND
+    fast, slow = (0,) * heavy, (2,) * (layers - heavy)
     assert path == (fast + slow if fast_first else slow + fast)

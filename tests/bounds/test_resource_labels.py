@@ -385,7 +385,7 @@ def test_width_that_suffices_drops_nothing() -> None:
 
 
 def test_there_may_be_more_labels_than_room_for_them_at_first() -> None:
-    """4200 nodes with one each, 4200 candidates of one node, 70 families at the beginning."""
+    """4200 nodes with one each, 4200 candidates of one node, 150 families at the beginning."""
     count = 4200
     each = np.arange(count)
     row = StageGraph(
@@ -399,6 +399,6 @@ def test_there_may_be_more_labels_than_room_for_them_at_first() -> None:
     wide = parallel(5000.0 - each, np.zeros(count))
     found = search_resource_paths(wide, width=1)
     assert (found.path, found.value, found.exact) == ((count - 1,), 2 * 801.0, True)
-    some = parallel(1.0 + each[:70], np.zeros(70))
-    listed = search_resource_paths(some, families=each[:70]).others
-    assert [path for _, path in listed] == [(n,) for n in range(70)]
+    some = parallel(1.0 + each[:150], np.zeros(150))
+    listed = search_resource_paths(some, families=each[:150]).others
+    assert [path for _, path in listed] == [(n,) for n in range(150)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -323,8 +323,8 @@ def of_layers(time: list[float], *, layer: list[int]) -> StageGraph:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("which", ["send_time", "send_extra"])
-def test_a_stage_that_is_dear_to_send_to_for_some_dominates_for_none(which: str) -> None:
+@pytest.mark.parametrize("which", [["send_time"], ["send_extra"], ["send_time", "send_extra"]])
+def test_a_stage_that_is_dear_to_send_to_for_some_dominates_for_none(which: list[str]) -> None:
     """Of two senders one pays for the first kind, the other one does not."""
     graph = of_layers([1.0, 1.0, 1.5], layer=[0, 1, 1])
     for row, best in ((0, (0, 2)), (1, (0, 1))):
@@ -332,8 +332,28 @@ def test_a_stage_that_is_dear_to_send_to_for_some_dominates_for_none(which: str)
             kind=np.array([0, 0, 1]), row=np.full(3, row), send_time=np.zeros((2, 2)),
             send_extra=np.zeros((2, 2)),
         )  # fmt: skip
-        context = context._replace(**{which: np.array([[9.0, 0.0], [0.0, 0.0]])})
+        context = context._replace(**dict.fromkeys(which, np.array([[9.0, 0.0], [0.0, 0.0]])))
         assert search_resource_paths(graph, context).path == best
+
+
+def test_sending_may_make_a_stage_slower_than_all_intervals() -> None:
+    graph = chain(1.0, 2.0)
+    context = no_context(graph)._replace(send_time=np.array([[9.0]]))
+    found = search_resource_paths(graph, context, intervals=PricedGraph(graph).sweep(np.inf, 4))
+    assert (found.path, found.value, found.others) == ((0, 1), 3 * 10.0 + 1.0 + 9.0 + 2.0, ())
+
+
+def test_what_was_reached_with_other_prices_is_not_taken() -> None:
+    """Nor with as many of them, in the same intervals."""
+    graph = replace(chain(1.0, 2.0), use=np.ones((2, 1), np.int64), capacity=(2,))
+    dear, free = ([interval(1.0, 2.0, price)] for price in (1e3, 0.0))
+    first = search_resource_paths(graph, intervals=dear)
+    again = search_resource_paths(graph, intervals=free, reached=first.reached)
+    assert again.reached is not first.reached
+    assert again == search_resource_paths(graph, intervals=free)
+    assert search_resource_paths(graph, intervals=dear, reached=first.reached).reached is (
+        first.reached
+    )
 
 
 def test_stages_of_one_kind_dominate_each_other_however_dear_they_are_to_send_to() -> None:

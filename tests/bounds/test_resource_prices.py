@@ -235,8 +235,14 @@ def test_intervals_are_split_between_the_times_of_arcs() -> None:
         assert ends([1.0, 2.0], 9.0, weight=0.0) == [(1.0, 2.0)]
 
 
-def test_no_stage_is_slower_than_the_cutoff_leaves_to_it() -> None:
+@pytest.mark.parametrize(
+    ("weight", "cutoff", "peak", "high"),
+    [(3.0, 20.0, 0.0, 6.0), (3.0, 20.0, 3.0, 5.0), (1.0, 8.0, 0.0, 6.0), (3.0, np.inf, 0.0, 10.0)],
+)
+def test_no_stage_is_slower_than_the_cutoff_leaves_to_it(
+    weight: float, cutoff: float, peak: float, high: float
+) -> None:
     """Of 20 seconds 2 are the least sum, and the slowest counts three times more."""
-    graph = replace(parallel(np.array([2.0, 10.0]), np.zeros(2)), weight=3.0)
-    assert [i.high for i in PricedGraph(graph).sweep(20.0, 0)] == [6.0]
-    assert [i.high for i in PricedGraph(graph).sweep(np.inf, 0)] == [10.0]
+    graph = parallel(np.array([2.0, 10.0]), np.zeros(2))
+    graph = replace(graph, weight=weight, peaks=np.full((1, 2), peak))
+    assert [i.high for i in PricedGraph(graph).sweep(cutoff, 0)] == [high]
