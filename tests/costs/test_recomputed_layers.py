@@ -316,7 +316,7 @@ def test_stages_are_those_that_hold_more_than_all_that_compute_less_again(
                         holds = own.holds(i, cut, j)
                         if holds > best:
                             way = 2 if whole and every else 2 + max(blocks, 1)
-                            expected.append((i, j, cut, way, holds))
+                            expected.append((i, j, cut, way, holds, best))
                             best = holds
         found = _held_more(
             held, most, own.limits, ends(own.state), ends(own.kept[0]), ends(own.kept[1]),
