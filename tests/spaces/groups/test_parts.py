@@ -48,6 +48,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 FEW = examples(15)
 FEWER = examples(7, more=9)
 DIFFERING = (2, 7, 43, 45, 50, 54)  # of 60 seeds, those whose best plan has such a stage
+SPREAD = (12, 13, 17, 18, 22, 25, 26, 29)  # likewise of 40, with a stage that is spread
 
 
 def solved(problem: Problem, best: float, **options: str) -> None:
@@ -124,7 +125,7 @@ def test_a_stage_that_is_spread_is_proved_ranked_and_worth_it() -> None:
     """Instances whose best plan has such a stage: proofs are about it, the certificate holds, and
     no packed plan is as fast."""
     found = 0
-    for seed in range(40):
+    for seed in range(40) if everything() else SPREAD:
         problem = spread_problem(seed)
         result = solve(problem)
         if result.plan is None:
