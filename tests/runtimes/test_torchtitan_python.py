@@ -104,7 +104,7 @@ def drawn(count: int) -> list[TrainingJob]:
     plain = {"norm": "rmsnorm", "positions": "rope", "gated": True, "activation": "silu"}
     plain |= {"bias": False, "dropout": 0.0, "sequence": 512, "max_position_embeddings": 512}
 
-    @examples(count, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @examples(count, more=8, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(jobs())
     def draw(case: TrainingJob) -> None:
         tied = case.model.tied and case.pp == 1
@@ -148,7 +148,7 @@ PUBLIC = {
     name: public(name)
     for name in ("llama3-8b", "llama3.1-70b", "llama3.2-1b", "qwen3-32b", "deepseek-v3")
 }
-DRAWN = 40  # random jobs, of which some are exported
+DRAWN = 20  # random jobs, of which some are exported
 SOLVED = 6  # random problems whose best plan is exported, where there is one
 Looked = dict[str, tuple[TrainingJob, dict[str, Any]]]
 
