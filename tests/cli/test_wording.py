@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 
 import ilp_planner
 from ilp_planner.cli.main import command_line
@@ -40,7 +39,7 @@ def options_in(text: str) -> set[str]:
 
 def known_options() -> set[str]:
     """Return the options of all commands."""
-    commands = [typer.main.get_command(command_line(asked)) for asked in ([], ["profile"])]
+    commands = [command_line(asked) for asked in ([], ["profile"])]
     options: set[str] = set()
     while commands:
         command = commands.pop()
