@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ilp_planner.costs.groups import GroupOption, option_of
-from ilp_planner.costs.layers import layer_costs
+from ilp_planner.costs.layers import LayerCosts, layer_costs
 from ilp_planner.evaluate import evaluate
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
@@ -34,11 +36,25 @@ Counts = tuple[tuple[int, ...], ...]
 def cheapest(problem: Problem) -> tuple[float, GroupPlan | None]:
     """Return the least seconds of a legal plan of the space, and the plan; inf and None without."""
     best, chosen = np.inf, None
+    costs = judging_once(problem.costs, problem.cluster)
     for plan in every_plan(problem):
-        seconds = problem.costs.plan_cost(plan, problem.cluster).iteration_time
+        seconds = costs.plan_cost(plan, problem.cluster).iteration_time
         if seconds < best and evaluate(problem, plan).legal:
             best, chosen = seconds, plan
     return best, chosen
+
+
+def judging_once(costs: Any, cluster: ClusterSpec) -> Any:
+    """Return costs that judge a plan as these do on one cluster, but each stage once, however many
+    plans have it before the same one; other costs than those of layers as they are."""
+    if not isinstance(costs, LayerCosts):
+        return costs
+    found = copy(costs)
+    of_stage = cache(lambda stage, after, held: costs._stage(stage, after, held, cluster))
+    found._stage = lambda stage, after, held, _: of_stage(stage, after[:1], held)  # type: ignore[method-assign]
+    of_peak = cache(lambda stage: costs.peak_parts(stage, cluster))
+    found.peak_parts = lambda stage, _: of_peak(stage)  # type: ignore[method-assign]
+    return found
 
 
 def every_plan(problem: Problem) -> Iterator[GroupPlan]:
@@ -109,8 +125,6 @@ def group_ways(
                 continue
             total = sum(replicas)
             option = option_of(degrees, replicas)
-            table = costs.option_tables(option, batches, problem.global_batch, cluster)
-            shares: tuple[int, ...] | None = None
             if len(names) == 1:
                 largest = -(-samples // total)
                 if samples % total and not costs.uneven:
@@ -119,7 +133,8 @@ def group_ways(
                     continue  # fewer replicas would have no more samples each
                 left = samples - (largest - 1) * total
                 shares = (largest,) * left + (largest - 1,) * (total - left)
-            if shares is None:
+            else:
+                table = costs.option_tables(option, batches, problem.global_batch, cluster)
                 shares = table.samples if table is not None else ()
             if not shares or min(shares) < 1:
                 continue
@@ -171,17 +186,21 @@ def per_type(shares: Sequence[int], option: GroupOption) -> list[tuple[int, ...]
     return [tuple(itertools.islice(rest, count)) for count in option.replicas]
 
 
+@lru_cache(maxsize=4096)
 def shared(
-    shares: Sequence[int], counts: Sequence[int], node: int = 0
-) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Yield every way to give replicas on nodes their shares, as (node, share) each."""
+    shares: tuple[int, ...], counts: tuple[int, ...], node: int = 0
+) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Return every way to give replicas on nodes their shares, as (node, share) each."""
     if not counts:
-        yield ()
-        return
+        return ((),)
+    found = []
     for here in set(itertools.combinations(sorted(shares), counts[0])):
-        rest = sorted((Counter(shares) - Counter(here)).elements())
-        for others in shared(rest, counts[1:], node + 1):
-            yield (*((node, share) for share in here), *others)
+        rest = tuple(sorted((Counter(shares) - Counter(here)).elements()))
+        found += [
+            (*((node, share) for share in here), *others)
+            for others in shared(rest, counts[1:], node + 1)
+        ]
+    return tuple(found)
 
 
 def seatings(

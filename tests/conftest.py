@@ -16,18 +16,16 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-from tests.examples import MORE  # noqa: E402
+from tests.examples import ALL, USUAL  # noqa: E402
 
 settings.register_profile(
     "same",
     deadline=None,
     derandomize=True,
-    max_examples=50,
+    max_examples=USUAL,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile(
-    "new", settings.get_profile("same"), derandomize=False, max_examples=50 * MORE
-)
+settings.register_profile("new", settings.get_profile("same"), derandomize=False, max_examples=ALL)
 settings.load_profile("same")
 
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MORE = 4  # times as many in `make test-all`, which loads the profile "new"
+USUAL = 30  # random examples of a property in `make test`, where its test says nothing of them
+MOST = 60  # at most, whatever it says
+ALL = 200  # in `make test-all`, where its test says nothing
 T = TypeVar("T")
 
 
@@ -20,9 +23,9 @@ def everything() -> bool:
 
 
 def examples(count: int, more: int = MORE, **said: Any) -> settings:
-    """Return settings of so many random examples in `make test`, `more` times as many in `make
-    test-all`, and other settings as hypothesis has them."""
-    return settings(max_examples=count * (more if everything() else 1), **said)
+    """Return settings of so many random examples in `make test`, but no more than `MOST`, `more`
+    times as many in `make test-all`, and other settings as hypothesis has them."""
+    return settings(max_examples=count * more if everything() else min(count, MOST), **said)
 
 
 def thinned(values: Iterable[T], step: int) -> Iterator[T]:

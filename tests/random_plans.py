@@ -114,6 +114,14 @@ def offload_of(text: str) -> Offload:
     return Offload() if text == "none" else Offload(modules=tuple(text.split("+")))
 
 
+def having(value: T, **fields: Any) -> T:
+    """Return a value with such fields: itself, where it has them."""
+    if all(getattr(value, name) == field for name, field in fields.items()):
+        return value
+    changed: T = replace(value, **fields)  # type: ignore[type-var]
+    return changed
+
+
 DECISIONS = (
     "degrees", "samples", "nodes", "order", "settings", "recompute", "virtual", "turn", "schedule",
     "layout", "shift",
@@ -263,7 +271,7 @@ class Drawer:
             degrees=d,
             samples=samples,
             nodes=nodes,
-            settings=replace(settings, order=order, recompute=again, turn=turn, schedule=schedule),
+            settings=having(settings, order=order, recompute=again, turn=turn, schedule=schedule),
             virtual=virtual,
             sizes=sizes,
         )
@@ -379,8 +387,8 @@ class Drawer:
         asked, switch = self.asked, ("off", "on")
         overlaps = d.tp > 1 and self.mostly(asked.tensor_overlap or switch[:1], switch) == "on"
         compiled = overlaps or self.mostly(asked.compile or switch[:1], switch) == "on"
-        kernels = replace(settings.kernels, compiled=compiled)
-        return replace(settings, overlap_tensor=overlaps, kernels=kernels)
+        kernels = having(settings.kernels, compiled=compiled)
+        return having(settings, overlap_tensor=overlaps, kernels=kernels)
 
     def kernels(self, d: Degrees, has: Mapping[str, str]) -> Kernels:
         """Return the kernels of some decisions: without experts, none about these."""

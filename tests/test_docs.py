@@ -202,7 +202,7 @@ def test_commands_are_written_as_the_command_line_takes_them(text: Text) -> None
         words = words_of(line.partition(" > ")[0])
         if LEFT_OUT in words or words == ["--install-completion"]:
             continue
-        command = typer.main.get_command(command_line(words))
+        command = command_line(words)
         while isinstance(command, typer.core.TyperGroup):
             command = command.commands[words.pop(0)]
         command.make_context("ilp-plan", words)

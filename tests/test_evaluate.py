@@ -269,7 +269,7 @@ CHANGES = (other_cuts, other_devices, other_ways, other_batches, other_settings,
 
 
 @every_space
-@examples(40, more=10)
+@examples(25, more=16)
 @given(data=st.data())
 def test_no_plan_makes_it_crash(space: str, data: st.DataObject) -> None:
     problem, known = problem_in(space), result_in(space).plan

@@ -18,6 +18,7 @@ import ilp_planner
 from ilp_planner import kernels
 from ilp_planner.cli.main import COMMANDS
 from ilp_planner.cli.profile import COMMANDS as PROFILE_COMMANDS
+from tests.sources import tree_of
 
 SOURCE = """
 from ilp_planner.kernels import inner, kernel
@@ -246,7 +247,7 @@ def too_many(path: Path, module: str) -> list[str]:
     commands |= {verbs[module]} if module in verbs else set()
     return [
         node.name
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs)
         > MOST_PARAMETERS
@@ -277,9 +278,7 @@ def test_the_guard_counts_every_kind_of_parameter(tmp_path: Path) -> None:
 
 
 def test_one_module_says_how_kernels_are_compiled() -> None:
-    users = [
-        path for path in ROOT.rglob("*.py") if "numba" in imported(ast.parse(path.read_text()))
-    ]
+    users = [path for path in ROOT.rglob("*.py") if "numba" in imported(tree_of(path))]
     assert users == [ROOT / "kernels.py"]
 
 

@@ -2,12 +2,14 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import ilp_planner
+from tests.sources import tree_of
 
 ROOT = Path(ilp_planner.__file__).parent
 LAYERS = (
@@ -78,7 +80,7 @@ def runtime_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
 def imported(path: Path) -> set[str]:
     """Return the parts of the package that a module imports when it runs."""
     found = set()
-    for node in runtime_imports(ast.parse(path.read_text())):
+    for node in runtime_imports(tree_of(path)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         else:
@@ -118,6 +120,7 @@ def named(path: Path) -> str:
     return ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
+@cache
 def edges() -> dict[str, set[str]]:
     """Return the modules that each module imports when it runs."""
     every = {named(path): path for path in sorted(ROOT.rglob("*.py"))}
@@ -129,7 +132,7 @@ def edges() -> dict[str, set[str]]:
 
 def targets(path: Path) -> Iterator[str]:
     """Yield the names that a module imports when it runs, as modules and as names in modules."""
-    for node in runtime_imports(ast.parse(path.read_text())):
+    for node in runtime_imports(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif node.module:

@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import typer
@@ -52,8 +53,18 @@ GROUP = "profile"  # of commands
 MANY_NUMBERS = ("solve", "import")  # whose --micro-batch-size takes several
 
 
-def command_line(arguments: Sequence[str]) -> typer.Typer:
-    """Return the command line with the command that is asked for, or with all of them."""
+def command_line(arguments: Sequence[str]) -> Any:
+    """Return the command line, as Click's group, with the command that is asked for, or with all of
+    them. It is made once: that takes longer than many a command."""
+    first = arguments[0] if arguments else ""
+    if first == GROUP:
+        return _made(first, tuple(arguments[1:2]))
+    return _made(first if first in COMMANDS else "", ())
+
+
+@cache
+def _made(first: str, following: tuple[str, ...]) -> Any:
+    """Return the command line of a first word and, of a group, the one that follows."""
     app = typer.Typer(
         name="ilp-plan",
         cls=Group,
@@ -63,11 +74,10 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
         help="The fastest distributed-training plan, with a proof of how far from the best it can "
         "be.",
     )
-    first = arguments[0] if arguments else ""
     if first not in COMMANDS:
         from ilp_planner.cli.profile import profile_app
 
-        app.add_typer(profile_app(arguments[1:] if first == GROUP else None), name=GROUP)
+        app.add_typer(profile_app(following if first == GROUP else None), name=GROUP)
     from ilp_planner.cli.options import ManyNumbers
 
     for name in (first,) if first in COMMANDS else () if first == GROUP else COMMANDS:
@@ -75,7 +85,7 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
         command = getattr(importlib.import_module(module), function)
         app.command(name, cls=ManyNumbers if name in MANY_NUMBERS else Command)(command)
     app.callback(invoke_without_command=True)(no_command)
-    return app
+    return typer.main.get_command(app)
 
 
 def no_command(

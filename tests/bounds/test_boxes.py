@@ -113,7 +113,7 @@ def test_no_plan_is_below_the_bound(sizes: tuple[int, ...], links: str, seed: in
     assert min(bounds) <= best * (1 + 1e-9)
 
 
-@examples(20)
+@examples(12, more=7)
 @given(seed=SEEDS)
 def test_no_plan_is_below_the_bound_where_stages_may_be_spread(seed: int) -> None:
     problem = spread_problem(seed, devices=6)

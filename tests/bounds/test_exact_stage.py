@@ -157,7 +157,7 @@ def check_way(case: Case, result: StageOptimum, limit: float) -> None:
     assert memory[0] <= limit * (1 + ROUNDING)
 
 
-@examples(200)
+@examples(100, more=8)
 @given(cases(), SHARES)
 def test_the_optimum_of_a_stage_is_that_of_enumeration(case: Case, share: float) -> None:
     limit = limit_of(case, share)

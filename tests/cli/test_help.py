@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import typer
 
 from ilp_planner.cli import profile
 from ilp_planner.cli.help import EXAMPLES, HELP, _examples, help_text
@@ -19,7 +18,7 @@ WIDTH = 80
 
 def parser_of(words: list[str]) -> tuple[Any, list[str]]:
     """Return the command that a line names, and the words after it."""
-    parser, rest = typer.main.get_command(command_line(words)), list(words)
+    parser, rest = command_line(words), list(words)
     while rest and hasattr(parser, "commands"):
         parser = parser.commands[rest.pop(0)]
     return parser, rest

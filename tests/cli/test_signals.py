@@ -125,8 +125,10 @@ def test_the_same_signal_twice_is_one(plan: Path, processes: list[subprocess.Pop
 
 @pytest.mark.skipif(shutil.which("timeout") is None, reason="there is no `timeout`")
 def test_timeout_keeps_the_plan(plan: Path, processes: list[subprocess.Popen[str]]) -> None:
+    """Its time is over by the alarm that it has set itself, which comes early here."""
     options = [*OPERATORS, "--json"]
-    process = start(processes, options, plan, "timeout", "--preserve-status", "-s", "TERM", "15")
+    process = start(processes, options, plan, "timeout", "--preserve-status", "-s", "TERM", "600")
+    process.send_signal(signal.SIGALRM)
     process.communicate(timeout=120)
     assert process.returncode == 0
     assert read_saved(plan).claim is not None

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 
 import ilp_planner
 from ilp_planner.cli.main import command_line
 from ilp_planner.cli.wording import OPTIONS, as_typed
+from tests.sources import tree_of
 
 ROOT = Path(ilp_planner.__file__).parent
 WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
@@ -39,7 +39,7 @@ def options_in(text: str) -> set[str]:
 
 def known_options() -> set[str]:
     """Return the options of all commands."""
-    commands = [typer.main.get_command(command_line(asked)) for asked in ([], ["profile"])]
+    commands = [command_line(asked) for asked in ([], ["profile"])]
     options: set[str] = set()
     while commands:
         command = commands.pop()
@@ -55,7 +55,7 @@ def test_the_planner_names_no_options() -> None:
     for path in sorted(ROOT.rglob("*.py")):
         place = path.relative_to(ROOT).as_posix()
         if not place.startswith(OWN):
-            found = {o for text in texts(ast.parse(path.read_text())) for o in options_in(text)}
+            found = {o for text in texts(tree_of(path)) for o in options_in(text)}
             named[place] = sorted(found & known)
     assert {place: options for place, options in named.items() if options} == {}
 

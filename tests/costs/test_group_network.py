@@ -127,7 +127,7 @@ def test_best_links_are_never_above_a_packed_placement(data: st.DataObject) -> N
             assert apart.per_byte >= best.per_byte * (1 - 1e-12)
 
 
-@examples(150)
+@examples(75, more=8)
 @given(data=st.data())
 def test_best_links_are_never_above_a_placement_that_is_spread(data: st.DataObject) -> None:
     """Of two groups one at least is spread; pairs are likely."""

@@ -18,7 +18,7 @@ from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.divided_layouts import DIVIDED
-from tests.examples import examples
+from tests.examples import MORE, examples
 from tests.runtime_cases import ENDS_ALONE, ends_alone, problems, solved_job
 from tests.runtimes.titan import whole_parameters
 from tests.runtimes.titan_python import FOLDER, VERSION, look_at
@@ -98,13 +98,13 @@ EXAMPLES = {
 }
 
 
-def drawn(count: int) -> list[TrainingJob]:
+def drawn(count: int, more: int = MORE) -> list[TrainingJob]:
     """Return random jobs that are exported: one process looks at them all."""
     found: list[TrainingJob] = []
     plain = {"norm": "rmsnorm", "positions": "rope", "gated": True, "activation": "silu"}
     plain |= {"bias": False, "dropout": 0.0, "sequence": 512, "max_position_embeddings": 512}
 
-    @examples(count, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @examples(count, more, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(jobs())
     def draw(case: TrainingJob) -> None:
         tied = case.model.tied and case.pp == 1
@@ -148,7 +148,7 @@ PUBLIC = {
     name: public(name)
     for name in ("llama3-8b", "llama3.1-70b", "llama3.2-1b", "qwen3-32b", "deepseek-v3")
 }
-DRAWN = 40  # random jobs, of which some are exported
+DRAWN = 20  # random jobs, of which some are exported
 SOLVED = 6  # random problems whose best plan is exported, where there is one
 Looked = dict[str, tuple[TrainingJob, dict[str, Any]]]
 
@@ -167,7 +167,7 @@ def looked_at(cases: dict[str, TrainingJob], folder: Path) -> Looked:
 @pytest.fixture(scope="module")
 def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
     """What torchtitan makes of all cases, in one process."""
-    random = {f"drawn {number}": case for number, case in enumerate(drawn(DRAWN))}
+    random = {f"drawn {number}": case for number, case in enumerate(drawn(DRAWN, more=8))}
     random |= {f"solved {number}": case for number, case in enumerate(solved(SOLVED))}
     random |= {f"ends alone, pp {pp}": ends_alone("torchtitan", pp) for pp in ENDS_ALONE}
     return looked_at({**EXAMPLES, **PUBLIC, **random}, tmp_path_factory.mktemp("modules"))

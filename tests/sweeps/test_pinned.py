@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from ilp_planner.inputs.request import Reference, Request
@@ -15,6 +15,7 @@ from ilp_planner.spaces.megatron.few import judge_each
 from ilp_planner.sweeps.axes import axis_of
 from ilp_planner.sweeps.points import Sweep
 from ilp_planner.sweeps.work import Task, solve_point
+from tests.examples import examples
 from tests.sweeps.cases import LIMITS
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def searched(sweep: Sweep, numbers: Sequence[int], patch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", SWEEPS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12)
+@examples(6, more=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_pinned_points_are_what_single_searches_find(
     name: str, monkeypatch: pytest.MonkeyPatch, data: st.DataObject

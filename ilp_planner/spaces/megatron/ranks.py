@@ -41,6 +41,7 @@ from ilp_planner.spaces.megatron.times import (
     JobPasses,
     JobTimes,
     element_time,
+    has_element,
     has_experts,
     of_slowest,
 )
@@ -105,10 +106,16 @@ class RankCosts:
         found = {}
         for kind in self.distinct:
             devices = [types[name] for name in self.network.stage_types(self.job, kind)]
-            seen = {flag: self.seen(kind, experts=flag) for flag in (False, True)}
+            seen: dict[bool, object] = {}
             each = {}
             for name in JobPasses._fields:
-                key = name, seen[has_experts(self.job, name)]
+                if not has_element(self.job, name):
+                    each[name] = ElementTime()
+                    continue
+                flag = has_experts(self.job, name)
+                if flag not in seen:
+                    seen[flag] = self.seen(kind, experts=flag)
+                key = name, seen[flag]
                 if key not in self.known:
                     self.known[key] = element_time(self.job, self.network, devices, kind, name)
                 each[name] = self.known[key]

@@ -89,9 +89,9 @@ class Runtime:
 
     def treatments(self) -> tuple[Treatment, ...]:
         """Return what the search does about each setting of a training job."""
-        from ilp_planner.spaces.megatron.treatment import treatments
+        from ilp_planner.spaces.megatron.treatment import known_treatments
 
-        return treatments(self)
+        return known_treatments(self)
 
     def treatment_words(self) -> Mapping[str, str]:
         """Return what the words mean that `Treatment.how` is one of."""

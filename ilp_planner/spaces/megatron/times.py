@@ -147,6 +147,7 @@ class JobTimes:
     output: ElementTime
 
 
+LAYERS = {"dense": False, "expert": True}  # elements that are layers, and whether with experts
 NOTHING = Passes((0.0, 0.0), (0.0, 0.0))  # of layers that a model has not
 
 
@@ -171,6 +172,11 @@ def element_time(
     ranks = (_Rank(job, network, device, pp_rank) for device in devices)
     every = ((PASSES[name](rank) or NOTHING).element() for rank in ranks)
     return of_slowest(list(every))
+
+
+def has_element(job: TrainingJob, name: str) -> bool:
+    """Tell whether the model has an element of `JobTimes`: layers of a kind it may not have."""
+    return name not in LAYERS or LAYERS[name] in job.model.expert_layers
 
 
 def has_experts(job: TrainingJob, name: str) -> bool:

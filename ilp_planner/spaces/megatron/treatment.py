@@ -4,6 +4,7 @@ about small examples: values that its plans have there are values that it tries.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,12 @@ def treatments(runtime: Runtime) -> tuple[Treatment, ...]:
     """Return what the search of a runtime does about each setting, in the order of `ROWS`."""
     jobs = [job for example in EXAMPLES for job in jobs_of(runtime, example)]
     return tuple(_treatment(runtime, row, jobs) for row in ROWS)
+
+
+@cache
+def known_treatments(runtime: Runtime) -> tuple[Treatment, ...]:
+    """Return `treatments`, which are looked for once."""
+    return treatments(runtime)
 
 
 def _treatment(runtime: Runtime, row: Row, jobs: Sequence[TrainingJob]) -> Treatment:

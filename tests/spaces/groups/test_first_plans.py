@@ -22,7 +22,7 @@ from tests.problems import build_group_problem
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-@examples(25)
+@examples(15, more=7)
 @given(seed=SEEDS, links=st.sampled_from(["flat", "one", "pairs", "matrix"]))
 def test_it_is_a_legal_plan_of_the_space(seed: int, links: str) -> None:
     problem = random_problem(seed, links=links)

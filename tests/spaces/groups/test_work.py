@@ -18,7 +18,7 @@ from tests.examples import examples
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-@examples(20, more=8)
+@examples(12, more=14)
 @given(seed=SEEDS)
 def test_no_plan_undercuts_its_work(seed: int) -> None:
     problem = random_problem(seed, mixed_tp=seed % 2 == 1)
