@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,17 +11,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds import group_reach
-from ilp_planner.bounds.group_chain import Cards, ChainStages, GroupChain, Sending
 from ilp_planner.bounds.group_reach import CLOSE, Reach
-from ilp_planner.bounds.group_states import states
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.specs.node_kinds import with_kinds
+from tests.bounds.small_chains import made
 from tests.bounds.test_boxes import every_chain
 from tests.brute import random_problem, random_profile
 from tests.examples import examples
 from tests.problems import build_group_problem
 from tests.zones import tree
+
+if TYPE_CHECKING:
+    from ilp_planner.bounds.group_chain import GroupChain
 
 SEEDS = st.integers(0, 2**32 - 1)
 HEAVY = 1e9  # a weight beside which nothing but the slowest stage counts
@@ -80,41 +83,6 @@ def test_where_stages_add_less_than_their_time_only_the_weight_counts() -> None:
     assert Reach(chain).turns == chain.weight + 1
     less = replace(chain, stages=chain.stages._replace(total=chain.stages.time / 2))
     assert Reach(less).turns == pytest.approx(chain.weight)
-
-
-Candidate = tuple[int, int, int, tuple[int, ...], float]
-"""First layer, layer after the last, class of the group, devices of each type, seconds."""
-
-
-def made(
-    candidates: list[Candidate],
-    capacity: tuple[int, ...],
-    *,
-    send: tuple[tuple[float, ...], ...] = ((0.0,),),
-    parted: tuple[int, ...] = (0,),
-    weight: float = 1.0,
-    behind: int = 9,
-) -> GroupChain:
-    """Return a chain of three layers. send: seconds by class of the sender, and by column: class k
-    is sent to by column k, or from another node by column parted[k]."""
-    start, stop, group, use, time = zip(*sorted(candidates, key=lambda one: one[1]), strict=True)
-    arcs, classes = len(candidates), len(parted)
-    none = np.full(classes, -1)
-    costs = np.array(send)
-    told = states(costs, costs, none, np.arange(classes), np.array(parted), np.zeros(0, np.int64))
-    stops, times = np.array(stop), np.array(time)
-    row = np.minimum(group, len(send) - 1)
-    stages = ChainStages(
-        first=np.searchsorted(stops, np.arange(5)),
-        start=np.array(start), time=times, total=times, peaks=np.zeros((arcs, 1)),
-        use=np.array(use), behind=np.full(arcs, behind), row=row, group=np.array(group),
-        state=np.array(group), seats=np.zeros((arcs, len(capacity)), np.int64),
-    )  # fmt: skip
-    return GroupChain(
-        layers=3, weight=weight, types=len(capacity), capacity=capacity,
-        cards=Cards(1.0, np.zeros((arcs, 0), np.int64)), choice=np.arange(arcs), stop=stops,
-        stages=stages, sending=Sending(costs, costs, np.zeros(costs.shape, np.int64)), states=told,
-    )  # fmt: skip
 
 
 TWO = [(0, 1, 0, (1,), 4.0), (1, 3, 0, (1,), 3.0), (0, 3, 0, (2,), 5.0)]
