@@ -153,9 +153,7 @@ class Landscape(Pipelines):
         table[0, 0][n] = 0.0
         for step in self.steps:
             self.check()
-            source = table.get((step.place.behind, step.used))
-            if source is None:
-                continue
+            source = table[step.place.behind, step.used]
             key = (step.place.behind + 1, step.used + step.place.devices)
             target = table.setdefault(key, np.full(n + 1, INFINITE))
             size = self.extents[step.place.devices]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 UNLIKE = ("conv1", "bn1", "layer0-0-conv1", "layer0-0-bn3", "layer0-1-conv1")
 ALIKE = ("conv1", "layer0-0-conv1", "layer0-0-bn3", "layer0-0-conv1", "layer0-0-bn3")
 BRANCHES = ("a-conv1", "b-conv1", "c-conv1", "a-conv1", "b-conv1", "d-conv1")
+THRICE = ("a-conv1", "b-conv1", "a-conv1", "c-conv1", "a-conv1", "d-conv1")
 AGAIN = ("a-conv1", "b-conv1", "a-conv1", "c-conv1")
 
 
@@ -56,6 +57,7 @@ FIXED = {
     "single": Shape(1, 1, 1, (1,), 0.5),
     "one node": Shape(2, 1, 4, (1, 2), 0.5),
     "branches": Shape(9, 1, 2, (1, 2), 1.0, BRANCHES, cost_model="aceso"),
+    "thrice": Shape(1, 2, 1, (1,), 1.0, THRICE, cost_model="aceso"),
     "ways": Shape(5, 1, 2, (1, 2), 0.5, AGAIN, cost_model="aceso", micro_batch=2, splits=(0, 1)),
 }
 
@@ -64,7 +66,7 @@ def fixed_part(name: str) -> Problem:
     """Return the problem of this name, of four micro-batches."""
     shape = FIXED[name]
     profile = random_profile(
-        shape.seed, shape.operators, micro_batches=(shape.micro_batch,), degrees=(1, 2, 4),
+        shape.seed, shape.operators, micro_batches=tuple({1, shape.micro_batch}), degrees=(1, 2, 4),
         splits=shape.splits, ties=0.0,
     )  # fmt: skip
     profile = replace(profile, intra_node=(0.5 * GB,), inter_node=(shape.inter * GB,))

@@ -286,3 +286,18 @@ def test_windows_are_as_far_as_longest_stages_reach() -> None:
 
     assert windows([1, 1, 1]) == [[3, 3], [2, 2], [1, 1], [0, 0]]
     assert windows([1, 1, 1], [2, 1, 1]) == [[3, 3], [2, 3], [0, 2], [0, 0]]
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_only_stages_of_pipelines_are_open(name: str) -> None:
+    """Of those whose stages are all as fast as one below the cutoff has to be."""
+    part = listed_part(fixed_part(name))
+    scape, weight, cutoff = part.landscape, part.count - 1.0, 3 * part.best()[0]
+    slowest = scape.slowest_below(weight, cutoff)
+    known = {
+        stage
+        for stages, times in part.pipelines
+        if max(times) <= slowest * (1 + SAME)
+        for stage in stages
+    }
+    assert arcs(scape.open_graph(weight, cutoff, 0.0)) <= known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -255,3 +256,22 @@ def test_of_equal_ways_one_stays_and_worse_ones_go() -> None:
     assert not runs[:, 2].any()
     better = one_kind(first=same, lean={"forward": 2e-3, "activations": 1.0})
     assert (better.operators.compute < INFINITE).all()
+
+
+def test_ways_that_later_operators_cannot_tell_apart_are_alike() -> None:
+    """Of two kinds the first one's second way costs more where it is sent to another node."""
+    row = {"forward": 1e-3, "activations": 2.0}
+    tables = one_kind(first=row, second=row).tables
+    two = {
+        name: np.repeat(getattr(tables, name), 2, axis=0)
+        for name in (
+            "allowed", "compute", "recompute", "activations", "weights", "input",
+            "forward_reserved", "backward_reserved",
+        )
+    }  # fmt: skip
+    leave = np.repeat(tables.leave, 2, axis=1)
+    leave[1, 0, 1] += 1.0
+    kind, enter = np.array([0, 1]), np.repeat(tables.enter, 2, axis=1)
+    chain = spread(replace(tables, kind=kind, enter=enter, leave=leave, **two))
+    assert chain.alike.tolist() == [[0, 1], [0, 0]]
+    assert (chain.operators.compute < INFINITE).tolist() == [[True, False], [False, True]]
