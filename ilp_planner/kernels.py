@@ -150,9 +150,28 @@ def _in_one_go(compile_: Callable[..., Any]) -> Callable[..., Any]:
 
     def compiled(*arguments: Any) -> Any:
         with postponed():
+            _do_without_blas()
             return compile_(*arguments)
 
     return compiled
+
+
+@cache
+def _do_without_blas() -> None:
+    """Let Numba do without the BLAS that it would import all of `scipy.linalg` for.
+
+    Kernels multiply no matrices, and the import is a fifth of the time until a first plan.
+    """
+    from numba.np import linalg
+
+    def ensure_blas() -> None:
+        raise ImportError("kernels multiply no matrices")
+
+    own, linalg.ensure_blas = linalg.ensure_blas, ensure_blas
+    try:
+        import numba.np.arraymath  # noqa: F401  # asks once, when it is imported
+    finally:
+        linalg.ensure_blas = own
 
 
 def _forgiving(access: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 CERTIFICATE_VERSION = 1
+EVERY_PART = "every part"  # what a certificate calls a space whose parts were not listed in time
 
 
 class Status(StrEnum):

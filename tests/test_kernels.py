@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -307,3 +308,20 @@ def test_a_signal_waits_until_a_kernel_is_compiled(
     monkeypatch.undo()
     signal.signal(signal.SIGTERM, before)
     assert kernel(2) == 5
+
+
+def test_no_linear_algebra_is_imported_to_compile_a_kernel() -> None:
+    """All of `scipy.linalg` would be, for products of matrices that no kernel has; what asks for
+    them afterwards in the same process gets an error of Numba's, not a wrong figure."""
+    lines = (
+        "import sys, numpy as np",
+        "from ilp_planner.bounds import sweep, paths, arrays",
+        "from ilp_planner.kernels import kernel",
+        "@kernel",
+        "def total(x): return x.sum() + np.sort(x)[0]",
+        "assert total(np.arange(4.0)) == 6.0",
+        "assert 'scipy.linalg' not in sys.modules",
+        "import numba.np.linalg as own, scipy.linalg",
+        "own.ensure_blas()",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)

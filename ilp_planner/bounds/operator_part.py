@@ -259,9 +259,7 @@ class OperatorPart:
         fresh = {key: a for key, a in vague.items() if key not in self.stages.exact}
         first = sorted(vague.values(), key=lambda arc: self._doubt(arc, path), reverse=True)
         todo = list(fresh.values()) or first[: self.workers]
-
-        rounds = -(-len(todo) // self.workers)
-        most = int(seconds * EFFORT_PER_SECOND / max(1, rounds))
+        most = int(seconds * EFFORT_PER_SECOND)
 
         def one(arc: int) -> None:
             known = self.stages.exact.get(self.key(arc))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ilp_planner.costs.recomputed_layers import AllCuts
     from ilp_planner.profiles.layers import LayerKey, LayerProfile
 
 ALL_IN_FLIGHT = 10**6  # more micro-batches than any iteration has
@@ -34,7 +35,8 @@ class LayerRows:
     recomputed: ways to compute layers again, of those that the profile knows; None: all of them.
     least: rows that these are never faster than, nor between the samples of the profile.
 
-    `again` are the rows of the same layers computed again, by the way.
+    `again` are the rows of the same layers computed again, by the way. `cuts` are the stages that
+    `recomputed_layers` finds, kept by the way and by what their replicas run.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class LayerRows:
         self._ranges: dict[tuple[str, LayerKey], NDArray[np.float64]] = {}
         self._ends: dict[tuple[str, LayerKey], NDArray[np.float64]] = {}
         self._held: dict[LayerKey, NDArray[np.int64]] = {}
+        self.cuts: dict[tuple[object, ...], AllCuts] = {}
         self._gradients = range_sums(profile.gradients)
         self.profiled = {(key.device, key.tp) for key in profile.time}
 

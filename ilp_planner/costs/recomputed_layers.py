@@ -85,6 +85,27 @@ class Cuts(NamedTuple):
     held: NDArray[np.int64]
 
 
+class AllCuts(NamedTuple):
+    """The stages of some replicas that compute layers again, however few micro-batches they have to
+    hold: what options have alike that run the same.
+
+    before: int64 [stages], micro-batches that those hold that compute fewer layers again. time:
+    float64 [stages], seconds of a full micro-batch.
+    """
+
+    cuts: Cuts
+    before: NDArray[np.int64]
+    time: NDArray[np.float64]
+
+    def of_use(self, most: NDArray[np.int64]) -> tuple[Cuts, NDArray[np.float64]]:
+        """Return the stages that are of use where none holds more than `most`, int64 [L + 1] by
+        where it stops, and their seconds."""
+        use = self.before < most[self.cuts.stop]
+        if use.all():
+            return self.cuts, self.time
+        return Cuts(*(column[use] for column in self.cuts)), self.time[use]
+
+
 WAYS = (
     Recompute(),
     Recompute(granularity=SELECTIVE),
@@ -131,10 +152,14 @@ def recomputed_stages(
     """
     if not rows.again or not (np.triu(held < runs.most, 1)).any():
         return None
-    columns = []
+    columns, layers = [], len(rows.chain)
+    # all layers behind follow one by one: what no stage has to hold more than
+    every = runs._replace(most=np.maximum(runs.most, most_held(layers, layers, layers + 1)))
     for name, again in rows.again.items():
-        cuts = _cuts(rows, name, runs, held)
-        time = _longest(rows, again, runs.keys, cuts)
+        key = (name, *runs.keys, every.most.tobytes())
+        if key not in rows.cuts:
+            rows.cuts[key] = _all_cuts(rows, name, every, held)
+        cuts, time = rows.cuts[key].of_use(runs.most)
         peaks = [runs.fixed[cuts.start, cuts.stop]]
         if runs.last:
             busy = _longest(rows, again, runs.last, cuts)
@@ -160,7 +185,7 @@ def _longest(
     return found
 
 
-def _cuts(rows: LayerRows, way: str, runs: Runs, held: NDArray[np.int64]) -> Cuts:
+def _all_cuts(rows: LayerRows, way: str, runs: Runs, held: NDArray[np.int64]) -> AllCuts:
     """Return the stages that compute layers again in a way and hold more than those that compute
     fewer of them again."""
     again = rows.again[way]
@@ -172,7 +197,7 @@ def _cuts(rows: LayerRows, way: str, runs: Runs, held: NDArray[np.int64]) -> Cut
         return np.array([of.range_of("workspace", key) for key in runs.keys])
 
     blocks = way == FULL
-    start, stop, cut, number, more = _held_more(
+    found = _held_more(
         held,
         runs.most,
         np.array([rows.limits.get(key.device, 0.0) * (1 - FINE_ROUNDING) for key in runs.keys]),
@@ -184,7 +209,9 @@ def _cuts(rows: LayerRows, way: str, runs: Runs, held: NDArray[np.int64]) -> Cut
         not blocks or FULL in runs.kinds,
         blocks and BLOCK in runs.kinds,
     )
-    return Cuts(start, stop, cut, number if blocks else np.ones_like(number), more)
+    start, stop, cut, number, more, before = found.copy()
+    cuts = Cuts(start, stop, cut, number if blocks else np.ones_like(number), more)
+    return AllCuts(cuts, before, _longest(rows, again, runs.keys, cuts))
 
 
 @kernel
@@ -192,7 +219,7 @@ def _held_more(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     held, most, limits, state, kept, kept_again, space, space_again, whole, some
 ):
     """Return start, stop, cut, way and micro-batches held of the stages that hold more of them than
-    those with fewer layers computed again, int64 each.
+    those with fewer layers computed again, and how many these hold, int64 [6, stages].
 
     held: int64 [L, L + 1], without. most: int64 [L + 1], by where a stage stops. limits: float64
     [keys], bytes. state, kept, kept_again: float64 [keys, L + 1], bytes of the layers before one.
@@ -205,7 +232,7 @@ def _held_more(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         for j in range(i + 1, layers + 1):
             if held[i, j] < most[j]:
                 room += min(j - i, most[j] - held[i, j])
-    found = np.empty((5, room), np.int64)
+    found = np.empty((6, room), np.int64)
     count = 0
     for i in range(layers):
         for j in range(i + 1, layers + 1):
@@ -230,10 +257,11 @@ def _held_more(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                     elif left < 0:
                         fitting = 0
                 if fitting > best:
+                    found[5, count] = best
                     best = fitting
                     found[0, count], found[1, count], found[2, count] = i, j, end
                     found[3, count] = 2 if whole and cut == last else 2 + max(cut - first, 1)
                     found[4, count] = fitting
                     count += 1
                 cut += 1
-    return found[0, :count], found[1, :count], found[2, :count], found[3, :count], found[4, :count]
+    return found[:, :count]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from ilp_planner.bounds.resource_prices import SPLITS, Interval, PricedGraph
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, PROVED
+from ilp_planner.result import EVERY_PART
 from ilp_planner.search.climb import FIRST_REACH
 from ilp_planner.search.parts import OpenGraph, Part, SpacePart
 from ilp_planner.search.state import SearchState
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
     from ilp_planner.search.start import Known
+    from ilp_planner.search.state import Proved
     from ilp_planner.solvers.base import Task
 
 EFFORT = 1e8  # comparisons of labels in a second
@@ -58,18 +61,59 @@ class PartState(Generic[AnyPart]):
         return {"part": self.part.name, "bound_s": bound, "by": self.source}
 
 
-class PartSearch(SearchState, Generic[AnyPart]):
-    """State of one solve of a space in parts."""
+class Unlisted(NamedTuple):
+    """A whole space whose parts are not listed. bound: seconds that none of its plans undercuts;
+    source: what proves it."""
 
-    def __init__(self, problem: Problem[Any], parts: Sequence[AnyPart], task: Task) -> None:
+    bound: float = 0.0
+    source: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """Return what a certificate keeps."""
+        return {"part": EVERY_PART, "bound_s": self.bound, "by": self.source}
+
+
+NOTHING_KNOWN = Unlisted()
+
+
+class PartSearch(SearchState, Generic[AnyPart]):
+    """State of one solve of a space in parts.
+
+    parts: returns them; asked once, when something is to be known of a part. whole: what is known
+    of all plans before.
+    """
+
+    def __init__(
+        self,
+        problem: Problem[Any],
+        parts: Callable[[], Sequence[AnyPart]],
+        task: Task,
+        whole: Unlisted = NOTHING_KNOWN,
+    ) -> None:
         if task.solver not in LABELS:
             registry.get(task.solver)
         super().__init__(problem, task)
-        self.states = [PartState(part=part) for part in parts]
+        self.parts, self.whole = parts, whole
 
-    def proved_parts(self) -> Sequence[PartState[AnyPart]]:
-        """Return what is known of every part."""
-        return self.states
+    @cached_property
+    def states(self) -> list[PartState[AnyPart]]:
+        """What is known of every part.
+
+        Raises
+        ------
+        OutOfTimeError: the time was up before all of them were listed.
+        """
+        known = self.whole
+        return [PartState(part=p, bound=known.bound, source=known.source) for p in self.parts()]
+
+    @property
+    def listed(self) -> bool:
+        """Whether the parts are listed."""
+        return "states" in self.__dict__
+
+    def proved_parts(self) -> Sequence[Proved]:
+        """Return what is known of every part, or of all plans."""
+        return self.states if self.listed else (self.whole,)
 
     def take_bounds(self, known: Sequence[Known | None]) -> int:
         """Take bounds of the parts that were proved before; return of how many."""
@@ -81,6 +125,8 @@ class PartSearch(SearchState, Generic[AnyPart]):
     @property
     def bound(self) -> float:
         """Seconds; no plan takes less."""
+        if not self.listed:
+            return self.whole.bound
         return min((state.bound for state in self.states), default=NEVER)
 
     @property
@@ -120,9 +166,9 @@ class GroupSearch(PartSearch[AnyGraphPart]):
     """State of one solve of a space whose parts are stage graphs."""
 
     def __init__(self, problem: Problem[Any], parts: Sequence[AnyGraphPart], task: Task) -> None:
-        super().__init__(problem, parts, task)
-        for part in parts:
-            part.check_time = self.check_time
+        super().__init__(problem, lambda: parts, task)
+        for state in self.states:
+            state.part.check_time = self.check_time
 
     def outline(self, state: PartState[AnyGraphPart], guess: float) -> NDArray[np.int64] | None:
         """Bound a part by its outline; return the stage candidates of plans below `guess` seconds,

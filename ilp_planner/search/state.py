@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 
 
 class Proved(Protocol):
-    """A part of the space. bound: seconds that none of its plans undercuts; source: what proves
-    it."""
+    """A part of the space, or all of it."""
 
-    bound: float
-    source: str
+    @property
+    def bound(self) -> float:
+        """Seconds that none of its plans undercuts."""
+
+    @property
+    def source(self) -> str:
+        """What proves the bound."""
 
     def record(self) -> dict[str, Any]:
         """Return what a certificate keeps."""

@@ -100,7 +100,7 @@ def simulate(orders: Orders, times: StageTimes, *, blocking: bool = False) -> Ti
     else:
         _run(recursion.run_overlapped, work)
         finish = end[ops.starts[1:] - 1]
-    if (finish < 0).any() or (end < 0).any():
+    if (end < 0).any():  # else every message was taken, and all ranks are through
         raise ValueError(_deadlock(orders, end))
     return Timeline(orders, start, end, finish)
 
@@ -146,14 +146,8 @@ def _compiled(function: Callable[..., None]) -> Any:
 
 def _deadlock(orders: Orders, end: NDArray[np.float64]) -> str:
     """Say which operation waits for which, where none can go on."""
-    ops = orders.operations
-    for rank in range(orders.shape.ranks):
-        left = np.flatnonzero(end[ops.starts[rank] : ops.starts[rank + 1]] < 0)
-        if len(left):
-            first = int(ops.starts[rank] + left[0])
-            break
-    else:
-        return "this order can never run to its end: a message is never received"
+    first = int(np.flatnonzero(end < 0)[0])
+    rank = int(np.searchsorted(orders.operations.starts, first, side="right")) - 1
     name, need = orders.name(first), int(orders.needs[first])
     waits = (
         f"for {orders.name(need)}" if need >= 0 and end[need] < 0 else "until a message is taken"

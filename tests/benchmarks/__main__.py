@@ -19,6 +19,7 @@ from tests.benchmarks import (
     anytime,
     engine,
     first_solve,
+    growth,
     kernel_judge,
     memory,
     mixed,
@@ -59,6 +60,7 @@ SUITES = (
     "search",
     "first",
     "anytime",
+    "growth",
     "peers",
     "warm",
     "sweep",
@@ -104,6 +106,8 @@ def main() -> None:
             first_solve.measure()
         elif suite == "anytime":
             anytime.measure(options.only, options.seconds)
+        elif suite == "growth":
+            growth.measure(options.only, options.seconds)
         elif suite == "peers":
             peers.measure(options.only, options.seconds)
         elif suite == "warm":

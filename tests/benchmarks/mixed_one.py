@@ -2,7 +2,7 @@
 
 python -m tests.benchmarks.mixed_one amp
 python -m tests.benchmarks.mixed_one accuracy
-python -m tests.benchmarks.mixed_one scale TYPES DEVICES_PER_TYPE LAYERS SEED SECONDS
+python -m tests.benchmarks.mixed_one scale NETWORK TYPES DEVICES_PER_TYPE LAYERS SEED SECONDS [GAP]
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def scale(words: list[str]) -> dict[str, Any]:
         global_batch=batch,
         micro_batch_sizes=(batch // MICRO_BATCHES,),
     )
-    result = solve(problem, limits=Limits(seconds=float(words[5])))
+    seconds, gap = float(words[5]), float(words[6]) if len(words) > 6 else 0.0
+    result = solve(problem, limits=Limits(seconds=seconds, gap=gap))
     found = math.isfinite(result.objective)
     return {
         "network": network,
@@ -46,7 +47,7 @@ def scale(words: list[str]) -> dict[str, Any]:
         "devices_per_type": devices,
         "layers": layers,
         "seed": seed,
-        "limit_s": float(words[5]),
+        "limit_s": seconds,
         "objective_s": result.objective if found else None,
         "bound_s": result.bound,
         "gap": result.gap if found else None,

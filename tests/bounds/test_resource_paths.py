@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.arrays import INFINITE
-from ilp_planner.bounds.context import Context, no_seats
-from ilp_planner.bounds.resource_paths import search_resource_paths
-from ilp_planner.bounds.resource_prices import PricedGraph
+from ilp_planner.bounds.context import Context, no_context, no_seats
+from ilp_planner.bounds.resource_paths import _pricing, search_resource_paths
+from ilp_planner.bounds.resource_prices import Interval, PricedGraph, Prices
 from ilp_planner.graph import StageGraph
 from tests.examples import examples
 from tests.solvers.graphs import chain, general_graphs, odd_one_out, paths_of
@@ -311,3 +312,108 @@ def test_a_stage_with_worse_sending_does_not_dominate() -> None:
     assert found.value == pytest.approx(1.5 + 1.0 + 1.5)
     free = search_resource_paths(graph, context._replace(send_time=np.zeros((1, 2))))
     assert free.value == pytest.approx(1.0 + 1.0 + 1.0)
+
+
+def of_layers(time: list[float], *, layer: list[int]) -> StageGraph:
+    """Return a graph of stages of one layer each, on a layer of a row; the slowest counts twice."""
+    tail = np.array(layer)
+    return StageGraph(
+        nodes=tail.max() + 2, sources=(0,), sink=int(tail.max()) + 1, operators=tail.max() + 1,
+        weight=1.0, tail=tail, head=tail + 1, start=tail, stop=tail + 1, time=np.array(time),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("which", [["send_time"], ["send_extra"], ["send_time", "send_extra"]])
+def test_a_stage_that_is_dear_to_send_to_for_some_dominates_for_none(which: list[str]) -> None:
+    """Of two senders one pays for the first kind, the other one does not."""
+    graph = of_layers([1.0, 1.0, 1.5], layer=[0, 1, 1])
+    for row, best in ((0, (0, 2)), (1, (0, 1))):
+        context = no_context(graph)._replace(
+            kind=np.array([0, 0, 1]), row=np.full(3, row), send_time=np.zeros((2, 2)),
+            send_extra=np.zeros((2, 2)),
+        )  # fmt: skip
+        context = context._replace(**dict.fromkeys(which, np.array([[9.0, 0.0], [0.0, 0.0]])))
+        assert search_resource_paths(graph, context).path == best
+
+
+def test_sending_may_make_a_stage_slower_than_all_intervals() -> None:
+    graph = chain(1.0, 2.0)
+    context = no_context(graph)._replace(send_time=np.array([[9.0]]))
+    found = search_resource_paths(graph, context, intervals=PricedGraph(graph).sweep(np.inf, 4))
+    assert (found.path, found.value, found.others) == ((0, 1), 3 * 10.0 + 1.0 + 9.0 + 2.0, ())
+
+
+def test_what_was_reached_with_other_prices_is_not_taken() -> None:
+    """Nor with as many of them, in the same intervals."""
+    graph = replace(chain(1.0, 2.0), use=np.ones((2, 1), np.int64), capacity=(2,))
+    dear, free = ([interval(1.0, 2.0, price)] for price in (1e3, 0.0))
+    first = search_resource_paths(graph, intervals=dear)
+    again = search_resource_paths(graph, intervals=free, reached=first.reached)
+    assert again.reached is not first.reached
+    assert again == search_resource_paths(graph, intervals=free)
+    assert search_resource_paths(graph, intervals=dear, reached=first.reached).reached is (
+        first.reached
+    )
+
+
+def test_stages_of_one_kind_dominate_each_other_however_dear_they_are_to_send_to() -> None:
+    graph = of_layers([1.0, 1.0, 1.5], layer=[0, 1, 1])
+    context = no_context(graph)._replace(send_extra=np.array([[9.0]]))
+    found = search_resource_paths(graph, context, families=np.zeros(3, np.int64))
+    assert [path for _, path in found.others] == [(0, 1)]
+
+
+def test_nodes_of_one_layer_are_left_apart_where_no_context_says_what_they_are() -> None:
+    """The second one is left faster, and reached slower."""
+    graph = StageGraph(
+        nodes=4, sources=(0,), sink=3, operators=2, weight=1.0, tail=np.array([0, 0, 1, 2]),
+        head=np.array([1, 2, 3, 3]), start=np.array([0, 0, 1, 1]), stop=np.array([1, 1, 2, 2]),
+        time=np.array([1.0, 9.0, 2.0, 1.0]),
+    )  # fmt: skip
+    found = search_resource_paths(graph)
+    assert (found.path, found.value) == ((0, 2), 2.0 + 3.0)
+
+
+def test_a_path_has_the_seconds_that_the_graph_says_to_the_digit() -> None:
+    """Labels add them from the end."""
+    graph = chain(0.1, 0.2, 0.3, micro_batches=1)
+    assert search_resource_paths(graph).value == graph.path_time(range(3)) == (0.1 + 0.2) + 0.3
+    assert (0.1 + 0.2) + 0.3 != (0.3 + 0.2) + 0.1
+
+
+def interval(low: float, high: float, price: float) -> Interval:
+    """Return an interval with a price of the only type of devices."""
+    prices = Prices(price=np.array([price]), slowest=high, value=0.0)
+    return Interval(low=low, high=high, bound=0.0, prices=prices)
+
+
+def priced(width: int, effort: float, *, sends: bool, count: int = 3) -> Any:
+    """Price a million arcs on 999 devices, in the first of three intervals; not in their order."""
+    graph: Any = SimpleNamespace(arcs=10**6, capacity=(999,))
+    known = [interval(4.0, 6.0, 7.0), interval(1.0, 2.0, 5.0), interval(8.0, 9.0, 6.0)]
+    return _pricing(graph, known[:count], width, effort, sends=sends)
+
+
+def test_sending_closes_the_gaps_between_intervals_and_opens_the_last_one() -> None:
+    alone, sent = (priced(1, np.inf, sends=sends) for sends in (False, True))
+    assert alone.price.tolist() == sent.price.tolist() == [[5.0], [7.0], [6.0]]
+    assert (alone.low.tolist(), alone.high.tolist()) == ([1.0, 4.0, 8.0], [2.0, 6.0, 9.0])
+    assert (sent.low.tolist(), sent.high.tolist()) == ([1.0, 2.0, 6.0], [2.0, 6.0, INFINITE])
+
+
+@pytest.mark.parametrize(
+    ("width", "effort", "count", "levels"),
+    [
+        (1000, np.inf, 1, 16),  # 30 levels at most: 64 devices each
+        (1000, np.inf, 2, 8),  # 15
+        (1001, np.inf, 1, 1000),  # as many as there are devices, and no more than 1100
+        (2**62, np.inf, 1, 1000),
+        (2**62, 5e6, 1, 4),  # 5
+        (2**62, 5e6, 2, 2),  # 2.5
+        (1, 5e6, 1, 1),  # 0.03
+    ],
+)
+def test_capacities_are_counted_the_finer_the_more_labels_there_may_be(
+    width: int, effort: float, count: int, levels: int
+) -> None:
+    assert priced(width, effort, sends=True, count=count).sizes.tolist() == [levels, 1, 1, 1]

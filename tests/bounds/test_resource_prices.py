@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.resource_prices import PricedGraph
+from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.resource_prices import Interval, PricedGraph, Prices
+from tests.bounds.test_resource_labels import chain_of, parallel
 from tests.examples import examples
 from tests.solvers.graphs import chain, general_graphs, odd_one_out, paths_of, two_types
 
@@ -143,3 +146,103 @@ def test_devices_that_run_out_are_no_news_to_prices() -> None:
     """Half a path of each kind fits on average: only whole paths do not."""
     (first, *_) = PricedGraph(odd_one_out()).sweep(np.inf)
     assert np.isfinite(first.bound)
+
+
+# ---- to the digit -------------------------------------------------------------------------------
+
+
+def drawn(seed: int) -> tuple[StageGraph, np.ndarray]:
+    """Draw a graph in whole seconds, and a price."""
+    random = np.random.default_rng(seed)
+    graph = chain_of(int(random.integers(1, 5)), int(random.integers(1, 4)), random)
+    return graph, random.integers(0, 4, len(graph.capacity)).astype(np.float64)
+
+
+def sums(graph: StageGraph, price: np.ndarray, slowest: float) -> dict[tuple[int, ...], float]:
+    """Return the sum of each path of fast arcs with the price of its devices, less that of all."""
+    return {
+        path: float(
+            (graph.time + graph.extra)[list(path)].sum()
+            + price @ (graph.use[list(path)].sum(axis=0) - np.array(graph.capacity))
+        )
+        for path in paths_of(graph)
+        if graph.time[list(path)].max() <= slowest
+    }
+
+
+@pytest.mark.parametrize("slowest", [3.0, 5.0, np.inf])
+def test_the_cheapest_priced_path_is_that_of_all(slowest: float) -> None:
+    for seed in range(40):
+        graph, price = drawn(seed)
+        priced, every = PricedGraph(graph), sums(graph, price, slowest)
+        least, arcs = priced.shortest(price, slowest)
+        assert least == min(every.values(), default=INFINITE)
+        if every:
+            path = tuple(priced.order[arcs].tolist())
+            assert every[path] == least
+            assert (priced.path == path) == graph.is_path(path)
+            assert priced.value == (graph.path_time(path) if priced.path else np.inf)
+
+
+def test_arcs_are_open_through_which_a_priced_path_is_below_the_cutoff() -> None:
+    """In some interval, with the least peaks; at the best prices, and at any."""
+    some = 0
+    for seed in range(40):
+        graph, price = drawn(seed)
+        priced = PricedGraph(graph)
+        best = min((value for value, _, _ in all_paths(graph)), default=np.inf)
+        if not np.isfinite(best):
+            continue
+        cutoff = 1.5 * best + 0.1
+        value, _ = priced.shortest(price, 6.0)
+        any_ = Prices(price=price, slowest=6.0, value=value)
+        bound = graph.weight * 2.0 + value + priced.least_peaks(np.inf)
+        intervals = [Interval(low=2.0, high=6.0, bound=bound, prices=any_)]
+        intervals = intervals if seed % 2 and value < INFINITE else priced.sweep(cutoff, 4)
+        least = np.full(graph.arcs, np.inf)
+        for interval in intervals:
+            for path, value in sums(graph, interval.prices.price, interval.high).items():
+                for arc in path:
+                    slowest = max(interval.low, float(graph.time[arc]))
+                    through = graph.weight * slowest + value + priced.least_peaks(np.inf)
+                    least[arc] = min(least[arc], through)
+        found = np.zeros(graph.arcs, np.bool_)
+        found[priced.open_arcs(intervals, cutoff)] = True
+        sure = np.abs(least - cutoff) > 1e-9
+        assert (found == (least < cutoff))[sure].all()
+        some += int(found.sum())
+    assert some > 50
+
+
+def test_no_arc_is_as_fast_as_that_and_so_no_peak_is_sure() -> None:
+    graph = replace(chain(1.0, 2.0), peaks=np.array([[3.0, 5.0]]))
+    assert PricedGraph(graph).least_peaks(np.inf) == 5.0
+    assert PricedGraph(graph).least_peaks(1.0) == 0.0
+
+
+def ends(times: list[float], cutoff: float, weight: float = 3.0) -> list[tuple[float, float]]:
+    """Return the intervals, in order, of one layer whose stages take so long."""
+    graph = replace(parallel(np.array(times), np.zeros(len(times))), weight=weight)
+    return sorted((i.low, i.high) for i in PricedGraph(graph).sweep(cutoff, 8))
+
+
+def test_intervals_are_split_between_the_times_of_arcs() -> None:
+    """Not where the slowest does not count, nor where they are narrow."""
+    assert ends([1.0, 2.0], np.inf) == [(1.0, 2.0**0.5), (2.0, 2.0)]
+    assert ends([1.0, 1.0005], np.inf) == [(1.0, 1.0005)]
+    with np.errstate(divide="raise"):
+        assert ends([1.0, 2.0], np.inf, weight=0.0) == [(1.0, 2.0)]
+        assert ends([1.0, 2.0], 9.0, weight=0.0) == [(1.0, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("weight", "cutoff", "peak", "high"),
+    [(3.0, 20.0, 0.0, 6.0), (3.0, 20.0, 3.0, 5.0), (1.0, 8.0, 0.0, 6.0), (3.0, np.inf, 0.0, 10.0)],
+)
+def test_no_stage_is_slower_than_the_cutoff_leaves_to_it(
+    weight: float, cutoff: float, peak: float, high: float
+) -> None:
+    """Of 20 seconds 2 are the least sum, and the slowest counts three times more."""
+    graph = parallel(np.array([2.0, 10.0]), np.zeros(2))
+    graph = replace(graph, weight=weight, peaks=np.full((1, 2), peak))
+    assert [i.high for i in PricedGraph(graph).sweep(cutoff, 0)] == [high]

@@ -3,20 +3,21 @@ out."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.costs.layer_rows import LayerRows
+from ilp_planner.costs.layer_rows import ALL_IN_FLIGHT, LayerRows
 from ilp_planner.costs.layer_stage import stage_cost
 from ilp_planner.costs.layers import LayerCosts
 from ilp_planner.costs.recomputed_layers import (
     WAYS,
     Runs,
+    _held_more,
     is_priced,
     most_held,
     recompute_of,
@@ -195,6 +196,30 @@ def test_stages_that_hold_more_by_hand() -> None:
     assert recomputed_stages(none, runs, none.in_flight(ONE)) is None
 
 
+@examples(25)
+@given(seed=SEEDS)
+def test_options_that_run_the_same_share_what_they_found(seed: int) -> None:
+    """Whichever option and number of micro-batches is asked for first, the stages are the same: a
+    table of costs that knows nothing finds no others."""
+    problem = random_problem(seed, recomputed=True, devices=4)
+    global_batch, cluster = problem.global_batch, problem.cluster
+    asked = [
+        (option, batches)
+        for batches in problem.micro_batches
+        for option in dict.fromkeys(option for option, _, _ in group_ways(problem, batches))
+    ]
+    for option, batches in [*asked, *reversed(asked)]:
+        alone = problem.costs.with_limits(problem.memory_limits)
+        table = problem.costs.option_tables(option, batches, global_batch, cluster)
+        other = alone.option_tables(option, batches, global_batch, cluster)
+        assert (table is None) == (other is None)
+        if table is None or table.recomputed is None:
+            assert table is None or other.recomputed is None
+            continue
+        for column, expected in zip(table.recomputed, other.recomputed, strict=True):
+            assert (column == expected).all()
+
+
 def test_stages_whose_last_micro_batch_is_short_beyond_its_part_or_not_at_all() -> None:
     """One sample after two: half of the time or less is nothing beyond the half."""
     own = rows(recomputed_of=78.0)
@@ -208,3 +233,95 @@ def test_stages_whose_last_micro_batch_is_short_beyond_its_part_or_not_at_all() 
 def rows(recomputed_of: float) -> LayerRows:
     """Return rows of devices with so many bytes, whose layers take 4 s computed again."""
     return LayerRows(profile(recomputed={"full": again(4.0)}), {"a": recomputed_of})
+
+
+# ---- whole bytes --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """What layers take on each kind of replica, computed once and twice."""
+
+    limits: np.ndarray
+    state: np.ndarray
+    kept: tuple[np.ndarray, np.ndarray]
+    space: tuple[np.ndarray, np.ndarray]
+
+    @property
+    def layers(self) -> int:
+        return self.state.shape[1]
+
+    def holds(self, i: int, cut: int, j: int) -> int:
+        """Return how many micro-batches fit a stage [i, j) whose layers before `cut` are computed
+        again, by counting them."""
+        again = np.arange(i, j) < cut
+        counts = []
+        for k, limit in enumerate(self.limits):
+            fixed = self.state[k, i:j].sum()
+            fixed += max(np.where(again, self.space[1][k, i:j], self.space[0][k, i:j]))
+            each = np.where(again, self.kept[1][k, i:j], self.kept[0][k, i:j]).sum()
+            if each == 0:
+                counts.append(ALL_IN_FLIGHT if fixed <= limit else 0)
+            else:
+                counts.append(max(h for h in range(99) if h == 0 or fixed + h * each <= limit))
+        return min(counts)
+
+
+def ends(values: np.ndarray) -> np.ndarray:
+    """Return the sums of the first layers, [keys, L + 1]."""
+    return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
+
+
+def ranges(values: np.ndarray) -> np.ndarray:
+    """Return the largest of each range of layers, [keys, L, L + 1]."""
+    keys, layers = values.shape
+    found = np.zeros((keys, layers, layers + 1))
+    for i in range(layers):
+        for j in range(i + 1, layers + 1):
+            found[:, i, j] = values[:, i:j].max(axis=1)
+    return found
+
+
+@pytest.mark.parametrize(("whole", "some"), [(True, False), (False, True), (True, True)])
+def test_stages_are_those_that_hold_more_than_all_that_compute_less_again(
+    *, whole: bool, some: bool
+) -> None:
+    """Whole stages are of number 2, blocks of n layers of number n + 2. The embedding is computed
+    again with the first layer and counts as none, the output never is."""
+    listed = 0
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        keys, layers = int(random.integers(1, 3)), int(random.integers(1, 7))
+
+        def drawn(high: int, shape: tuple[int, int], random: Any = random) -> np.ndarray:
+            return random.integers(0, high, shape).astype(np.float64)
+
+        size = (keys, layers)
+        kept = drawn(6, size)
+        own = Bytes(
+            random.integers(3, 40, keys).astype(np.float64), drawn(4, size),
+            (kept, np.minimum(kept, drawn(4, size))), (drawn(6, size), drawn(6, size)),
+        )  # fmt: skip
+        held, most = np.zeros((layers, layers + 1), np.int64), random.integers(1, 9, layers + 1)
+        expected = []
+        for i in range(layers):
+            for j in range(i + 1, layers + 1):
+                best = held[i, j] = own.holds(i, i, j)
+                first = max(i, 1)  # the embedding is before it
+                last = max(first, min(j, layers - 1))
+                for blocks in range(0 if first == last else 1, last - first + 1):
+                    every = first + blocks == last
+                    if (some or every) and best < most[j]:
+                        cut = min(first + blocks, j)
+                        holds = own.holds(i, cut, j)
+                        if holds > best:
+                            way = 2 if whole and every else 2 + max(blocks, 1)
+                            expected.append((i, j, cut, way, holds))
+                            best = holds
+        found = _held_more(
+            held, most, own.limits, ends(own.state), ends(own.kept[0]), ends(own.kept[1]),
+            ranges(own.space[0]), ranges(own.space[1]), whole, some,
+        )  # fmt: skip
+        assert list(zip(*(row.tolist() for row in found), strict=True)) == expected
+        listed += len(expected)
+    assert listed > 100

@@ -254,3 +254,38 @@ def test_a_rank_that_nobody_listens_to_waits_until_its_message_is_taken() -> Non
     assert str(refused.value).endswith(
         ": on rank 0, the forward of stage 0, micro-batch 1 waits until a message is taken"
     )
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_the_first_rank_that_is_left_behind_is_named_with_what_it_waits_for(
+    blocking: bool,
+) -> None:
+    """Rank 0, of the last two of four stages, is through; rank 1 goes back in the wrong order."""
+    kinds = np.array([FORWARD, FORWARD, BACKWARD, BACKWARD] * 2, np.int8)
+    stages = np.array([2, 3, 3, 2, 0, 1, 0, 1], np.int32)
+    nothing, joined = np.zeros(8, np.int32), np.zeros(8, np.bool_)
+    operations = Operations(kinds, stages, nothing, np.array([0, 4, 8]))
+    orders = Orders(Shape(2, 1, 2, 1), np.array([1, 1, 0, 0], np.int32), operations, joined)
+    with pytest.raises(ValueError, match="never run to its end") as refused:
+        simulate(orders, equal_times(4), blocking=blocking)
+    assert str(refused.value).endswith(
+        ": on rank 1, the backward of stage 0, micro-batch 0 waits for the backward of stage 1, "
+        "micro-batch 0"
+    )
+
+
+@pytest.mark.parametrize("forward", [0.0, 0.125])
+def test_a_rank_that_has_all_it_needs_may_wait_until_its_message_is_taken(forward: float) -> None:
+    """Rank 0 has the second of three stages. What it needs of the first one is there, but the third
+    one wants its second micro-batch first."""
+    kinds = np.array([FORWARD, FORWARD, BACKWARD, BACKWARD] * 3, np.int8)
+    batches = np.array([0, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1, 0], np.int32)
+    stages = np.repeat(np.array([1, 0, 2], np.int32), 4)
+    operations = Operations(kinds, stages, batches, np.array([0, 4, 8, 12]))
+    ranks, joined = np.array([1, 0, 2], np.int32), np.zeros(12, np.bool_)
+    orders = Orders(Shape(3, 2, 1, 1), ranks, operations, joined)
+    with pytest.raises(ValueError, match="never run to its end") as refused:
+        simulate(orders, equal_times(3, forward=forward), blocking=True)
+    assert str(refused.value).endswith(
+        ": on rank 0, the forward of stage 1, micro-batch 1 waits until a message is taken"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 from ilp_planner.analysis.replan.machines import assigned, from_other_nodes, seated
 from ilp_planner.analysis.replan.moves import common, lacking
 from ilp_planner.anatomy.holdings import NOBODY
+from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import ROUNDING
 
@@ -134,11 +136,13 @@ def _tried(
 ) -> tuple[list[Tried], bool]:
     """Return the families of a space with what their plans move, and whether these are all."""
     found: list[Tried] = []
-    for family in search.problem.space.families(search, limit):
-        found.append(Tried(before, search.problem, family))
-        if not goon():
-            return found, False
-    return found, True
+    with suppress(OutOfTimeError):
+        for family in search.problem.space.families(search, limit):
+            found.append(Tried(before, search.problem, family))
+            if not goon():
+                return found, False
+        return found, True
+    return found, False
 
 
 def _with_cuts(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ilp_planner.deadline import no_limit
 from ilp_planner.errors import InfeasibleError
 from ilp_planner.spaces.megatron.choices import CHOICES, decided
 from ilp_planner.spaces.megatron.degrees import megatron_space
@@ -25,8 +26,14 @@ Item = TypeVar("Item")
 FEW = 64  # parts of a problem that others remember
 
 
-def megatron_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> list[MegatronPart]:
+def megatron_parts(
+    problem: Problem[MegatronCosts],
+    costs: MegatronCosts,
+    check_time: Callable[[], None] = no_limit,
+) -> list[MegatronPart]:
     """Return a part for every choice of degrees; those without any variant are left out.
+
+    check_time: called again and again; what it raises ends this.
 
     Raises
     ------
@@ -35,7 +42,7 @@ def megatron_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> lis
     shared, key = costs.known(problem.cluster), all_that_decides(problem, costs)
     if key in shared:
         return [MegatronPart(problem, costs, degrees) for degrees in shared[key]]
-    found = list(possible_parts(problem, costs))
+    found = list(possible_parts(problem, costs, check_time))
     if 0 < len(found) <= FEW:
         shared[key] = tuple(part.degrees for part in found)
     if not found:
@@ -60,8 +67,14 @@ def all_that_decides(problem: Problem[MegatronCosts], costs: MegatronCosts) -> t
     )  # fmt: skip
 
 
-def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Iterator[MegatronPart]:
+def possible_parts(
+    problem: Problem[MegatronCosts],
+    costs: MegatronCosts,
+    check_time: Callable[[], None] = no_limit,
+) -> Iterator[MegatronPart]:
     """Yield the parts that have a variant; those that were found before are not looked for again.
+
+    check_time: called before each choice of degrees; what it raises ends this.
 
     Raises
     ------
@@ -69,8 +82,32 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
     """
     known, key = costs.own.on(problem.cluster), all_that_decides(problem, costs)
     if key not in known:
-        known[key] = Remembered(lambda: (part.degrees for part in _possible_parts(problem, costs)))
-    return (MegatronPart(problem, costs, degrees) for degrees in known[key])
+        known[key] = Remembered(lambda: _possible(problem, costs))
+    for degrees, numbers in known[key]:
+        check_time()
+        for number in numbers:
+            yield MegatronPart(problem, costs, degrees._replace(choice=number))
+
+
+def plainest_parts(
+    problem: Problem[MegatronCosts], costs: MegatronCosts, most: int
+) -> Iterator[MegatronPart]:
+    """Yield parts with the plainest settings and the plainest order of ranks, one for each of so
+    many choices of degrees at most, which are spread evenly over all; none where there are fewer.
+
+    Raises
+    ------
+    InfeasibleError: no degrees are possible.
+    """
+    every = [degrees for degrees in possible_degrees(problem, costs) if not degrees.order]
+    if len(every) <= most:
+        return
+    for degrees in every[:: -(-len(every) // most)]:
+        number = next(possible_choices(problem, costs, degrees), None)
+        if number is not None:
+            part = MegatronPart(problem, costs, degrees._replace(choice=number))
+            if next(each_variant(part), None) is not None:
+                yield part
 
 
 class Remembered(Generic[Item]):
@@ -102,10 +139,11 @@ class Remembered(Generic[Item]):
             place += 1
 
 
-def _possible_parts(
+def _possible(
     problem: Problem[MegatronCosts], costs: MegatronCosts
-) -> Iterator[MegatronPart]:
-    """Yield what `possible_parts` yields."""
+) -> Iterator[tuple[MegatronDegrees, tuple[int, ...]]]:
+    """Yield the degrees that are possible, with the numbers of the choices of settings that go with
+    them and leave a variant: perhaps none."""
     asked = problem.constraints
     always = asked.virtual_stages is None and asked.layout is None
     always = always and not asked.recompute and not asked.keep and not asked.expert_overlap
@@ -114,13 +152,10 @@ def _possible_parts(
     for degrees in possible_degrees(problem, costs):
         alike = costs.runtime.alike(degrees)
         numbers = chosen.get(alike)
-        taken: list[int] = []
-        for number in possible_choices(problem, costs, degrees) if numbers is None else numbers:
-            taken.append(number)
-            part = MegatronPart(problem, costs, degrees._replace(choice=number))
-            if always or _has_variant(part):
-                yield part
-        chosen[alike] = tuple(taken)
+        if numbers is None:
+            numbers = chosen[alike] = tuple(possible_choices(problem, costs, degrees))
+        every = ((n, MegatronPart(problem, costs, degrees._replace(choice=n))) for n in numbers)
+        yield degrees, numbers if always else tuple(n for n, part in every if _has_variant(part))
 
 
 def _has_variant(part: MegatronPart) -> bool:
@@ -145,9 +180,9 @@ def possible_choices(
             continue
         if chosen and any(asked.broken(decided(part.settings, replicated=degrees.replicated))):
             continue
-        if _is_refused(part) and not part.divided:
-            continue
         if not costs.runtime.tries(part.job, asked):
+            continue
+        if _is_refused(part) and not part.divided:
             continue
         tried.add(part.settings)
         yield number

@@ -22,11 +22,18 @@ from ilp_planner.solvers import registry
 from ilp_planner.spaces.megatron.any_layout import near_layout
 from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.megatron.few import few_plans, judge_each
-from ilp_planner.spaces.megatron.first_plans import FIRST, by_settings, dive, look_at_samples
+from ilp_planner.spaces.megatron.first_plans import (
+    FIRST,
+    SAMPLES,
+    by_settings,
+    dive,
+    look_at_samples,
+)
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.membership import variant_of
 from ilp_planner.spaces.megatron.near_cuts import NEAR, ROUNDING, best_spread
 from ilp_planner.spaces.megatron.partition import CutSearch, CutTables, best_cut
+from ilp_planner.spaces.megatron.possible import plainest_parts
 from ilp_planner.spaces.megatron.recomputations import FULL, whole_stages
 from ilp_planner.spaces.megatron.variant_bound import never_fits
 from ilp_planner.spaces.megatron.variants import in_turns
@@ -111,11 +118,14 @@ class MegatronSearch:
             value = search.objective
             self.best = [Solved(value=value, plan=plan, part=number, variant=variant)]
 
-    def run(self) -> bool:
-        """Search; tell whether it came to the end."""
+    def run(self, *, sampled: bool = False, started: bool = False) -> bool:
+        """Search; tell whether it came to the end.
+
+        sampled: some parts were looked at before. started: it begins with a plan that is worth
+        more than a first one.
+        """
         queue: list[tuple[float, int, int, Variant | None]] = []
-        started = bool(self.best)
-        if not started:
+        if not (sampled or started):
             look_at_samples(self)
         for numbers in by_settings(self.parts):
             for number in numbers:
@@ -261,8 +271,20 @@ def parts_of(search: PartSearch[MegatronPart]) -> list[MegatronPart]:
     return [state.part for state in search.states]
 
 
+def scout(search: PartSearch[MegatronPart]) -> bool:
+    """Look for a plan in a few parts before all are listed, where there are many; tell whether
+    there are."""
+    problem = search.problem
+    parts = list(plainest_parts(problem, problem.costs, SAMPLES))
+    if parts:
+        look_at_samples(MegatronSearch(parts, goon=search.goon, accept=search.accept))
+    return bool(parts)
+
+
 def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
     """Search Megatron's space for a solve; bounds and the plan go into its state."""
+    started = search.plan is not None
+    sampled = not started and not search.listed and scout(search)
     states = search.states
     few = few_plans(parts_of(search))
     if few is not None:
@@ -289,7 +311,7 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
         floor=search.bound,
     )
     engine.start(search)
-    ended = engine.run()
+    ended = engine.run(sampled=sampled, started=started)
     if search.gap_reached():
         return Stop.PROOF if search.proved() else Stop.GAP
     if not ended:
@@ -305,9 +327,11 @@ def rank_megatron(search: PartSearch[MegatronPart], top: int) -> tuple[Ranked, .
     """
     assert search.plan is not None
     assert search.evaluation is not None
+    first = Ranked(plan=search.plan, evaluation=search.evaluation, bound=search.bound)
+    if not search.listed:
+        return (first,)
     engine = MegatronSearch(parts_of(search), goon=search.goon, top=top, solve=solver_of(search))
     ended = engine.run()
-    first = Ranked(plan=search.plan, evaluation=search.evaluation, bound=search.bound)
     found = []
     for entry in engine.best:
         evaluation = evaluate(search.problem, entry.plan)

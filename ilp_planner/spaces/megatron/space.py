@@ -10,7 +10,7 @@ from ilp_planner.certificate import claimed_bound
 from ilp_planner.inputs.likeness import other_memory
 from ilp_planner.schedule import DIVIDED
 from ilp_planner.search.graph_certificate import at_most
-from ilp_planner.search.group_search import PartSearch
+from ilp_planner.search.group_search import PartSearch, Unlisted
 from ilp_planner.spaces.graph_space import LayerSpace
 from ilp_planner.spaces.megatron.choices import values_of
 from ilp_planner.spaces.megatron.costs import MegatronCosts
@@ -52,13 +52,16 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         return megatron_parts(problem, problem.costs)
 
     def begin(self, problem: Problem[MegatronCosts], task: Task) -> MegatronSearchState:
-        """Return the state of a search that begins, with notes on what decides nothing in it."""
-        parts = self.parts(problem)
-        search = PartSearch(problem, parts, task)
-        search.notes += without_effect(problem, parts)
+        """Return the state of a search that begins. Once it lists its parts, it notes what decides
+        nothing in them."""
+
+        def parts() -> list[MegatronPart]:
+            found = megatron_parts(problem, problem.costs, search.check_time)
+            search.notes += without_effect(problem, found)
+            return found
+
         least = self.work_bound(problem, range(problem.cluster.node_count))
-        for state in search.states:
-            state.raise_bound(least, ARITHMETIC)
+        search = PartSearch(problem, parts, task, Unlisted(least, ARITHMETIC))
         return search
 
     def work_bound(self, problem: Problem[MegatronCosts], nodes: Iterable[int]) -> float:
@@ -180,7 +183,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
 
         if search.judged:
             return (plan for plan, _ in search.judged)
-        return plainer(search, limit)
+        return plainer(search, limit) if search.listed else iter(())
 
     def specialities(self, plan: Plan[Any]) -> tuple[str, ...]:
         """Return what a launch line needs for a plan beyond degrees."""
@@ -209,6 +212,12 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         from ilp_planner.spaces.megatron.families import families
 
         return families(search, limit)
+
+    def look_first(self, search: MegatronSearchState) -> None:
+        """Look for a plan before the parts are listed."""
+        from ilp_planner.spaces.megatron.search import scout
+
+        scout(search)
 
     def anneal(self, search: MegatronSearchState) -> bool:
         """Anneal over degrees, virtual stages and recomputation."""

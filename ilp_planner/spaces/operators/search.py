@@ -76,7 +76,7 @@ class OperatorSearch(SearchState):
         return self.work() if self.locate() else Stop.PROOF
 
     def begin(self) -> None:
-        """Bound every part by its work, and find a plan."""
+        """Bound every part by its work, and find a plan: the first one is judged at once."""
         from ilp_planner.bounds.operator_part import OperatorPart
         from ilp_planner.spaces.operators.first_plans import PROMISING, first_plan
 
@@ -86,7 +86,11 @@ class OperatorSearch(SearchState):
             part = OperatorPart(self.problem, size, self.limits.workers, self.check_time)
             part.bound_by_work()
             self.parts.append(part)
-            found += [plan for plan in [first_plan(part)] if plan is not None]
+            first = first_plan(part)
+            if first is not None:
+                found.append(first)
+                if self.plan is None:
+                    self.judge(first.plan(), first.seconds)
         self.report()
         found.sort(key=lambda plan: plan.seconds)
         deadline = self.deadline.moment(IMPROVING)

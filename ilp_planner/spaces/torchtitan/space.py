@@ -91,6 +91,11 @@ class Torchtitan(CheckedRuntime):
             "three, are taken to come in time",
         )
 
+    def tries(self, job: TrainingJob, asked: Constraints) -> bool:
+        """Tell whether there are as many ranks as copies are tried: all others are refused anyway,
+        one rule of many after the other."""
+        return job.dp % job.settings.optimizer.instances == 0
+
     @abstractmethod
     def check_release(self, job: TrainingJob) -> None:
         """Refuse a job that the release cannot run: a PlanError with its limit."""

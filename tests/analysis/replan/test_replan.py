@@ -16,7 +16,7 @@ from ilp_planner.analysis.replan.moves import moves
 from ilp_planner.analysis.replan.replan import Replanned, replan
 from ilp_planner.analysis.why.why import Case
 from ilp_planner.anatomy.holdings import NOBODY
-from ilp_planner.deadline import Deadline
+from ilp_planner.deadline import Deadline, OutOfTimeError
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.files import Document
@@ -29,6 +29,7 @@ from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.spaces.megatron import space as megatron_space
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.model_writer import model_text
@@ -237,6 +238,25 @@ def test_what_was_not_looked_through_in_time_is_not_proved(lost: Replanned) -> N
     assert whole.proved
     assert found.at_least <= whole.moving.bytes <= found.moving.bytes
     assert whole.moving.bytes < lost.fastest.bytes
+
+
+def test_nothing_is_proved_where_the_parts_were_not_listed_in_time(
+    lost: Replanned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A space lists its parts when they are first asked for, and looks at the clock."""
+
+    def no_time(*arguments: object) -> None:
+        raise OutOfTimeError
+
+    assert lost.fastest is not None
+    monkeypatch.setattr(megatron_space, "megatron_parts", no_time)
+    problem = lost.problem
+    search = problem.space.begin(problem, Task(Limits(), "dp"))
+    limit = lost.fastest.seconds * 1.9
+    found = least_moved(lost.before, search, lost.fastest, limit, lambda: True)
+    assert not found.proved
+    assert not found.searched
+    assert found.moving.bytes <= lost.fastest.bytes
 
 
 def test_machines_keep_their_numbers_where_no_byte_is_at_stake(lost: Replanned) -> None:

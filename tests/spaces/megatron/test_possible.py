@@ -6,11 +6,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ilp_planner.spaces.megatron.possible import Remembered, megatron_parts, possible_parts
-from tests.megatron_cases import small_problem
+import ilp_planner
+from ilp_planner.certificate import check_certificate
+from ilp_planner.deadline import Deadline, OutOfTimeError
+from ilp_planner.evaluate import evaluate
+from ilp_planner.heuristic import find_plan
+from ilp_planner.numerics import ROUNDING
+from ilp_planner.result import EVERY_PART, Status, Stop
+from ilp_planner.search.ties import take_plainest
+from ilp_planner.solve import solve
+from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.spaces.megatron import space as megatron_space
+from ilp_planner.spaces.megatron.first_plans import SAMPLES
+from ilp_planner.spaces.megatron.possible import (
+    Remembered,
+    megatron_parts,
+    plainest_parts,
+    possible_degrees,
+    possible_parts,
+)
+from ilp_planner.spaces.megatron.search import scout
+from tests.megatron_cases import small_cluster, small_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ilp_planner.problem import Problem
 
 
 def test_each_goes_through_all_of_it_though_it_is_made_once() -> None:
@@ -68,3 +89,121 @@ def test_an_interrupted_enumeration_leaves_no_part_out(monkeypatch: pytest.Monke
             [*possible_parts(problem, problem.costs)]
     assert [part.name for part in megatron_parts(problem, problem.costs)] == names
     assert len(names) > 3
+
+
+# ---- before all parts are listed ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [1, 3, 7])
+def test_plainest_parts_are_some_of_all_with_one_choice_of_settings_each(most: int) -> None:
+    problem = small_problem(small_cluster(2, 2), batch=8)
+    every = {part.name: part for part in megatron_parts(problem, problem.costs)}
+    found = list(plainest_parts(problem, problem.costs, most))
+    assert 0 < len(found) <= most
+    for part in found:
+        alike = [
+            other.degrees.choice
+            for other in every.values()
+            if other.degrees._replace(choice=0) == part.degrees._replace(choice=0)
+        ]
+        assert part.name in every
+        assert (part.degrees.order, part.degrees.choice) == (0, min(alike))
+
+
+def test_few_degrees_are_all_listed_instead() -> None:
+    problem = small_problem(small_cluster(2, 2), batch=8)
+    plain = [d for d in possible_degrees(problem, problem.costs) if not d.order]
+    assert not list(plainest_parts(problem, problem.costs, len(plain)))
+    assert list(plainest_parts(problem, problem.costs, len(plain) - 1))
+
+
+@pytest.mark.parametrize("asked", [0, 1, 5])
+def test_listing_ends_when_the_time_is_up_and_can_be_begun_again(asked: int) -> None:
+    problem = small_problem(small_cluster(2, 2), batch=8)
+    left = [asked]
+
+    def check_time() -> None:
+        if not left[0]:
+            raise OutOfTimeError
+        left[0] -= 1
+
+    with pytest.raises(OutOfTimeError):
+        megatron_parts(problem, problem.costs, check_time)
+    names = [part.name for part in megatron_parts(problem, problem.costs)]
+    other = small_problem(small_cluster(2, 2), batch=8)
+    assert names == [part.name for part in megatron_parts(other, other.costs)]
+
+
+def many_degrees() -> Problem:
+    """Return a problem of more degrees than are looked at before all are listed."""
+    return ilp_planner.problem(model="llama3-8b", gpus="64xH100", global_batch=64, space="megatron")
+
+
+def test_a_search_without_time_to_list_its_parts_has_a_plan_and_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The certificate says what is known of all plans, and that can be derived again."""
+    problem = many_degrees()
+    plain = [d for d in possible_degrees(problem, problem.costs) if not d.order]
+    assert len(plain) > SAMPLES
+
+    def no_time(*arguments: object) -> None:
+        raise OutOfTimeError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(megatron_space, "megatron_parts", no_time)
+        result = solve(problem)
+    assert (result.status, result.stopped_by) == (Status.FEASIBLE, Stop.TIME)
+    assert evaluate(problem, result.plan).legal
+    assert 0 < result.bound < result.objective
+    (record,) = result.certificate["parts"]
+    assert record == {"part": EVERY_PART, "bound_s": result.bound, "by": result.bound_source}
+    check = check_certificate(problem, result.certificate)
+    assert check.holds
+    assert check.bound == pytest.approx(result.bound, rel=ROUNDING)
+    record["bound_s"] *= 1 + 1e-6
+    assert not check_certificate(problem, result.certificate).holds
+
+
+@pytest.mark.parametrize("solver", ["anneal", "gradient"])
+def test_heuristics_have_a_plan_before_the_parts_are_listed(
+    solver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_time(*arguments: object) -> None:
+        raise OutOfTimeError
+
+    monkeypatch.setattr(megatron_space, "megatron_parts", no_time)
+    problem = many_degrees()
+    result = find_plan(problem, Limits(), solver)
+    assert result.stopped_by is Stop.TIME
+    assert evaluate(problem, result.plan).legal
+
+
+def test_nothing_asks_for_the_parts_of_a_search_that_had_no_time_to_list_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither for plainer plans nor for others to rank: a plan that needs something special stays,
+    and is the only one of a ranking."""
+    problem = many_degrees()
+    search = problem.space.begin(problem, Task(Limits(), "auto", None, None))
+    scout(search)
+    search.deadline = Deadline(0.0)
+    monkeypatch.setattr(
+        type(problem.space), "specialities", lambda space, plan: ("context parallelism",)
+    )
+    plan, notes = search.plan, list(search.notes)
+    take_plainest(search)
+    assert (search.plan, search.notes) == (plan, notes)
+    (only,) = problem.space.rank(search, 3)
+    assert (only.plan, only.bound) == (plan, search.bound)
+    assert not search.listed
+    with pytest.raises(OutOfTimeError):
+        _ = search.states
+
+
+def test_no_part_is_listed_after_the_end() -> None:
+    """Neither a plan nor a part was looked at, and the bound of all is there."""
+    result = solve(many_degrees(), deadline=Deadline(0.0))
+    assert (result.status, result.stopped_by) == (Status.UNKNOWN, Stop.TIME)
+    assert [record["part"] for record in result.certificate["parts"]] == [EVERY_PART]
+    assert result.bound > 0

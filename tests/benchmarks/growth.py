@@ -1,0 +1,192 @@
+"""How the time until a plan is good enough grows with devices, layers and device types.
+
+python -m tests.benchmarks --suite growth [--only TEXT] [--seconds 60]
+
+Every row is a process of its own on two cores, with compiled kernels, that ends as soon as the gap
+asked for is proved; seconds are those of the whole process. Without `--seconds` it may take three
+times what is asked, and 20 s at least.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.numerics import PROVED
+from tests.benchmarks.cases import ROOT
+from tests.benchmarks.mixed_cases import SEEDS
+from tests.benchmarks.mixed_table import line
+from tests.benchmarks.table import percent, write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Row = dict[str, Any]
+
+RESULTS = Path(__file__).parent / "results" / "growth.json"
+CORES = 2
+LONGER, LEAST = 3.0, 20.0  # times what is asked, and seconds: the limits of runs
+MIB = 1024.0  # KiB, as the system counts what a process has at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is solved, and what is asked of that.
+
+    words: of `ilp-plan solve`, or of `mixed_one scale` for a generated instance. gap: relative,
+    at which it is good enough. asked: seconds. most_mib: of the process, inf where nothing is
+    asked.
+    """
+
+    words: str
+    gap: float
+    asked: float
+    generated: bool = False
+    most_mib: float = float("inf")
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        if not self.generated:
+            return f"`{self.words}`"
+        network, types, devices, layers, seed = self.words.split()
+        size = f"{types} types x {devices} devices, {layers} layers, {network} network"
+        return f"generated: {size}, seed {seed}"
+
+    def limit(self, seconds: float | None) -> float:
+        """Return how long a run may take, in seconds."""
+        return seconds or max(LEAST, LONGER * self.asked)
+
+
+def generated(sizes: str, asked: float) -> tuple[Case, ...]:
+    """Return the instances of a size, with every seed."""
+    return tuple(
+        Case(words=f"{sizes} {seed}", gap=0.01, asked=asked, generated=True) for seed in SEEDS
+    )
+
+
+OPERATORS = "--space operators --global-batch-size"
+LAYERS = "--cluster v100-32gb-1x8 --global-batch-size 1024"
+CASES = (
+    Case(words=f"gpt3-13b --gpus 256xH100 {OPERATORS} 2048", gap=0.01, asked=5),
+    Case(words=f"gpt3-13b --gpus 2048xH100 {OPERATORS} 2048", gap=0.01, asked=15),
+    Case(words=f"gpt3-13b --gpus 4096xH100 {OPERATORS} 2048", gap=0.01, asked=30),
+    Case(words=f"scale-layer-1024 {LAYERS}", gap=0.0, asked=30, most_mib=1024.0),
+    Case(words=f"scale-layer-2048 {LAYERS}", gap=0.0, asked=90, most_mib=1024.0),
+    *generated("fast 4 256 96", 30),
+    *generated("slow 4 256 96", 100),
+    *generated("fast 2 1024 96", 30),
+    *generated("fast 3 512 96", 30),
+    Case(
+        words="gpt3-6.7b --gpus 2048xH100 --space groups --global-batch-size 1920", gap=0, asked=5
+    ),
+    Case(
+        words="gpt3-175b --gpus 2048xH100 --space groups --global-batch-size 1920", gap=0, asked=20
+    ),
+    Case(
+        words="gpt3-1.3b --cluster mixed-v100-t4 --space groups --global-batch-size 256",
+        gap=0.0,
+        asked=5,
+    ),
+    Case(words="llama3-70b --gpus 64xH100 --global-batch-size 512", gap=0.01, asked=5),
+    Case(words="mixtral-8x7b --gpus 128xH100 --global-batch-size 1024", gap=0.01, asked=5),
+    Case(words="gpt3-175b --gpus 1024xH100 --global-batch-size 1536", gap=0.01, asked=5),
+    Case(words="deepseek-v3 --gpus 2048xH100 --global-batch-size 8192", gap=0.01, asked=20),
+    Case(words="llama3-405b --gpus 16384xH100 --global-batch-size 2048", gap=0.01, asked=20),
+)
+
+
+def measure(only: str, seconds: float | None) -> None:
+    """Measure the cases whose name contains `only`; write the results and the table."""
+    known = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+    rows: dict[str, Row] = {row["case"]: row for row in known}
+    with tempfile.TemporaryDirectory() as folder:
+        models = larger_models(Path(folder))
+        for case in CASES:
+            if only not in case.name:
+                continue
+            rows[case.name] = {"case": case.name} | run(case, case.limit(seconds), models)
+            print("growth", json.dumps(rows[case.name]), flush=True)
+            machine = f"Python {platform.python_version()}, {CORES} cores"
+            order = [rows[one.name] for one in CASES if one.name in rows]
+            RESULTS.write_text(json.dumps({"machine": machine, "rows": order}, indent=1) + "\n")
+    write_table("growth", table([rows[one.name] for one in CASES if one.name in rows]))
+
+
+def larger_models(folder: Path) -> dict[str, str]:
+    """Write the models that the catalogue lacks; return their files by name."""
+    text = (ROOT / "models" / "scale-layer-1024.toml").read_text()
+    path = folder / "scale-layer-2048.toml"
+    path.write_text(text.replace("1024", "2048"))
+    return {"scale-layer-2048": str(path)}
+
+
+def run(case: Case, limit: float, models: dict[str, str]) -> Row:
+    """Solve in a process of its own until the gap is reached; return what it took.
+
+    Raises
+    ------
+    SystemExit: it failed, otherwise than for lack of time or of a plan.
+    """
+    model, *others = case.words.split()
+    if case.generated:
+        command = ["tests.benchmarks.mixed_one", "scale", *case.words.split()]
+        command += [str(limit), str(case.gap)]
+    else:
+        command = ["ilp_planner", "solve", "--model", models.get(model, model), *others]
+        command += ["--time-limit", str(limit), "--gap", str(case.gap), "--json"]
+    begun = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            stdout=output,
+            stderr=errors,
+            cwd=ROOT,
+            preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES]),
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - begun
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        errors.seek(0)
+        if process.returncode not in (0, 3, 4):
+            sys.exit(f"{case.name}: {errors.read()}")
+        found = json.loads(output.read())
+    return {
+        "limit_s": limit,
+        "objective_s": found["objective_s"],
+        "gap": found["gap"],
+        "wall_s": wall,
+        "cpu_s": used.ru_utime + used.ru_stime,
+        "peak_mib": used.ru_maxrss / MIB,
+    }
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return as Markdown how soon the gap asked for was reached, or what it was at the limit."""
+    cases = {case.name: case for case in CASES}
+    head = ["case", "gap asked", "asked (s)", "reached after (s)", "gap at the end", "CPU-s", "MiB"]
+    lines = [line(head), "|---|" + "---:|" * (len(head) - 1)]
+    for row in rows:
+        case, gap = cases[row["case"]], row["gap"]
+        reached = gap is not None and gap <= max(case.gap, PROVED)
+        most = f" of {case.most_mib:.0f}" if case.most_mib < float("inf") else ""
+        cells = [
+            case.name,
+            percent(case.gap),
+            f"{case.asked:.0f}",
+            f"{row['wall_s']:.1f}" if reached else f"not in {row['limit_s']:.0f}",
+            "no plan" if gap is None else percent(0.0 if gap <= PROVED else gap),
+            f"{row['cpu_s']:.1f}",
+            f"{row['peak_mib']:.0f}{most}",
+        ]
+        lines.append(line(cells))
+    return "\n".join(lines)
