@@ -40,8 +40,8 @@ class StageOptimum:
 
     bound: seconds, no legal way is faster. time: seconds of the best way found, INFINITE where none
     is below the cutoff. choices: option per operator; flags: recomputed? exact: bound and time
-    meet, or nothing below the cutoff exists. open: classes that prices did not settle; settled:
-    seconds that the others do not undercut; floors: seconds that no way in an open class undercuts,
+    meet, or nothing below the cutoff exists. open: classes that prices did not settle;
+    floors: seconds that no way in an open class undercuts,
     by its number. searched: labels have looked. price: seconds per byte, the best one of the class
     with the least bound; 0 where none is known.
     """
@@ -52,7 +52,6 @@ class StageOptimum:
     flags: NDArray[np.bool_]
     exact: bool
     open: tuple[Job, ...]
-    settled: float
     floors: Mapping[int, float]
     searched: bool
     price: float
@@ -138,7 +137,7 @@ def solve_stage(
                 spent = min(spent + work, effort)
                 floors[job.number] = max(floors[job.number], low)
                 exact &= complete or width > 0
-    bound = min([priced.settled, best, *floors.values()])
+    bound = min([best, *floors.values()])
     if exact:  # every class was searched, or cannot hold anything below the cutoff
         bound = min(best, cutoff)
     return replace(
@@ -155,7 +154,7 @@ def price_classes(
     reserved = least_reserved(operators)
     least = float(reserved[0, 0]) + float(reserved[1, 0])
     path = np.zeros(stop - start, np.int64)  # states, as in `prices`
-    best, settled = INFINITE, INFINITE
+    best = INFINITE
     jobs: list[Job] = []
     floors: dict[int, float] = {}
     for degree in range(chain.leave.shape[3]):
@@ -173,15 +172,14 @@ def price_classes(
                 best, path = time, way
             if price == 0.0 and ceilings.pair_most == np.inf:  # memory does not bind
                 jobs = [job for job in jobs if job.ends is not ends]
-                settled = min(settled, time)
             else:
                 jobs.append(Job(len(floors), ends, ceilings, price))
             floors[len(floors)] = root
     floors = {job.number: floors[job.number] for job in jobs}
     weakest = min(jobs, key=lambda job: floors[job.number], default=None)
     return StageOptimum(
-        bound=min([settled, best, *floors.values()]), time=best, choices=path >> 1,
-        flags=path & 1 == 1, exact=False, open=tuple(jobs), settled=settled, floors=floors,
+        bound=min([best, *floors.values()]), time=best, choices=path >> 1,
+        flags=path & 1 == 1, exact=False, open=tuple(jobs), floors=floors,
         searched=False, price=0.0 if weakest is None else max(0.0, weakest.price),
     )  # fmt: skip
 

@@ -35,8 +35,6 @@ def search_paths(
     Without such a path, () and inf. The bound is the path's time, or `cutoff` when there is none; a
     search that needs more than `most_labels` ends early, without a path and with a weaker bound.
     """
-    if graph.arcs == 0:
-        return (), np.inf, cutoff
     order, first = graph.by_tail()
     known = (
         graph.tail[order], graph.head[order], graph.time[order], first, graph.topological(),
@@ -64,32 +62,27 @@ def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff,
         if sources[v]:
             reach_sum[v] = 0.0
             reach_max[v] = 0.0
-        if reach_sum[v] >= INFINITE:
-            continue
         for a in range(first[v], first[v + 1]):
             w = head[a]
             reach_sum[w] = min(reach_sum[w], reach_sum[v] + time[a])
             reach_max[w] = min(reach_max[w], max(reach_max[v], time[a]))
     size = 1 << 12
-    top = np.empty(size)
-    total = np.empty(size)
-    arc = np.empty(size, np.int64)
+    top = np.zeros(size)
+    total = np.zeros(size)
+    arc = np.full(size, -1)
     follow = np.empty(size, np.int64)
     begin = np.zeros(nodes, np.int64)
     end = np.zeros(nodes, np.int64)
-    top[0] = 0.0
-    total[0] = 0.0
-    arc[0] = -1
-    follow[0] = -1
-    count = 1
-    begin[sink] = 0
+    # label 0 is at the sink, where nothing follows
     end[sink] = 1
+    count = 1
     best = cutoff
     chosen = -1
-    made_top = np.empty(256)
-    made_total = np.empty(256)
-    made_arc = np.empty(256, np.int64)
-    made_follow = np.empty(256, np.int64)
+    room = 256
+    made_top = np.empty(room)
+    made_total = np.empty(room)
+    made_arc = np.empty(room, np.int64)
+    made_follow = np.empty(room, np.int64)
     for x in range(nodes - 1, -1, -1):
         v = topological[x]
         if v == sink or reach_sum[v] >= INFINITE:
@@ -102,8 +95,8 @@ def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff,
                 s = time[a] + total[label]
                 if weight * max(m, reach_max[v]) + s + reach_sum[v] >= best:
                     continue
-                if made == made_top.size:
-                    room = made_top.size
+                if made == room:
+                    room *= 2
                     made_top, made_total = longer(made_top, room), longer(made_total, room)
                     made_arc, made_follow = longer(made_arc, room), longer(made_follow, room)
                 made_top[made] = m

@@ -125,7 +125,7 @@ class Landscape(Pipelines):
             for g, end in ends.items():
                 if g <= u:
                     back[u] = min(back[u], np.searchsorted(end, back[u - g]))
-        return np.stack([back, np.minimum(ahead[::-1], n)], axis=1)
+        return np.stack([back, ahead[::-1]], axis=1)
 
     def _reaches(self, slowest: float) -> dict[Place, NDArray[np.int64]]:
         """Return for every place the longest stage within `slowest` seconds, by start ([n])."""
@@ -153,12 +153,8 @@ class Landscape(Pipelines):
         table[0, 0][n] = 0.0
         for step in self.steps:
             self.check()
-            source = table.get((step.place.behind, step.used))
-            if source is None:
-                continue
+            source = table[step.place.behind, step.used]
             key = (step.place.behind + 1, step.used + step.place.devices)
-            if key[0] > self.max_stages:
-                continue
             target = table.setdefault(key, np.full(n + 1, INFINITE))
             size = self.extents[step.place.devices]
             relax_back(

@@ -189,8 +189,7 @@ class StageBounds:
         ))  # fmt: skip
         if new.size > PRICE_COUNT:
             new = new[np.linspace(0, new.size - 1, PRICE_COUNT).astype(int)]
-        apart = np.append(True, np.diff(new) > ALIKE_PRICES * new[:-1]) if new.size else new > 0
-        return new[apart]
+        return new[np.diff(new, prepend=0.0) > ALIKE_PRICES * np.append(0.0, new)[:-1]]
 
     def _remember(self, table: tuple[int, int, bool]) -> None:
         """Raise the bounds of a new table to the answers that are known of its stages.
@@ -216,7 +215,7 @@ class StageBounds:
             chain,
             operators=chain.operators.untimed(),
             enter=np.zeros_like(chain.enter),
-            least_leave=np.where(chain.least_leave >= INFINITE, INFINITE, 0.0),
+            least_leave=np.zeros_like(chain.least_leave),
         )
         return stage_bounds(
             idle, self.rows, self.extents[devices], prices=np.ones(1), in_flight=in_flight,
@@ -231,8 +230,7 @@ class StageBounds:
         ratio = np.divide(
             tables.recompute, tables.activations, where=usable, out=np.ones_like(tables.compute)
         )
-        least, most = ratio[usable].min(initial=1e-6), ratio[usable].max(initial=1e-15)
-        low, high = np.quantile(ratio[usable], [0.02, 0.7]) if usable.any() else (least, most)
+        low, high = np.quantile(ratio[usable], [0.02, 0.7]) if usable.any() else (1e-6, 1e-15)
         between = np.geomspace(low / 8, high * 2, PRICE_COUNT) / in_flight
         return np.concatenate([[0.0], between, [FORBIDDING_PRICE]])
 

@@ -11,14 +11,18 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.boxes import SMALL, WIDE, BoxSearch
-from ilp_planner.bounds.group_labels import search_chain
+from ilp_planner.bounds import boxes as boxes_module
+from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.boxes import SMALL, WIDE, Box, BoxSearch, Choice
+from ilp_planner.bounds.group_chain import Cards
+from ilp_planner.bounds.group_labels import ChainSearch, search_chain
 from ilp_planner.bounds.group_potentials import plain, prefixes, through
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.costs.group_network import shared_rings, stage_ring
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.costs.seat_patterns import is_packed, spread_over
 from ilp_planner.spaces.groups.parts import GroupPart
+from tests.bounds.small_chains import made
 from tests.brute import cheapest, random_problem, spread_problem
 from tests.costs.mixed_instances import Floor, cluster_of, stage_of
 from tests.examples import examples
@@ -265,3 +269,183 @@ def test_a_lower_cutoff_says_no(seed: int) -> None:
         below = boxes.bound * 0.99
         nothing = searched(part.chain(below), below)
         assert nothing.bound == pytest.approx(below)
+
+
+def small_chain(**fields) -> GroupChain:
+    """Return a chain of three layers on two devices: stages of 4 and 3 seconds after each other, or
+    one of 5 on both. The slowest counts once more: 11 and 10 seconds."""
+    stages = [(0, 1, 0, (1,), 4.0), (1, 3, 0, (1,), 3.0), (0, 3, 0, (2,), 5.0)]
+    return replace(made(stages, (2,)), **fields)
+
+
+def carded(chain: GroupChain) -> GroupChain:
+    """Return a chain whose stages each take a unit of a hundredth of a second of a card."""
+    one = np.ones((chain.arcs, 1), np.int64)
+    stages = chain.stages._replace(use=np.hstack((chain.stages.use, one)))
+    return replace(
+        chain, stages=stages, cards=Cards(0.01, one), capacity=(*chain.capacity, chain.arcs)
+    )
+
+
+def box_of(chain: GroupChain, low: float, high: float, peaks: tuple[float, float]) -> Box:
+    everything = Choice(np.arange(chain.arcs), chain.arcs)
+    ends = (np.array([end]) for end in peaks)
+    return Box(low, high, *ends, everything, np.zeros(len(chain.capacity)), 0.0)
+
+
+class Labels:
+    """What labels are asked, and what they are said to find one after the other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *found: ChainSearch) -> None:
+        self.found, self.asked = iter(found), []
+        monkeypatch.setattr(boxes_module, "search_chain", self.search)
+
+    def search(self, chain, known, **asked):
+        self.asked.append(asked)
+        return next(self.found)
+
+
+def found(path=(), value: float = INFINITE, bound: float = 9.0, *, exact=False) -> ChainSearch:
+    return ChainSearch(path=path, value=value, bound=bound, exact=exact, effort=1.0)
+
+
+def test_the_ways_that_boxes_find_are_those_of_the_chain() -> None:
+    """Settled as a whole, or split and looked into."""
+    chain = small_chain()
+    for small in (SMALL, 0):
+        boxes, ways = BoxSearch(chain, np.inf, 4, small=small), []
+        while not boxes.finished:
+            way = boxes.advance()
+            ways += [way] if way else []
+        best = min(ways, key=lambda way: way.value)
+        assert (best.value, boxes.bound) == (10.0, 10.0)
+        assert [int(chain.stages.use[k, 0]) for k in best.choices] == [2]
+
+
+def test_a_box_that_labels_cannot_settle_is_split_or_looked_into(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    labels = Labels(monkeypatch, found(), found())
+    boxes = BoxSearch(small_chain(), np.inf, 4)
+    assert boxes.advance() is None
+    assert [asked["effort"] for asked in labels.asked] == [1e6]
+    assert [(box.low, box.high) for _, _, box in boxes.heap] == [(3.5, 5.0)]  # none has 3.5
+    assert boxes.bound == 8.5
+    done = BoxSearch(small_chain(), np.inf, 4)
+    done.closed = 5.0
+    assert done.finished
+    assert done.bound == 5.0
+
+
+@pytest.mark.parametrize(("width", "split"), [(1.9e-3, False), (2.1e-3, True)])
+def test_boxes_are_split_until_their_ends_are_close(
+    width: float, split: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To two thousandths of the bound, of peaks and the slowest stage together."""
+    chain = small_chain(weight=2.0)
+    boxes = BoxSearch(chain, np.inf, 4, small=0)
+    axes, looks = [], []
+    monkeypatch.setattr(boxes, "_split", lambda box, axis: axes.append(axis))
+    monkeypatch.setattr(boxes, "_look", lambda box, most: looks.append(box))
+    for high, peak in ((0.4, 0.2), (0.1, 0.8)):  # of the width
+        box = box_of(chain, 4.0, 4.0 + 10.0 * width * high, (1.0, 1.0 + 10.0 * width * peak))
+        box.bound = 10.0
+        boxes.heap[:] = []
+        boxes._push(box)
+        boxes.advance()
+    assert axes == ([1, 0] if split else [])
+    assert len(looks) == (0 if split else 2)
+
+
+def test_boxes_are_split_in_the_middle() -> None:
+    """Far from nothing where they are wide: half of their ends' ratio, or seven tenths."""
+    assert BoxSearch._middle(0.25, 1.0) == 0.5
+    assert BoxSearch._middle(0.2499, 1.0) == 0.7
+    assert BoxSearch._middle(0.0, 3.0) == pytest.approx(2.1)
+
+
+def test_what_is_in_no_way_below_the_cutoff_is_left_out_of_a_box() -> None:
+    """Stages that count so often alone, and a first peak, with what all others take at least."""
+    chain = small_chain()
+    boxes = BoxSearch(chain, 12.5, 4)
+    box = boxes._bounded(box_of(chain, 4.0, 99.0, (1.0, 50.0)))
+    assert box.high == 11.5
+    assert box.peak_high.tolist() == [50.0]
+    assert box.bound == pytest.approx(4.0 + 1.0 + 5.0)
+    shared = BoxSearch(carded(chain), 12.5, 4)
+    assert shared.shared
+    assert not BoxSearch(carded(chain), np.inf, 4).shared
+    box = shared._bounded(box_of(carded(chain), 4.0, 99.0, (1.0, 50.0)))
+    assert box.peak_high.tolist() == [12.5 - 4.0]
+    whole = box_of(carded(chain), 4.0, 99.0, (1.5, 1.5))
+    assert shared._bounded(whole) is not None
+    assert shared._bounded(box_of(carded(chain), 4.0, 99.0, (9.0, 50.0))) is None
+    assert BoxSearch(replace(chain, weight=0.0), np.inf, 4, low=INFINITE).heap == []
+
+
+def test_prices_are_looked_for_up_to_what_is_enough_and_near_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To a tenth of what the ends of a box leave; not on, where sums without sending are enough."""
+    asked, sums = [], []
+
+    def best_prices(priced, capacity, enough, start, close, goon):
+        asked.append((enough, close))
+        return original(priced, capacity, enough, start, close, goon)
+
+    def prefixes(*given):
+        sums.append(given)
+        return exact(*given)
+
+    original, exact = boxes_module.best_prices, boxes_module.prefixes
+    chain = small_chain(weight=2.0)
+    boxes = BoxSearch(chain, 20.0, 4)
+    monkeypatch.setattr(boxes_module, "best_prices", best_prices)
+    monkeypatch.setattr(boxes_module, "prefixes", prefixes)
+    boxes._bounded(box_of(chain, 4.0, 6.0, (1.0, 1.5)))
+    assert asked == [(20.0 - 9.0, pytest.approx(0.1 * (2.0 * 2.0 + 0.5)))] * 2
+    assert sums
+    for cutoff, looked in ((9.0 + 5.0, False), (9.0 + 5.1, True)):
+        sums.clear()
+        boxes.cutoff = cutoff  # the least sum is 5, of one stage
+        boxes._bounded(box_of(chain, 4.0, 6.0, (1.0, 1.5)))
+        assert bool(sums) is looked
+
+
+def test_labels_look_a_little_above_the_bound_and_then_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Up to the bound of other boxes at least, and to the cutoff at most."""
+    chain = small_chain()
+    labels = Labels(
+        monkeypatch,
+        found(exact=True), found(bound=10.01), found(), found(bound=99.0, exact=True),
+        found((2,), 10.0, 10.0), found((2,), 10.0, 10.0, exact=True),
+    )  # fmt: skip
+    boxes = BoxSearch(chain, 11.0, 4)
+    box = box_of(chain, 4.0, 6.0, (0.0, 0.0))
+    box.bound = 10.0
+
+    def look(most: float = 1e12):
+        way = boxes._look(box, most)
+        return way, labels.asked[-1]["cutoff"], labels.asked[-1]["effort"]
+
+    other = box_of(chain, 4.0, 6.0, (0.0, 0.0))
+    boxes.heap[:] = [(10.0, -1, other)]
+    assert look() == (None, pytest.approx(10.02), 2e7)
+    assert (box.bound, box.step, box.effort) == (10.0, 4e-3, 2e7)
+    assert [entry[2] for entry in boxes.heap] == [other, box]
+    boxes.heap[:] = [(10.5, 0, other)]
+    assert look(1e7) == (None, 10.5, 1e7)
+    assert (box.bound, box.step, box.effort) == (10.01, 4e-3, 8e7)
+    for others in ([(99.0, 0, other)], []):
+        boxes.heap[:] = others
+        assert look()[1] == 11.0
+    assert (box.bound, boxes.heap) == (11.0, [])  # nothing below the cutoff
+    box.bound = 10.0
+    way, _, _ = look()
+    assert (way.value, way.choices) == (10.0, (2,))
+    assert (boxes.closed, len(boxes.heap)) == (np.inf, 1)
+    boxes.heap[:] = []
+    way, _, _ = look()
+    assert (way.value, boxes.closed, boxes.heap) == (10.0, 10.0, [])

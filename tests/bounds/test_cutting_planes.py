@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.bounds import cutting_planes
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.cutting_planes import best_prices
 from tests.examples import examples
@@ -119,3 +120,104 @@ def test_without_a_way_there_is_no_plane_to_go_by() -> None:
 
     price, value = best_prices(priced, np.array([10.0]), np.inf)
     assert (price.tolist(), value) == ([0.0], 1.0)
+
+
+@pytest.fixture
+def boxes(monkeypatch: pytest.MonkeyPatch) -> list[list[float]]:
+    """The upper ends of the regions in which the model's highest point is looked for."""
+    seen, original = [], cutting_planes._Model.highest
+
+    def highest(model, low, high):
+        seen.append(high.tolist())
+        return original(model, low, high)
+
+    monkeypatch.setattr(cutting_planes._Model, "highest", highest)
+    return seen
+
+
+def test_what_promises_more_for_ever_is_given_up_after_thirty_rounds() -> None:
+    """At 10,000 times the average price of a device, each step twice as long as the last one."""
+    asked: list[float] = []
+
+    def priced(price):
+        asked.append(float(price[0]))
+        return float(2 ** len(asked)), 1e20, np.array([20.0])
+
+    best_prices(priced, np.array([10.0]), np.inf)
+    assert len(asked) == 31
+    assert asked[1:4] == pytest.approx([1e19, 2e19, 3e19])  # half of what is promised is not kept
+    assert max(asked) == asked[-1] == pytest.approx(3e20)
+
+
+def test_no_price_is_above_ten_thousand_times_the_average(boxes: list[list[float]]) -> None:
+    """A region grows by four while its edge is best, as long as that is little."""
+    ways = Ways((1.0, 10.0 + 1e-3))
+    assert ways.best(close=1.5) == (0.0, 1.0)
+    assert ways.asked == [0.0]
+    steps = [0.1, 0.4, 1.6, 6.4, 25.6, 102.4, 409.6, 1000.0]
+    assert boxes == [[pytest.approx(step)] for step in steps]
+
+
+def test_there_is_no_edge_at_the_highest_price(boxes: list[list[float]]) -> None:
+    """From one step below it on, where a device costs a tenth of what there is to gain."""
+    start = 999.9 / (1 - 999.9e-4)
+    seconds = 1.0 + 1e-4 * start
+    ways = Ways((1.0, 10.0 + 1e-4))
+    assert ways.best(start=np.array([start]), close=1.5) == pytest.approx((start, seconds))
+    assert boxes == [[pytest.approx(start + seconds / 10)]]
+
+
+def test_a_region_grows_where_one_price_is_at_its_edge(boxes: list[list[float]]) -> None:
+    """The other one is worth nothing: its region stays as it is."""
+
+    def priced(price):
+        use = np.array([10.0 + 1e-3, 5.0])
+        return 1.0 + float((use - 10.0) @ price), 1.0, use
+
+    best_prices(priced, np.array([10.0, 10.0]), np.inf, close=1.5)
+    assert boxes[:3] == [[pytest.approx(step), pytest.approx(0.05)] for step in (0.05, 0.2, 0.8)]
+    assert len(boxes) == 8
+
+
+def test_the_edge_of_a_region_is_looked_behind_where_prices_are_small() -> None:
+    ways = Ways((1.0, 10.002), (3e3, 0.0))
+    ways.best(goon=lambda: len(ways.asked) < 2)
+    assert ways.asked == pytest.approx([0.0, 0.4])
+
+
+def test_nothing_is_below_a_price_of_nothing(boxes: list[list[float]]) -> None:
+    """The first step down ends there, where the model is no better."""
+    ways = Ways((1.0, 10.0 - 1e-4))
+    price, _ = ways.best(start=np.array([0.1]))
+    assert price == 0.1
+    assert ways.asked == [0.1]
+    assert len(boxes) == 1
+
+
+def test_what_the_model_promises_to_the_digit_is_not_bettered() -> None:
+    ways = Ways((0.0, 10.0))
+    assert ways.best() == (0.0, 0.0)
+    assert ways.asked == [0.0]
+
+
+def test_the_average_price_is_of_the_seconds_by_the_devices() -> None:
+    """Of one at least."""
+    for capacity, step in (([2.0], 1.5), ([1.0], 3.0), ([0.25], 3.0), ([0.5, 0.25], 3.0)):
+        asked: list[list[float]] = []
+
+        def priced(price, asked=asked, capacity=capacity):
+            asked.append(price.tolist())
+            return 3.0 + float(price.sum()), 3.0, np.array(capacity) + 1.0
+
+        best_prices(priced, np.array(capacity), 3.1)
+        assert asked == [[0.0] * len(capacity), pytest.approx([step] * len(capacity))]
+
+
+def test_a_step_that_gains_nothing_is_shortened_and_one_that_gains_little_repeated() -> None:
+    """By 0.4, from where it began; as long as it was, from where it ends."""
+    ways = Ways((1.0, 20.0), (2.0, 0.0))  # as good at 0.1 as at 0
+    ways.best(goon=lambda: len(ways.asked) < 3)
+    assert ways.asked == pytest.approx([0.0, 0.1, 0.04])
+    ways = Ways((1.0, 20.0), (1.1, 11.0))  # 1.2 instead of the 2 that were promised
+    ways.best(goon=lambda: len(ways.asked) < 3)
+    assert ways.asked == pytest.approx([0.0, 0.1, 0.2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ilp_planner.bounds import exact_stage
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.exact_stage import StageOptimum, compile_ahead, solve_stage
 from ilp_planner.bounds.labels import grow
@@ -19,6 +21,7 @@ from ilp_planner.bounds.sweep import Chain, spread
 from ilp_planner.costs import COST_MODELS
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.profiles.table import MIB, RowKey
+from tests.bounds.fixed_parts import body
 from tests.examples import examples
 from tests.tiny import every_way, make_problem, make_profile, make_row, price_stages, random_profile
 
@@ -242,3 +245,170 @@ def test_a_recompute_run_between_two_sizes_of_pairs_is_charged_what_it_takes() -
     assert result.flags.tolist() == [True, True, True, False, False]
     assert result.time == pytest.approx(42e-3)
     assert result.bound == pytest.approx(42e-3)
+
+
+def fixed_case(
+    degrees: tuple[int, ...] = (1, 2), seed: int = 1, cost_model: str = "native"
+) -> Case:
+    """Return a stage of five operators on two devices; memory is reserved by all of them."""
+    operators = ("conv1", "bn1", "layer0-0-conv1", "layer0-0-bn3", "layer0-1-conv1")
+    profile = random_profile(seed, operators, micro_batches=(1, 2), degrees=degrees, ties=0.0)
+    problem = make_problem(
+        operators,
+        "resnet",
+        profile,
+        cost_model=cost_model,
+        limit=math.inf,
+        micro_batches=(2,),
+        global_batch=8,
+        devices=2,
+    )
+    tables = problem.costs.tables(2, 2, 4)
+    assert tables is not None
+    return Case(tables, 0, 5, 3, False, True)
+
+
+@pytest.mark.parametrize("degrees", [(1, 2), (2,)])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("cost_model", sorted(COST_MODELS))
+def test_the_optimum_of_a_fixed_stage_is_that_of_enumeration(
+    degrees: tuple[int, ...], seed: int, cost_model: str
+) -> None:
+    case = fixed_case(degrees, seed, cost_model)
+    for share in (-0.05, 0.2, 0.7, 1.05):
+        body(test_the_optimum_of_a_stage_is_that_of_enumeration)(case, share)
+        body(test_little_effort_gives_a_bound_below_the_optimum_and_a_way_above_it)(case, share, 0)
+    for factor in (0.9, 1.1):
+        body(test_a_cutoff_hides_only_what_is_not_below_it)(case, 0.5, factor)
+
+
+def test_the_best_price_of_a_stage_is_none_where_memory_does_not_bind() -> None:
+    case = fixed_case()
+    free = case.solve(1e15, effort=0)
+    assert (free.price, free.open, free.exact) == (0.0, (), True)
+    bound = case.solve(limit_of(case, 0.5), effort=0)
+    assert 0 < bound.price < 1e-6
+    assert not bound.exact
+    assert not bound.searched
+    assert case.solve(limit_of(case, 0.5)).searched
+
+
+def test_prices_leave_room_for_what_a_class_and_its_operators_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pair keeps at least what its class says, and all operators but the last reserve memory."""
+    rooms, original = [], exact_stage.search_price
+
+    def priced(operators, ends, memory, pair_most, room, way):
+        rooms.append((pair_most, memory.limit - room))
+        return original(operators, ends, memory, pair_most, room, way)
+
+    monkeypatch.setattr(exact_stage, "search_price", priced)
+    case = fixed_case((2,), 2)
+    case.solve(limit_of(case, 0.5), effort=0)
+    reserved = sum(
+        max(float(table[case.tables.kind[q], 0]) for q in range(4))
+        for table in (case.tables.forward_reserved, case.tables.backward_reserved)
+    )
+    assert reserved > MIB
+    sizes = sorted({float(case.tables.activations[case.tables.kind[q], 0]) for q in range(4)})
+    sizes = [size for size in sizes if size >= 0.02 * sizes[-1]]
+    assert len(sizes) > 1
+    runs = [sizes[-1] * 1.2**k for k in range(1, 9)]
+    assert [most for most, _ in rooms] == pytest.approx([*sizes, *runs, math.inf])
+    least = [0.0, *sizes, *runs]
+    assert [taken - reserved for _, taken in rooms] == pytest.approx(least, abs=1.0)
+
+
+@pytest.mark.parametrize("count", [6, 7])
+def test_of_many_sizes_of_pairs_six_make_classes(count: int) -> None:
+    """And one operator has no pair, whatever it keeps."""
+    names = [f"layer{i}-0-conv1" for i in range(count + 1)]
+    rows = {
+        RowKey(operator=name, micro_batch=1, tp=1, split=0): make_row(activations=100.0 + 10 * i)
+        for i, name in enumerate(names)
+    }
+    problem = make_problem(
+        names,
+        "resnet",
+        make_profile(rows),
+        cost_model="native",
+        limit=math.inf,
+        micro_batches=(1,),
+        global_batch=8,
+        devices=1,
+    )
+    tables = problem.costs.tables(1, 1, 8)
+    assert tables is not None
+    classes = exact_stage._pair_classes(spread(tables), 0, count + 1)
+    sizes = [100.0 + 10 * i for i in range(count)]
+    kept = sizes if count == 6 else [sizes[k] for k in (0, 1, 2, 3, 4, 6)]
+    assert [c.pair_most / MIB for c in classes[:6]] == pytest.approx(kept)
+    assert len(classes) == 6 + 9
+    assert exact_stage._pair_classes(spread(tables), 0, 1) == [exact_stage.Ceilings()]
+
+
+def test_where_the_last_run_may_be_dropped_there_is_one_class() -> None:
+    """Whatever a pair keeps: the operator before the last shares its memory."""
+    case = fixed_case(cost_model="aceso")
+    assert case.tables.shared.tolist() == [False, True, False, True, False]
+    assert exact_stage._pair_classes(case.chain, 0, 5) == [exact_stage.Ceilings()]
+    assert len(exact_stage._pair_classes(case.chain, 0, 4)) > 2
+
+
+class Grown:
+    """Labels that find nothing: what they are asked, by the class's number of its bytes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, work: int) -> None:
+        self.work, self.searches, self.batches = work, [], []
+        original = exact_stage.side_by_side
+        monkeypatch.setattr(exact_stage, "grow", self.grow)
+
+        def side_by_side(function, items):
+            self.batches.append(len(items))
+            return original(function, items)
+
+        monkeypatch.setattr(exact_stage, "side_by_side", side_by_side)
+
+    def grow(self, operators, ends, memory, ceilings, alike, ahead, search, way):
+        self.searches.append(search)
+        return INFINITE, 0.0, False, self.work
+
+
+def test_labels_look_below_what_is_known_and_are_stopped_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One class after the other, where nothing else is said, with the effort that is left."""
+    case = fixed_case()
+    limit = limit_of(case, 0.5)
+    known = case.solve(limit, effort=0)
+    assert len(known.open) > 2
+    grown = Grown(monkeypatch, 40)
+    assert not case.solve(limit, effort=100).exact
+    assert [search.effort for search in grown.searches[:4]] == [100, 60, 20, 0]
+    assert {search.cutoff for search in grown.searches} == {known.time}
+    assert set(grown.batches) == {1}
+    grown.searches.clear()
+    cutoff = (known.bound + known.time) / 2
+    case.solve(limit, cutoff=cutoff)
+    assert {search.cutoff for search in grown.searches} == {cutoff}
+    grown.searches.clear()
+    assert case.solve(limit, cutoff=known.bound).exact  # which no class is below
+    assert grown.searches == []
+
+
+def test_several_are_called_in_a_thread_each() -> None:
+    """In their order; a single one where it is asked."""
+
+    def thread(item: int) -> tuple[int, int]:
+        together.wait(10)
+        return item, threading.get_ident()
+
+    together = threading.Barrier(1)
+    assert exact_stage.side_by_side(thread, []) == []
+    assert exact_stage.side_by_side(thread, [7]) == [(7, threading.get_ident())]
+    for count in (2, 3):
+        together = threading.Barrier(count)  # which breaks where one waits for the other
+        found = exact_stage.side_by_side(thread, list(range(count)))
+        assert [item for item, _ in found] == list(range(count))
+        assert threading.get_ident() not in {ident for _, ident in found}

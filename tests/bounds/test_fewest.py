@@ -11,13 +11,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ilp_planner.bounds import fewest
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.fewest import FewestBehind
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipelines import fewest_before
 from ilp_planner.bounds.stages import EXACT
 from ilp_planner.schedule import OneForwardOneBackward
-from tests.bounds.test_pipeline import Listed, listed
+from tests.bounds.fixed_parts import FIXED, body, fixed_part
+from tests.bounds.test_pipeline import Listed, listed, listed_part
 from tests.examples import examples
 from tests.tiny import stands
 
@@ -154,3 +156,56 @@ def test_the_clock_is_looked_at() -> None:
     part.counted = False
     with pytest.raises(LateError):
         part.bound_by_stages(1e9)
+
+
+@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_what_is_found_of_fixed_pipelines_bounds_them(
+    name: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fewest, "AT_ONCE", at_once)
+    problem = fixed_part(name)
+    for digits in (1, EXACT):
+        body(test_the_fewest_stages_behind_are_no_more_than_any_pipeline_has)(
+            listed_part(problem), digits
+        )
+        for factor in (1.0001, 2.0):
+            body(test_no_pipeline_is_faster_or_left_out)(listed_part(problem), digits, factor)
+            body(test_exact_stages_raise_the_bound_to_no_more_than_the_optimum)(
+                listed_part(problem), digits, factor
+            )
+
+
+@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("at_once", [1, 2, 4])
+def test_tables_of_stages_are_kept_in_one_array(
+    name: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that what is known of a stage later is seen there; states are kept of one length."""
+    monkeypatch.setattr(fewest, "AT_ONCE", at_once)
+    part = listed_part(fixed_part(name))
+    least = part.least_slowest()
+    scape = relaxed(part, EXACT, 2 * part.best()[0])
+    known = scape.suffixes(least * (1 + SAME))
+    assert scape.suffixes(least * (1 + SAME)) is known
+    assert not scape.exists(1e-9)
+    assert scape.exists(least * (1 + SAME))
+    found = scape.open_graph(part.count - 1.0, 2 * part.best()[0], 0.0)
+    tables = (scape.offset >= 0).sum(axis=(1, 2))
+    assert scape.flat.size == (tables * 2 * scape.entries).sum()
+    for place in found.places:
+        assert np.shares_memory(scape.stages.times(place), scape.flat)
+    for arc, (number, entry) in enumerate(zip(found.place, found.entry, strict=True)):
+        assert found.graph.time[arc] == scape.stages.times(found.places[number])[entry]
+
+
+@pytest.mark.parametrize(("chunk", "looks"), [(1, 4), (3, 2), (4, 1), (64, 1)])
+def test_the_clock_is_looked_at_after_so_many_devices(
+    chunk: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fewest, "CHUNK", chunk)
+    part = listed_part(fixed_part("nodes"))
+    scape, asked = relaxed(part, EXACT, 2 * part.best()[0]), list[int]()
+    scape.check = lambda: asked.append(1)
+    scape.suffixes(part.least_slowest() * 2)
+    assert len(asked) == looks

@@ -16,8 +16,10 @@ from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, Step, steps
 from ilp_planner.bounds.pipelines import Place
+from ilp_planner.bounds.rows import share_rows
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.schedule import OneForwardOneBackward
+from tests.bounds.fixed_parts import FIXED, body, fixed_part
 from tests.examples import examples
 from tests.tiny import StageCatalogue, problems, stands
 
@@ -143,6 +145,11 @@ def arcs(graph: OpenStages) -> set[tuple[int, int, int, int, bool, bool]]:
     return found
 
 
+def listed_part(problem: Problem) -> Listed:
+    """Return the part of the smallest micro-batches."""
+    return Listed(problem, problem.micro_batch_sizes[0])
+
+
 @st.composite
 def listed(draw: st.DrawFn) -> Listed:
     problem = draw(problems(most_ways=1000))
@@ -248,3 +255,49 @@ def test_coarse_bounds_and_confirmed_ones_hold(part: Listed, factor: float) -> N
     again.bound_by_work()
     again.confirm_by_stages(best * factor)
     assert again.bound <= best * (1 + SAME)
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_what_is_said_of_pipelines_is_so_of_fixed_ones(name: str) -> None:
+    problem = fixed_part(name)
+    part = listed_part(problem)
+    assert len(part.pipelines) > (name != "single")
+    body(test_the_least_slowest_stage_is_bracketed)(part)
+    for factor in (0.5, 1.0001, 1.2, 3.0):
+        body(test_the_least_sum_is_that_of_enumeration)(part, factor)
+        body(test_windows_exclude_no_state_of_a_pipeline)(part, max(1.0, factor))
+        body(test_coarse_bounds_and_confirmed_ones_hold)(listed_part(problem), factor)
+    for factor in (1.0001, 1.1, 2.0):
+        body(test_no_pipeline_undercuts_the_least_total)(part, factor)
+        body(test_all_stages_of_plans_below_the_cutoff_stay_open)(part, factor)
+        body(test_on_bounds_the_stages_of_the_optimum_stay_open)(listed_part(problem), factor)
+
+
+def test_windows_are_as_far_as_longest_stages_reach() -> None:
+    """Three operators on three devices, one each; then with two in the first one's stage."""
+
+    def windows(*longest: list[int]) -> list[list[int]]:
+        scape = Landscape(
+            operators=3, devices=3, max_stages=3, steps=(), rows=share_rows(np.arange(3)),
+            extents={}, times=lambda place: np.zeros(0),
+        )  # fmt: skip
+        places = [Place(1, behind, False, False) for behind in range(len(longest))]
+        return scape.windows(dict(zip(places, map(np.array, longest), strict=True))).tolist()
+
+    assert windows([1, 1, 1]) == [[3, 3], [2, 2], [1, 1], [0, 0]]
+    assert windows([1, 1, 1], [2, 1, 1]) == [[3, 3], [2, 3], [0, 2], [0, 0]]
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_only_stages_of_pipelines_are_open(name: str) -> None:
+    """Of those whose stages are all as fast as one below the cutoff has to be."""
+    part = listed_part(fixed_part(name))
+    scape, weight, cutoff = part.landscape, part.count - 1.0, 3 * part.best()[0]
+    slowest = scape.slowest_below(weight, cutoff)
+    known = {
+        stage
+        for stages, times in part.pipelines
+        if max(times) <= slowest * (1 + SAME)
+        for stage in stages
+    }
+    assert arcs(scape.open_graph(weight, cutoff, 0.0)) <= known
