@@ -157,7 +157,7 @@ def _reach(layers, counts, use, column, first, last, most):  # type: ignore[no-u
                 return True
             for g in range(groups):
                 start = first[g, v, k]
-                if start >= v:
+                if start >= layers:  # none; one that begins no sooner may still be sent to faster
                     continue
                 fits = True
                 for d in range(types):

@@ -35,6 +35,7 @@ def fastest_slowest(chain) -> float:
     return value / HEAVY if path else np.inf
 
 
+@example(seed=33374718, links="pairs")  # a stage on the way that reaches no further
 @examples(20)
 @given(seed=SEEDS, links=st.sampled_from(["flat", "one", "pairs", "matrix"]))
 def test_no_way_has_faster_stages(seed: int, links: str) -> None:
@@ -98,6 +99,23 @@ def test_stages_may_take_as_long_as_is_said() -> None:
         assert 4.0 * (1 - 2e-3) <= reach.least(seconds) <= 4.0
     ending = Reach(made([(0, 1, 0, (1,), 3.0), (1, 3, 0, (1,), 4.0)], (2,)))
     assert [ending.reaches(slowest) for slowest in (3.9999, 4.0)] == [False, True]
+
+
+def test_a_stage_may_be_there_only_for_what_comes_before_it() -> None:
+    """The last layer or the last two on one group, the middle one on another, the first one on a
+    group like the first: it sends fast to the other class alone, which holds no first layer. What
+    reaches two layers at once does not take the place of what goes on from one."""
+    slow = ((9.0, 0.0), (0.0, 0.0))
+    first, other = (1, 0), (0, 1)
+    chain = made(
+        [(2, 3, 0, first, 1.0), (1, 3, 0, first, 1.0), (1, 2, 1, other, 1.0), (0, 1, 0, first, 1.0)],
+        (2, 1),
+        send=slow,
+        parted=(0, 1),
+    )
+    assert every_chain(replace(chain, weight=HEAVY))[1] == (3, 2, 0)
+    assert Reach(chain).reaches(1.0)
+    assert not Reach(chain).reaches(0.99)
 
 
 def test_more_devices_of_a_type_than_there_are_reach_nothing() -> None:
