@@ -267,7 +267,9 @@ def pick(values: Sequence[Any], random: np.random.Generator) -> Any:
 def random_row(
     problem: Problem, ways: Sequence[Any], stages: int, random: np.random.Generator
 ) -> tuple[tuple[Replica, ...], ...] | None:
-    """Some groups at random, seated in a row; None where they do not fit."""
+    """Some groups at random, seated in a row; None where they do not fit, or there are none."""
+    if not ways:
+        return None
     some = [pick(ways, random) for _ in range(stages)]
     return next((row for row in seatings(problem.cluster, some, stages)), None)
 
