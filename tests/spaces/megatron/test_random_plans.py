@@ -20,7 +20,7 @@ from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.treatment import AS_ASKED, SEARCHED
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from tests.divided_layouts import DIVIDED
-from tests.examples import everything, examples
+from tests.examples import examples
 from tests.megatron_cases import alone, small_cluster
 from tests.random_plans import Drawer
 from tests.random_problems import large_problems, small_problems
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 PLANS = 250  # of a problem that are legal and inside, where there are so many
-TRIES = 8 if everything() else 5  # plans that are drawn for each of them, at most
+TRIES = 8  # plans that are drawn for each of them, at most
 TOGETHER = 1000  # plans of the small problems that are legal and inside, at least
 # So many problems have them: some spaces are larger.
 PROBLEMS = {"megatron": 6, "torchtitan": 9, "torchtitan@0.2.2": 8, "deepspeed": 12}
