@@ -1,16 +1,18 @@
 """Good plans of Megatron's space soon, without a proof.
 
 A plan is looked for where memory is least, with as much as may be computed again: in some parts
-before anything is bounded, and again in those with the least bounds. From there on less is computed
-again, for every number of pipeline ranks in turn.
+before anything is bounded, then in those that are near to the best one, and again in those with the
+least bounds. From there on less is computed again, for every number of pipeline ranks in turn.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from ilp_planner.spaces.megatron.distance import distance
 from ilp_planner.spaces.megatron.variants import leanest
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ FIRST = 2000  # parts with the least bounds in which it is looked for before all
 AFTER = 40  # of them that are looked at after a plan was found
 SAMPLES = 100  # parts in which one is looked for before there is any bound
 AFTER_SAMPLE, POLISHED_SAMPLE = 4, 8  # of the samples
+NEAREST = 24  # parts that are near to that of a plan
 POLISHED, TRIED = 40, 16  # parts in which less is computed again, and variants of each
 
 
@@ -45,18 +48,20 @@ def dive(
             variant = leanest(search.parts[number])
             firsts.append((search.parts[number].bound(variant), number, variant))
     firsts.sort(key=lambda entry: entry[:2])
-    more = len(firsts)
+    more, before = len(firsts), search.cutoff
     for place, (bound, number, variant) in enumerate(firsts[:DIVES]):
         if bound >= search.cutoff or place > more or not search.goon():
             break
         if (number, variant) not in search.done:
             search.work(number, variant)
-        if search.best:
+        if search.cutoff < before:
             more = min(more, place + most)
-    polish(search, in_turns([number for _, number, _ in firsts], search.parts)[:polished])
+    turns = in_turns([number for _, number, _ in firsts], search.parts)
+    fitting = (number for number in turns[:DIVES] if not search.is_too_large(number))
+    polish(search, islice(fitting, polished))
 
 
-def polish(search: MegatronSearch, numbers: Sequence[int]) -> None:
+def polish(search: MegatronSearch, numbers: Iterable[int]) -> None:
     """Look in some parts for a plan that computes less again, the fastest variants first: of each,
     few are tried."""
     for number in numbers:
@@ -72,6 +77,20 @@ def polish(search: MegatronSearch, numbers: Sequence[int]) -> None:
                 search.work(number, variant)
             if search.cutoff < before:
                 break
+
+
+def climb(search: MegatronSearch) -> None:
+    """Look for better plans in the parts that are nearest to that of the best one, as long as there
+    are any: of each part once."""
+    seen: set[int] = set()
+    while search.best and search.goon():
+        before, best = search.cutoff, search.best[0].plan
+        left = (number for number in range(len(search.parts)) if number not in seen)
+        near = heapq.nsmallest(NEAREST, left, key=lambda n: distance(search.parts[n], best))
+        seen.update(near)
+        polish(search, near)
+        if search.cutoff >= before:
+            return
 
 
 def samples(parts: Sequence[MegatronPart]) -> list[int]:

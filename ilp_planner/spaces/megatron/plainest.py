@@ -76,10 +76,11 @@ def plainer(search: PartSearch[MegatronPart], limit: float) -> Iterator[GroupPla
     """Yield plans that may take at most `limit` seconds and need less than the search's own, as
     long as there is time: of every variant the one of equal stages, and the best one. Whichever
     virtual stages take what is left over, a plan is as plain, so those of the search's own plan
-    will do, and the first ones."""
+    will do, and the first ones. Beside the fastest plan of all, those that need as much as it are
+    not looked for."""
     assert search.plan is not None
     usual = _remainders(search, search.plan)
-    most = weight(specialities(search.plan))
+    most, fastest = weight(specialities(search.plan)), search.proved()
     for state in sorted(search.states, key=lambda s: s.bound):
         if state.bound > limit:
             return
@@ -88,7 +89,9 @@ def plainer(search: PartSearch[MegatronPart], limit: float) -> Iterator[GroupPla
                 return
             if variant.remainder not in usual:
                 continue
-            if weight(_needs(state.part, variant)) <= most and state.part.bound(variant) <= limit:
+            needed = weight(_needs(state.part, variant))
+            plain = needed < most or (needed == most and not fastest)
+            if plain and state.part.bound(variant) <= limit:
                 yield from _best(state.part, variant, limit, search.goon)
 
 

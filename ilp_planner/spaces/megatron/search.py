@@ -26,6 +26,7 @@ from ilp_planner.spaces.megatron.first_plans import (
     FIRST,
     SAMPLES,
     by_settings,
+    climb,
     dive,
     look_at_samples,
 )
@@ -36,7 +37,7 @@ from ilp_planner.spaces.megatron.partition import CutSearch, CutTables, best_cut
 from ilp_planner.spaces.megatron.possible import plainest_parts
 from ilp_planner.spaces.megatron.recomputations import FULL, whole_stages
 from ilp_planner.spaces.megatron.variant_bound import never_fits
-from ilp_planner.spaces.megatron.variants import in_turns
+from ilp_planner.spaces.megatron.variants import in_turns, leanest
 from ilp_planner.spaces.megatron.work_bound import ARITHMETIC
 from ilp_planner.specs.pipeline_layout import ANYHOW
 
@@ -127,7 +128,10 @@ class MegatronSearch:
         queue: list[tuple[float, int, int, Variant | None]] = []
         if not (sampled or started):
             look_at_samples(self)
-        for numbers in by_settings(self.parts):
+        if not started:
+            climb(self)
+        plainest, others = by_settings(self.parts)
+        for numbers, satisfied in ((plainest, started), (others, True)):
             for number in numbers:
                 if not self.goon():
                     return False
@@ -136,7 +140,7 @@ class MegatronSearch:
                     self.sources[number] = ARITHMETIC
                     self.raised(number)
                 queue.append((self.bounds[number], number, TRIVIAL, None))
-            if not started:
+            if not (satisfied and self.best):
                 dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
         heapq.heapify(queue)
         if not self.best:
@@ -225,6 +229,11 @@ class MegatronSearch:
         elif number in self.opened:
             self.open[number][variant] = bound
             self.settle(number)
+
+    def is_too_large(self, number: int) -> bool:
+        """Tell whether not even what holds least of a part fits."""
+        part = self.parts[number]
+        return never_fits(part, leanest(part))
 
     def close(self, number: int, *variants: Variant, bound: float = NEVER) -> None:
         """Look at variants no more; no plan of them undercuts a bound in seconds."""

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.inputs.constraints import KEEP, LAYOUT
 from ilp_planner.spaces.megatron.choices import different
-from ilp_planner.spaces.megatron.first_plans import polish
+from ilp_planner.spaces.megatron.distance import distance
+from ilp_planner.spaces.megatron.first_plans import NEAREST, polish
 from ilp_planner.spaces.megatron.membership import turn_of
 from ilp_planner.spaces.megatron.search import MegatronSearch, parts_of
 from ilp_planner.spaces.megatron.variants import leanest
-from ilp_planner.specs.training import ORDERS, PARTS
+from ilp_planner.specs.training import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 # Demands that leave out variants of a part, or turns of these.
 OF_VARIANTS = ("virtual_stages", "remainder", "micro_batch_group_size", "schedule")
-NEAREST = 24  # parts in which a plan like another one is looked for
 POLISHED = 6  # of them in which other variants are tried as well
 
 
@@ -97,25 +97,6 @@ def approach(search: PartSearch[MegatronPart], plan: GroupPlan) -> None:
             if engine.cutoff < before:
                 break
     polish(engine, nearest[:POLISHED])
-
-
-def distance(part: MegatronPart, plan: GroupPlan) -> float:
-    """Return how far the degrees and the settings of a part are from those of a plan: doublings of
-    degrees and of the micro-batch, and settings that differ. Data parallelism follows from them."""
-    settings, first, d = plan.settings, plan.stages[0], part.degrees
-    assert settings is not None
-    tp = max(1, first.tp // settings.cp)
-    pairs = (
-        (d.tp, tp),
-        (d.cp, settings.cp),
-        (d.ep, settings.ep),
-        (d.etp or 1, (settings.etp or tp) if d.etp else 1),
-        (d.pp, plan.ranks),
-        (d.micro_batch, max(1, first.replicas[0].samples)),
-    )
-    doublings = sum(abs(math.log2(one / other)) for one, other in pairs)
-    unlike = len(different(part.settings, settings))
-    return doublings + unlike + (ORDERS[d.order] != settings.order)
 
 
 def like(part: MegatronPart, plan: GroupPlan) -> Variant:
