@@ -321,6 +321,7 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
     )
     engine.start(search)
     ended = engine.run(sampled=sampled, started=started)
+    search.report()
     if search.gap_reached():
         return Stop.PROOF if search.proved() else Stop.GAP
     if not ended:

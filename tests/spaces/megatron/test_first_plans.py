@@ -7,6 +7,7 @@ import heapq
 import pytest
 
 import ilp_planner
+from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron.distance import distance
 from ilp_planner.spaces.megatron.first_plans import NEAREST, by_settings, climb, dive, samples
@@ -90,3 +91,13 @@ def test_without_a_plan_there_is_nothing_to_climb_from() -> None:
     climb(engine)
     assert not engine.best
     assert not engine.turns
+
+
+@pytest.mark.parametrize("space", ["megatron", "deepspeed"])
+def test_whoever_listens_is_told_what_is_known_at_the_end(space: str) -> None:
+    told: list[tuple[float, float]] = []
+    problem = ilp_planner.problem(model="llama3-8b", gpus="16xH100", global_batch=32, space=space)
+    result = solve(
+        problem, limits=Limits(tie=0.0), progress=lambda plan, bound: told.append((plan, bound))
+    )
+    assert told[-1] == pytest.approx((result.objective, result.bound), rel=1e-9)
