@@ -114,7 +114,7 @@ def check_certificate(problem: Problem[Any], certificate: dict[str, Any]) -> Cer
                 f"certificate.version: found {version!r}, expected {CERTIFICATE_VERSION}, which "
                 "this ilp-planner derives again"
             )
-        if EVERY_PART in records:
+        if records.keys() == {EVERY_PART}:
             found = space.begin(problem, Task(Limits(seconds=math.inf), "dp")).bound
             return CertificateCheck(parts=(part_check(EVERY_PART, records[EVERY_PART], found),))
         names = space.part_names(problem)

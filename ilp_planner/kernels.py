@@ -160,7 +160,9 @@ def _in_one_go(compile_: Callable[..., Any]) -> Callable[..., Any]:
 def _do_without_blas() -> None:
     """Let Numba do without the BLAS that it would import all of `scipy.linalg` for.
 
-    Kernels multiply no matrices, and the import is a fifth of the time until a first plan.
+    Kernels multiply no matrices, and the import is a fifth of the time until a first plan. Other
+    code of the process that does imports BLAS when it is compiled, as it always has; what changes
+    for it is that `np.correlate` and `np.convolve` run as plain loops.
     """
     from numba.np import linalg
 

@@ -72,6 +72,7 @@ def start_from(search: SearchState, start: Start) -> None:
     evaluation = evaluate(search.problem, start.plan)
     bounds = _take_bounds(search, start, evaluation)
     plan = _take_plan(search, start, evaluation)
+    search.from_an_end = start.ended and search.plan is not None
     gap = relative_gap(search.objective, search.bound)
     search.answered = start.ended and search.plan == start.plan and gap <= search.limits.tie
     search.notes.append(f"start: {plan}; {bounds}")

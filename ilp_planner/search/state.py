@@ -46,6 +46,7 @@ class SearchState(ABC):
 
     objective: seconds, inf without a plan. rounding: relative, of times that are added in another
     order than the evaluator does. borrowed: the saved plan whose bounds were taken, empty for none.
+    from_an_end: it began with a plan that another search proved, or with one like it.
     answered: a saved plan is what a search would end with, as no plan is faster by more than what a
     plainer one may cost (`limits.tie`).
     judged: all plans of the space, where these are so few that each was judged, so that nothing is
@@ -65,6 +66,7 @@ class SearchState(ABC):
         self.notes = list(problem.notes)
         self.confirmed_by = ""
         self.borrowed = ""
+        self.from_an_end = False
         self.answered = False
         self.judged: tuple[tuple[Plan[Any], Evaluation], ...] = ()
 

@@ -122,8 +122,8 @@ class MegatronSearch:
     def run(self, *, sampled: bool = False, started: bool = False) -> bool:
         """Search; tell whether it came to the end.
 
-        sampled: some parts were looked at before. started: it begins with a plan that is worth
-        more than a first one.
+        sampled: some parts were looked at before. started: it begins with a plan that a search came
+        to its end with, or one like it, near which there is hardly a better one.
         """
         queue: list[tuple[float, int, int, Variant | None]] = []
         if not (sampled or started):
@@ -292,7 +292,7 @@ def scout(search: PartSearch[MegatronPart]) -> bool:
 
 def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
     """Search Megatron's space for a solve; bounds and the plan go into its state."""
-    started = search.plan is not None
+    started = search.from_an_end
     sampled = not started and not search.listed and scout(search)
     states = search.states
     few = few_plans(parts_of(search))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,13 +11,16 @@ import pytest
 import ilp_planner
 from ilp_planner.certificate import check_certificate
 from ilp_planner.deadline import Deadline, OutOfTimeError
+from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.saved_check import judge_saved
 from ilp_planner.heuristic import find_plan
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.result import EVERY_PART, Status, Stop
 from ilp_planner.search.ties import take_plainest
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.spaces.megatron import search as megatron_search
 from ilp_planner.spaces.megatron import space as megatron_space
 from ilp_planner.spaces.megatron.first_plans import SAMPLES
 from ilp_planner.spaces.megatron.possible import (
@@ -30,8 +35,10 @@ from tests.megatron_cases import small_cluster, small_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from ilp_planner.problem import Problem
+    from ilp_planner.spaces.megatron.search import MegatronSearch
 
 
 def test_each_goes_through_all_of_it_though_it_is_made_once() -> None:
@@ -139,6 +146,18 @@ def many_degrees() -> Problem:
     return ilp_planner.problem(model="llama3-8b", gpus="64xH100", global_batch=64, space="megatron")
 
 
+@contextmanager
+def no_time_to_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let searches end before their parts are listed."""
+
+    def no_time(*arguments: object) -> None:
+        raise OutOfTimeError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(megatron_space, "megatron_parts", no_time)
+        yield
+
+
 def test_a_search_without_time_to_list_its_parts_has_a_plan_and_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -146,12 +165,7 @@ def test_a_search_without_time_to_list_its_parts_has_a_plan_and_a_bound(
     problem = many_degrees()
     plain = [d for d in possible_degrees(problem, problem.costs) if not d.order]
     assert len(plain) > SAMPLES
-
-    def no_time(*arguments: object) -> None:
-        raise OutOfTimeError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(megatron_space, "megatron_parts", no_time)
+    with no_time_to_list(monkeypatch):
         result = solve(problem)
     assert (result.status, result.stopped_by) == (Status.FEASIBLE, Stop.TIME)
     assert evaluate(problem, result.plan).legal
@@ -165,16 +179,57 @@ def test_a_search_without_time_to_list_its_parts_has_a_plan_and_a_bound(
     assert not check_certificate(problem, result.certificate).holds
 
 
+def test_the_plan_of_a_search_without_parts_is_saved_and_judged_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One part stands for all, and for nothing beside others."""
+    with no_time_to_list(monkeypatch):
+        ilp_planner.solve(many_degrees()).save(tmp_path / "plan.json")
+    saved = ilp_planner.load(tmp_path / "plan.json")
+    judged = ilp_planner.check(saved)
+    assert (judged.fault, judged.holds) == ("", True)
+    assert judged.bound == pytest.approx(saved.content.certificate["bound_s"], rel=ROUNDING)
+    (record,) = saved.content.certificate["parts"]
+    beside = {**saved.content.certificate, "parts": [record, {**record, "part": "dp 1"}]}
+    forged = judge_saved(
+        saved.problem, replace(saved.content, certificate=beside), certificate=False
+    )
+    assert forged.fault.startswith(
+        "certificate.parts: found part every part, expected none of that name"
+    )
+    with pytest.raises(PlanError, match="is missing from 'parts'"):
+        check_certificate(saved.problem, beside)
+
+
+def test_a_start_that_no_search_ended_with_is_improved_like_any_first_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Plans near to it are looked for, though it came from a search; near to one that was proved
+    there is none."""
+    steps: list[float] = []
+
+    def step(engine: MegatronSearch) -> None:
+        steps.append(engine.cutoff)
+
+    monkeypatch.setattr(megatron_search, "climb", step)
+    with no_time_to_list(monkeypatch):
+        early = ilp_planner.solve(many_degrees())
+    ended = ilp_planner.solve(many_degrees(), start=early)
+    assert ended.stopped_by is Stop.PROOF
+    assert len(steps) == 1
+    assert ended.objective < steps[0] <= early.objective
+    again = ilp_planner.solve(many_degrees(), start=ended)
+    assert again.objective == ended.objective
+    assert len(steps) == 1
+
+
 @pytest.mark.parametrize("solver", ["anneal", "gradient"])
 def test_heuristics_have_a_plan_before_the_parts_are_listed(
     solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_time(*arguments: object) -> None:
-        raise OutOfTimeError
-
-    monkeypatch.setattr(megatron_space, "megatron_parts", no_time)
     problem = many_degrees()
-    result = find_plan(problem, Limits(), solver)
+    with no_time_to_list(monkeypatch):
+        result = find_plan(problem, Limits(), solver)
     assert result.stopped_by is Stop.TIME
     assert evaluate(problem, result.plan).legal
 
