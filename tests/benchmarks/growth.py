@@ -74,13 +74,14 @@ def generated(sizes: str, asked: float) -> tuple[Case, ...]:
 
 
 OPERATORS = "--space operators --global-batch-size"
-LAYERS = "--cluster v100-32gb-1x8 --global-batch-size 1024"
+LAYERS = "--cluster v100-32gb-1x8"
 CASES = (
     Case(words=f"gpt3-13b --gpus 256xH100 {OPERATORS} 2048", gap=0.01, asked=5),
     Case(words=f"gpt3-13b --gpus 2048xH100 {OPERATORS} 2048", gap=0.01, asked=15),
     Case(words=f"gpt3-13b --gpus 4096xH100 {OPERATORS} 2048", gap=0.01, asked=30),
-    Case(words=f"scale-layer-1024 {LAYERS}", gap=0.0, asked=30, most_mib=1024.0),
-    Case(words=f"scale-layer-2048 {LAYERS}", gap=0.0, asked=90, most_mib=1024.0),
+    Case(words=f"scale-layer-1024 {LAYERS} {OPERATORS} 1024", gap=0.0, asked=30, most_mib=1024.0),
+    Case(words=f"scale-layer-2048 {LAYERS} {OPERATORS} 1024", gap=0.0, asked=90, most_mib=1024.0),
+    Case(words=f"scale-layer-1024 {LAYERS} --global-batch-size 1024", gap=0.01, asked=30),
     *generated("fast 4 256 96", 30),
     *generated("slow 4 256 96", 100),
     *generated("fast 2 1024 96", 30),

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.exact_stage import solve_stage
@@ -20,7 +24,9 @@ from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 from ilp_planner.spaces.operators.cuts import Cut, fastest_cut, manners, seats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from ilp_planner.bounds.exact_stage import StageOptimum
     from ilp_planner.bounds.operator_part import OperatorPart
@@ -65,8 +71,15 @@ class FirstPlan:
         )  # fmt: skip
 
 
-def first_plan(part: OperatorPart) -> FirstPlan | None:
-    """Return the best cut of a part into stages that are run in one way each, if any is met."""
+def first_plan(
+    part: OperatorPart, rows: Iterable[tuple[int, ...]] | None = None
+) -> FirstPlan | None:
+    """Return the best cut of a part into stages that are run in one way each, if any is met.
+
+    Parameters
+    ----------
+    rows: sizes of the stages' groups; None: the rows of `rows_of_groups`.
+    """
     problem, chains = part.problem, part.stages.chains
     if not chains:
         return None
@@ -74,7 +87,7 @@ def first_plan(part: OperatorPart) -> FirstPlan | None:
     per_node, limit = problem.cluster.devices_per_node, problem.memory_limit * (1 - ROOM)
     held = [problem.costs.in_flight(k, part.micro_batches) for k in range(problem.max_stages)]
     best: tuple[Cut, float] | None = None
-    for sizes in rows_of_groups(part):
+    for sizes in rows_of_groups(part) if rows is None else rows:
         if len(sizes) > problem.max_stages:
             continue
         found = fastest_cut(ways, seats(sizes, per_node, held), limit, part.weight)
@@ -154,7 +167,11 @@ class Improver:
         return found if max(found.times) >= INFINITE else self.improved(found)
 
     def better(self, plan: FirstPlan) -> Iterator[FirstPlan]:
-        """Yield plans with operators moved from the slowest stage to a neighbour, where faster."""
+        """Yield faster plans: with all stages levelled, or with operators moved from the slowest
+        stage to a neighbour."""
+        levelled = self.levelled(plan)
+        if levelled.seconds < plan.seconds * (1 - ROOM):
+            yield levelled
         slowest = max(range(len(plan.times)), key=plan.times.__getitem__)
         for count in MOVES:
             for boundary, by in ((slowest, count), (slowest + 1, -count)):
@@ -166,6 +183,35 @@ class Improver:
                 moved = self.moved(plan, boundary, place)
                 if moved.seconds < plan.seconds * (1 - ROOM):
                     yield moved
+
+    def levelled(self, plan: FirstPlan) -> FirstPlan:
+        """Return the plan with other cuts: those at which all stages would take as long, if each
+        had operators for the same share of what they take at least. Stages that have no memory for
+        that keep as many as they have."""
+        work = np.cumsum([0.0, *self._least])
+        own = np.diff(work[list(plan.cuts)])
+        rates, full = own / plan.times, np.zeros(len(own), bool)
+        while self.deadline.goon() and not full.all():
+            rest = rates * (work[-1] - own[full].sum()) / rates[~full].sum()
+            ends = np.cumsum(np.where(full, own, rest))
+            cuts = (0, *np.searchsorted(work, ends[:-1]).tolist(), len(work) - 1)
+            if min(map(operator.sub, cuts[1:], cuts)) < 1:
+                break
+            moved = self.solved(plan, cuts, set(range(len(own))))
+            filled = np.array(moved.times) >= INFINITE
+            if not filled.any():
+                return moved
+            if (full | ~filled).all():
+                break
+            full |= filled
+        return plan
+
+    @cached_property
+    def _least(self) -> NDArray[np.float64]:
+        """Seconds that operators take at least: float64 [n], on the groups that take them all."""
+        chains = self.part.stages.chains.values()
+        least = [chain.operators.compute.min(axis=1) for chain in chains]
+        return np.asarray(np.min(least, axis=0), np.float64)
 
     def moved(self, plan: FirstPlan, boundary: int, place: int) -> FirstPlan:
         """Return the plan with another cut between two stages."""

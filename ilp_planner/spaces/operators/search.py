@@ -8,7 +8,7 @@ exact stages: then it is the optimum of its part.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ilp_planner.errors import PlannerError, SolverError
 from ilp_planner.evaluate import evaluate
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
     from ilp_planner.bounds.operator_part import OperatorPart
     from ilp_planner.costs.operators import OperatorTables
+    from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
     from ilp_planner.plan import OperatorPlan
     from ilp_planner.problem import Problem
     from ilp_planner.solvers.base import GraphSolution, Task
-    from ilp_planner.spaces.operators.first_plans import Improver
+    from ilp_planner.spaces.operators.first_plans import FirstPlan, Improver
 
 FIRST_SLACK = 0.02
 """How far above the bound plans are looked for first; doubled when there are none."""
@@ -36,9 +37,19 @@ DOUBTFUL_SLACK = 0.3  # from here on, first see whether anything fits at all
 LAST_SLACK = 8.0
 IMPROVING = 0.4  # seconds: of the first plans, before anything is proved
 FOLLOWING = 0.2  # seconds for a plan along one path
+AGAIN = 2.0  # times what had passed: a row of groups is looked at again
+SHARE = 0.2  # of the time that has passed: improving plans may take as long
+WORTH = 1e-3  # relative: what may be gained, at least, where a plan along a path is looked for
 LOCATE_FACTOR = 2.0
 LOCATE_LAST = 16.0
 MOST_LABELS = 30_000_000  # of the DP, about a GB; beyond, `auto` turns to CP-SAT
+
+
+class Followed(NamedTuple):
+    """When plans with a row of groups were looked for, in seconds, and the best one so far."""
+
+    after: float
+    plan: FirstPlan | None
 
 
 class OperatorSearch(SearchState):
@@ -56,6 +67,7 @@ class OperatorSearch(SearchState):
         self.parts: list[OperatorPart] = []
         self.reason = ""
         self.improvers: dict[int, Improver] = {}
+        self.followed: dict[tuple[int, tuple[int, ...]], Followed] = {}  # by sizes of groups
 
     @property
     def bound(self) -> float:
@@ -93,7 +105,7 @@ class OperatorSearch(SearchState):
                     self.judge(first.plan(), first.seconds)
         self.report()
         found.sort(key=lambda plan: plan.seconds)
-        deadline = self.deadline.moment(IMPROVING)
+        deadline = self.while_improving(IMPROVING)
         for plan in found:
             if plan.seconds < found[0].seconds * PROMISING:
                 self.judge(plan.plan(), plan.seconds)
@@ -178,7 +190,7 @@ class OperatorSearch(SearchState):
                 return
             self.check_time()
             learned = part.refine(path, self.deadline.left)
-            better = self.take(part, path)
+            better = self.take(part, path) or self.look_along(part, path)
             if not learned:  # the cheapest path is as fast as its bounds say
                 if not part.counted:
                     part.count_stages()
@@ -233,15 +245,42 @@ class OperatorSearch(SearchState):
         claim = part.known_time(path)
         return claim < min(self.objective, NEVER) and self.judge(part.plan(path), claim)
 
+    def look_along(self, part: OperatorPart, path: Sequence[int]) -> bool:
+        """Look for a plan with the groups of a path whose stages are not all known, where that is
+        worth it: for each row of groups once, and again when twice the time has passed."""
+        from ilp_planner.spaces.operators.first_plans import first_plan
+
+        row = part.micro_batch, part.sizes(path)
+        looked = self.followed.get(row)
+        if looked is not None and self.deadline.elapsed < AGAIN * looked.after:
+            return False
+        if part.bound > self.objective * (1 - WORTH):
+            return False
+        if looked is None and self.follow(part, path):
+            self.followed[row] = Followed(self.deadline.elapsed, None)
+            return True
+        known = None if looked is None else looked.plan
+        plan = known or first_plan(part, [row[1]])
+        if plan is not None:
+            improver = self.improver(part)
+            improver.deadline = self.while_improving(FOLLOWING)
+            plan = improver.improved(plan)
+        self.followed[row] = Followed(self.deadline.elapsed, plan)
+        return plan is not None and self.judge(plan.plan(), plan.seconds)
+
     def follow(self, part: OperatorPart, path: Sequence[int]) -> bool:
         """Run the stages of a path with as many micro-batches in flight as they have, make the plan
         better for a while, and judge it."""
         if len(path) > self.problem.max_stages:
             return False
         improver = self.improver(part)
-        improver.deadline = self.deadline.moment(FOLLOWING)
+        improver.deadline = self.while_improving(FOLLOWING)
         plan = improver.along(part.cuts(path), part.sizes(path))
         return plan.seconds < min(self.objective, NEVER) and self.judge(plan.plan(), plan.seconds)
+
+    def while_improving(self, least: float) -> Deadline:
+        """Return until when a plan may be improved: so many seconds, and more of a long search."""
+        return self.deadline.moment(max(least, SHARE * self.deadline.elapsed))
 
     def improver(self, part: OperatorPart) -> Improver:
         """Return what makes plans of a part better, and remembers its stages."""

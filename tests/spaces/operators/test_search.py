@@ -12,15 +12,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import ilp_planner
 from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.certificate import check_certificate
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Result, Status, Stop
 from ilp_planner.solve import solve
-from ilp_planner.solvers.base import GraphSolution, Limits
+from ilp_planner.solvers.base import GraphSolution, Limits, Task
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.solvers.cpsat import CpSat
+from ilp_planner.spaces.operators.first_plans import Improver
+from ilp_planner.spaces.operators.search import OperatorSearch
 from tests.every_space import check_consistent
 from tests.examples import examples
 from tests.tiny import fixed_problem, least_time, problems, tight_problem
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.graph import StageGraph
     from ilp_planner.problem import Problem
+    from ilp_planner.spaces.operators.first_plans import FirstPlan
 
 MODULE = importlib.import_module("ilp_planner.spaces.operators.search")
 FEW = examples(12)
@@ -292,3 +296,45 @@ def test_where_the_stages_behind_are_counted_last_the_answer_is_the_same(problem
             assert check_certificate(problem, result.certificate).holds
     if result.plan is not None:  # whatever the certificate's reader would begin with
         assert check_certificate(problem, result.certificate).holds
+
+
+def test_a_row_of_groups_is_followed_once_and_again_when_twice_the_time_has_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Prices find ways for its stages before these are solved; not where little is to be gained."""
+    problem = ilp_planner.problem(
+        model="gpt3-1.3b", cluster="v100-32gb-1x8", space="operators", global_batch=64
+    )
+    search = OperatorSearch(problem, Task(Limits(), "dp"))
+    search.begin()
+    part = min(search.parts, key=lambda p: p.bound)
+    cutoff = 1.5 * search.objective
+    search.plan, search.objective = None, math.inf
+    part.bound_by_stages(cutoff)
+    path = search.cheapest(part.expand(cutoff).graph, ()).path
+    looks: list[str] = []
+
+    def follow(self: OperatorSearch, *_: object) -> bool:
+        looks.append("follow")
+        return False
+
+    def improved(self: Improver, plan: FirstPlan) -> FirstPlan:
+        looks.append("improved")
+        return plan
+
+    monkeypatch.setattr(OperatorSearch, "follow", follow)
+    monkeypatch.setattr(Improver, "improved", improved)
+    search.deadline.started -= 10.0
+    assert search.look_along(part, path)
+    assert search.plan is not None
+    assert search.objective >= part.bound
+    assert looks == ["follow", "improved"]
+    assert not search.look_along(part, path)
+    assert looks == ["follow", "improved"]
+    search.deadline.started -= 20.0
+    search.look_along(part, path)
+    assert looks == ["follow", "improved", "improved"]
+    search.deadline.started -= 1000.0
+    search.objective = part.bound * (1 + 1e-4)
+    assert not search.look_along(part, path)
+    assert looks == ["follow", "improved", "improved"]
