@@ -74,25 +74,34 @@ def _of_job(settings: Settings) -> dict[str, bool]:
 
 def plainer(search: PartSearch[MegatronPart], limit: float) -> Iterator[GroupPlan]:
     """Yield plans that may take at most `limit` seconds and need less than the search's own, as
-    long as there is time: of every variant the one of equal stages, and the best one. Whichever
-    virtual stages take what is left over, a plan is as plain, so those of the search's own plan
-    will do, and the first ones. Beside the fastest plan of all, those that need as much as it are
-    not looked for."""
+    long as there is time: of every variant the one of equal stages, and the best one.
+
+    Variants that need least come first, and those that need more than what the search has taken by
+    then are left out. Whichever virtual stages take what is left over, a plan is as plain, so those
+    of the search's own plan will do, and the first ones. Beside the fastest plan of all, those that
+    need as much as it are not looked for.
+    """
     assert search.plan is not None
     usual = _remainders(search, search.plan)
-    most, fastest = weight(specialities(search.plan)), search.proved()
+    fastest = search.plan if search.proved() else None
+    most = weight(specialities(search.plan))
+    found = []
     for state in sorted(search.states, key=lambda s: s.bound):
         if state.bound > limit:
-            return
+            break
         for variant in state.part.variants():
             if not search.goon():
                 return
-            if variant.remainder not in usual:
-                continue
             needed = weight(_needs(state.part, variant))
-            plain = needed < most or (needed == most and not fastest)
-            if plain and state.part.bound(variant) <= limit:
-                yield from _best(state.part, variant, limit, search.goon)
+            if needed <= most and variant.remainder in usual:
+                found.append((needed, state.part, variant))
+    found.sort(key=lambda entry: entry[0])
+    for needed, part, variant in found:
+        most = weight(specialities(search.plan))
+        if needed > most or (needed == most and search.plan is fastest) or not search.goon():
+            return
+        if part.bound(variant) <= limit:
+            yield from _best(part, variant, limit, search.goon)
 
 
 def _remainders(search: PartSearch[MegatronPart], plan: GroupPlan) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,11 +12,16 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.search.ties import take_plainest, weight
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.spaces.megatron import plainest
 from ilp_planner.spaces.megatron.plainest import plainer, specialities
 from tests.megatron_cases import FEW, small_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ilp_planner.plan import GroupPlan, Replica
+    from ilp_planner.spaces.megatron.parts import MegatronPart
+    from ilp_planner.spaces.megatron.variants import Variant
 
 TIE = 0.5
 
@@ -46,3 +51,32 @@ def test_plainer_plans_are_found_beside_any_plan(of_a_part: bool) -> None:
     assert all(evaluate(problem, plan).legal for plan in plainer(search, limit))
     take_plainest(search)
     assert weight(specialities(search.plan)) < weight(specialities(best))
+
+
+def test_what_needs_more_than_a_plan_that_was_taken_is_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is missed by that: the plan is the plainest of all, and the fastest of those."""
+    problem = small_problem(layers=5, constraints=constraints_of({**FEW, "pp": 2}))
+    best = solve(problem).plan
+    assert best is not None
+    search = problem.space.begin(problem, Task(Limits(tie=TIE), "auto"))
+    search.plan, search.evaluation = best, evaluate(problem, best)
+    search.objective = search.evaluation.iteration_time
+    limit = search.objective * (1 + TIE)
+    every = [*plainer(search, limit)]  # none is taken
+    looked: list[tuple[bool, int]] = []
+    needs, best_of = plainest._needs, plainest._best
+
+    def spy(part: MegatronPart, variant: Variant, *given: Any) -> Iterator[GroupPlan]:
+        looked.append(weight(needs(part, variant)))
+        assert looked[-1] <= weight(specialities(search.plan))
+        return best_of(part, variant, *given)
+
+    monkeypatch.setattr(plainest, "_best", spy)
+    take_plainest(search)
+    taken = weight(specialities(search.plan))
+    assert looked == sorted(looked)
+    assert taken < weight(specialities(best))
+    judged = [(weight(specialities(p)), evaluate(problem, p).iteration_time) for p in every]
+    assert (taken, search.objective) == min(entry for entry in judged if entry[1] <= limit)
