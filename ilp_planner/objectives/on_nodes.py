@@ -10,13 +10,21 @@ from ilp_planner.errors import InfeasibleError
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.objectives.node_sets import describe_set
 from ilp_planner.objectives.objective import Point
-from ilp_planner.result import CERTIFICATE_VERSION, OnNodes, Result, Status, Stop, relative_gap
+from ilp_planner.result import (
+    CERTIFICATE_VERSION,
+    EVERY_PART,
+    OnNodes,
+    Result,
+    Status,
+    Stop,
+    relative_gap,
+)
 from ilp_planner.search.start import Known
 from ilp_planner.search.ties import take_plainest
 from ilp_planner.spaces.registry import build_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ilp_planner.objectives.node_sets import NodeSet
     from ilp_planner.problem import Problem
@@ -28,7 +36,8 @@ class SetSearch:
     """What is known of the plans on a set of nodes.
 
     bound: seconds, NEVER where none fits; source: what proved it. seconds: of the best plan found,
-    inf without one. reason: why there is none, where the space has none or all nodes are too few.
+    inf without one. records: of its parts, as certificates have them. looked: whether it had a
+    turn. reason: why there is none, where the space has none or all nodes are too few.
     """
 
     def __init__(self, whole: Problem[Any], nodes: NodeSet) -> None:
@@ -37,6 +46,7 @@ class SetSearch:
         self.seconds = math.inf
         self.found: SearchState | None = None  # which found the best plan
         self.records: list[dict[str, Any]] = []
+        self.looked = False
         self.reason = ""
 
     @property
@@ -65,14 +75,15 @@ class SetSearch:
         ------
         KeyboardInterrupt: by the user.
         """
+        self.looked = True
         problem = self.problem()
         if problem is None:
             return
         search = problem.space.begin(problem, task)
-        if self.records:
-            search.take_bounds([_known(record) for record in self.records])
         search.objective = cutoff  # plans that take as long are of no interest
         try:
+            if self.records and not self._is_whole(self.records):
+                search.take_bounds([_known(record) for record in self.records])
             problem.space.search(search)
         except OutOfTimeError:
             pass
@@ -93,12 +104,28 @@ class SetSearch:
             parts = search.proved_parts()
             lowest = min(parts, key=lambda part: part.bound, default=None)
             self.source = "" if lowest is None else lowest.source
-        records = [part.record() for part in search.proved_parts()]
-        if len(records) == len(self.records):
-            pairs = zip(records, self.records, strict=True)
-            records = [max(pair, key=lambda record: _known(record).bound) for pair in pairs]
-        if len(records) >= len(self.records):
-            self.records = records
+        self._keep([part.record() for part in search.proved_parts()])
+
+    def _keep(self, records: list[dict[str, Any]]) -> None:
+        """Take the records of parts, each with the better bound. A search that ended before its
+        parts were listed says nothing of them."""
+        before = {record[self._key]: record for record in self.records}
+        unlisted = self._is_whole(self.records)
+        if self.records and self._is_whole(records) and not unlisted:
+            return
+        if unlisted or len(records) >= len(self.records):
+            self.records = [
+                max(record, before.get(record[self._key], record), key=lambda r: _known(r).bound)
+                for record in records
+            ]
+
+    @property
+    def _key(self) -> str:
+        return self.whole.space.part_key
+
+    def _is_whole(self, records: Sequence[Mapping[str, Any]]) -> bool:
+        """Tell whether records are the one that stands for all parts."""
+        return [record[self._key] for record in records] == [EVERY_PART]
 
     def known(self) -> OnNodes:
         """Return what is known."""

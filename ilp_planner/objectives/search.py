@@ -181,8 +181,8 @@ class SetsSearch:
         """Return the sets that are not done: those that nobody has looked at in the order of
         `turns`, then the others, the most promising first."""
         left = [one for one in self.turns if not self.closed(one)]
-        new = [one for one in left if not one.records]
-        old = [one for one in left if one.records]
+        new = [one for one in left if not one.looked]
+        old = [one for one in left if one.looked]
         return new + sorted(old, key=lambda one: self.objective.values(one.least))
 
     def turn(self, one: SetSearch, deadline: Deadline) -> None:

@@ -9,15 +9,17 @@ its own, so that whoever derives that one again checks them as well.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.certificate import claimed_bound, well_formed
+from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.errors import PlanError, SolverError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.likeness import other_costs
 from ilp_planner.numerics import SAVED_ROUNDING
-from ilp_planner.result import CERTIFICATE_VERSION, relative_gap
+from ilp_planner.result import CERTIFICATE_VERSION, EVERY_PART, relative_gap
 from ilp_planner.units import format_seconds
 
 if TYPE_CHECKING:
@@ -70,12 +72,22 @@ def start_from(search: SearchState, start: Start) -> None:
         search.notes.append(f"start: nothing of {start.name}: {other}")
         return
     evaluation = evaluate(search.problem, start.plan)
-    bounds = _take_bounds(search, start, evaluation)
+    # The plan first: for bounds all parts are listed, for which there may be no time.
     plan = _take_plan(search, start, evaluation)
     search.from_an_end = start.ended and search.plan is not None
+    try:
+        bounds = _take_bounds(search, start, evaluation)
+    except OutOfTimeError:
+        bounds = "none of its bounds: there was no time to list the parts"
+    search.notes.append(f"start: {plan}; {bounds}")
+    search.report()
+    if search.objective < search.bound * (1 - search.rounding):
+        raise PlanError(
+            f"{start.name}: certificate: found bounds of {search.bound!r} s and more, expected at "
+            f"most the {search.objective!r} s of a plan"
+        )
     gap = relative_gap(search.objective, search.bound)
     search.answered = start.ended and search.plan == start.plan and gap <= search.limits.tie
-    search.notes.append(f"start: {plan}; {bounds}")
 
 
 def _other_problem(search: SearchState, start: Start) -> Iterator[str]:
@@ -118,6 +130,8 @@ def _take_bounds(search: SearchState, start: Start, evaluation: Evaluation) -> s
         return f"none of its bounds: certificate of version {version}, not {CERTIFICATE_VERSION}"
     known = known_bounds(start, space.part_key)
     why = next(_why_unproved(search, start, evaluation, known), "")
+    if not why and known.keys() == {EVERY_PART}:
+        why = "it has one of all plans alone, from before its parts were listed"
     if not why and start.request is not None:
         names = space.names_before(search, start.request.constraints)
         count = search.take_bounds([None if n is None else known.get(str(n)) for n in names])
@@ -168,7 +182,7 @@ def _take_plan(search: SearchState, start: Start, evaluation: Evaluation) -> str
 
     Raises
     ------
-    PlanError: the plan is below a bound that was taken.
+    PlanError: the plan takes less than any can, so that costs were others.
     """
     space, problem = search.problem.space, search.problem
     why = next((str(rule) for rule in evaluation.violations), "")
@@ -177,9 +191,10 @@ def _take_plan(search: SearchState, start: Start, evaluation: Evaluation) -> str
         try:
             search.keep(start.plan, evaluation, search.bound)
         except SolverError as error:
-            raise PlanError(f"{start.name}: certificate: {error}") from None
+            raise PlanError(f"{start.name}: {error}") from None
         return f"the plan of {start.name}, {format_seconds(search.objective)}"
-    space.approach(search, start.plan)
+    with suppress(OutOfTimeError):
+        space.approach(search, start.plan)
     if search.plan is None:
         return f"no plan like that of {start.name}, which is none here ({why})"
     found = format_seconds(search.objective)

@@ -46,7 +46,7 @@ class SearchState(ABC):
 
     objective: seconds, inf without a plan. rounding: relative, of times that are added in another
     order than the evaluator does. borrowed: the saved plan whose bounds were taken, empty for none.
-    from_an_end: it began with a plan that another search proved, or with one like it.
+    from_an_end: it began with the plan of a search that came to its end, or with one like it.
     answered: a saved plan is what a search would end with, as no plan is faster by more than what a
     plainer one may cost (`limits.tie`).
     judged: all plans of the space, where these are so few that each was judged, so that nothing is

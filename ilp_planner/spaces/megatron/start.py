@@ -12,7 +12,7 @@ from ilp_planner.spaces.megatron.choices import different
 from ilp_planner.spaces.megatron.distance import distance
 from ilp_planner.spaces.megatron.first_plans import NEAREST, polish
 from ilp_planner.spaces.megatron.membership import turn_of
-from ilp_planner.spaces.megatron.search import MegatronSearch, parts_of
+from ilp_planner.spaces.megatron.search import MegatronSearch, parts_of, scout
 from ilp_planner.spaces.megatron.variants import leanest
 from ilp_planner.specs.training import PARTS
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # Demands that leave out variants of a part, or turns of these.
 OF_VARIANTS = ("virtual_stages", "remainder", "micro_batch_group_size", "schedule")
+HURRIED = 10.0  # seconds left: many parts may take longer to list
 POLISHED = 6  # of them in which other variants are tried as well
 
 
@@ -81,9 +82,17 @@ def names_before(search: PartSearch[MegatronPart], asked: Constraints) -> list[s
 
 
 def approach(search: PartSearch[MegatronPart], plan: GroupPlan) -> None:
-    """Look for plans in the parts whose degrees and settings are nearest to those of a plan."""
+    """Look for plans in the parts whose degrees and settings are nearest to those of a plan; where
+    there may be no time to list all parts, in a few of any before.
+
+    Raises
+    ------
+    OutOfTimeError: the time was up before all parts were listed.
+    """
     if plan.settings is None:
         return
+    if search.deadline.left < HURRIED:
+        scout(search)
     engine = MegatronSearch(parts_of(search), goon=search.goon, accept=search.accept)
     every = range(len(engine.parts))
     nearest = heapq.nsmallest(NEAREST, every, key=lambda n: distance(engine.parts[n], plan))

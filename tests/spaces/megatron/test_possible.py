@@ -262,3 +262,25 @@ def test_no_part_is_listed_after_the_end() -> None:
     assert (result.status, result.stopped_by) == (Status.UNKNOWN, Stop.TIME)
     assert [record["part"] for record in result.certificate["parts"]] == [EVERY_PART]
     assert result.bound > 0
+
+
+@pytest.mark.parametrize("batch", [64, 128])
+def test_a_start_is_there_though_there_is_no_time_to_list_the_parts(
+    monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    """Its plan, or where that is none of the problem a first one; its bounds are not."""
+    ended = ilp_planner.solve(many_degrees())
+    problem = ilp_planner.problem(
+        model="llama3-8b", gpus="64xH100", global_batch=batch, space="megatron"
+    )
+    with no_time_to_list(monkeypatch):
+        found = ilp_planner.solve(problem, start=ended, seconds=9.0)
+    assert found.stopped_by is Stop.TIME
+    assert evaluate(problem, found.plan).legal
+    (note,) = (note for note in found.notes if note.startswith("start: "))
+    if batch == 64:
+        assert found.plan == ended.plan
+        assert note.endswith("none of its bounds: there was no time to list the parts")
+    else:
+        assert note.startswith("start: a plan like that of ")
+    assert check_certificate(problem, found.certificate).holds
