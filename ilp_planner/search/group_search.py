@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from ilp_planner.bounds.resource_prices import SPLITS, Interval, PricedGraph
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, PROVED
-from ilp_planner.result import EVERY_PART
 from ilp_planner.search.climb import FIRST_REACH
 from ilp_planner.search.parts import OpenGraph, Part, SpacePart
-from ilp_planner.search.state import SearchState
+from ilp_planner.search.state import SearchState, Unlisted
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:
@@ -59,18 +58,6 @@ class PartState(Generic[AnyPart]):
         """Return what a certificate keeps."""
         bound = None if self.bound >= NEVER else self.bound
         return {"part": self.part.name, "bound_s": bound, "by": self.source}
-
-
-class Unlisted(NamedTuple):
-    """A whole space whose parts are not listed. bound: seconds that none of its plans undercuts;
-    source: what proves it."""
-
-    bound: float = 0.0
-    source: str = ""
-
-    def record(self) -> dict[str, Any]:
-        """Return what a certificate keeps."""
-        return {"part": EVERY_PART, "bound_s": self.bound, "by": self.source}
 
 
 NOTHING_KNOWN = Unlisted()

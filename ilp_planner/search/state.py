@@ -6,13 +6,21 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.errors import SolverError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, PROVED
-from ilp_planner.result import CERTIFICATE_VERSION, Ranked, Result, Status, Stop, relative_gap
+from ilp_planner.result import (
+    CERTIFICATE_VERSION,
+    EVERY_PART,
+    Ranked,
+    Result,
+    Status,
+    Stop,
+    relative_gap,
+)
 from ilp_planner.search.confirm import confirm
 
 if TYPE_CHECKING:
@@ -38,6 +46,22 @@ class Proved(Protocol):
 
     def record(self) -> dict[str, Any]:
         """Return what a certificate keeps."""
+
+
+class Unlisted(NamedTuple):
+    """A whole space whose parts are not listed.
+
+    bound: seconds that none of its plans undercuts; source: what proves it. key: what certificates
+    of the space call the name of a part.
+    """
+
+    bound: float = 0.0
+    source: str = ""
+    key: str = "part"
+
+    def record(self) -> dict[str, Any]:
+        """Return what a certificate keeps."""
+        return {self.key: EVERY_PART, "bound_s": self.bound, "by": self.source}
 
 
 class SearchState(ABC):

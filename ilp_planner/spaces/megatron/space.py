@@ -10,7 +10,8 @@ from ilp_planner.certificate import claimed_bound
 from ilp_planner.inputs.likeness import other_memory
 from ilp_planner.schedule import DIVIDED
 from ilp_planner.search.graph_certificate import at_most
-from ilp_planner.search.group_search import PartSearch, Unlisted
+from ilp_planner.search.group_search import PartSearch
+from ilp_planner.search.state import Unlisted
 from ilp_planner.spaces.graph_space import LayerSpace
 from ilp_planner.spaces.megatron.choices import values_of
 from ilp_planner.spaces.megatron.costs import MegatronCosts

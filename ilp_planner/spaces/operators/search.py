@@ -14,7 +14,7 @@ from ilp_planner.errors import PlannerError, SolverError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, PROVED
 from ilp_planner.result import Status, Stop
-from ilp_planner.search.state import SearchState
+from ilp_planner.search.state import SearchState, Unlisted
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.units import format_bytes
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
     from ilp_planner.plan import OperatorPlan
     from ilp_planner.problem import Problem
+    from ilp_planner.search.state import Proved
     from ilp_planner.solvers.base import GraphSolution, Task
     from ilp_planner.spaces.operators.first_plans import FirstPlan, Improver
 
@@ -76,8 +77,11 @@ class OperatorSearch(SearchState):
             return 0.0
         return min(part.bound for part in self.parts)
 
-    def proved_parts(self) -> Sequence[OperatorPart]:
-        """Return a part per size of micro-batch."""
+    def proved_parts(self) -> Sequence[Proved]:
+        """Return a part per size of micro-batch; nothing is known of all plans before there are all
+        of them."""
+        if len(self.parts) < len(self.problem.micro_batches):
+            return (Unlisted(key=self.problem.space.part_key),)
         return self.parts
 
     # ---- the search -----------------------------------------------------------------------------
@@ -88,22 +92,25 @@ class OperatorSearch(SearchState):
         return self.work() if self.locate() else Stop.PROOF
 
     def begin(self) -> None:
-        """Bound every part by its work, and find a plan: the first one is judged at once."""
+        """Bound every part by its work and find a plan, whatever the time is: the first one is
+        judged at once. Then look for better ones for a moment."""
         from ilp_planner.bounds.operator_part import OperatorPart
         from ilp_planner.spaces.operators.first_plans import PROMISING, first_plan
 
         found = []
         for size in self.problem.micro_batch_sizes:
-            self.check_time()
             part = OperatorPart(self.problem, size, self.limits.workers, self.check_time)
             part.bound_by_work()
             self.parts.append(part)
+        self.report()
+        for part in self.parts:
+            if self.plan is not None:
+                self.check_time()
             first = first_plan(part)
             if first is not None:
                 found.append(first)
                 if self.plan is None:
                     self.judge(first.plan(), first.seconds)
-        self.report()
         found.sort(key=lambda plan: plan.seconds)
         deadline = self.while_improving(IMPROVING)
         for plan in found:

@@ -17,7 +17,8 @@ from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.certificate import check_certificate
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
-from ilp_planner.result import Result, Status, Stop
+from ilp_planner.evaluate import evaluate
+from ilp_planner.result import EVERY_PART, Result, Status, Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import GraphSolution, Limits, Task
 from ilp_planner.solvers.chain_dp import ChainDP
@@ -338,3 +339,35 @@ def test_a_row_of_groups_is_followed_once_and_again_when_twice_the_time_has_pass
     search.objective = part.bound * (1 + 1e-4)
     assert not search.look_along(part, path)
     assert looks == ["follow", "improved", "improved"]
+
+
+def test_without_time_there_are_a_bound_of_all_and_a_first_plan() -> None:
+    problem = fixed_problem()
+    result = solve(problem, deadline=Deadline(0.0))
+    assert (result.status, result.stopped_by) == (Status.FEASIBLE, Stop.TIME)
+    assert evaluate(problem, result.plan).legal
+    assert 0 < result.bound < result.objective
+    assert len(result.certificate["parts"]) == len(problem.micro_batches)
+    assert check_certificate(problem, result.certificate).holds
+
+
+def test_who_is_interrupted_before_the_parts_are_there_has_a_certificate_of_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has one part that stands for all, and holds."""
+    problem, made = tight_problem(), []
+    begin = OperatorPart.__init__
+
+    def interrupted(self: OperatorPart, *given: Any) -> None:
+        if made:
+            raise KeyboardInterrupt
+        made.append(self)
+        begin(self, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OperatorPart, "__init__", interrupted)
+        result = solve(problem)
+    assert len(problem.micro_batches) > 1
+    assert (result.status, result.stopped_by) == (Status.UNKNOWN, Stop.USER)
+    assert result.certificate["parts"] == [{"micro_batch": EVERY_PART, "bound_s": 0.0, "by": ""}]
+    assert check_certificate(problem, result.certificate).holds
