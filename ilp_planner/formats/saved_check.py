@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.coverage import coverage_of, proved_gap
@@ -135,8 +136,8 @@ def _faults(
     if saved.certificate:
         yield from key_remarks(saved.certificate, problem.space)
         yield from bound_remarks(claim, saved.certificate)
-        names = problem.space.part_names(problem)
-        yield from certificate_remarks(saved.certificate, problem.space.part_key, names)
+        listed = partial(problem.space.part_names, problem)
+        yield from certificate_remarks(saved.certificate, problem.space.part_key, listed)
     if derived is not None and not derived.holds:
         parts = problem.space.part_key.replace("_", "-")
         broken = ", ".join(str(part.part) for part in derived.parts if not part.holds)

@@ -11,7 +11,7 @@ from ilp_planner.numerics import SAVED_ROUNDING
 from ilp_planner.result import CERTIFICATE_VERSION, EVERY_PART, Status, relative_gap
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from ilp_planner.formats.saved_plan import Claim, Verdict
     from ilp_planner.spaces.base import Space
@@ -117,7 +117,7 @@ def _unknown(where: str, found: Iterable[object], known: Collection[str]) -> Ite
 
 
 def certificate_remarks(
-    certificate: Mapping[str, Any], key: str, expected: Collection[object]
+    certificate: Mapping[str, Any], key: str, listed: Callable[[], Collection[object]]
 ) -> Iterator[str]:
     """Yield one line for each part of a certificate that is listed twice, or is none of the
     problem's, as where inputs were changed after the proof. One of a search that ended before its
@@ -125,11 +125,12 @@ def certificate_remarks(
 
     Parameters
     ----------
-    key: what names a part. expected: the parts that the inputs have.
+    key: what names a part. listed: returns the parts that the inputs have, which may take long.
     """
     names = [part.get(key) for part in _parts(certificate)]
     if names == [EVERY_PART]:
         return
+    expected = listed()
     for name, count in Counter(map(str, names)).items():
         if count > 1:
             yield f"certificate.parts: found {key} {name} {count} times, expected once"

@@ -87,9 +87,8 @@ def _proof(found: Replanned) -> str:
     """Return how certain it is that no plan moves less."""
     assert found.least is not None
     limit = f"plans that are at most {format_percent(found.slack)} slower than the fastest found"
-    if not found.least.searched:
-        space = found.problem.space.name
-        return f"no other plans were looked through: space {space} does not sort them by what moves"
+    if found.least.alone:
+        return f"no other plans were looked through: {found.least.alone}"
     if found.least.proved:
         return f"proved: none of the {limit} moves fewer bytes"
     return (

@@ -86,20 +86,22 @@ class Way(NamedTuple):
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Least:
     """The plan that moves least. among: of which plans. proved: none of these that is fast enough
-    moves fewer bytes; otherwise the time ended before, or there was nothing to look through, which
-    `searched` says. at_least: bytes that any of them moves."""
+    moves fewer bytes; otherwise the time ended before, or there was nothing to look through.
+    at_least: bytes that any of them moves. alone: why no other plans were looked through; empty
+    where some were."""
 
     moving: Moving
     among: str
     proved: bool
     at_least: float
-    searched: bool = True
+    alone: str = ""
 
 
 AMONG = (
     "of every choice of degrees, order of ranks and sharding that the search tries the fastest "
     "plan, the fastest one whose stages end where they did, and the fastest one of equal stages"
 )
+LATE = "the time was up before"
 ALONE = "the fastest plan, and the one of before where it is one of the changed problem"
 
 
@@ -117,7 +119,8 @@ def least_moved(
     best = _less(fastest, _judged(before, problem, _again(problem, before.plan), limit))
     tried, whole = _tried(before, search, limit, goon)
     if not tried:
-        return Least(moving=best, among=ALONE, proved=False, at_least=0.0, searched=False)
+        why = f"space {problem.space.name} does not sort them by what moves" if whole else LATE
+        return Least(moving=best, among=ALONE, proved=False, at_least=0.0, alone=why)
     best = _with_cuts(before, problem, tried, best, limit, goon)
     left = set() if whole else {0.0}
     for one in sorted(tried, key=lambda one: one.usual):

@@ -113,10 +113,12 @@ def lacking(
     if holding[old.stage >= 0].all():
         return found
     for sizes, olds, news in _runs(old, new):
+        wanted = np.flatnonzero(np.isin(new.stage, news) & asking)
+        if not wanted.size:
+            continue
         holders = np.isin(old.stage, olds)
         if holding[holders].all():
             continue
-        wanted = np.flatnonzero(np.isin(new.stage, news) & asking)
         for kind in np.flatnonzero(sizes):
             for part, width in enumerate(new.widths):
                 left = _missing(
