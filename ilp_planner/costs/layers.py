@@ -262,6 +262,7 @@ class LayerCosts(LayerRows):
                     ),
                     fixed=peaks[0],
                     part=batches.part,
+                    devices=cluster.device_count,
                 ),
                 held,
             ),

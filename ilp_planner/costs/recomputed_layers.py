@@ -63,7 +63,7 @@ class Runs(NamedTuple):
     keys, last: with a full micro-batch, and with a short last one. kinds: of recomputation that
     may be. most: int64 [L + 1], micro-batches that a stage holds at most, by where it stops.
     fixed: float64 [L, L + 1], seconds of the peak that depends on no recomputation. part: of a full
-    micro-batch that the last one is.
+    micro-batch that the last one is. devices: of the cluster.
     """
 
     keys: Sequence[LayerKey]
@@ -72,6 +72,7 @@ class Runs(NamedTuple):
     most: NDArray[np.int64]
     fixed: NDArray[np.float64]
     part: float
+    devices: int
 
 
 class Cuts(NamedTuple):
@@ -106,6 +107,7 @@ class AllCuts(NamedTuple):
         return Cuts(*(column[use] for column in self.cuts)), self.time[use]
 
 
+MOST_KEPT = 2_000_000  # stages that options share, of 56 bytes each
 WAYS = (
     Recompute(),
     Recompute(granularity=SELECTIVE),
@@ -153,13 +155,16 @@ def recomputed_stages(
     if not rows.again or not (np.triu(held < runs.most, 1)).any():
         return None
     columns, layers = [], len(rows.chain)
-    # all layers behind follow one by one: what no stage has to hold more than
-    every = runs._replace(most=np.maximum(runs.most, most_held(layers, layers, layers + 1)))
+    # A layer on each device behind: no stage of any option has to hold more. What is kept depends
+    # on the replicas and the way alone, as `held` and the limits follow from these.
+    most = most_held(layers, runs.devices, layers + 1)
+    every = runs._replace(most=np.maximum(runs.most, most))
     for name, again in rows.again.items():
         key = (name, *runs.keys, every.most.tobytes())
         if key not in rows.cuts:
             rows.cuts[key] = _all_cuts(rows, name, every, held)
         cuts, time = rows.cuts[key].of_use(runs.most)
+        forget(rows.cuts)
         peaks = [runs.fixed[cuts.start, cuts.stop]]
         if runs.last:
             busy = _longest(rows, again, runs.last, cuts)
@@ -171,6 +176,13 @@ def recomputed_stages(
         *(np.concatenate(column, axis=-1) for column in zip(*columns, strict=True))
     )
     return found if found.start.size else None
+
+
+def forget(known: dict[tuple[object, ...], AllCuts]) -> None:
+    """Drop what was found first, as long as there are more than `MOST_KEPT` stages."""
+    left = sum(cuts.time.size for cuts in known.values())
+    while left > MOST_KEPT:
+        left -= known.pop(next(iter(known))).time.size
 
 
 def _longest(

@@ -11,13 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.costs import recomputed_layers
 from ilp_planner.costs.layer_rows import ALL_IN_FLIGHT, LayerRows
 from ilp_planner.costs.layer_stage import stage_cost
 from ilp_planner.costs.layers import LayerCosts
 from ilp_planner.costs.recomputed_layers import (
     WAYS,
+    AllCuts,
+    Cuts,
     Runs,
     _held_more,
+    forget,
     is_priced,
     most_held,
     recompute_of,
@@ -172,7 +176,7 @@ def test_stages_that_hold_more_by_hand() -> None:
     own = rows(recomputed_of=75.5)
     held = own.in_flight(ONE)
     assert held[0, 3] == 2
-    runs = Runs([ONE], [], ("none", "full"), np.full(4, 9), np.full((3, 4), 0.5), 1.0)
+    runs = Runs([ONE], [], ("none", "full"), np.full(4, 9), np.full((3, 4), 0.5), 1.0, 3)
     found = recomputed_stages(own, runs, held)
     assert found is not None
     (number,) = found.of(0, 3)
@@ -224,7 +228,7 @@ def test_stages_whose_last_micro_batch_is_short_beyond_its_part_or_not_at_all() 
     """One sample after two: half of the time or less is nothing beyond the half."""
     own = rows(recomputed_of=78.0)
     held = own.in_flight(TWO)
-    runs = Runs([TWO], [ONE], ("full",), np.full(4, 9), np.zeros((3, 4)), 0.9)
+    runs = Runs([TWO], [ONE], ("full",), np.full(4, 9), np.zeros((3, 4)), 0.9, 3)
     found = recomputed_stages(own, runs, held)
     assert found is not None
     assert found.peaks[1].tolist() == [0.0] * found.time.size
@@ -325,3 +329,32 @@ def test_stages_are_those_that_hold_more_than_all_that_compute_less_again(
         assert list(zip(*(row.tolist() for row in found), strict=True)) == expected
         listed += len(expected)
     assert listed > 100
+
+
+def test_no_more_is_kept_than_the_devices_of_the_cluster_can_ask_for() -> None:
+    """On one device behind, a stage holds two micro-batches at most, however long the chain is."""
+    runs = Runs([ONE], [], ("none", "full"), np.full(4, 1), np.zeros((3, 4)), 1.0, 1)
+    for devices, most in ((1, [2, 2, 2, 1]), (2, [3, 3, 2, 1])):
+        own = rows(recomputed_of=75.5)
+        recomputed_stages(own, runs._replace(devices=devices), np.zeros((3, 4), np.int64))
+        ((*_, kept),) = own.cuts
+        assert kept == np.array(most).tobytes()
+
+
+def test_what_was_found_first_is_forgotten_where_too_much_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def of(size: int) -> AllCuts:
+        none = np.zeros(size, np.int64)
+        return AllCuts(Cuts(none, none, none, none, none), none, np.zeros(size))
+
+    monkeypatch.setattr(recomputed_layers, "MOST_KEPT", 10)
+    known: dict[tuple[object, ...], AllCuts] = {("a",): of(4), ("b",): of(5), ("c",): of(1)}
+    forget(known)
+    assert [*known] == [("a",), ("b",), ("c",)]
+    known["d",] = of(1)
+    forget(known)
+    assert [*known] == [("b",), ("c",), ("d",)]
+    known["e",] = of(11)
+    forget(known)
+    assert not known

@@ -191,7 +191,7 @@ class Improver:
         work = np.cumsum([0.0, *self._least])
         own = np.diff(work[list(plan.cuts)])
         rates, full = own / plan.times, np.zeros(len(own), bool)
-        while self.deadline.goon() and not full.all():
+        while self.deadline.goon() and rates[~full].sum() > 0:
             rest = rates * (work[-1] - own[full].sum()) / rates[~full].sum()
             ends = np.cumsum(np.where(full, own, rest))
             cuts = (0, *np.searchsorted(work, ends[:-1]).tolist(), len(work) - 1)

@@ -259,7 +259,8 @@ class OperatorSearch(SearchState):
 
         row = part.micro_batch, part.sizes(path)
         looked = self.followed.get(row)
-        if looked is not None and self.deadline.elapsed < AGAIN * looked.after:
+        again = not self.deadline.steady  # else nothing may depend on the time
+        if looked and not (again and self.deadline.elapsed >= AGAIN * looked.after):
             return False
         if part.bound > self.objective * (1 - WORTH):
             return False
