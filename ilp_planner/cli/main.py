@@ -1,5 +1,6 @@
 """The command `ilp-plan`: its commands, and the one place where errors become a line and a code."""
 
+import atexit
 import contextlib
 import importlib
 import os
@@ -8,7 +9,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
@@ -115,7 +116,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     end_like_ctrl_c()
     code = run(sys.argv[1:] if arguments is None else list(arguments))
     ignore()  # what a signal asks for has happened
+    if arguments is None:  # else the process is somebody else's
+        leave(code)
     sys.exit(code)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process at once, after what was registered for its end and with nothing left to be
+    written: to take apart what a search of many parts knows takes Python half a second."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
 
 
 def run(arguments: list[str]) -> int:

@@ -136,3 +136,31 @@ def test_only_the_command_that_is_asked_for_is_imported() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "ilp_planner.cli.analyze" in done.stderr.split()
     assert not {"ilp_planner.cli.solve", "ilp_planner.cli.compare"} & set(done.stderr.split())
+
+
+def test_what_is_registered_for_the_end_runs_and_all_is_written() -> None:
+    """Before the process ends, though Python takes nothing apart."""
+    lines = (
+        "import atexit, sys",
+        "from ilp_planner.cli.main import main",
+        "class Late:",
+        "    def __del__(self): print('taken apart')",
+        "late = Late()",
+        "late.itself = late",
+        "atexit.register(print, 'the end')",
+        "sys.argv = ['ilp-plan', 'gpus', 'no-such-gpu']",
+        "main()",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stdout == "the end\n"
+    assert done.stderr.startswith("ilp-plan: ")
+
+
+def test_who_gives_arguments_keeps_the_process() -> None:
+    code = "from ilp_planner.cli.main import main\ntry: main(['gpus', 'no-such-gpu'])\n"
+    code += "except SystemExit as end: print(end.code)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "2\n"
