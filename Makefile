@@ -30,8 +30,10 @@ WARM := @$(BIN)/python -m compileall -q ilp_planner; echo "compiling the numeric
 plan: $(READY)
 	$(BIN)/ilp-plan solve
 
+# Python's bytecode of the tests is kept also where the environment says otherwise: each of pytest's
+# processes would compile all of them otherwise, on every run.
 test: $(READY_TEST)
-	$(BIN)/python -m pytest -n auto
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto
 
 test-all: $(READY_TEST)
 	$(BIN)/python -m pytest -n auto -m "slow or not slow" --hypothesis-profile=new
@@ -131,7 +133,8 @@ $(READY): pyproject.toml .constraints.txt | $(BIN)/python
 # torchtitan alone, without the packages that read text and draw charts: its reader and its models
 # need none of them. Its release that Python configures has the same package name, and so a folder of
 # its own. `make test RUNTIMES=` leaves all training systems out, and their tests. The search in boxes
-# compiles for ten seconds, which two workers would do side by side: one test does it before.
+# compiles for ten seconds, and all tests for as long, which two workers would do side by side: one
+# test of all does it before.
 $(READY_TEST): pyproject.toml .constraints.txt | $(BIN)/python
 	$(call LOCKED,build)
 	$(call LOCKED,plan test $(RUNTIMES))
@@ -140,7 +143,7 @@ $(READY_TEST): pyproject.toml .constraints.txt | $(BIN)/python
 	$(if $(RUNTIMES),$(call LOCKED,titan-0.3.0) --upgrade --target $(VENV)/torchtitan-0.3.0)
 	$(ITSELF)
 	$(WARM)
-	-$(BIN)/python -m pytest tests/bounds/test_boxes.py -k cheapest_chain
+	-PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -k test_the_cheapest_chain
 	touch $(READY) $@
 
 $(READY_DOCS): pyproject.toml .constraints.txt | $(BIN)/python

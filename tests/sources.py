@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -14,3 +15,12 @@ if TYPE_CHECKING:
 def tree_of(path: Path) -> ast.Module:
     """Return the tree of a module; not to be changed."""
     return ast.parse(path.read_text())
+
+
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements of a tree, and what holds some, as a handler of errors does: not what is
+    in expressions, which are most of a tree and hold no statement."""
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.expr):
+            yield node
+            yield from statements(node)

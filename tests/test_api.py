@@ -4,6 +4,7 @@ import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import version
+from itertools import product
 
 import pytest
 
@@ -15,16 +16,25 @@ def run(code: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("verb", ["solve", "evaluate", "problem"])
+VERBS = ("solve", "evaluate", "problem")
+BEFORE = (
+    "import ilp_planner.{verb}",
+    "",
+    "from ilp_planner.{verb} import __doc__",
+    "import importlib; importlib.import_module('ilp_planner.{verb}')",
+    "import ilp_planner; ilp_planner.{verb}; import ilp_planner.{verb}",
+    "from ilp_planner import {verb}; import ilp_planner.{verb}",
+)
+
+
+# Each is a process: every way of the first verb, and the first way of the others.
 @pytest.mark.parametrize(
-    "before",
+    ("verb", "before"),
     [
-        "",
-        "import ilp_planner.{verb}",
-        "from ilp_planner.{verb} import __doc__",
-        "import importlib; importlib.import_module('ilp_planner.{verb}')",
-        "import ilp_planner; ilp_planner.{verb}; import ilp_planner.{verb}",
-        "from ilp_planner import {verb}; import ilp_planner.{verb}",
+        pytest.param(
+            verb, before, marks=[pytest.mark.slow] * (verb != VERBS[0] and before != BEFORE[0])
+        )
+        for verb, before in product(VERBS, BEFORE)
     ],
 )
 def test_a_verb_is_the_function_also_when_its_module_is_imported(verb: str, before: str) -> None:

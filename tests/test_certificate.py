@@ -49,7 +49,7 @@ def test_the_certificate_of_a_solve_holds(space: str) -> None:
     assert check.bound == pytest.approx(result.bound, rel=SAME)
 
 
-@pytest.mark.parametrize("factor", [1 + 1e-6, 1.01, 10.0])
+@pytest.mark.parametrize("factor", [1 + 1e-6, pytest.param(1.01, marks=pytest.mark.slow), 10.0])
 @every_space
 def test_a_bound_above_the_optimum_does_not_hold(space: str, factor: float) -> None:
     problem, result = solved(space)

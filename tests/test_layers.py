@@ -73,7 +73,7 @@ def runtime_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
                 yield from runtime_imports(branch)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             yield node
-        else:
+        elif not isinstance(node, ast.expr):
             yield from runtime_imports(node)
 
 

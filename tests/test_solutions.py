@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 SOLUTIONS = sorted((ROOT / "solutions").glob("*.json"))
 BEFORE = sorted((ROOT / "tests" / "formats" / "saved" / "solutions").glob("*.json"))
-LONG = {"t5-3b--v100-1x4"}  # whose proof takes seconds to check
+# Whose proof takes seconds to check.
+LONG = {"t5-3b--v100-1x4", "t5-770m--v100-1x4-12gb", "scale-layer-64--v100-1x8"}
 LONG_CASES = [case for case in KEPT if file_of(case).stem in LONG]
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="Aceso's profiles are not in ../shared")
 

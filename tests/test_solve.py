@@ -98,7 +98,7 @@ def test_an_interrupt_at_the_first_plan_keeps_it(space: str) -> None:
     check_consistent(problem, result, result_in(space).objective)
 
 
-@pytest.mark.parametrize("gap", [0.05, 0.3, 0.9])
+@pytest.mark.parametrize("gap", [0.05, pytest.param(0.3, marks=pytest.mark.slow), 0.9])
 @every_space
 def test_with_a_gap_the_plan_is_within_it(space: str, gap: float) -> None:
     problem, optimum = problem_in(space), result_in(space).objective

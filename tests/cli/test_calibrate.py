@@ -65,7 +65,7 @@ def test_a_run_that_nothing_explains_is_named(ilp_plan: Command, runs: Path) -> 
     words = lines[3].split(",")
     words[-3] = str(10 * float(words[-3]))
     runs.write_text("\n".join([*lines[:3], ",".join(words), *lines[4:]]))
-    done = ilp_plan(*BASE)
+    done = ilp_plan(*BASE, "--fit", "sustained")
     assert done.code == 0
     (line,) = [line for line in done.out.splitlines() if line.startswith("LEFT OUT")]
     assert "runs.csv: line 4: run 2: measured" in line

@@ -100,8 +100,8 @@ def check_kept(process: subprocess.Popen[str], plan: Path) -> None:
     ("name", "options"),
     [
         ("SIGINT", OPERATORS),
-        ("SIGTERM", OPERATORS),
-        ("SIGTERM", LAYERS),
+        pytest.param("SIGTERM", OPERATORS, marks=pytest.mark.slow),
+        pytest.param("SIGTERM", LAYERS, marks=pytest.mark.slow),  # below it comes three times
         ("SIGHUP", LAYERS),
     ],
     ids=["SIGINT-operators", "SIGTERM-operators", "SIGTERM-layers", "SIGHUP-layers"],
@@ -192,7 +192,12 @@ def test_a_terminal_that_is_closed_leaves_the_saved_plan(plan: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "form"), [*((name, ()) for name in SIGNALS), ("SIGTERM", ("--json",))]
+    ("name", "form"),
+    [
+        ("SIGINT", ()),
+        ("SIGTERM", ("--json",)),
+        *(pytest.param(name, (), marks=pytest.mark.slow) for name in SIGNALS if name != "SIGINT"),
+    ],
 )
 def test_a_signal_while_the_plan_is_saved_changes_nothing(
     name: str, form: tuple[str, ...], plan: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,7 @@ from tests.tiny import tight_problem
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
+    from ilp_planner.result import Result
     from ilp_planner.spaces.megatron.costs import MegatronCosts
 
 LIMITS = Limits(seconds=60)
@@ -41,12 +43,17 @@ def problem() -> Problem[MegatronCosts]:
     )
 
 
+@cache
+def solved(problem: Problem[MegatronCosts], tie: float) -> Result:
+    """Return what a search ends with that may give up so much, once for all tests."""
+    return solve(problem, limits=replace(LIMITS, tie=tie))
+
+
 @pytest.mark.parametrize("tie", [0.001, 0.01, 0.1])
 def test_a_plainer_plan_is_taken_and_what_it_costs_is_said(
     problem: Problem[MegatronCosts], tie: float
 ) -> None:
-    fastest = solve(problem, limits=LIMITS)
-    plain = solve(problem, limits=replace(LIMITS, tie=tie))
+    fastest, plain = solved(problem, 0.0), solved(problem, tie)
     space = problem.space
     assert fastest.status is Status.OPTIMAL
     assert fastest.plan is not None
@@ -64,7 +71,7 @@ def test_a_saved_plan_that_is_plainer_needs_no_search(problem: Problem[MegatronC
     """It is slower than the bounds that are taken, by what was given up for it. A search that asks
     for the fastest, or does not know how the plan was come by, finds it."""
     limits = replace(LIMITS, tie=0.01)
-    first = solve(problem, limits=limits)
+    first = solved(problem, 0.01)
     assert first.plan is not None
     start = Start(
         name="plan.json",

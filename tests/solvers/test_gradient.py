@@ -328,7 +328,7 @@ from ilp_planner.solvers.gradient import Gradient
 from tests.solvers.graphs import two_types
 graph = two_types(layers=30, shared=True)
 Gradient().solve(graph, Limits(starts=2))  # loads what is compiled
-threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 solution = Gradient().solve(graph, Limits(seconds=100, starts=1_000_000))
 print(json.dumps([solution.stopped_by, graph.is_path(solution.path)]))
 """

@@ -82,12 +82,19 @@ def monotone(times: Floats) -> Floats:
     for value in np.log(times).tolist():
         block, middle = [value], value
         while middles and middles[-1] > middle:
-            block = blocks.pop() + block
+            block = sorted(blocks.pop() + block)
             middles.pop()
-            middle = float(np.median(block))
+            middle = _middle(block)
         blocks.append(block)
         middles.append(middle)
     return np.asarray(np.exp(np.repeat(middles, [len(block) for block in blocks])), np.float64)
+
+
+def _middle(ordered: list[float]) -> float:
+    """Return the median of a few values in order, to the last bit as NumPy has it, which takes
+    fifty times as long for them."""
+    half, odd = divmod(len(ordered), 2)
+    return ordered[half] if odd else (ordered[half - 1] + ordered[half]) / 2
 
 
 def left_out_error(sizes: ArrayLike, times: ArrayLike, alike: Sequence[Curve] = ()) -> float | None:

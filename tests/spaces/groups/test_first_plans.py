@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,9 @@ from tests.benchmarks.generated import FAST, instance
 from tests.brute import cheapest, random_problem
 from tests.examples import examples
 from tests.problems import build_group_problem
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -37,10 +42,16 @@ def test_it_is_a_legal_plan_of_the_space(seed: int, links: str) -> None:
     assert search.bound <= best * (1 + 1e-9) <= search.objective * (1 + 2e-9)
 
 
+@cache
+def generated_problem() -> Problem[Any]:
+    """Return one that is too large for tables to be there at once."""
+    profile, cluster, batch = instance(3, 16, 24, 0, FAST)
+    return build_group_problem(cluster, profile, model="generated", global_batch=batch)
+
+
 @pytest.mark.parametrize("solver", ["auto", "dp", "cp-sat", "gradient", "anneal"])
 def test_it_is_there_before_any_table(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    profile, cluster, batch = instance(3, 16, 24, 0, FAST)
-    problem = build_group_problem(cluster, profile, model="generated", global_batch=batch)
+    problem = generated_problem()
 
     def late(*_: object) -> None:
         raise OutOfTimeError

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = examples(15)
-FEWER = examples(5, more=12)
-DIFFERING = (2, 7, 43, 45, 50, 54)  # of 60 seeds, those whose best plan has such a stage
-SPREAD = (12, 13, 17, 18, 22, 25, 26, 29)  # likewise of 40, with a stage that is spread
+FEWER = examples(4, more=15)
+DIFFERING = (2, 7, 43, 45)  # of 60 seeds, some whose best plan has such a stage
+SPREAD = (12, 13, 17, 18, 22)  # likewise of 40, with a stage that is spread
 
 
 def solved(problem: Problem, best: float, **options: str) -> None:
@@ -105,7 +105,7 @@ def test_a_stage_whose_types_differ_in_their_degree_is_saved_proved_and_ranked()
 
 
 @pytest.mark.parametrize("links", ["flat", "one", "pairs", "matrix"])
-@examples(5, more=7)
+@examples(4, more=9)
 @given(seed=SEEDS)
 def test_the_optimum_where_stages_may_be_spread(links: str, seed: int) -> None:
     problem = random_problem(seed, links=links, spread=True, sizes=(1, 2, 2, 4))
@@ -113,7 +113,7 @@ def test_the_optimum_where_stages_may_be_spread(links: str, seed: int) -> None:
     solved(problem, best)
 
 
-@examples(8, more=6)
+@examples(6, more=8)
 @given(seed=SEEDS)
 def test_the_optimum_where_it_may_well_be_spread(seed: int) -> None:
     problem = spread_problem(seed)
@@ -175,8 +175,7 @@ def test_the_best_plan_without_a_choice_is_there_before_others_are_searched(
 @pytest.mark.parametrize("seed", [3, 14, 25])
 def test_solvers_where_stages_may_be_spread(solver: str, seed: int) -> None:
     """Exact ones find the optimum, heuristics a plan, and no bound is above it."""
-    problem = spread_problem(seed, devices=6)
-    best, _ = cheapest(problem)
+    problem, best = known_optimum(seed, spread=True)
     result = solve(problem, solver=solver)
     assert result.bound <= best * (1 + 1e-9)
     assert result.objective >= best * (1 - 1e-9)
@@ -184,7 +183,7 @@ def test_solvers_where_stages_may_be_spread(solver: str, seed: int) -> None:
         assert result.objective == pytest.approx(best, rel=1e-6)
 
 
-@examples(8, more=6)
+@examples(5, more=10)
 @given(seed=SEEDS, mixed_tp=st.booleans())
 def test_no_legal_plan_beats_the_bound_where_stages_may_be_spread(
     seed: int, mixed_tp: bool
@@ -210,7 +209,7 @@ def test_the_optimum_where_layers_may_be_computed_again(asked: tuple[str, ...], 
     solved(problem, best)
 
 
-@examples(6, more=8)
+@examples(4, more=12)
 @given(seed=SEEDS)
 def test_no_legal_plan_beats_the_bound_whatever_it_computes_again(seed: int) -> None:
     """On instances that are too large to enumerate: plans at random, of which the judge says
@@ -218,7 +217,7 @@ def test_no_legal_plan_beats_the_bound_whatever_it_computes_again(seed: int) -> 
     no_plan_beats_the_bound(random_problem(seed, recomputed=True, devices=12), seed)
 
 
-@examples(6, more=8)
+@examples(4, more=12)
 @given(seed=SEEDS, recomputed=st.booleans())
 def test_no_legal_plan_beats_the_bound_where_types_differ_in_their_degree(
     seed: int, recomputed: bool
@@ -289,9 +288,10 @@ def test_every_solver_finds_it(solver: str, seed: int) -> None:
 
 
 @cache
-def known_optimum(seed: int) -> tuple[Problem, float]:
-    """Return an instance and the least seconds of its plans, enumerated once for all solvers."""
-    problem = random_problem(seed, devices=6)
+def known_optimum(seed: int, *, spread: bool = False) -> tuple[Problem, float]:
+    """Return an instance, whose stages may be spread or not, and the least seconds of its plans,
+    enumerated once for all solvers."""
+    problem = spread_problem(seed, devices=6) if spread else random_problem(seed, devices=6)
     return problem, cheapest(problem)[0]
 
 
