@@ -1,5 +1,4 @@
-"""What all tests share: how examples are drawn, how often garbage is collected, and that no library
-takes more than one thread.
+"""What all tests share: how examples are drawn, and that no library takes more than one thread.
 
 By default property tests draw the same examples on every machine, however slow it is, so that a
 failure is the change's own. `make test-all` draws new ones on every run, and more of
@@ -28,10 +27,6 @@ settings.register_profile(
 )
 settings.register_profile("new", settings.get_profile("same"), derandomize=False, max_examples=ALL)
 settings.load_profile("same")
-
-# Python looks for circles of garbage after every 700 new objects. Tests make few circles and many
-# objects, and hypothesis takes the time of every look: seldom is a twentieth of a run cheaper.
-gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture(autouse=True, scope="module")
