@@ -288,7 +288,7 @@ class Expander:
         if words is not None:
             exact = all(self.scope.unknowns.alone(word) is None for word in words)
             return str(len(words)) if exact else self.unknown(f"${{{inside}}}", line)
-        value = self.scope.element(name, index, line, self.number)
+        value = self.scope.empty_unset(self.scope.element(name, index, line, self.number))
         return str(len(value)) if known(value) else self.unknown(f"${{{inside}}}", line)
 
     def _default(

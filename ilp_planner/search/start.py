@@ -80,12 +80,12 @@ def start_from(search: SearchState, start: Start) -> None:
     except OutOfTimeError:
         bounds = "none of its bounds: there was no time to list the parts"
     search.notes.append(f"start: {plan}; {bounds}")
-    search.report()
     if search.objective < search.bound * (1 - search.rounding):
         raise PlanError(
             f"{start.name}: certificate: found bounds of {search.bound!r} s and more, expected at "
             f"most the {search.objective!r} s of a plan"
         )
+    search.report()
     gap = relative_gap(search.objective, search.bound)
     search.answered = start.ended and search.plan == start.plan and gap <= search.limits.tie
 

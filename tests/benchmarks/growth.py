@@ -97,6 +97,12 @@ CASES = (
         gap=0.0,
         asked=5,
     ),
+    Case(
+        words="gpt3-2.6b --cluster tests/benchmarks/three-zones.toml --space groups "
+        "--global-batch-size 256",
+        gap=0.01,
+        asked=60,
+    ),
     Case(words="llama3-70b --gpus 64xH100 --global-batch-size 512", gap=0.01, asked=5),
     Case(words="mixtral-8x7b --gpus 128xH100 --global-batch-size 1024", gap=0.01, asked=5),
     Case(words="gpt3-175b --gpus 1024xH100 --global-batch-size 1536", gap=0.01, asked=5),

@@ -197,7 +197,7 @@ class Improver:
             cuts = (0, *np.searchsorted(work, ends[:-1]).tolist(), len(work) - 1)
             if min(map(operator.sub, cuts[1:], cuts)) < 1:
                 break
-            moved = self.solved(plan, cuts, set(range(len(own))))
+            moved = self.solved(plan, cuts, set(range(len(own))), late=False)
             filled = np.array(moved.times) >= INFINITE
             if not filled.any():
                 return moved
@@ -223,12 +223,22 @@ class Improver:
         better = self.solved(plan, plan.cuts, set(range(len(plan.sizes))))
         return better if better.seconds < plan.seconds else plan
 
-    def solved(self, plan: FirstPlan, cuts: tuple[int, ...], stages: set[int]) -> FirstPlan:
-        """Return the plan with these stages run anew, wherever a cut moved or that is faster."""
+    def solved(
+        self, plan: FirstPlan, cuts: tuple[int, ...], stages: set[int], *, late: bool = True
+    ) -> FirstPlan:
+        """Return the plan with these stages run anew, wherever a cut moved or that is faster.
+
+        Parameters
+        ----------
+        late: stages whose cuts moved are run anew whatever the time is; otherwise the plan stays as
+            it is where there is none left.
+        """
         ways, times = list(plan.ways), list(plan.times)
         for s in sorted(stages):
             moved = cuts[s : s + 2] != plan.cuts[s : s + 2]
-            if not moved and not self.deadline.goon():
+            if not self.deadline.goon() and not (moved and late):
+                if moved:
+                    return plan
                 continue
             found = self.stage(plan.sizes, s, cuts[s], cuts[s + 1])
             if moved or found.time < times[s]:

@@ -197,7 +197,7 @@ class OperatorSearch(SearchState):
                 return
             self.check_time()
             learned = part.refine(path, self.deadline.left)
-            better = self.take(part, path) or self.look_along(part, path)
+            better = self.take(part, path) or (part.counted and self.look_along(part, path))
             if not learned:  # the cheapest path is as fast as its bounds say
                 if not part.counted:
                     part.count_stages()

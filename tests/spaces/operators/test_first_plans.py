@@ -144,3 +144,15 @@ def test_a_stage_without_memory_for_more_keeps_what_it_has() -> None:
 def test_without_time_nothing_is_levelled() -> None:
     plan = cut_at(Improver(long_part()), *range(20, 160, 20))
     assert Improver(long_part(), Deadline(0.0)).levelled(plan) is plan
+
+
+def test_levelling_ends_with_the_time_in_the_middle_of_its_stages() -> None:
+    """There may be hundreds; a cut that only some of them have is none."""
+    improver = Improver(long_part())
+    plan = cut_at(improver, *range(20, 160, 20))
+    for looks in range(1, 9):
+        left = iter([True] * looks)
+        improver.deadline = Deadline(math.inf, lambda left=left: next(left, False))  # type: ignore[misc]
+        assert improver.levelled(plan) is plan
+    improver.deadline = Deadline(math.inf)
+    assert improver.levelled(plan) is not plan
