@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.numbering import numbered
 from ilp_planner.bounds.pipelines import Arcs, OpenStages, Pipelines, Place, fewest_before
 from ilp_planner.bounds.relax import reach
 from ilp_planner.bounds.suffixes import Shape, Times, open_between, prefixes, suffixes, windows
@@ -120,12 +121,14 @@ class FewestBehind(Pipelines):
         prefixes(self.shape, self.times, known, slowest, ahead)
         self.check()
         found = open_between(self.shape, self.times, known, ahead, weight, slowest, low, cutoff)
-        numbers, place = np.unique(found[:, 4], return_inverse=True)
-        tail, head, start, stop, _, entry = found.T
+        self.check()
+        tail, head, start, stop, number, entry = found.T
+        numbers, (place,) = numbered(number)
         places = [self._place(int(number)) for number in numbers]
         tables = np.array([self._table(int(number)) for number in numbers], np.int64)
         arcs = Arcs(tail, head, start, stop, place, entry, self.flat[tables[place] + entry])
         wide = self.operators + 1
+        self.check()
         return self.graph(
             arcs, places, weight=weight, sources=[self.devices * wide], sink=self.operators
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.numbering import numbered
 from ilp_planner.graph import StageGraph
 
 if TYPE_CHECKING:
@@ -130,11 +131,10 @@ class Pipelines(ABC):
     ) -> OpenStages:
         """Return the stage graph of some arcs. sources, sink: numbers of states."""
         ends = np.array([sink], np.int64)
-        keys, number = np.unique(np.concatenate([arcs.tail, arcs.head, ends]), return_inverse=True)
+        keys, (tail, head, last) = numbered(arcs.tail, arcs.head, ends)
         graph = StageGraph(
             nodes=keys.size, sources=tuple(np.flatnonzero(np.isin(keys, sources)).tolist()),
-            sink=int(number[-1]), operators=self.operators, weight=weight,
-            tail=number[: arcs.tail.size], head=number[arcs.tail.size : -1],
+            sink=int(last[0]), operators=self.operators, weight=weight, tail=tail, head=head,
             start=arcs.start, stop=arcs.stop, time=np.maximum(arcs.time, SHORTEST),
         )  # fmt: skip
         return OpenStages(graph=graph, places=tuple(places), place=arcs.place, entry=arcs.entry)
