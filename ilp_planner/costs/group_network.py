@@ -42,13 +42,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.costs.groups import GroupClass, GroupOption
 from ilp_planner.costs.seat_patterns import are_pairs, is_packed, spread_over
+from ilp_planner.specs.link import Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ilp_planner.plan import GroupStage
     from ilp_planner.specs.cluster import ClusterSpec
-    from ilp_planner.specs.link import Link
 
 
 class Transfer(NamedTuple):
@@ -174,7 +174,7 @@ def _best_across(
         # Of the receiver's nodes those of the same type may be this one; of one type alone not all.
         others = to.types if alone else [u for u in to.types if u != kind] or [kind]
         links = [cluster.type_link(names[kind], names[other]) for other in others]
-        ways.append(_slowest(_both_ways(link, load) for link in links))
+        ways.append(_both_ways(_worst(links), load))
     return _slowest(ways)
 
 
@@ -188,8 +188,8 @@ def _best_spread(
     """Return the least for a group that is spread and no pair of the next one: every node sends its
     share, and for each type of the receiver one of them sends to another node of it."""
     names, load = cluster.type_names, sum(sorted(samples)[: option.each])
-    links = (cluster.type_link(names[own.types[0]], names[other]) for other in to.types)
-    return _slowest(_both_ways(link, load) for link in links)
+    links = [cluster.type_link(names[own.types[0]], names[other]) for other in to.types]
+    return _both_ways(_worst(links), load)
 
 
 def _may_pair(own: GroupClass, to: GroupClass) -> bool:
@@ -214,14 +214,24 @@ def _filled(cluster: ClusterSpec, kind: int, tp: int) -> int:
 
 def _fills_a_node(cluster: ClusterSpec, kind: int, option: GroupOption) -> bool:
     """Tell whether replicas leave no device of some node over, wherever they are packed."""
-    sizes = set(cluster.node_sizes(cluster.type_names[kind]))
-    (size, *others) = sizes
-    return not others and size % option.degree(kind) == 0 and option.use[kind] >= size
+    (size, *others) = set(cluster.node_sizes(cluster.type_names[kind]))
+    degree = option.degree(kind)
+    return not others and size % degree == 0 and degree * option.replicas[kind] >= size
 
 
 def _leaves_room(cluster: ClusterSpec, kind: int, option: GroupOption) -> bool:
     sizes = set(cluster.node_sizes(cluster.type_names[kind]))
     return any(size % option.degree(kind) for size in sizes)
+
+
+def _worst(links: Sequence[Link]) -> Link:
+    """Return a link with the largest latency and the least bandwidth of some."""
+    if len(links) == 1:
+        return links[0]
+    return Link(
+        bandwidth=min(link.bandwidth for link in links),
+        latency=max(link.latency for link in links),
+    )
 
 
 def _both_ways(link: Link, samples: float) -> Transfer:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.costs.kept import Kept
 from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times
 from ilp_planner.costs.ranges import range_maxima, range_sums
 from ilp_planner.numerics import FINE_ROUNDING, ROUNDING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.layers import LayerKey, LayerProfile
 
 ALL_IN_FLIGHT = 10**6  # more micro-batches than any iteration has
+MOST_KEPT = 2_000_000  # stages that options share, of 56 bytes each
 
 
 class LayerRows:
@@ -65,7 +67,7 @@ class LayerRows:
         self._ranges: dict[tuple[str, LayerKey], NDArray[np.float64]] = {}
         self._ends: dict[tuple[str, LayerKey], NDArray[np.float64]] = {}
         self._held: dict[LayerKey, NDArray[np.int64]] = {}
-        self.cuts: dict[tuple[object, ...], AllCuts] = {}
+        self.cuts: Kept[AllCuts] = Kept(MOST_KEPT)
         self._gradients = range_sums(profile.gradients)
         self.profiled = {(key.device, key.tp) for key in profile.time}
 

@@ -107,7 +107,6 @@ class AllCuts(NamedTuple):
         return Cuts(*(column[use] for column in self.cuts)), self.time[use]
 
 
-MOST_KEPT = 2_000_000  # stages that options share, of 56 bytes each
 WAYS = (
     Recompute(),
     Recompute(granularity=SELECTIVE),
@@ -161,10 +160,11 @@ def recomputed_stages(
     every = runs._replace(most=np.maximum(runs.most, most))
     for name, again in rows.again.items():
         key = (name, *runs.keys, every.most.tobytes())
-        if key not in rows.cuts:
-            rows.cuts[key] = _all_cuts(rows, name, every, held)
-        cuts, time = rows.cuts[key].of_use(runs.most)
-        forget(rows.cuts)
+        found_cuts = rows.cuts.get(key)
+        if found_cuts is None:
+            found_cuts = _all_cuts(rows, name, every, held)
+            rows.cuts.keep(key, found_cuts, found_cuts.time.size)
+        cuts, time = found_cuts.of_use(runs.most)
         peaks = [runs.fixed[cuts.start, cuts.stop]]
         if runs.last:
             busy = _longest(rows, again, runs.last, cuts)
@@ -176,13 +176,6 @@ def recomputed_stages(
         *(np.concatenate(column, axis=-1) for column in zip(*columns, strict=True))
     )
     return found if found.start.size else None
-
-
-def forget(known: dict[tuple[object, ...], AllCuts]) -> None:
-    """Drop what was found first, as long as there are more than `MOST_KEPT` stages."""
-    left = sum(cuts.time.size for cuts in known.values())
-    while left > MOST_KEPT:
-        left -= known.pop(next(iter(known))).time.size
 
 
 def _longest(

@@ -11,17 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.costs import recomputed_layers
 from ilp_planner.costs.layer_rows import ALL_IN_FLIGHT, LayerRows
 from ilp_planner.costs.layer_stage import stage_cost
 from ilp_planner.costs.layers import LayerCosts
 from ilp_planner.costs.recomputed_layers import (
     WAYS,
-    AllCuts,
-    Cuts,
     Runs,
     _held_more,
-    forget,
     is_priced,
     most_held,
     recompute_of,
@@ -337,24 +333,12 @@ def test_no_more_is_kept_than_the_devices_of_the_cluster_can_ask_for() -> None:
     for devices, most in ((1, [2, 2, 2, 1]), (2, [3, 3, 2, 1])):
         own = rows(recomputed_of=75.5)
         recomputed_stages(own, runs._replace(devices=devices), np.zeros((3, 4), np.int64))
-        ((*_, kept),) = own.cuts
+        ((*_, kept),) = own.cuts.values
         assert kept == np.array(most).tobytes()
 
 
-def test_what_was_found_first_is_forgotten_where_too_much_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def of(size: int) -> AllCuts:
-        none = np.zeros(size, np.int64)
-        return AllCuts(Cuts(none, none, none, none, none), none, np.zeros(size))
-
-    monkeypatch.setattr(recomputed_layers, "MOST_KEPT", 10)
-    known: dict[tuple[object, ...], AllCuts] = {("a",): of(4), ("b",): of(5), ("c",): of(1)}
-    forget(known)
-    assert [*known] == [("a",), ("b",), ("c",)]
-    known["d",] = of(1)
-    forget(known)
-    assert [*known] == [("b",), ("c",), ("d",)]
-    known["e",] = of(11)
-    forget(known)
-    assert not known
+def test_what_is_found_is_kept_by_how_many_stages_it_has() -> None:
+    own = rows(recomputed_of=75.5)
+    runs = Runs([ONE], [], ("none", "full"), np.full(4, 1), np.zeros((3, 4)), 1.0, 2)
+    recomputed_stages(own, runs, np.zeros((3, 4), np.int64))
+    assert own.cuts.size == sum(cuts.time.size for cuts, _ in own.cuts.values.values()) > 0
