@@ -98,7 +98,6 @@ class BoxSearch:
     ----------
     cutoff: seconds; ways that take as long are of no interest.
     levels: stages after a stage, told apart in potentials (labels count them exactly).
-    low: seconds that the slowest stage of every way takes at least.
     small: candidates up to which labels try to settle a box before it is split.
     goon: tells whether there is time left; prices stop getting better where there is none.
     each: calls a function with each of some arguments, perhaps in several threads; returns the
@@ -111,7 +110,6 @@ class BoxSearch:
         cutoff: float,
         levels: int,
         *,
-        low: float = 0.0,
         small: int = SMALL,
         goon: Callable[[], bool] = always,
         each: Each = map,
@@ -127,13 +125,13 @@ class BoxSearch:
         self.number = count()
         self.closed = np.inf  # seconds: the least bound of boxes that are not looked at again
         stages, sending = chain.stages, chain.sending
-        if chain.arcs and low < INFINITE:
+        if chain.arcs:
             most = sending.time.max(axis=1, initial=0.0)  # that sending adds to a row's time
             highest = stages.peaks.max(axis=0)
             if self.shared:  # the first peak is of all that share a card
                 highest[0] = self.cutoff
             whole = Box(
-                low=low,
+                low=0.0,
                 high=float((stages.time + most[stages.row]).max()),
                 peak_low=np.zeros(stages.peaks.shape[1]),
                 peak_high=highest,
@@ -239,25 +237,33 @@ class BoxSearch:
         close: seconds, by which prices may be less than the best.
         """
 
-        def roughly(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
-            least, path = plain(own, price, high)
-            use = own.stages.use[path].sum(axis=0) if path.size else None
-            return least, float(own.stages.total[path].sum()), use
+        alike = own.alike
 
-        capacity = np.array(own.capacity, np.float64)
-        start, least = best_prices(roughly, capacity, enough, start, close, self.goon)
+        def together(amounts: NDArray[np.int64]) -> NDArray[np.float64]:
+            found: NDArray[np.float64] = np.bincount(alike, amounts).astype(np.float64)
+            return found
+
+        def used(path: NDArray[np.int64]) -> NDArray[np.float64] | None:
+            return together(own.stages.use[path].sum(axis=0)) if path.size else None
+
+        def roughly(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
+            least, path = plain(own, price[alike], high)
+            return least, float(own.stages.total[path].sum()), used(path)
+
+        capacity = together(np.array(own.capacity, np.int64))
+        first = start[np.unique(alike, return_index=True)[1]]
+        first, least = best_prices(roughly, capacity, enough, first, close, self.goon)
         if least >= enough:
             return None
         best: list[Potentials] = []
 
         def priced(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
-            known = prefixes(own, price, high, self.levels)
+            known = prefixes(own, price[alike], high, self.levels)
             if not best or known.least > best[0].least:
                 best[:] = [known]
-            use = own.stages.use[known.path].sum(axis=0) if known.path.size else None
-            return known.least, known.total, use
+            return known.least, known.total, used(known.path)
 
-        best_prices(priced, capacity, enough, start, close, self.goon)
+        best_prices(priced, capacity, enough, first, close, self.goon)
         return best[0]
 
     # ---- boxes ----------------------------------------------------------------------------------

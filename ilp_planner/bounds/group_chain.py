@@ -12,6 +12,7 @@ from ilp_planner.numerics import ROUNDING
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ilp_planner.bounds.group_regions import Regions
     from ilp_planner.bounds.group_states import States
 
 
@@ -24,7 +25,7 @@ class ChainStages(NamedTuple):
     seconds; use: int64 [arcs, D], devices. behind: int64 [arcs], most stages after. row: int64
     [arcs], row of what sending costs. group, state: int64 [arcs], class of the group, and its state
     by itself. seats: int64 [arcs, types], devices of a type that it has in one node where others
-    may be, 0 without.
+    may be, 0 without. number: int64 [arcs], of what it takes in its region.
     """
 
     first: NDArray[np.int64]
@@ -38,6 +39,7 @@ class ChainStages(NamedTuple):
     group: NDArray[np.int64]
     state: NDArray[np.int64]
     seats: NDArray[np.int64]
+    number: NDArray[np.int64]
 
 
 class Sending(NamedTuple):
@@ -69,20 +71,24 @@ class GroupChain:
     """Stage candidates of a part.
 
     weight: how often the slowest counts beyond the first time. types: device types. capacity: of
-    what candidates use: devices of each type, seats, and the last columns, of `cards`. choice,
-    stop: int64 [arcs], their numbers in the part, and the layers at which they stop.
+    what candidates use: devices of each type, seats, and the last columns, of `cards`. alike: int64
+    [D], the number of the price of each of these: types that may stand for each other, as those of
+    equal zones, have one. choice, stop: int64 [arcs], their numbers in the part, and the layers at
+    which they stop.
     """
 
     layers: int
     weight: float
     types: int
     capacity: tuple[int, ...]
+    alike: NDArray[np.int64]
     cards: Cards
     choice: NDArray[np.int64]
     stop: NDArray[np.int64]
     stages: ChainStages
     sending: Sending
     states: States
+    regions: Regions
 
     @property
     def arcs(self) -> int:

@@ -2,9 +2,9 @@
 
 Labels (slowest stage, sum, peaks, devices used, stages, state of the first group) grow from the
 last layer to the first. Below its box, the slowest stage and the peaks do not tell labels apart. A
-label is completed by the prefixes' potentials; those of a layer and state put the stages before in
-the order of what they lose against the cheapest one, so that only what stays below the cutoff is
-ever looked at.
+label is completed by the prefixes' potentials, at the number of all devices that it uses of its
+region; those of a layer, state and number put the stages before in the order of what they lose
+against the cheapest one, so that only what stays below the cutoff is ever looked at.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE, ascending, longer, longer_rows
+from ilp_planner.bounds.group_regions import onwards, taken_in
 from ilp_planner.bounds.group_states import step
 from ilp_planner.kernels import inlined, kernel
 
@@ -100,7 +101,7 @@ def search_chain(
         effort=float(effort),
     )
     path, value, bound, exact, spent = _search(
-        chain.layers, chain.stages, chain.sending, s, rivals, known, aim
+        chain.layers, chain.stages, chain.sending, s, chain.regions, rivals, known, aim
     )
     return ChainSearch(
         path=tuple(path.tolist()),
@@ -112,21 +113,23 @@ def search_chain(
 
 
 @kernel
-def _search(layers, arcs, sending, states, rivals, known, aim):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    first, start, time, total, peaks, use, behind, row, _, state, _ = arcs
+def _search(layers, arcs, sending, states, regions, rivals, known, aim):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    first, start, time, total, peaks, use, behind, row, group, state, _, number = arcs
     send_time, send_total, _ = sending
     table, price, slowest, priced, _, _, _ = known
     capacity, weight, low, peak_low, cutoff, width, effort = aim
-    levels, types, kinds, count = table.shape[2], use.shape[1], peaks.shape[1], states.group.size
+    levels, types, kinds, count = table.shape[3], use.shape[1], peaks.shape[1], states.group.size
+    numbers = regions.fits.shape[2]
     top_level = levels - 1
     room = 1 << 14
     top, tot, rest = np.empty(room), np.empty(room), np.empty(room)
     bound_of = np.empty(room)
     pk, used = np.empty((room, kinds)), np.empty((room, types), np.int32)
     depth, of = np.empty(room, np.int32), np.empty(room, np.int32)
+    taken = np.empty(room, np.int64)  # number of its region
     arc, follow, link = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
     waiting = np.full(layers, -1, np.int64)
-    number = 0
+    made = 0
     budget = 0.0
     for d in range(types):
         budget += price[d] * capacity[d]
@@ -136,8 +139,8 @@ def _search(layers, arcs, sending, states, rivals, known, aim):  # type: ignore[
     slots = 1 << 14
     e_loss, e_arc, e_to = np.empty(slots), np.empty(slots, np.int64), np.empty(slots, np.int64)
     e_column, e_order = np.empty(slots, np.int64), np.empty(slots, np.int64)
-    e_begin = np.zeros((levels, count), np.int64)
-    e_end = np.full((levels, count), -1, np.int64)
+    e_begin = np.zeros((levels, count, numbers), np.int64)
+    e_end = np.full((levels, count, numbers), -1, np.int64)
     kept_head = np.full(count, -1, np.int64)
     kept_next = np.empty(room, np.int64)
     for v in range(layers, 0, -1):
@@ -148,15 +151,15 @@ def _search(layers, arcs, sending, states, rivals, known, aim):  # type: ignore[
         kept = 0
         for place in range(1 if v == layers else ranked.size):
             y = 0 if v == layers else members[ranked[place]]
-            after, s, own = 0, 0, 0.0
+            after, s, have, own = 0, 0, 0, 0.0
             if v < layers:
                 own = bound_of[y]
                 if own >= best:
                     break
-                if kept >= width or ((spent > effort or number > MOST) and kept >= FEW):
+                if kept >= width or ((spent > effort or made > MOST) and kept >= FEW):
                     lost = min(lost, own)
                     break
-                s = of[y]
+                s, have = of[y], taken[y]
                 beaten, compared = _beaten(
                     y, rivals.first[s], rivals.first[s + 1], rivals.number, kept_head, kept_next,
                     top, tot, depth, used, pk, low, peak_low,
@@ -168,15 +171,19 @@ def _search(layers, arcs, sending, states, rivals, known, aim):  # type: ignore[
                 kept_head[s] = y
                 kept += 1
                 after = min(depth[y], top_level)
-            if e_end[after, s] < 0:
+            if e_end[after, s, have] < 0:
                 # what may stand before this state, and what it loses against the cheapest
-                e_begin[after, s] = filled
-                base = 0.0 if v == layers else table[v, s, after - 1]
+                e_begin[after, s, have] = filled
+                base = 0.0 if v == layers else table[v, s, have, after - 1]
                 for a in range(first[v], first[v + 1]):
                     if time[a] > slowest or behind[a] < after:
                         continue
-                    r = row[a]
-                    before = table[start[a], :, min(after, top_level)]
+                    r, many = row[a], number[a]
+                    if v < layers:
+                        many = onwards(group[a], states.group[s], many, have, regions)
+                        if many < 0:
+                            continue
+                    before = table[start[a], :, many, min(after, top_level)]
                     for mode in range(2):
                         to, k = state[a], 0
                         if v < layers:
@@ -199,11 +206,12 @@ def _search(layers, arcs, sending, states, rivals, known, aim):  # type: ignore[
                         e_to[filled], e_column[filled] = to, k
                         filled += 1
                 spent += first[v + 1] - first[v]
-                e_end[after, s] = filled
-                part = ascending(e_loss[e_begin[after, s] : filled])
+                e_end[after, s, have] = filled
+                begin = e_begin[after, s, have]
+                part = ascending(e_loss[begin:filled])
                 for e in range(part.size):
-                    e_order[e_begin[after, s] + e] = e_begin[after, s] + part[e]
-            for nth in range(e_begin[after, s], e_end[after, s]):
+                    e_order[begin + e] = begin + part[e]
+            for nth in range(e_begin[after, s, have], e_end[after, s, have]):
                 e = e_order[nth]
                 spent += 1
                 a, loss = e_arc[e], e_loss[e]
@@ -229,41 +237,51 @@ def _search(layers, arcs, sending, states, rivals, known, aim):  # type: ignore[
                     m = max(m + send_time[row[a], k], top[y])
                     t += send_total[row[a], k] + tot[y]
                     remaining = rest[y] + loss
+                # in a region to which the way comes back there is less left than the loss says
+                u, many = start[a], taken_in(group[a], now, regions)
+                if u > 0:
+                    here = onwards(group[a], states.group[s], number[a], have, regions)
+                    here = here if v < layers else number[a]
+                    level = min(after, top_level)
+                    further = table[u, to, many, level]
+                    remaining += further - table[u, to, here, level]
+                    if further >= INFINITE:
+                        continue
                 value = remaining + weight * max(m, low)
                 for p in range(kinds):
                     peak[p] = peaks[a, p]
                     if v < layers:
                         peak[p] = max(peak[p], pk[y, p])
                     value += max(peak[p], peak_low[p])
-                u = start[a]
                 if u == 0:  # all devices are counted: none need be paid for
                     value = t + weight * max(m, low)
                     for p in range(kinds):
                         value += max(peak[p], peak_low[p])
                 if value >= best:
                     continue
-                if number == top.size:
-                    need = 2 * number
+                if made == top.size:
+                    need = 2 * made
                     top, tot, rest = longer(top, need), longer(tot, need), longer(rest, need)
                     bound_of = longer(bound_of, need)
                     depth, of, arc = longer(depth, need), longer(of, need), longer(arc, need)
+                    taken = longer(taken, need)
                     follow, link = longer(follow, need), longer(link, need)
                     kept_next = longer(kept_next, need)
                     pk, used = longer_rows(pk, need), longer_rows(used, need)
-                top[number], tot[number], rest[number], bound_of[number] = m, t, remaining, value
-                depth[number] = 1 if v == layers else depth[y] + 1
-                of[number], arc[number] = to, a
-                follow[number] = -1 if v == layers else y
+                top[made], tot[made], rest[made], bound_of[made] = m, t, remaining, value
+                depth[made] = 1 if v == layers else depth[y] + 1
+                of[made], arc[made], taken[made] = to, a, many
+                follow[made] = -1 if v == layers else y
                 for d in range(types):
-                    used[number, d] = now[d]
+                    used[made, d] = now[d]
                 for p in range(kinds):
-                    pk[number, p] = peak[p]
+                    pk[made, p] = peak[p]
                 if u == 0:
-                    best, winner = value, number
+                    best, winner = value, made
                 else:
-                    link[number] = waiting[u]
-                    waiting[u] = number
-                number += 1
+                    link[made] = waiting[u]
+                    waiting[u] = made
+                made += 1
     return _way(winner, arc, follow), best, min(lost, best), lost >= best, spent
 
 

@@ -1,4 +1,5 @@
-"""Least sums of stages along a chain with prices on devices, by layer, stages after and state.
+"""Least sums of stages along a chain with prices on devices, by layer, stages after, state and
+what is taken of a region.
 
 `prefixes` gives those of everything before a state, `through` those of ways through a candidate.
 """
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.group_regions import onwards
 from ilp_planner.bounds.group_states import step
 from ilp_planner.kernels import inner, kernel
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class Potentials(NamedTuple):
-    """Least priced sums of the stages before a state: `table`, float64 [layers, S, levels].
+    """Least priced sums of the stages before a state: `table`, float64 [layers, S, N + 1, levels],
+    where N numbers tell what is taken in a region.
 
     Entry n - 1 is for n stages after; the last two are for levels - 1 of them and more.
     price: float64 [D], seconds per device. slowest: seconds, slower stages do not count.
@@ -43,7 +46,7 @@ def prefixes(
 ) -> Potentials:
     """Return least priced sums of stages that take at most `slowest` seconds."""
     priced = chain.stages.total + chain.stages.use @ price
-    groups = (chain.stages, chain.sending, chain.states)
+    groups = (chain.stages, chain.sending, chain.states, chain.regions)
     table = _prefixes(chain.layers, levels, *groups, priced, slowest)
     least, path, sending = _cheapest(chain.layers, *groups, priced, slowest, table)
     none = least >= INFINITE
@@ -61,8 +64,8 @@ def prefixes(
 def through(chain: GroupChain, known: Potentials) -> NDArray[np.float64]:
     """Return the least priced sum of a way through each candidate, less what devices cost."""
     least = _through(
-        chain.layers, chain.stages, chain.sending, chain.states, known.priced, known.slowest,
-        known.table,
+        chain.layers, chain.stages, chain.sending, chain.states, chain.regions, known.priced,
+        known.slowest, known.table,
     )  # fmt: skip
     found: NDArray[np.float64] = least - known.price @ np.array(chain.capacity, np.float64)
     return found
@@ -116,21 +119,26 @@ def _lower(into, values, more):  # type: ignore[no-untyped-def]  # pragma: no co
 
 
 @kernel
-def _prefixes(layers, levels, arcs, sending, states, priced, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return least priced sums, by layer, state and stages after, less one: an arc behind which
-    there are n stages stands before a state with n, and makes one with n + 1."""
-    first, start, time, _, _, _, behind, row, own, state, seats = arcs
+def _prefixes(layers, levels, arcs, sending, states, regions, priced, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return least priced sums, by layer, state, number of its region and stages after, less one:
+    an arc behind which there are n stages stands before a state with n, and makes one with n + 1.
+
+    Rows of the table beyond the last number are of all numbers.
+    """
+    first, start, time, _, _, _, behind, row, own, state, seats, number = arcs
     counted, direct, parted, size, offset, group, taken, _ = states
     send_time, send_total, order = sending
     deepest, classes, count, columns = levels - 1, counted.size, group.size, send_time.shape[1]
+    numbers = regions.fits.shape[2]
     # one level more, so that what is read is next to what is written
-    table = np.full((layers, count, levels), INFINITE)
+    table = np.full((layers, count, numbers + 1, levels), INFINITE)
     table[0] = 0.0
     most = 0
     for d in range(size.size):
         most = max(most, size[d])
     # by class of the group behind: its node unknown, or known and not joined
-    loose, known = np.empty((classes, deepest)), np.empty((classes, deepest))
+    loose = np.empty((classes, numbers + 1, deepest))
+    known = np.empty((classes, numbers + 1, deepest))
     # of the stages that may send to so many of the cheapest columns
     free = np.empty((columns + 1, deepest))
     joint = np.empty((most + 1, deepest))
@@ -140,11 +148,14 @@ def _prefixes(layers, levels, arcs, sending, states, priced, slowest):  # type: 
         known[:] = INFINITE
         begin, stop = first[v], first[v + 1]
         while begin < stop:
-            r = row[begin]
+            r, end = row[begin], begin
+            while end < stop and row[end] == r:
+                end += 1
             ranked = order[r]
             _columns(begin, seats, counted, direct, parted, column)
             for k in range(columns):
                 rank[ranked[k]] = k + 1
+            region, more_taken = regions.of[own[begin]], number[begin]
             d = counted[own[begin]]
             n = seats[begin, d] if d >= 0 else 0
             dearest = 0.0  # to a group of a class that the stages may join
@@ -152,109 +163,130 @@ def _prefixes(layers, levels, arcs, sending, states, priced, slowest):  # type: 
                 for c in range(classes):
                     if counted[c] == d:
                         dearest = max(dearest, send_time[r, direct[c]])
-                for t in range(1, size[d] - n + 1):
-                    joint[t, :] = INFINITE
-            widest, narrowest = 0, columns + 1
-            end = begin
-            while end < stop and row[end] == r:
-                a = end
-                end += 1
-                if time[a] > slowest:
+            # before groups elsewhere, whatever their number; then before those of the own region
+            for to in range(-1, numbers if region >= 0 else 0):
+                if to >= 0 and not regions.fits[region, to, more_taken]:
                     continue
-                may = columns
-                while may > 0 and time[a] + send_time[r, ranked[may - 1]] > slowest:
-                    may -= 1
-                deep = min(deepest, behind[a])
-                if may == 0 or deep == 0:
-                    continue
-                if widest == 0:
-                    widest, narrowest = may, may
-                    free[may] = INFINITE
-                while may > widest:
-                    widest += 1
-                    free[widest] = INFINITE
-                while may < narrowest:
-                    narrowest -= 1
-                    free[narrowest] = INFINITE
-                _lower(free[may, :deep], table[start[a], state[a], 1 : deep + 1], priced[a])
+                source, into = (more_taken, numbers) if to < 0 else (to + more_taken, to)
                 if n > 0:
-                    roomy = time[a] + dearest <= slowest
-                    for t in range(1, size[d] - n + 1):
-                        before = table[start[a], offset[own[a]] + t + n, 1 : deep + 1]
-                        if roomy:
-                            _lower(joint[t, :deep], before, priced[a])
-                        else:
+                    joint[1 : size[d] - n + 1] = INFINITE
+                widest, narrowest = 0, columns + 1
+                for a in range(begin, end):
+                    if time[a] > slowest:
+                        continue
+                    may = columns
+                    while may > 0 and time[a] + send_time[r, ranked[may - 1]] > slowest:
+                        may -= 1
+                    deep = min(deepest, behind[a])
+                    if may == 0 or deep == 0:
+                        continue
+                    if widest == 0:
+                        widest, narrowest = may, may
+                        free[may] = INFINITE
+                    while may > widest:
+                        widest += 1
+                        free[widest] = INFINITE
+                    while may < narrowest:
+                        narrowest -= 1
+                        free[narrowest] = INFINITE
+                    before = table[start[a], state[a], source, 1 : deep + 1]
+                    _lower(free[may, :deep], before, priced[a])
+                    if n > 0:
+                        roomy = time[a] + dearest <= slowest
+                        for t in range(1, size[d] - n + 1):
+                            s = offset[own[a]] + t + n
+                            before = table[start[a], s, source, 1 : deep + 1]
+                            if roomy:
+                                _lower(joint[t, :deep], before, priced[a])
+                                continue
                             for c in range(classes):
                                 k = direct[c]
-                                if counted[c] == d and time[a] + send_time[r, k] <= slowest:
+                                if counted[c] != d or time[a] + send_time[r, k] > slowest:
+                                    continue
+                                if _is_near(region, regions.of[c]) == (to >= 0):
                                     more = priced[a] + send_total[r, k]
-                                    _lower(table[v, offset[c] + t, :deep], before, more)
-            begin_of = begin
+                                    _lower(table[v, offset[c] + t, into, :deep], before, more)
+                if widest == 0:
+                    continue
+                for k in range(widest - 1, narrowest - 1, -1):
+                    _lower(free[k], free[k + 1], 0.0)
+                for c in range(classes):
+                    if _is_near(region, regions.of[c]) != (to >= 0):
+                        continue
+                    k = direct[c]
+                    near = counted[c]
+                    if near >= 0 and seats[begin, near] > 0:
+                        for t in range(1, size[near] - seats[begin, near] + 1):
+                            s = offset[c] + t
+                            if near == d:
+                                _lower(table[v, s, into, :deepest], joint[t], send_total[r, k])
+                            elif rank[k] <= widest:
+                                cheapest = free[max(rank[k], narrowest)]
+                                _lower(table[v, s, into, :deepest], cheapest, send_total[r, k])
+                    if rank[k] <= widest:
+                        cheapest = free[max(rank[k], narrowest)]
+                        _lower(loose[c, into], cheapest, send_total[r, k])
+                    k = column[c]
+                    if rank[k] <= widest:
+                        cheapest = free[max(rank[k], narrowest)]
+                        _lower(known[c, into], cheapest, send_total[r, k])
             begin = end
-            if widest == 0:
-                continue
-            for k in range(widest - 1, narrowest - 1, -1):
-                _lower(free[k], free[k + 1], 0.0)
-            for c in range(classes):
-                k = direct[c]
-                near = counted[c]
-                if near >= 0 and seats[begin_of, near] > 0:
-                    for t in range(1, size[near] - seats[begin_of, near] + 1):
-                        s = offset[c] + t
-                        if near == d:
-                            _lower(table[v, s, :deepest], joint[t], send_total[r, k])
-                        elif rank[k] <= widest:
-                            source = free[max(rank[k], narrowest)]
-                            _lower(table[v, s, :deepest], source, send_total[r, k])
-                if rank[k] <= widest:
-                    _lower(loose[c], free[max(rank[k], narrowest)], send_total[r, k])
-                k = column[c]
-                if rank[k] <= widest:
-                    _lower(known[c], free[max(rank[k], narrowest)], send_total[r, k])
         for s in range(count):
             c = group[s]
-            _lower(table[v, s, :deepest], known[c] if taken[s] > 0 else loose[c], 0.0)
-            table[v, s, deepest] = table[v, s, deepest - 1]
+            for to in range(numbers, -1, -1):
+                _lower(table[v, s, to, :deepest], (known if taken[s] > 0 else loose)[c, to], 0.0)
+                if to < numbers:
+                    _lower(table[v, s, to, :deepest], table[v, s, numbers, :deepest], 0.0)
+                table[v, s, to, deepest] = table[v, s, to, deepest - 1]
     return table
 
 
+@inner
+def _is_near(own, region):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Tell whether two classes are in one region, where devices are counted on."""
+    return own >= 0 and own == region
+
+
 @kernel
-def _cheapest(layers, arcs, sending, states, priced, slowest, table):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def _cheapest(layers, arcs, sending, states, regions, priced, slowest, table):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the cheapest way: least sum, arcs, what sending adds."""
-    first, start, time, _, _, _, behind, row, _, state, _ = arcs
+    first, start, time, _, _, _, behind, row, own, state, _, number = arcs
     send_time, send_total, _ = sending
-    top = table.shape[2] - 1
+    top = table.shape[3] - 1
     path = np.empty(layers, np.int64)
     length, sent = 0, 0.0
     best, s = INFINITE, 0
     for a in range(first[layers], first[layers + 1]):
         if time[a] <= slowest:
-            value = priced[a] + table[start[a], state[a], 0]
+            value = priced[a] + table[start[a], state[a], number[a], 0]
             if value < best:
                 best, path[0] = value, a
     least = best
     if best >= INFINITE:
         return least, path[:0], 0.0
     length, after = 1, 1
-    s, v = state[path[0]], start[path[0]]
+    s, v, have = state[path[0]], start[path[0]], number[path[0]]
     while v > 0:
-        best, chosen, cost, then = INFINITE, -1, 0.0, 0
+        best, chosen, cost, then, now = INFINITE, -1, 0.0, 0, 0
         for a in range(first[v], first[v + 1]):
             if behind[a] < min(after, top) or time[a] > slowest:
                 continue
             r = row[a]
+            many = onwards(own[a], states.group[s], number[a], have, regions)
+            if many < 0:
+                continue
             for mode in range(2):
                 to, k = step(a, s, mode, arcs, states)
                 if to < 0 or time[a] + send_time[r, k] > slowest:
                     continue
-                value = priced[a] + table[start[a], to, min(after, top)] + send_total[r, k]
+                value = priced[a] + table[start[a], to, many, min(after, top)] + send_total[r, k]
                 if value < best:
-                    best, chosen, cost, then = value, a, send_total[r, k], to
+                    best, chosen, cost, then, now = value, a, send_total[r, k], to, many
         path[length] = chosen
         length += 1
         after += 1
         sent += cost
-        s, v = then, start[chosen]
+        s, v, have = then, start[chosen], now
     ahead = np.empty(length, np.int64)
     for n in range(length):
         ahead[n] = path[length - 1 - n]
@@ -274,22 +306,23 @@ def _meet(priced, values, before, into):  # type: ignore[no-untyped-def]  # prag
 
 
 @kernel
-def _through(layers, arcs, sending, states, priced, slowest, table):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def _through(layers, arcs, sending, states, regions, priced, slowest, table):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return least priced sums through every candidate: suffixes grow from the end, and meet the
     prefixes. Entry n of a suffix is for n + 1 stages from it on, as in the prefixes."""
-    first, start, time, _, _, _, behind, row, own, state, seats = arcs
+    first, start, time, _, _, _, behind, row, own, state, seats, number = arcs
     counted, direct, parted, size, offset, group, taken, _ = states
     send_time, send_total, order = sending
-    levels = table.shape[2]
+    levels, numbers = table.shape[3], regions.fits.shape[2]
     deepest, classes, count, columns = levels - 1, counted.size, group.size, send_time.shape[1]
-    suffix = np.full((layers + 1, count, levels), INFINITE)
+    suffix = np.full((layers + 1, count, numbers + 1, levels), INFINITE)
     least = np.full(time.size, INFINITE)
     for a in range(first[layers], first[layers + 1]):
         if time[a] <= slowest:
-            v, s = start[a], state[a]
-            suffix[v, s, 0] = min(suffix[v, s, 0], priced[a])
-            least[a] = priced[a] + table[v, s, 0]
-    loose, known = np.empty((classes, deepest)), np.empty((classes, deepest))
+            v, s, to = start[a], state[a], number[a]
+            suffix[v, s, to, 0] = min(suffix[v, s, to, 0], priced[a])
+            least[a] = priced[a] + table[v, s, to, 0]
+    loose = np.empty((classes, numbers + 1, deepest))
+    known = np.empty((classes, numbers + 1, deepest))
     free = np.empty((columns + 1, deepest))
     column = np.empty(classes, np.int64)
     for v in range(layers - 1, 0, -1):
@@ -297,41 +330,56 @@ def _through(layers, arcs, sending, states, priced, slowest, table):  # type: ig
         known[:] = INFINITE
         for s in range(count):
             c = group[s]
-            suffix[v, s, deepest - 1] = min(suffix[v, s, deepest - 1], suffix[v, s, deepest])
-            if taken[s] > 0:
-                _lower(known[c], suffix[v, s, :deepest], 0.0)
-            else:
-                _lower(loose[c], suffix[v, s, :deepest], 0.0)
+            for to in range(numbers):
+                suffix[v, s, to, deepest - 1] = min(
+                    suffix[v, s, to, deepest - 1], suffix[v, s, to, deepest]
+                )
+                _lower(suffix[v, s, numbers, :deepest], suffix[v, s, to, :deepest], 0.0)
+            for to in range(numbers + 1):
+                if taken[s] > 0:
+                    _lower(known[c, to], suffix[v, s, to, :deepest], 0.0)
+                else:
+                    _lower(loose[c, to], suffix[v, s, to, :deepest], 0.0)
         begin, stop = first[v], first[v + 1]
         while begin < stop:
-            r = row[begin]
+            r, end = row[begin], begin
+            while end < stop and row[end] == r:
+                end += 1
             _columns(begin, seats, counted, direct, parted, column)
             ranked = order[r]
-            free[0] = INFINITE
-            for k in range(1, columns + 1):
-                for n in range(deepest):
-                    free[k, n] = free[k - 1, n]
-                for c in range(classes):
-                    if direct[c] == ranked[k - 1]:
-                        _lower(free[k], loose[c], send_total[r, direct[c]])
-                    if column[c] == ranked[k - 1]:
-                        _lower(free[k], known[c], send_total[r, column[c]])
-            a = begin
-            while a < stop and row[a] == r:
-                may = columns if time[a] <= slowest else 0
-                while may > 0 and time[a] + send_time[r, ranked[may - 1]] > slowest:
-                    may -= 1
-                u, deep = start[a], min(deepest, behind[a])
-                if may > 0 and deep > 0:
+            region, more_taken = regions.of[own[begin]], number[begin]
+            for to in range(-1, numbers if region >= 0 else 0):
+                if to >= 0 and not regions.fits[region, to, more_taken]:
+                    continue
+                into, source = (more_taken, numbers) if to < 0 else (to + more_taken, to)
+                free[0] = INFINITE
+                for k in range(1, columns + 1):
+                    free[k] = free[k - 1]
+                    for c in range(classes):
+                        if _is_near(region, regions.of[c]) != (to >= 0):
+                            continue
+                        if direct[c] == ranked[k - 1]:
+                            _lower(free[k], loose[c, source], send_total[r, direct[c]])
+                        if column[c] == ranked[k - 1]:
+                            _lower(free[k], known[c, source], send_total[r, column[c]])
+                for a in range(begin, end):
+                    may = columns if time[a] <= slowest else 0
+                    while may > 0 and time[a] + send_time[r, ranked[may - 1]] > slowest:
+                        may -= 1
+                    u, deep = start[a], min(deepest, behind[a])
+                    if may == 0 or deep == 0:
+                        continue
                     s = state[a]
                     y = _meet(
-                        priced[a], free[may, :deep], table[u, s, 1 : deep + 1],
-                        suffix[u, s, 1 : deep + 1],
+                        priced[a], free[may, :deep], table[u, s, into, 1 : deep + 1],
+                        suffix[u, s, into, 1 : deep + 1],
                     )  # fmt: skip
                     least[a] = min(least[a], y)
                     for c in range(classes):
                         d = counted[c]
                         if d < 0 or seats[a, d] == 0:
+                            continue
+                        if _is_near(region, regions.of[c]) != (to >= 0):
                             continue
                         k, n = direct[c], seats[a, d]
                         if time[a] + send_time[r, k] > slowest:
@@ -339,10 +387,10 @@ def _through(layers, arcs, sending, states, priced, slowest, table):  # type: ig
                         for t in range(1, size[d] - n + 1):
                             s = offset[own[a]] + t + n if counted[own[a]] == d else state[a]
                             y = _meet(
-                                priced[a] + send_total[r, k], suffix[v, offset[c] + t, :deep],
-                                table[u, s, 1 : deep + 1], suffix[u, s, 1 : deep + 1],
+                                priced[a] + send_total[r, k],
+                                suffix[v, offset[c] + t, source, :deep],
+                                table[u, s, into, 1 : deep + 1], suffix[u, s, into, 1 : deep + 1],
                             )  # fmt: skip
                             least[a] = min(least[a], y)
-                a += 1
-            begin = a
+            begin = end
     return least

@@ -9,10 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ilp_planner.bounds.boxes import BoxSearch
-from ilp_planner.bounds.group_reach import Reach
 from ilp_planner.numerics import NEVER, ROUNDING
 
 if TYPE_CHECKING:
@@ -22,7 +19,8 @@ if TYPE_CHECKING:
 
 FIRST_REACH, LEAST_REACH, MOST_REACH = 0.03, 0.03, 0.12  # relative: how far above a bound to look
 QUICK, SLOW = 0.03, 0.05  # of the time left: look further, or less far, next time
-MOST_LEVELS = 64  # stages after a stage, told apart in potentials
+LEAST_LEVELS, MOST_LEVELS = 6, 64  # stages after a stage, told apart in potentials
+MOST_SUMS = 2_000_000  # of potentials: where regions are counted, fewer stages are told apart
 
 
 def boxable(search: GroupSearch[Any], state: PartState[Any]) -> bool:
@@ -32,10 +30,6 @@ def boxable(search: GroupSearch[Any], state: PartState[Any]) -> bool:
 
 def climb(search: GroupSearch[Any], state: PartState[Any]) -> None:
     """Search a part up to a little above its bound."""
-    if state.slowest is None:
-        bound_slowest(search, state)
-        if search.closed(state):
-            return
     guess = state.bound * (1 + state.reach)
     if guess * (1 + LEAST_REACH) >= search.objective:
         guess = search.objective
@@ -50,18 +44,6 @@ def climb(search: GroupSearch[Any], state: PartState[Any]) -> None:
         state.reach = max(state.reach / 2, LEAST_REACH)
 
 
-def bound_slowest(search: GroupSearch[Any], state: PartState[Any]) -> None:
-    """Bound a part by its slowest stage, in plans that are better than the best one."""
-    part = state.part
-    cutoff = min(search.objective - part.constant, NEVER)
-    reach = Reach(part.chain(cutoff))
-    state.slowest = reach.least(cutoff)
-    least = min(reach.turns * state.slowest * (1 - ROUNDING), cutoff)
-    state.raise_bound(least + part.constant, "boxes")
-    search.report()
-    search.check_time()
-
-
 def search_boxes(search: GroupSearch[Any], state: PartState[Any], guess: float) -> None:
     """Search a part for plans below `guess` seconds."""
     part = state.part
@@ -70,13 +52,16 @@ def search_boxes(search: GroupSearch[Any], state: PartState[Any], guess: float) 
     chain = part.chain(cutoff)
     assert chain is not None
     search.check_time()
-    slowest = (state.slowest or 0.0) if Reach(chain).may_take(cutoff) else np.inf
     behind = chain.stages.behind
     limiting = behind[behind < behind.max(initial=0)]
-    levels = min(int(limiting.max(initial=0)) + 2, MOST_LEVELS)
+    most = MOST_LEVELS
+    if chain.regions.most > 1:
+        sums = chain.layers * chain.states.group.size * chain.regions.most
+        most = min(most, max(MOST_SUMS // sums, LEAST_LEVELS))
+    levels = min(int(limiting.max(initial=0)) + 2, most)
     with ThreadPoolExecutor(search.limits.workers) as pool:
         each = pool.map if search.limits.workers > 1 else map
-        boxes = BoxSearch(chain, cutoff, levels, low=slowest, goon=search.goon, each=each)
+        boxes = BoxSearch(chain, cutoff, levels, goon=search.goon, each=each)
         while not boxes.finished:
             search.check_time()
             found = boxes.advance(search.effort)

@@ -46,7 +46,6 @@ class PartState(Generic[AnyPart]):
     climbs: int = 0  # times that there was nothing up to where it was looked
     boxed: bool = False  # labels alone left too much open
     reach: float = FIRST_REACH
-    slowest: float | None = None  # seconds that the slowest stage takes at least, once known
     done: bool = False
 
     def raise_bound(self, bound: float, source: str) -> None:

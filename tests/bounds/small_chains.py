@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ilp_planner.bounds.group_chain import Cards, ChainStages, GroupChain, Sending
+from ilp_planner.bounds.group_regions import Regions, regions
 from ilp_planner.bounds.group_states import states
 
 Candidate = tuple[int, int, int, tuple[int, ...], float]
@@ -34,9 +35,16 @@ def made(
         start=np.array(start), time=times, total=times, peaks=np.zeros((arcs, 1)),
         use=np.array(use), behind=np.full(arcs, behind), row=row, group=np.array(group),
         state=np.array(group), seats=np.zeros((arcs, len(capacity)), np.int64),
+        number=np.zeros(arcs, np.int64),
     )  # fmt: skip
     return GroupChain(
         layers=3, weight=weight, types=len(capacity), capacity=capacity,
         cards=Cards(1.0, np.zeros((arcs, 0), np.int64)), choice=np.arange(arcs), stop=stops,
         stages=stages, sending=Sending(costs, costs, np.zeros(costs.shape, np.int64)), states=told,
+        alike=np.arange(len(capacity)), regions=no_regions(classes, len(capacity)),
     )  # fmt: skip
+
+
+def no_regions(classes: int, types: int) -> Regions:
+    """Return what is counted of so many classes where nothing is."""
+    return regions([()] * classes, [1] * types, [], [1] * types)

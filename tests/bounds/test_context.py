@@ -50,7 +50,7 @@ def test_a_chain_of_some_candidates_knows_where_they_stop() -> None:
     """Four candidates that stop at layers 1, 1, 2 and 3 of three."""
     stop = np.array([1, 1, 2, 3])
     assert first_stops(stop, 3).tolist() == [0, 0, 2, 3, 4]
-    columns: Any = [np.arange(4) + 10 * k for k in range(10)]
+    columns: Any = [np.arange(4) + 10 * k for k in range(11)]
     chain = GroupChain(
         layers=3,
         weight=1.0,
@@ -62,6 +62,8 @@ def test_a_chain_of_some_candidates_knows_where_they_stop() -> None:
         stages=ChainStages(first_stops(stop, 3), *columns),
         sending=None,  # type: ignore[arg-type]
         states=None,  # type: ignore[arg-type]
+        alike=np.arange(2),
+        regions=None,  # type: ignore[arg-type]
     )
     assert chain.arcs == 4
     some = chain.only(np.array([1, 3]))
@@ -71,5 +73,5 @@ def test_a_chain_of_some_candidates_knows_where_they_stop() -> None:
     assert some.below(1.25).capacity == (4, 2)  # whole units of half a second
     assert some.below(60.0).capacity == (4, 4)  # no more than all of them take
     assert [column.tolist() for column in some.stages[1:]] == [
-        [10 * k + 1, 10 * k + 3] for k in range(10)
+        [10 * k + 1, 10 * k + 3] for k in range(11)
     ]

@@ -14,6 +14,7 @@ from ilp_planner.bounds.group_labels import FEW, ChainSearch, search_chain
 from ilp_planner.bounds.group_potentials import prefixes
 from ilp_planner.bounds.group_states import states
 from tests.bounds.random_chain import every_way, random_chain
+from tests.bounds.small_chains import no_regions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,7 +104,7 @@ def row(*layers: list[tuple[float, float, float, int]]) -> GroupChain:
     stages = ChainStages(
         first=first_stops(stop, len(layers)), start=stop - 1, time=time.copy(), total=total.copy(),
         peaks=peak[:, None].copy(), use=use[:, None].astype(np.int64), behind=none + 9, row=none,
-        group=none + 1, state=none + 1, seats=none[:, None],
+        group=none + 1, state=none + 1, seats=none[:, None], number=none,
     )  # fmt: skip
     both, nothing = np.zeros(2, np.int64), np.zeros(0, np.int64)
     return GroupChain(
@@ -111,6 +112,7 @@ def row(*layers: list[tuple[float, float, float, int]]) -> GroupChain:
         cards=Cards(1.0, np.zeros((stop.size, 0), np.int64)), stop=stop, stages=stages,
         sending=Sending(zero, zero, np.zeros((1, 1), np.int64)),
         states=states(zero, zero, both - 1, both, both, nothing),
+        alike=np.zeros(1, np.int64), regions=no_regions(2, 1),
     )  # fmt: skip
 
 

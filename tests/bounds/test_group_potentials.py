@@ -40,6 +40,15 @@ def paid(chain: GroupChain, known: Potentials, way: Way) -> float:
     return float(sum(way.totals) + use @ known.price)
 
 
+def numbered_states(chain: GroupChain) -> Iterator[tuple[int, int]]:
+    """Yield all states, with every number that there is in the region of each."""
+    for s, c in enumerate(chain.states.group.tolist()):
+        region = int(chain.regions.of[c])
+        for number in range(chain.regions.most if region >= 0 else 1):
+            if region < 0 or chain.regions.fits[region, 0, number]:
+                yield s, number
+
+
 @pytest.mark.parametrize("slowest", SLOWEST)
 def test_what_stands_before_a_state_costs_the_least_of_all(slowest: float) -> None:
     for chain, known, levels in cases(slowest):
@@ -47,25 +56,26 @@ def test_what_stands_before_a_state_costs_the_least_of_all(slowest: float) -> No
 
         @cache
         def least(
-            v: int, s: int, after: int, chain: GroupChain = chain, known: Potentials = known,
-            levels: int = levels,
+            v: int, s: int, number: int, after: int, chain: GroupChain = chain,
+            known: Potentials = known, levels: int = levels,
         ) -> float:  # fmt: skip
             if v == 0:
                 return 0.0
             found = INFINITE
             for a in np.flatnonzero(chain.stop == v).tolist():
                 if chain.stages.behind[a] >= after:
-                    for then, time, total in before(chain, a, s):
+                    for then, now, time, total in before(chain, a, s, number):
                         if time <= slowest:
                             more = total + float(chain.stages.use[a] @ known.price)
                             u = int(chain.stages.start[a])
-                            found = min(found, more + least(u, then, min(after + 1, levels - 1)))
+                            rest = least(u, then, now, min(after + 1, levels - 1))
+                            found = min(found, more + rest)
             return found
 
         for v in range(chain.layers):
-            for s in range(chain.states.group.size):
-                expected = [least(v, s, min(n, levels - 1)) for n in range(1, levels + 1)]
-                assert known.table[v, s].tolist() == expected
+            for s, number in numbered_states(chain):
+                expected = [least(v, s, number, min(n, levels - 1)) for n in range(1, levels + 1)]
+                assert known.table[v, s, number].tolist() == expected
         assert (known.priced == stages.total + stages.use @ known.price).all()
 
 

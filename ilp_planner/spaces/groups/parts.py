@@ -86,6 +86,7 @@ class GroupPart(SpacePart):
         self._spread = tuple(spread_options(self.single, sizes)) if costs.spread else ()
         self.seats = Seating(cluster) if cluster.symmetric else None
         self._kept_below, self._kept = -np.inf, np.zeros(0, np.int64)
+        self._chained_below, self._chained = -np.inf, np.zeros(0, np.int64)
 
     def _several_types(self, *, unlike: bool = False) -> tuple[tuple[GroupOption, ...], bool]:
         """Return the groups of several types that are tried, and whether these are all. unlike:
@@ -241,7 +242,11 @@ class GroupPart(SpacePart):
     def chain(self, cutoff: float) -> GroupChain:
         """Return the candidates of plans below `cutoff` seconds (without the constant) as a chain
         whose states count the seats in a node."""
-        return self.seat_chains.chain(self.below(cutoff, self.seat_chains.kept))
+        if cutoff > self._chained_below:
+            everything = np.arange(self.catalogue.stages.option.size)
+            self._chained = self.seat_chains.kept(self.below(cutoff, everything))
+            self._chained_below = cutoff
+        return self.seat_chains.chain(self.below(cutoff, self._chained))
 
     # ---- plans ----------------------------------------------------------------------------------
 

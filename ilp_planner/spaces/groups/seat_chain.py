@@ -23,6 +23,7 @@ import numpy as np
 from ilp_planner.bounds.group_chain import Cards, ChainStages, GroupChain, Sending, first_stops
 from ilp_planner.bounds.group_states import States, states
 from ilp_planner.costs.group_network import best_ring, group_class
+from ilp_planner.spaces.groups.counted import alike, regions_of, zones_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,9 +40,6 @@ class SeatChains:
     """Chains of candidates.
 
     most: stages of a plan.
-    kept: the candidates that no other one of their range and class beats in everything, the seats
-    that it takes in a node included. (A candidate of another class may be worse to send to when its
-    node is full.)
     """
 
     def __init__(self, catalogue: Catalogue, problem: Problem[GroupTables], most: int) -> None:
@@ -74,6 +72,10 @@ class SeatChains:
         packed = np.where(alone, use, 0)
         self.seats = np.concatenate((packed, each), axis=1)
         self.taken = self._taken()
+        zones = zones_of(cluster)
+        self.regions = regions_of(cluster, zones, [to.types for to in classes])
+        self.alike = alike(cluster, zones)
+        self.number = self.regions.numbers(catalogue.use, self.class_of)
         self.rings = np.zeros((use.shape[0], 2))
         for number, option in enumerate(catalogue.options):
             if option.over:
@@ -82,9 +84,14 @@ class SeatChains:
         beside = (self.seats > 0).astype(np.int64)
         rings = [np.unique(column, return_inverse=True)[1] for column in self.rings.T]
         columns = (catalogue.use, beside, self.taken[:, None], np.stack(rings, axis=1))
-        needs = np.concatenate(columns, axis=1).astype(np.int64)
-        same = np.eye(len(classes), dtype=np.bool_)
-        self.kept = catalogue.unbeaten(needs, self.class_of, same)
+        self.needs = np.concatenate(columns, axis=1).astype(np.int64)
+
+    def kept(self, choices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return those of some candidates that no other one of them, of the same range and class,
+        beats in everything, the seats that it takes in a node included. (A candidate of another
+        class may be worse to send to when its node is full.)"""
+        same = np.eye(self.states.counted.size, dtype=np.bool_)
+        return self.catalogue.unbeaten(self.needs, self.class_of, same, choices)
 
     def _states(self, classes: list[GroupClass]) -> States:
         """Return the states of groups of these classes."""
@@ -160,6 +167,8 @@ class SeatChains:
         row = found.rows(c)
         time = c.time + sending.least_time[row]
         group, cards = self.class_of[c.option], self._cards(c)
+        capacity = (*found.capacity, *cards.capacity(np.inf))
+        others = np.arange(len(capacity) - self.size.size) + self.alike.max() + 1
         stages = ChainStages(
             first=first_stops(c.stop, found.layers),
             start=c.start,
@@ -172,16 +181,19 @@ class SeatChains:
             group=group,
             state=self.states.offset[group] + self.taken[c.option],
             seats=self.seats[c.option],
+            number=self.number[c.option],
         )
         return GroupChain(
             layers=found.layers,
             weight=found.schedule.weight,
             types=self.size.size,
-            capacity=(*found.capacity, *cards.capacity(np.inf)),
+            capacity=capacity,
+            alike=np.concatenate((self.alike, others)),
             cards=cards,
             choice=choices,
             stop=c.stop,
             stages=stages,
             sending=self.sending,
             states=self.states,
+            regions=self.regions,
         )

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ilp_planner.bounds.boxes import BoxSearch
 from ilp_planner.evaluate import evaluate
-from ilp_planner.numerics import ROUNDING
+from ilp_planner.numerics import NEVER, ROUNDING
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
@@ -65,6 +66,26 @@ def test_no_plan_in_zones_is_below_the_bound(seed: int) -> None:
             judged = evaluate(asked, plan)
             if judged.legal and not list(asked.space.exclusions(asked, plan)):
                 assert judged.iteration_time >= result.bound * (1 - ROUNDING)
+
+
+@examples(8)
+@given(seed=SEEDS)
+def test_no_plan_in_zones_is_below_what_boxes_bound(seed: int) -> None:
+    """Whatever devices of a zone are counted: of all plans with a number of micro-batches."""
+    random = np.random.default_rng(seed)
+    asked = problem(random_tree(random, 5), seed, layers=3, batch=2)
+    least: dict[int, float] = {}
+    for plan in every_plan(asked):
+        judged = evaluate(asked, plan)
+        if judged.legal and not list(asked.space.exclusions(asked, plan)):
+            known = least.get(plan.micro_batches, np.inf)
+            least[plan.micro_batches] = min(known, judged.iteration_time)
+    for part in asked.space.parts(asked):
+        for cutoff in (NEVER, least.get(part.micro_batches, NEVER) * (1 + ROUNDING)):
+            boxes = BoxSearch(part.chain(cutoff), cutoff, int(random.integers(2, 6)))
+            while not boxes.finished:
+                boxes.advance()
+            assert boxes.bound <= least.get(part.micro_batches, np.inf) * (1 + ROUNDING)
 
 
 def test_a_smaller_cluster_in_three_zones() -> None:
