@@ -111,6 +111,23 @@ def _columns(a, seats, counted, direct, parted, column):  # type: ignore[no-unty
 
 
 @inner
+def _members(regions):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the classes in each region, and then those that are not in none and in each of them:
+    int64 [2 N + 1, classes + 1], with -1 after the last."""
+    count, classes = regions.fits.shape[0], regions.of.size
+    found = np.full((2 * count + 1, classes + 1), -1, np.int64)
+    for row in range(2 * count + 1):
+        length = 0
+        for c in range(classes):
+            inside = regions.of[c] == row if row < count else False
+            outside = regions.of[c] != row - count - 1 if row > count else row == count
+            if inside or outside:
+                found[row, length] = c
+                length += 1
+    return found
+
+
+@inner
 def _lower(into, values, more):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Let no entry be above the other's, plus so much."""
     for k in range(into.size):
@@ -129,7 +146,7 @@ def _prefixes(layers, levels, arcs, sending, states, regions, priced, slowest): 
     counted, direct, parted, size, offset, group, taken, _ = states
     send_time, send_total, order = sending
     deepest, classes, count, columns = levels - 1, counted.size, group.size, send_time.shape[1]
-    numbers = regions.fits.shape[2]
+    numbers, members = regions.fits.shape[2], _members(regions)
     # one level more, so that what is read is next to what is written
     table = np.full((layers, count, numbers + 1, levels), INFINITE)
     table[0] = 0.0
@@ -156,6 +173,7 @@ def _prefixes(layers, levels, arcs, sending, states, regions, priced, slowest): 
             for k in range(columns):
                 rank[ranked[k]] = k + 1
             region, more_taken = regions.of[own[begin]], number[begin]
+            others = members[regions.fits.shape[0] + 1 + region]
             d = counted[own[begin]]
             n = seats[begin, d] if d >= 0 else 0
             dearest = 0.0  # to a group of a class that the stages may join
@@ -199,20 +217,20 @@ def _prefixes(layers, levels, arcs, sending, states, regions, priced, slowest): 
                             if roomy:
                                 _lower(joint[t, :deep], before, priced[a])
                                 continue
-                            for c in range(classes):
+                            for c in others if to < 0 else members[region]:
+                                if c < 0:
+                                    break
                                 k = direct[c]
-                                if counted[c] != d or time[a] + send_time[r, k] > slowest:
-                                    continue
-                                if _is_near(region, regions.of[c]) == (to >= 0):
+                                if counted[c] == d and time[a] + send_time[r, k] <= slowest:
                                     more = priced[a] + send_total[r, k]
                                     _lower(table[v, offset[c] + t, into, :deep], before, more)
                 if widest == 0:
                     continue
                 for k in range(widest - 1, narrowest - 1, -1):
                     _lower(free[k], free[k + 1], 0.0)
-                for c in range(classes):
-                    if _is_near(region, regions.of[c]) != (to >= 0):
-                        continue
+                for c in others if to < 0 else members[region]:
+                    if c < 0:
+                        break
                     k = direct[c]
                     near = counted[c]
                     if near >= 0 and seats[begin, near] > 0:
@@ -239,12 +257,6 @@ def _prefixes(layers, levels, arcs, sending, states, regions, priced, slowest): 
                     _lower(table[v, s, to, :deepest], table[v, s, numbers, :deepest], 0.0)
                 table[v, s, to, deepest] = table[v, s, to, deepest - 1]
     return table
-
-
-@inner
-def _is_near(own, region):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Tell whether two classes are in one region, where devices are counted on."""
-    return own >= 0 and own == region
 
 
 @kernel
@@ -312,7 +324,7 @@ def _through(layers, arcs, sending, states, regions, priced, slowest, table):  #
     first, start, time, _, _, _, behind, row, own, state, seats, number = arcs
     counted, direct, parted, size, offset, group, taken, _ = states
     send_time, send_total, order = sending
-    levels, numbers = table.shape[3], regions.fits.shape[2]
+    levels, numbers, members = table.shape[3], regions.fits.shape[2], _members(regions)
     deepest, classes, count, columns = levels - 1, counted.size, group.size, send_time.shape[1]
     suffix = np.full((layers + 1, count, numbers + 1, levels), INFINITE)
     least = np.full(time.size, INFINITE)
@@ -348,6 +360,7 @@ def _through(layers, arcs, sending, states, regions, priced, slowest, table):  #
             _columns(begin, seats, counted, direct, parted, column)
             ranked = order[r]
             region, more_taken = regions.of[own[begin]], number[begin]
+            others = members[regions.fits.shape[0] + 1 + region]
             for to in range(-1, numbers if region >= 0 else 0):
                 if to >= 0 and not regions.fits[region, to, more_taken]:
                     continue
@@ -355,9 +368,9 @@ def _through(layers, arcs, sending, states, regions, priced, slowest, table):  #
                 free[0] = INFINITE
                 for k in range(1, columns + 1):
                     free[k] = free[k - 1]
-                    for c in range(classes):
-                        if _is_near(region, regions.of[c]) != (to >= 0):
-                            continue
+                    for c in others if to < 0 else members[region]:
+                        if c < 0:
+                            break
                         if direct[c] == ranked[k - 1]:
                             _lower(free[k], loose[c, source], send_total[r, direct[c]])
                         if column[c] == ranked[k - 1]:
@@ -375,11 +388,11 @@ def _through(layers, arcs, sending, states, regions, priced, slowest, table):  #
                         suffix[u, s, into, 1 : deep + 1],
                     )  # fmt: skip
                     least[a] = min(least[a], y)
-                    for c in range(classes):
+                    for c in others if to < 0 else members[region]:
+                        if c < 0:
+                            break
                         d = counted[c]
                         if d < 0 or seats[a, d] == 0:
-                            continue
-                        if _is_near(region, regions.of[c]) != (to >= 0):
                             continue
                         k, n = direct[c], seats[a, d]
                         if time[a] + send_time[r, k] > slowest:

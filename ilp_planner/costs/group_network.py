@@ -42,13 +42,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.costs.groups import GroupClass, GroupOption
 from ilp_planner.costs.seat_patterns import are_pairs, is_packed, spread_over
-from ilp_planner.specs.link import Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ilp_planner.plan import GroupStage
     from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.link import Link
 
 
 class Transfer(NamedTuple):
@@ -155,7 +155,6 @@ def _best_across(
     to: GroupClass,
     cluster: ClusterSpec,
 ) -> Transfer:
-    names = cluster.type_names
     ways = []
     place = 0
     for kind in own.types:
@@ -172,9 +171,8 @@ def _best_across(
             full = 1  # the receiver may sit where the sender's replicas leave devices over
         load = sum(shares[:full])
         # Of the receiver's nodes those of the same type may be this one; of one type alone not all.
-        others = to.types if alone else [u for u in to.types if u != kind] or [kind]
-        links = [cluster.type_link(names[kind], names[other]) for other in others]
-        ways.append(_both_ways(_worst(links), load))
+        others = to.types if alone else tuple(u for u in to.types if u != kind) or (kind,)
+        ways.append(_both_ways(cluster.worst_link(kind, others), load))
     return _slowest(ways)
 
 
@@ -187,9 +185,8 @@ def _best_spread(
 ) -> Transfer:
     """Return the least for a group that is spread and no pair of the next one: every node sends its
     share, and for each type of the receiver one of them sends to another node of it."""
-    names, load = cluster.type_names, sum(sorted(samples)[: option.each])
-    links = [cluster.type_link(names[own.types[0]], names[other]) for other in to.types]
-    return _both_ways(_worst(links), load)
+    load = sum(sorted(samples)[: option.each])
+    return _both_ways(cluster.worst_link(own.types[0], to.types), load)
 
 
 def _may_pair(own: GroupClass, to: GroupClass) -> bool:
@@ -222,16 +219,6 @@ def _fills_a_node(cluster: ClusterSpec, kind: int, option: GroupOption) -> bool:
 def _leaves_room(cluster: ClusterSpec, kind: int, option: GroupOption) -> bool:
     sizes = set(cluster.node_sizes(cluster.type_names[kind]))
     return any(size % option.degree(kind) for size in sizes)
-
-
-def _worst(links: Sequence[Link]) -> Link:
-    """Return a link with the largest latency and the least bandwidth of some."""
-    if len(links) == 1:
-        return links[0]
-    return Link(
-        bandwidth=min(link.bandwidth for link in links),
-        latency=max(link.latency for link in links),
-    )
 
 
 def _both_ways(link: Link, samples: float) -> Transfer:

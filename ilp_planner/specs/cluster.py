@@ -390,6 +390,23 @@ class ClusterSpec:
             return self.between.get((low, high), self.inter_node)
         return self._best_links.get((a, b), self.inter_node)
 
+    def worst_link(self, kind: int, others: tuple[int, ...]) -> Link:
+        """Return the largest latency and the least bandwidth from nodes of a type to those of some,
+        by their numbers."""
+        known = self._worst_links
+        if (kind, others) not in known:
+            names = self.type_names
+            links = [self.type_link(names[kind], names[other]) for other in others]
+            known[kind, others] = Link(
+                bandwidth=min(link.bandwidth for link in links),
+                latency=max(link.latency for link in links),
+            )
+        return known[kind, others]
+
+    @cached_property
+    def _worst_links(self) -> dict[tuple[int, tuple[int, ...]], Link]:
+        return {}
+
     @cached_property
     def _best_links(self) -> dict[tuple[str, str], Link]:
         """Best link for every pair of types with two different nodes."""
