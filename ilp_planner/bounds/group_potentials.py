@@ -103,14 +103,6 @@ def _plain(layers, first, start, time, priced, slowest):  # type: ignore[no-unty
 
 
 @inner
-def _columns(a, seats, counted, direct, parted, column):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Fill in what sending to a group of each class costs whose node is known, and not joined."""
-    for c in range(counted.size):
-        d = counted[c]
-        column[c] = parted[c] if d >= 0 and seats[a, d] > 0 else direct[c]
-
-
-@inner
 def _members(regions):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the classes in each region, and then those that are not in none and in each of them:
     int64 [2 N + 1, classes + 1], with -1 after the last."""
@@ -140,7 +132,8 @@ def _prefixes(layers, levels, arcs, sending, states, regions, priced, slowest): 
     """Return least priced sums, by layer, state, number of its region and stages after, less one:
     an arc behind which there are n stages stands before a state with n, and makes one with n + 1.
 
-    Rows of the table beyond the last number are of all numbers.
+    Rows of the table beyond the last number are of all numbers. Entries are looped over one by one:
+    slices of them would take as long to make as to use.
     """
     first, start, time, _, _, _, behind, row, own, state, seats, number = arcs
     counted, direct, parted, size, offset, group, taken, _ = states
@@ -153,14 +146,16 @@ def _prefixes(layers, levels, arcs, sending, states, regions, priced, slowest): 
     most = 0
     for d in range(size.size):
         most = max(most, size[d])
-    # by class of the group behind: its node unknown, or known and not joined
+    # by class of the group behind: whatever its node is, its node unknown, known and not joined
+    either = np.empty((classes, numbers + 1, deepest))
     loose = np.empty((classes, numbers + 1, deepest))
     known = np.empty((classes, numbers + 1, deepest))
     # of the stages that may send to so many of the cheapest columns
     free = np.empty((columns + 1, deepest))
     joint = np.empty((most + 1, deepest))
-    column, rank = np.empty(classes, np.int64), np.empty(columns, np.int64)
+    rank = np.empty(columns, np.int64)
     for v in range(1, layers):
+        either[:] = INFINITE
         loose[:] = INFINITE
         known[:] = INFINITE
         begin, stop = first[v], first[v + 1]
@@ -168,12 +163,9 @@ def _prefixes(layers, levels, arcs, sending, states, regions, priced, slowest): 
             r, end = row[begin], begin
             while end < stop and row[end] == r:
                 end += 1
-            ranked = order[r]
-            _columns(begin, seats, counted, direct, parted, column)
             for k in range(columns):
-                rank[ranked[k]] = k + 1
+                rank[order[r, k]] = k + 1
             region, more_taken = regions.of[own[begin]], number[begin]
-            others = members[regions.fits.shape[0] + 1 + region]
             d = counted[own[begin]]
             n = seats[begin, d] if d >= 0 else 0
             dearest = 0.0  # to a group of a class that the stages may join
@@ -186,18 +178,20 @@ def _prefixes(layers, levels, arcs, sending, states, regions, priced, slowest): 
                 if to >= 0 and not regions.fits[region, to, more_taken]:
                     continue
                 source, into = (more_taken, numbers) if to < 0 else (to + more_taken, to)
+                some = regions.fits.shape[0] + 1 + region if to < 0 else region
                 if n > 0:
                     joint[1 : size[d] - n + 1] = INFINITE
-                widest, narrowest = 0, columns + 1
+                widest, narrowest, reach = 0, columns + 1, 0
                 for a in range(begin, end):
                     if time[a] > slowest:
                         continue
                     may = columns
-                    while may > 0 and time[a] + send_time[r, ranked[may - 1]] > slowest:
+                    while may > 0 and time[a] + send_time[r, order[r, may - 1]] > slowest:
                         may -= 1
                     deep = min(deepest, behind[a])
                     if may == 0 or deep == 0:
                         continue
+                    reach = max(reach, deep)
                     if widest == 0:
                         widest, narrowest = may, may
                         free[may] = INFINITE
@@ -207,51 +201,80 @@ def _prefixes(layers, levels, arcs, sending, states, regions, priced, slowest): 
                     while may < narrowest:
                         narrowest -= 1
                         free[narrowest] = INFINITE
-                    before = table[start[a], state[a], source, 1 : deep + 1]
-                    _lower(free[may, :deep], before, priced[a])
+                    u, s, price = start[a], state[a], priced[a]
+                    for e in range(deep):
+                        y = table[u, s, source, e + 1] + price
+                        free[may, e] = y if y < free[may, e] else free[may, e]
                     if n > 0:
                         roomy = time[a] + dearest <= slowest
                         for t in range(1, size[d] - n + 1):
                             s = offset[own[a]] + t + n
-                            before = table[start[a], s, source, 1 : deep + 1]
                             if roomy:
-                                _lower(joint[t, :deep], before, priced[a])
+                                for e in range(deep):
+                                    y = table[u, s, source, e + 1] + price
+                                    joint[t, e] = y if y < joint[t, e] else joint[t, e]
                                 continue
-                            for c in others if to < 0 else members[region]:
+                            for place in range(classes):
+                                c = members[some, place]
                                 if c < 0:
                                     break
                                 k = direct[c]
                                 if counted[c] == d and time[a] + send_time[r, k] <= slowest:
-                                    more = priced[a] + send_total[r, k]
-                                    _lower(table[v, offset[c] + t, into, :deep], before, more)
+                                    more, to_s = price + send_total[r, k], offset[c] + t
+                                    for e in range(deep):
+                                        y = table[u, s, source, e + 1] + more
+                                        if y < table[v, to_s, into, e]:
+                                            table[v, to_s, into, e] = y
                 if widest == 0:
                     continue
                 for k in range(widest - 1, narrowest - 1, -1):
-                    _lower(free[k], free[k + 1], 0.0)
-                for c in others if to < 0 else members[region]:
+                    for e in range(reach):
+                        y = free[k + 1, e]
+                        free[k, e] = y if y < free[k, e] else free[k, e]
+                for place in range(classes):
+                    c = members[some, place]
                     if c < 0:
                         break
                     k = direct[c]
-                    near = counted[c]
-                    if near >= 0 and seats[begin, near] > 0:
-                        for t in range(1, size[near] - seats[begin, near] + 1):
-                            s = offset[c] + t
-                            if near == d:
-                                _lower(table[v, s, into, :deepest], joint[t], send_total[r, k])
-                            elif rank[k] <= widest:
-                                cheapest = free[max(rank[k], narrowest)]
-                                _lower(table[v, s, into, :deepest], cheapest, send_total[r, k])
+                    near, more = counted[c], send_total[r, k]
+                    best = max(rank[k], narrowest)
+                    if near < 0 or seats[begin, near] == 0:
+                        if rank[k] <= widest:
+                            for e in range(reach):
+                                y = free[best, e] + more
+                                either[c, into, e] = (
+                                    y if y < either[c, into, e] else either[c, into, e]
+                                )
+                        continue
+                    for t in range(1, size[near] - seats[begin, near] + 1):
+                        s = offset[c] + t
+                        if near == d:
+                            for e in range(reach):
+                                y = joint[t, e] + more
+                                table[v, s, into, e] = (
+                                    y if y < table[v, s, into, e] else table[v, s, into, e]
+                                )
+                        elif rank[k] <= widest:
+                            for e in range(reach):
+                                y = free[best, e] + more
+                                table[v, s, into, e] = (
+                                    y if y < table[v, s, into, e] else table[v, s, into, e]
+                                )
                     if rank[k] <= widest:
-                        cheapest = free[max(rank[k], narrowest)]
-                        _lower(loose[c, into], cheapest, send_total[r, k])
-                    k = column[c]
+                        for e in range(reach):
+                            y = free[best, e] + more
+                            loose[c, into, e] = y if y < loose[c, into, e] else loose[c, into, e]
+                    k = parted[c]
                     if rank[k] <= widest:
-                        cheapest = free[max(rank[k], narrowest)]
-                        _lower(known[c, into], cheapest, send_total[r, k])
+                        best, more = max(rank[k], narrowest), send_total[r, k]
+                        for e in range(reach):
+                            y = free[best, e] + more
+                            known[c, into, e] = y if y < known[c, into, e] else known[c, into, e]
             begin = end
         for s in range(count):
             c = group[s]
             for to in range(numbers, -1, -1):
+                _lower(table[v, s, to, :deepest], either[c, to], 0.0)
                 _lower(table[v, s, to, :deepest], (known if taken[s] > 0 else loose)[c, to], 0.0)
                 if to < numbers:
                     _lower(table[v, s, to, :deepest], table[v, s, numbers, :deepest], 0.0)
@@ -305,18 +328,6 @@ def _cheapest(layers, arcs, sending, states, regions, priced, slowest, table):  
     return least, ahead, sent
 
 
-@inner
-def _meet(priced, values, before, into):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Let no suffix be above the value and price; return the least sum with the prefixes."""
-    least = INFINITE
-    for k in range(values.size):
-        y = values[k] + priced
-        into[k] = y if y < into[k] else into[k]
-        z = y + before[k]
-        least = z if z < least else least
-    return least
-
-
 @kernel
 def _through(layers, arcs, sending, states, regions, priced, slowest, table):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return least priced sums through every candidate: suffixes grow from the end, and meet the
@@ -333,10 +344,13 @@ def _through(layers, arcs, sending, states, regions, priced, slowest, table):  #
             v, s, to = start[a], state[a], number[a]
             suffix[v, s, to, 0] = min(suffix[v, s, to, 0], priced[a])
             least[a] = priced[a] + table[v, s, to, 0]
+    # by class of the group behind: whatever its node is, its node unknown, known and not joined
+    either = np.empty((classes, numbers + 1, deepest))
     loose = np.empty((classes, numbers + 1, deepest))
     known = np.empty((classes, numbers + 1, deepest))
-    free = np.empty((columns + 1, deepest))
-    column = np.empty(classes, np.int64)
+    # of the groups that are sent to by a column, and by so many of the cheapest ones
+    sent, free = np.empty((columns, deepest)), np.empty((columns + 1, deepest))
+    free[0] = INFINITE
     for v in range(layers - 1, 0, -1):
         loose[:] = INFINITE
         known[:] = INFINITE
@@ -348,47 +362,69 @@ def _through(layers, arcs, sending, states, regions, priced, slowest, table):  #
                 )
                 _lower(suffix[v, s, numbers, :deepest], suffix[v, s, to, :deepest], 0.0)
             for to in range(numbers + 1):
-                if taken[s] > 0:
-                    _lower(known[c, to], suffix[v, s, to, :deepest], 0.0)
-                else:
-                    _lower(loose[c, to], suffix[v, s, to, :deepest], 0.0)
+                _lower((known if taken[s] > 0 else loose)[c, to], suffix[v, s, to, :deepest], 0.0)
+        either[:] = np.minimum(loose, known)
         begin, stop = first[v], first[v + 1]
         while begin < stop:
             r, end = row[begin], begin
             while end < stop and row[end] == r:
                 end += 1
-            _columns(begin, seats, counted, direct, parted, column)
-            ranked = order[r]
+            widest, reach = 0, 0  # columns that a stage of the row may send to, stages after one
+            for a in range(begin, end):
+                may = columns if time[a] <= slowest else 0
+                while may > widest and time[a] + send_time[r, order[r, may - 1]] > slowest:
+                    may -= 1
+                widest = max(widest, may)
+                reach = max(reach, min(deepest, behind[a]))
             region, more_taken = regions.of[own[begin]], number[begin]
-            others = members[regions.fits.shape[0] + 1 + region]
             for to in range(-1, numbers if region >= 0 else 0):
                 if to >= 0 and not regions.fits[region, to, more_taken]:
                     continue
                 into, source = (more_taken, numbers) if to < 0 else (to + more_taken, to)
-                free[0] = INFINITE
-                for k in range(1, columns + 1):
-                    free[k] = free[k - 1]
-                    for c in others if to < 0 else members[region]:
-                        if c < 0:
-                            break
-                        if direct[c] == ranked[k - 1]:
-                            _lower(free[k], loose[c, source], send_total[r, direct[c]])
-                        if column[c] == ranked[k - 1]:
-                            _lower(free[k], known[c, source], send_total[r, column[c]])
+                some = regions.fits.shape[0] + 1 + region if to < 0 else region
+                if widest == 0 or reach == 0:
+                    break
+                sent[:, :reach] = INFINITE
+                for place in range(classes):
+                    c = members[some, place]
+                    if c < 0:
+                        break
+                    k, d = direct[c], counted[c]
+                    more = send_total[r, k]
+                    if d < 0 or seats[begin, d] == 0:
+                        for e in range(reach):
+                            y = either[c, source, e] + more
+                            sent[k, e] = y if y < sent[k, e] else sent[k, e]
+                        continue
+                    for e in range(reach):
+                        y = loose[c, source, e] + more
+                        sent[k, e] = y if y < sent[k, e] else sent[k, e]
+                    k = parted[c]
+                    more = send_total[r, k]
+                    for e in range(reach):
+                        y = known[c, source, e] + more
+                        sent[k, e] = y if y < sent[k, e] else sent[k, e]
+                for k in range(widest):
+                    column = order[r, k]
+                    for e in range(reach):
+                        y = sent[column, e]
+                        free[k + 1, e] = y if y < free[k, e] else free[k, e]
                 for a in range(begin, end):
                     may = columns if time[a] <= slowest else 0
-                    while may > 0 and time[a] + send_time[r, ranked[may - 1]] > slowest:
+                    while may > 0 and time[a] + send_time[r, order[r, may - 1]] > slowest:
                         may -= 1
                     u, deep = start[a], min(deepest, behind[a])
                     if may == 0 or deep == 0:
                         continue
-                    s = state[a]
-                    y = _meet(
-                        priced[a], free[may, :deep], table[u, s, into, 1 : deep + 1],
-                        suffix[u, s, into, 1 : deep + 1],
-                    )  # fmt: skip
-                    least[a] = min(least[a], y)
-                    for c in others if to < 0 else members[region]:
+                    s, price, best = state[a], priced[a], least[a]
+                    for e in range(deep):
+                        y = free[may, e] + price
+                        z = suffix[u, s, into, e + 1]
+                        suffix[u, s, into, e + 1] = y if y < z else z
+                        y += table[u, s, into, e + 1]
+                        best = y if y < best else best
+                    for place in range(classes):
+                        c = members[some, place]
                         if c < 0:
                             break
                         d = counted[c]
@@ -397,13 +433,16 @@ def _through(layers, arcs, sending, states, regions, priced, slowest, table):  #
                         k, n = direct[c], seats[a, d]
                         if time[a] + send_time[r, k] > slowest:
                             continue
+                        more = price + send_total[r, k]
                         for t in range(1, size[d] - n + 1):
                             s = offset[own[a]] + t + n if counted[own[a]] == d else state[a]
-                            y = _meet(
-                                priced[a] + send_total[r, k],
-                                suffix[v, offset[c] + t, source, :deep],
-                                table[u, s, into, 1 : deep + 1], suffix[u, s, into, 1 : deep + 1],
-                            )  # fmt: skip
-                            least[a] = min(least[a], y)
+                            to_s = offset[c] + t
+                            for e in range(deep):
+                                y = suffix[v, to_s, source, e] + more
+                                z = suffix[u, s, into, e + 1]
+                                suffix[u, s, into, e + 1] = y if y < z else z
+                                y += table[u, s, into, e + 1]
+                                best = y if y < best else best
+                    least[a] = best
             begin = end
     return least
