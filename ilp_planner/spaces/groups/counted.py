@@ -19,21 +19,26 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
 
 MOST_NUMBERS = 128  # of what is taken in a region: states are so many times as many
+MOST_STATES = 4_000_000  # numbers, states and layers: entries of tables, some of each
 
 
 def regions_of(
-    cluster: ClusterSpec, zones: Sequence[Sequence[int]], types_of: Sequence[Sequence[int]]
+    cluster: ClusterSpec,
+    zones: Sequence[Sequence[int]],
+    types_of: Sequence[Sequence[int]],
+    states: int,
 ) -> Regions:
     """Return the regions of a cluster's device types: its zones.
 
     Parameters
     ----------
-    zones: their types. types_of: the device types of each class of groups.
+    zones: their types. types_of: the device types of each class of groups. states: of groups, at
+        all layers.
     """
-    counts = cluster.type_counts
+    counts, most = cluster.type_counts, min(MOST_NUMBERS, MOST_STATES // states)
     units = [1] * len(counts)
     for types in zones:
-        while prod(counts[kind] // units[kind] + 1 for kind in types) > MOST_NUMBERS:
+        while prod(counts[kind] // units[kind] + 1 for kind in types) > max(most, 1):
             units[max(types, key=lambda kind: counts[kind] // units[kind])] *= 2
     return regions(types_of, counts, zones, units)
 

@@ -73,7 +73,8 @@ class SeatChains:
         self.seats = np.concatenate((packed, each), axis=1)
         self.taken = self._taken()
         zones = zones_of(cluster)
-        self.regions = regions_of(cluster, zones, [to.types for to in classes])
+        states = catalogue.layers * self.states.group.size
+        self.regions = regions_of(cluster, zones, [to.types for to in classes], states)
         self.alike = alike(cluster, zones)
         self.number = self.regions.numbers(catalogue.use, self.class_of)
         self.rings = np.zeros((use.shape[0], 2))

@@ -52,14 +52,17 @@ def test_no_region_is_where_links_between_types_are_no_slower_than_between_nodes
     between = {pair: link for pair, link in cluster.between.items() if pair[0] != pair[1]}
     assert zones_of(replace(cluster, between=between)) == []
     assert zones_of(replace(cluster, between={(first, second): NEAR})) == []
-    assert regions_of(cluster, [], [(0,), (1,)]).most == 1
+    assert regions_of(cluster, [], [(0,), (1,)], 100).most == 1
 
 
 def test_many_devices_are_counted_in_units(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = as_types(tree([(k, 8, z) for z in ("z0", "z1") for k in ("fast", "slow") * 2]))
     zones = zones_of(cluster)
     classes = [GroupClass((kind,), within_node=True).types for kind in range(4)]
-    found = regions_of(cluster, zones, classes)
+    found = regions_of(cluster, zones, classes, 100)
     assert (found.unit.tolist(), found.most) == ([2, 2, 2, 2], 81)
     monkeypatch.setattr(counted, "MOST_NUMBERS", 1000)
-    assert regions_of(cluster, zones, classes).most == 17 * 17
+    assert regions_of(cluster, zones, classes, 100).most == 17 * 17
+    few = regions_of(cluster, zones, classes, counted.MOST_STATES // 30)  # numbers for each state
+    assert (few.unit.tolist(), few.most) == ([4, 4, 4, 4], 25)
+    assert regions_of(cluster, zones, classes, 2 * counted.MOST_STATES).most == 1
