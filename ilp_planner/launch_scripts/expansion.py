@@ -86,7 +86,8 @@ class Expander:
             found = str(evaluate(filled, self.scope.at(line)))
             alone = self.scope.unknowns.alone(found)
             # 0 to bash, and too much of a number to take it for nothing.
-            return self.scope.unknowns.mark(replace(alone, empty=False)) if alone else found
+            whole = replace(alone, empty=False, single=True) if alone else None
+            return found if whole is None else self.scope.unknowns.mark(whole)
         except (ArithmeticMistakeError, RecursionError) as error:
             text = f"$(({expression.strip()}))"
             return self.unknown(text, line, f"bash complains of it: {error}")

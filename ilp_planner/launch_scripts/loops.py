@@ -96,7 +96,8 @@ class Loops:
         else:
             words = [w for t in node.words for w in self.script.commands.kept_words(t)]
         unknowns = self.script.scope.unknowns
-        open_words = any((u := unknowns.alone(word)) and not u.empty for word in words)
+        found = map(unknowns.alone, words)
+        open_words = any(word and not (word.empty or word.single) for word in found)
         if node.asks or open_words:
             shown = " ".join(t.text for t in node.words or ())
             self.script.scope.forget(node.name, f"${node.name}", node.line, f"each of {shown}")

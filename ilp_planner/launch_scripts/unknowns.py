@@ -21,7 +21,8 @@ class Unknown:
     text: as it is written in the script. key: what it can be supplied as, the name of a variable
     where it has one. line: where it is used, or was set. unset: nothing sets the variable. empty:
     bash has nothing in its place, as of such a variable outside of numbers. why: in the words of a
-    message. options: texts that it may be, where what is not known is only which.
+    message. options: texts that it may be, where what is not known is only which. single: it is one
+    word, as numbers are.
     """
 
     text: str
@@ -31,6 +32,7 @@ class Unknown:
     empty: bool = False
     why: str = ""
     options: tuple[str, ...] = ()
+    single: bool = False
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from ilp_planner.launch_scripts.evaluation import evaluate_script
@@ -106,6 +106,7 @@ BEFORE = "A=1; B=ab; C=; L=(p); f() { return 0; }\nset -- q r s\n"
 
 
 @given(st.lists(statements(2), min_size=1, max_size=6))
+@example(['A="$B"', "for i in 1 $((A+1)) 2; do torchrun $i; done"])  # a number is one word
 @examples(30, deadline=None)
 def test_any_script_as_bash_runs_it(rows: list[str]) -> None:
     """Commands in one another, drawn at random: functions, loops, shells and what leaves them."""
