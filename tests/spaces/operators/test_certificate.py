@@ -18,7 +18,14 @@ from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.operators.certificate import plan_graph
 from tests.examples import examples
-from tests.tiny import least_time, problems, tight_problem
+from tests.tiny import (
+    CHAINS,
+    least_time,
+    make_problem,
+    problems,
+    random_profile,
+    tight_problem,
+)
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
@@ -51,6 +58,26 @@ def test_the_certificate_of_a_solve_holds(problem: Problem) -> None:
     assert len(check.parts) == len(problem.micro_batch_sizes)
     assert check.bound == pytest.approx(result.bound, rel=SAME)
     assert check.bound <= optimum * (1 + SAME)
+
+
+def test_stages_that_nobody_had_to_solve_are_solved_by_the_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the stages behind not counted, a stage that is solved as too slow leaves the one before
+    it more stages behind than the search saw."""
+    operators = CHAINS["resnet"][1][:4]
+    sizes = {"micro_batches": (1, 2), "degrees": (1, 2)}
+    profile = random_profile(2, operators, **sizes, holes=0.1)
+    problem = make_problem(
+        operators, "resnet", profile, cost_model="aceso", limit=3206558335.2024727, global_batch=2,
+        micro_batches=(1, 2), nodes=2, devices=2,
+    )  # fmt: skip
+    monkeypatch.setattr("ilp_planner.bounds.operator_part.FEW_STATES", 0)
+    result = solved(problem)
+    assert result.certificate["parts"][1]["by"] == "dp"
+    assert check_certificate(problem, result.certificate).holds
+    monkeypatch.setattr("ilp_planner.spaces.operators.certificate.MORE_STAGES", 0)
+    assert not check_certificate(problem, result.certificate).holds
 
 
 @FEW
