@@ -80,7 +80,8 @@ def _may_swap(cluster: ClusterSpec, types: Sequence[int], others: Sequence[int])
 
 def zones_of(cluster: ClusterSpec) -> list[list[int]]:
     """Return the types of each zone, where every link between two zones is slower than all others
-    between nodes; none where there are no such zones."""
+    between nodes; none where there are no such zones, or where each is of one type and unlike all
+    others: prices tell these apart."""
     names = cluster.type_names
     pairs = [
         (cluster.type_link(names[a], names[b]).bandwidth, a, b)
@@ -99,4 +100,8 @@ def zones_of(cluster: ClusterSpec) -> list[list[int]]:
     ]
     if len(groups) < 2 or any(rate <= slowest for rate in own):
         return []
-    return sorted(sorted(group) for group in groups)
+    zones = sorted(sorted(group) for group in groups)
+    alone = all(len(types) == 1 for types in zones)
+    if alone and not any(_may_swap(cluster, *pair) for pair in combinations(zones, 2)):
+        return []
+    return zones

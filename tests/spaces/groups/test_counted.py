@@ -55,6 +55,17 @@ def test_no_region_is_where_links_between_types_are_no_slower_than_between_nodes
     assert regions_of(cluster, [], [(0,), (1,)], 100).most == 1
 
 
+def test_types_that_are_zones_by_themselves_are_told_apart_by_prices() -> None:
+    """Unless they are alike, as those of two zones of one type."""
+    single = as_types(tree([("fast", 2, zone) for zone in ("z0", "z0", "z1", "z1")]))
+    assert zones_of(single) == [[0], [1]]
+    assert alike(single, [[0], [1]]).tolist() == [0, 0]
+    name = single.type_names[0]
+    larger = replace(single.device_types[name], memory=2**35)
+    unlike = replace(single, device_types={**single.device_types, name: larger})
+    assert zones_of(unlike) == []
+
+
 def test_many_devices_are_counted_in_units(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = as_types(tree([(k, 8, z) for z in ("z0", "z1") for k in ("fast", "slow") * 2]))
     zones = zones_of(cluster)
