@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.cluster import ClusterSpec, Device
 
 MOST_NUMBERS = 128  # of what is taken in a region: states are so many times as many
 MOST_STATES = 4_000_000  # numbers, states and layers: entries of tables, some of each
@@ -64,7 +64,7 @@ def _may_swap(cluster: ClusterSpec, types: Sequence[int], others: Sequence[int])
     for a, b in zip(types, others, strict=True):
         swapped[a], swapped[b] = b, a
         first, second = (cluster.device_types[names[kind]] for kind in (a, b))
-        if replace(first, name=second.name, type=second.type) != second:
+        if not _equal(first, second):
             return False
         if sorted(cluster.node_sizes(names[a])) != sorted(cluster.node_sizes(names[b])):
             return False
@@ -76,6 +76,14 @@ def _may_swap(cluster: ClusterSpec, types: Sequence[int], others: Sequence[int])
         for a in range(len(names))
         for b in range(a, len(names))
     )
+
+
+def _equal(first: Device, second: Device) -> bool:
+    """Tell whether two types are of one device, whatever they are called and cost; where data
+    sheets are missing, profiles call them the same as well."""
+    called = first.profile if first.peak is None else second.profile
+    told = replace(first, name=second.name, type=second.type, profile=called)
+    return replace(told, price=second.price, spot_price=second.spot_price) == second
 
 
 def zones_of(cluster: ClusterSpec) -> list[list[int]]:

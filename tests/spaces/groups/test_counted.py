@@ -38,6 +38,16 @@ def test_zones_that_differ_are_not_alike() -> None:
     smaller = replace(cluster.device_types[name], memory=2**33)
     other = replace(cluster, device_types={**cluster.device_types, name: smaller})
     assert alike(other, zones).tolist() == [0, 1, 2, 3, 0, 1]
+    kind = cluster.device_types[name]
+    for changed, same in (
+        (replace(kind, price=9.0, spot_price=1.0), True),
+        (replace(kind, profile="measured"), False),  # no data sheet says that it is the same
+    ):
+        called = replace(cluster, device_types={**cluster.device_types, name: changed})
+        assert (alike(called, zones).tolist() == [0, 1, 0, 1, 0, 1]) is same
+    known = {n: replace(d, peak={"fp16": 1e14}) for n, d in cluster.device_types.items()}
+    known[name] = replace(known[name], profile="measured")
+    assert alike(replace(cluster, device_types=known), zones).tolist() == [0, 1, 0, 1, 0, 1]
     inside = replace(cluster, within={name: Link(bandwidth=1e12, latency=1e-6)})
     assert alike(inside, zones).tolist() == [0, 1, 2, 3, 0, 1]
     near = replace(NEAR, bandwidth=2 * NEAR.bandwidth)
