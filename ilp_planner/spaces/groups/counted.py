@@ -35,7 +35,7 @@ def regions_of(
     zones: their types. types_of: the device types of each class of groups. states: of groups, at
         all layers.
     """
-    counts, most = cluster.type_counts, min(MOST_NUMBERS, MOST_STATES // states)
+    counts, most = cluster.type_counts, min(MOST_NUMBERS, MOST_STATES // max(states, 1))
     units = [1] * len(counts)
     for types in zones:
         while prod(counts[kind] // units[kind] + 1 for kind in types) > max(most, 1):

@@ -95,7 +95,7 @@ def _replay(part: OperatorPart, record: Mapping[str, Any], claimed: float) -> No
     graph = part.expand(claimed * (1 - ROUNDING)).graph
     path, value = best_path(graph)
     for _ in range(MORE_STAGES):
-        if not path or not part.refine(path, MORE_SECONDS):
+        if not path or value >= claimed or not part.refine(path, MORE_SECONDS):
             break
         path, value = best_path(graph)
     part.raise_bound(min(value, claimed) if path else claimed, "certificate")

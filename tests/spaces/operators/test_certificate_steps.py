@@ -123,12 +123,13 @@ def test_stages_are_solved_again_where_the_proof_rests_on_them(
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "bound"),
-    [((), NEVER, 1.0), ((0, 1), 0.5, 0.5), ((0, 1), 1.5, 1.0)],
+    ("path", "value", "bound", "more"),
+    [((), NEVER, 1.0, 0), ((0, 1), 0.5, 0.5, certificate.MORE_STAGES), ((0, 1), 1.5, 1.0, 0)],
 )
 def test_no_pipeline_of_solved_stages_is_below_the_bound(
-    path: tuple[int, ...], value: float, bound: float, use: Any
+    path: tuple[int, ...], value: float, bound: float, more: int, use: Any
 ) -> None:
+    """Stages of one that is below are solved as well, as often as may be."""
     part = use(Part(), path=path, value=value)
     assert proved(part, exact_stages=[STAGE], slowest_s=0.125) == bound
     assert part.did == [
@@ -137,6 +138,7 @@ def test_no_pipeline_of_solved_stages_is_below_the_bound(
         (*SOLVED, 0.75),
         ("slowest", 0.125),
         ("expand", 1.0 * (1 - ROUNDING)),
+        *[("refine", path)] * more,
         ("raise", "certificate"),
     ]
 
