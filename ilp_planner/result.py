@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,6 +70,22 @@ class Ranked:
     plan: Plan[Any]
     evaluation: Evaluation
     bound: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fastest:
+    """The fastest plan found, beside a plainer one that was chosen. objective: seconds per
+    iteration. status: of this plan, whose bound is that of the result."""
+
+    plan: Plan[Any]
+    evaluation: Evaluation
+    objective: float
+    status: Status
+
+    def beside(self, bound: float) -> Fastest:
+        """Return it with what is known beside a bound on all plans."""
+        proved = relative_gap(self.objective, bound) <= PROVED
+        return replace(self, status=Status.OPTIMAL if proved else Status.FEASIBLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +157,9 @@ class Result:
     """A plan, how it was judged, and what is known at the end of a search.
 
     objective, bound: seconds per iteration (inf without a plan; 0.0 without a bound).
+    fastest: the fastest plan found where `plan` is a plainer one that takes hardly longer
+    (`Limits.prefer_plain`); None where `plan` is the fastest. Only the fastest is called optimal:
+    `status`, `objective` and `gap` are of `plan`, and `bound` is of all plans.
     bound_source: which argument proved the bound. among: the plans that it is about. wall: seconds.
     certificate: JSON-ready record of what was enumerated and how each part was closed.
     notes: one-line remarks for the user (what was left out, which solver fell back).
@@ -171,6 +190,12 @@ class Result:
     ranking: tuple[Ranked, ...] = ()
     history: tuple[Moment, ...] = ()
     aim: Aim | None = None
+    fastest: Fastest | None = None
+
+    @property
+    def slower(self) -> float:
+        """How much longer the plan takes than the fastest one found, relative to that one."""
+        return 0.0 if self.fastest is None else self.objective / self.fastest.objective - 1
 
     @property
     def gap(self) -> float:

@@ -172,6 +172,7 @@ class SetSearch:
             },
             notes=tuple(search.notes),
             among=search.problem.space.describe(search.problem),
+            fastest=search.fastest and search.fastest.beside(self.bound),
         )
 
 

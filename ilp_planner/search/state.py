@@ -15,6 +15,7 @@ from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import (
     CERTIFICATE_VERSION,
     EVERY_PART,
+    Fastest,
     Ranked,
     Result,
     Status,
@@ -74,7 +75,7 @@ class SearchState(ABC):
     answered: a saved plan is what a search would end with, as no plan is faster by more than what a
     plainer one may cost (`limits.tie`).
     judged: all plans of the space, where these are so few that each was judged, so that nothing is
-    left open.
+    left open. fastest: the fastest plan, where a plainer one was put in its place.
     """
 
     rounding = PROVED
@@ -93,6 +94,7 @@ class SearchState(ABC):
         self.from_an_end = False
         self.answered = False
         self.judged: tuple[tuple[Plan[Any], Evaluation], ...] = ()
+        self.fastest: Fastest | None = None
 
     @abstractmethod
     def proved_parts(self) -> Sequence[Proved]:
@@ -128,6 +130,17 @@ class SearchState(ABC):
     def proved(self) -> bool:
         """Tell whether no plan is better than the one found."""
         return relative_gap(self.objective, self.bound) <= PROVED
+
+    def as_fastest(self) -> Fastest:
+        """Return the best plan so far, with what is known about it."""
+        assert self.plan is not None
+        assert self.evaluation is not None
+        return Fastest(
+            plan=self.plan,
+            evaluation=self.evaluation,
+            objective=self.objective,
+            status=Status.FEASIBLE,
+        ).beside(self.bound)
 
     def keep(self, plan: Plan[Any], evaluation: Evaluation, bound: float) -> bool:
         """Take a plan if it is the best, and tell whether it is.
@@ -241,4 +254,5 @@ class SearchState(ABC):
             among=self.problem.space.describe(self.problem),
             confirmed_by=self.confirmed_by,
             ranking=ranking,
+            fastest=self.fastest and self.fastest.beside(self.bound),
         )

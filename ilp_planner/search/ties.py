@@ -25,6 +25,7 @@ def take_plainest(search: SearchState) -> None:
     space = search.problem.space
     fastest = search.bound if search.answered else search.objective
     limit, had = fastest * (1 + search.limits.tie), space.specialities(search.plan)
+    first = None if search.answered else search.as_fastest()
     if not had:
         return
     has, seconds = had, search.objective
@@ -38,6 +39,7 @@ def take_plainest(search: SearchState) -> None:
             search.plan, search.evaluation, search.objective = plan, evaluation, time
             has, seconds = found, time
     if has != had:
+        search.fastest = first
         without = ", ".join(name for name in had if name not in has)
         instead = ", ".join(name for name in has if name not in had)
         search.notes.append(

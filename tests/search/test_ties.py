@@ -62,6 +62,10 @@ def test_a_plainer_plan_is_taken_and_what_it_costs_is_said(
     assert plain.bound == pytest.approx(fastest.objective)
     assert fastest.objective < plain.objective <= fastest.objective * (1 + tie)
     assert evaluate(problem, plain.plan).legal
+    assert fastest.fastest is None
+    assert plain.fastest is not None
+    assert (plain.fastest.objective, plain.fastest.status) == (fastest.objective, fastest.status)
+    assert plain.slower == pytest.approx(plain.objective / fastest.objective - 1)
     (note,) = [note for note in plain.notes if note.startswith("tie: ")]
     assert RANK_ORDER in note
     assert note.endswith("`tie=0` takes the fastest")
