@@ -64,7 +64,7 @@ Remainder = Annotated[
     ),
 ]
 RankOrder = Annotated[
-    str | None, asked("--rank-order", f"Order of ranks: {' or '.join(ORDERS)}.", "ORDER")
+    str | None, asked("--rank-order", f"Order of ranks: {', '.join(ORDERS)} or both.", "ORDER")
 ]
 PipelineSchedule = Annotated[
     str | None,
@@ -114,8 +114,8 @@ Overlap = Annotated[
     str | None,
     asked(
         "--overlap",
-        "Whether gradients and parameters travel while passes compute: data or none; data without "
-        "this option.",
+        "Whether gradients and parameters travel while passes compute: data, none or both; data "
+        "without this option.",
         "WHAT",
     ),
 ]
@@ -123,7 +123,7 @@ FusedLoss = Annotated[
     str | None,
     asked(
         "--fused-loss",
-        "The loss as one kernel, Megatron's own: native or none; native without this option.",
+        "The loss as one kernel, Megatron's own: native, none or both; native without this option.",
         "KERNEL",
     ),
 ]
@@ -186,8 +186,8 @@ ActivationOffload = Annotated[
     asked(
         "--activation-offload",
         "Which activations may wait in the host's memory: none, those of modules as "
-        "core_attn+attn_proj (--offload-modules), or of a number of layers "
-        "(--cpu-offloading-num-layers), one or a list; none without this option.",
+        "core_attn+attn_proj (--offload-modules), or of a number of layers as 4 "
+        "(--cpu-offloading-num-layers); likewise a list; none without this option.",
         "WHAT",
     ),
 ]

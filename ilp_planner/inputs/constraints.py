@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 SWITCH = ("off", "on")
+BOTH = "both"  # the two values of what has just two
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch_group_size")
 CHOICES = {
     "remainder": REMAINDERS,
@@ -254,8 +255,11 @@ def _numbers(name: str, value: object) -> Numbers:
 
 def _choices(name: str, value: object) -> tuple[str, ...]:
     known = CHOICES[name]
-    expected = f"some of {', '.join(known)}"
+    two = len(known) == len(SWITCH)
+    expected = f"some of {', '.join(known)}" + f", or {BOTH}" * two
     found = [ALIASES.get(text, text) for text in _items(name, value, expected)]
+    if two and BOTH in found:
+        return known
     for text in found:
         if text not in known:
             raise _error(name, text, expected)

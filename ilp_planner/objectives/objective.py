@@ -124,13 +124,13 @@ EXPECTED = "time, price, or both of them as time,price"
 
 
 def objective_named(said: str) -> Objective:
-    """Return an objective by its name, or by the names of its parts: `time,price` is both.
+    """Return an objective by its name, or by the names of its parts: `time,price` is `both`.
 
     Raises
     ------
     UsageError: there is none of this name.
     """
-    names = {part.strip() for part in said.split(",")}
+    names = {part.strip() for part in ("time,price" if said == "both" else said).split(",")}
     for objective in OBJECTIVES.values():
         if names in ({objective.name}, {*objective.parts}):
             return objective
