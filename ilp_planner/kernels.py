@@ -6,6 +6,11 @@ these can be written in a temporary folder of this user. Where there is no such 
 process compiles anew. With `NUMBA_DISABLE_JIT=1` kernels are plain Python: slow, but followed by
 debuggers and line coverage.
 
+Kept code is of one kernel with all that was compiled into it (`_ingredients`). It is found again
+only where every function that it calls, every constant, the fields of its arguments, Python, NumPy
+and Numba are what they were, as this process has imported them. Bounds are proofs, so code of
+before an update may never be called.
+
 What makes compilation slow is less the length of a kernel than what it uses of NumPy: copies of
 rows, sorting, joins, minima of whole arrays and masks are compiled from Python each time; the first
 copy of a row takes two seconds. So kernels loop, and sort and grow by `bounds.arrays`.
@@ -15,15 +20,17 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import stat
 import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from pickle import UnpicklingError
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.children import Watched
@@ -31,9 +38,11 @@ from ilp_planner.deadline import Deadline
 from ilp_planner.interrupts import postponed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 LONGEST_WAIT, LOOK = 120.0, 0.1  # seconds, and between two looks at the other process
+SEAL = 32  # bytes of a SHA-256, before kept code
+PLAIN = (int, float, complex, str, bytes, type(None), type(...))  # told by their text
 
 _to_tell: list[Callable[[], None]] = []
 _ahead: list[str] = []  # modules whose `compile_ahead` a second process calls
@@ -135,9 +144,9 @@ def _compiled(function: Callable[..., Any], **options: bool) -> Any:
         compiled.enable_caching()
     except RuntimeError:  # of the folders that Numba knows, none can be written
         _keep(compiled, temporary_folder())
-    code = compiled._cache
-    code.load_overload = _forgiving(code.load_overload)
-    code.save_overload = _forgiving(code.save_overload)
+    if compiled._cache.cache_path is not None:
+        kept = _Kept(compiled)
+        compiled._cache.load_overload, compiled._cache.save_overload = kept.load, kept.save
     return compiled
 
 
@@ -176,16 +185,116 @@ def _do_without_blas() -> None:
         linalg.ensure_blas = own
 
 
-def _forgiving(access: Callable[..., Any]) -> Callable[..., Any]:
-    """Let compiled code that cannot be read or written, as on a full disk, be as good as none; or
-    that was compiled for a class that has moved since."""
+class _Kept:
+    """What was compiled of one kernel, in one file for each kind of arguments, in the folder that
+    Numba finds for it. Numba's own index would know the file of the kernel alone."""
 
-    def accessed(*arguments: Any) -> Any:
-        with suppress(OSError, EOFError, UnpicklingError, AttributeError, ImportError):
-            return access(*arguments)
+    def __init__(self, kernel: Any) -> None:
+        self._kernel, self._numba = kernel, kernel._cache._impl
+
+    @cached_property
+    def _stamp(self) -> str:
+        """Tell the kernel from what it is after any change; asked for when it is first called, as
+        what it calls may stand below it."""
+        import numba
+
+        own = sys.version, numba.__version__
+        return _digest(*own, *_ingredients(self._kernel, []))
+
+    def _file(self, signature: Any, codegen: Any) -> Path:
+        kinds = [part for kind in getattr(signature, "args", signature) for part in _layout(kind)]
+        name = f"{self._numba.filename_base}.{self._stamp}"
+        which = _digest(*kinds, repr(codegen.magic_tuple()))
+        return Path(self._numba.locator.get_cache_path(), f"{name}.{which}.nbc")
+
+    def load(self, signature: Any, target: Any) -> Any:
+        """Return what is kept; None where that is nothing, or nothing that can be read."""
+        with suppress(Exception):
+            target.refresh()
+            content = self._file(signature, target.codegen()).read_bytes()
+            if sha256(content[SEAL:]).digest() == content[:SEAL]:
+                return self._numba.rebuild(target, pickle.loads(content[SEAL:]))
         return None
 
-    return accessed
+    def save(self, signature: Any, code: Any) -> None:
+        """Keep compiled code in place of what was kept of other versions, where that can be; a full
+        disk is as good as none."""
+        from numba.core.serialize import dumps
+
+        with suppress(Exception):
+            if not self._numba.check_cachable(code):
+                return
+            file = self._file(signature, code.codegen)
+            content = dumps(self._numba.reduce(code))
+            self._numba.locator.ensure_cache_path()
+            temporary = file.with_suffix(f".{os.getpid()}")
+            try:
+                temporary.write_bytes(sha256(content).digest() + content)
+                temporary.replace(file)
+            finally:
+                temporary.unlink(missing_ok=True)
+            anywhere = self._numba.filename_base.replace(f"-{self._numba._lineno}.", "-*.")
+            for other in file.parent.glob(f"{anywhere}.*"):
+                if self._stamp not in other.name:
+                    other.unlink(missing_ok=True)
+
+
+def _digest(*parts: str) -> str:
+    return sha256("\0".join(parts).encode()).hexdigest()[:SEAL]
+
+
+def _layout(kind: Any) -> Iterator[str]:
+    """Yield what tells a type of an argument from others; Numba finds fields by their positions."""
+    known = getattr(kind, "instance_class", None)
+    yield str(kind)
+    if known is not None:
+        yield f"{known.__module__}.{known.__qualname__}{known._fields}"
+    for inner in getattr(kind, "types", ()):
+        yield from _layout(inner)
+
+
+def _ingredients(value: Any, seen: list[Any]) -> Iterator[str]:
+    """Yield as texts all that is compiled into a kernel: its code, and whatever that names.
+
+    Raises
+    ------
+    TypeError: something of which nobody can tell whether it is what it was.
+    """
+    yield type(value).__qualname__
+    if any(value is known for known in seen):
+        return
+    if hasattr(value, "py_func"):
+        yield repr(sorted(value.targetoptions.items()))
+        yield from _ingredients(value.py_func, seen)
+    elif isinstance(value, FunctionType):
+        seen.append(value)
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        known = value.__globals__
+        named = {name: known[name] for name in sorted(_names(value.__code__)) if name in known}
+        for part in (value.__code__, value.__defaults__, *cells, *named, *named.values()):
+            yield from _ingredients(part, seen)
+    elif isinstance(value, CodeType):
+        yield value.co_code.hex()
+        for part in (value.co_names, value.co_varnames, value.co_freevars, value.co_consts):
+            yield from _ingredients(part, seen)
+    elif isinstance(value, tuple):
+        yield str(len(value))
+        for part in value:
+            yield from _ingredients(part, seen)
+    elif isinstance(value, type):
+        yield f"{value.__module__}.{value.__qualname__}{getattr(value, '_fields', '')}"
+    elif isinstance(value, ModuleType):
+        yield f"{value.__name__} {value.__version__}"
+    elif isinstance(value, PLAIN):
+        yield repr(value)
+    else:
+        raise TypeError(value)
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return the names that code asks for, with those of functions inside it."""
+    inside = (_names(part) for part in code.co_consts if isinstance(part, CodeType))
+    return set(code.co_names).union(*inside)
 
 
 def _keep(compiled: Any, folder: Path | None) -> None:

@@ -3,11 +3,14 @@
 import ast
 import importlib.util
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from importlib import import_module, invalidate_caches
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -153,21 +156,202 @@ def test_a_folder_that_is_full_or_gone_is_as_good_as_none(module: Path, read_onl
     assert kernel(3) == 7
 
 
-def test_code_for_a_class_that_has_moved_is_as_good_as_none(
-    module: Path, monkeypatch: pytest.MonkeyPatch
+HELPERS = """
+from ilp_planner.kernels import inlined, inner
+from constants import FACTOR
+
+def plain(x): return 2 * x
+
+deepest = inner(plain)
+
+@inner
+def helper(x, again=1): return FACTOR * deepest(x) * again
+
+@inlined
+def drawn_in(x): return x + 5
+"""
+PARTS = {
+    "constants": "FACTOR, TUNED = 3, (1, 2)\n",
+    "shapes": "from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: int\n    b: int\n",
+    "helpers": HELPERS,
+    "caller": """
+import constants
+from ilp_planner.kernels import kernel
+from constants import TUNED
+from shapes import Pair
+from helpers import drawn_in, helper
+
+@kernel
+def total(pair):
+    other = Pair(pair.b, TUNED[0])
+    return 100 * helper(pair.a) + drawn_in(other.a) + 2 * other.b
+
+@kernel
+def beside(x): return x
+""",
+}
+
+
+@pytest.fixture
+def total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
+    """Return what imports the parts anew, after texts in them were replaced."""
+    texts = dict(PARTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "kept"))
+
+    def imported(part: str = "caller", old: str = "", new: str = "") -> ModuleType:
+        assert old in texts[part]
+        texts[part] = texts[part].replace(old, new, 1)
+        for name, text in texts.items():
+            (tmp_path / f"{name}.py").write_text(text)
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        invalidate_caches()
+        return import_module("caller")
+
+    return imported
+
+
+def taken(module: ModuleType) -> tuple[int, int]:
+    """Return the result for two numbers, and how often kept code was taken for it."""
+    found = module.total(module.Pair(a=1, b=2))
+    return found, sum(module.total.stats.cache_hits.values())
+
+
+@pytest.mark.parametrize(
+    ("part", "old", "new", "result"),
+    [
+        ("helpers", "FACTOR * deepest", "1 + FACTOR * deepest", 709),
+        ("helpers", "2 * x", "4 * x", 1209),
+        ("helpers", "x + 5", "x + 6", 610),
+        ("helpers", "again=1", "again=2", 1209),
+        ("helpers", "inner(plain)", "inner(lambda x: x)", 309),
+        ("constants", "= 3", "= 4", 809),
+        ("constants", "= 3", "= 3.0", 609),
+        ("constants", "(1, 2)", "(2, 2)", 611),
+        ("shapes", "a: int\n    b: int", "b: int\n    a: int", 610),
+        ("shapes", "    b: int", "    b: int\n    c: int = 0", 609),
+        ("caller", "100", "10", 69),
+    ],
+)
+def test_a_kernel_is_compiled_anew_when_anything_in_it_changes(
+    total: Callable[..., ModuleType], part: str, old: str, new: str, result: int
 ) -> None:
-    """An update may move what a kernel takes, and leave the kernel's own file as it is."""
-    shapes = ModuleType("shapes")
-    monkeypatch.setitem(sys.modules, "shapes", shapes)
-    definition = "from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: int\n    b: int\n"
-    module.write_text(SOURCE + "\n@kernel\ndef total(pair):\n    return pair.a + pair.b\n")
-    exec(definition, vars(shapes))
-    assert load(module).total(shapes.Pair(1, 2)) == 3
-    moved = ModuleType("figures")
-    monkeypatch.setitem(sys.modules, "figures", moved)
-    exec(definition, vars(moved))
-    del shapes.Pair
-    assert load(module).total(moved.Pair(3, 4)) == 7
+    """Its functions in whatever module, constants, and the fields of arguments, by position."""
+    assert taken(total()) == (609, 0)
+    assert taken(total()) == (609, 1)
+    assert taken(total(part, old, new)) == (result, 0)
+    assert taken(total()) == (result, 1)
+
+
+def test_a_kernel_stays_when_other_things_change(total: Callable[..., ModuleType]) -> None:
+    total().total(total().Pair(1, 2))
+    assert taken(total("caller", "return x", "return x + 1")) == (609, 1)
+    assert taken(total("helpers", "def plain", "UNUSED = 1\n\ndef plain")) == (609, 1)
+
+
+def test_code_of_before_is_removed(total: Callable[..., ModuleType], tmp_path: Path) -> None:
+    """What is kept of a kernel is of its last version, wherever in its file it stood; files of
+    other kernels stay, those of Numba's own index go."""
+    files = (tmp_path / "kept").rglob
+    module = total()
+    taken(module)
+    module.beside(1)
+    first = set(files("caller.total-*"))
+    base = next(iter(first)).name.split(".")[2]
+    for end in ("nbi", "1.nbc"):
+        next(iter(first)).with_name(f"caller.total-3.{base}.{end}").touch()
+    taken(total("caller", "@kernel", "\n\n@kernel"))
+    taken(total("constants", "= 3", "= 4"))
+    last = set(files("caller.total-*"))
+    assert len(first) == len(last) == 1
+    assert first != last
+    assert len(set(files("caller.beside-*"))) == 1
+
+
+def test_what_nobody_can_tell_apart_is_not_kept(total: Callable[..., ModuleType]) -> None:
+    changed = "caller", "TUNED[0]", "constants.TUNED[0]"  # of a module without a version
+    assert taken(total(*changed)) == (609, 0)
+    assert taken(total()) == (609, 0)
+
+
+def test_every_kernel_of_the_package_is_kept() -> None:
+    """Nothing in them is of a kind that cannot be told from what it was."""
+    found = 0
+    for path in ROOT.rglob("*.py"):
+        if "ilp_planner.kernels import" in path.read_text():
+            name = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts)
+            for value in list(vars(import_module(name)).values()):
+                if hasattr(value, "py_func"):
+                    assert list(kernels._ingredients(value, []))
+                    found += 1
+    assert found > 50
+
+
+class WorseError(Exception):
+    """What no reader of a cache thinks of."""
+
+
+class Hostile:
+    def __reduce__(self) -> object:
+        return (worse, ())
+
+
+def worse() -> None:
+    raise WorseError
+
+
+def sealed(content: bytes) -> bytes:
+    return sha256(content).digest() + content
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda content: b"",
+        lambda content: content[:10],
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:-1],
+        lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:],
+        lambda content: content[:-9] + bytes([content[-9] ^ 128]) + content[-8:],
+        lambda content: bytes(len(content)),
+        lambda content: b"no code at all" * 100,
+        lambda content: sealed(b""),
+        lambda content: sealed(b"no pickle"),
+        lambda content: sealed(pickle.dumps(None)),
+        lambda content: sealed(pickle.dumps({"a": 1})),
+        lambda content: sealed(pickle.dumps(Hostile())),
+        lambda content: sealed(b"cno_such_module\nname\n."),
+    ],
+)
+def test_kept_code_that_is_broken_is_compiled_anew(
+    total: Callable[..., ModuleType], tmp_path: Path, broken: Callable[[bytes], bytes]
+) -> None:
+    """Whatever reading it raises; and what was compiled takes its place."""
+    assert taken(total()) == (609, 0)
+    (file,) = (tmp_path / "kept").rglob("caller.total-*")
+    file.write_bytes(broken(file.read_bytes()))
+    assert taken(total()) == (609, 0)
+    assert taken(total()) == (609, 1)
+
+
+@pytest.mark.parametrize("there", ["a folder", "a loop", "nothing", "a file for the folder"])
+def test_a_place_that_is_broken_is_as_good_as_none(
+    total: Callable[..., ModuleType], tmp_path: Path, there: str
+) -> None:
+    assert taken(total()) == (609, 0)
+    (file,) = (tmp_path / "kept").rglob("caller.total-*")
+    file.unlink()
+    if there == "a folder":
+        (file / "inside").mkdir(parents=True)
+    elif there == "a loop":
+        file.symlink_to(file.name)
+    elif there == "a file for the folder":
+        for other in file.parent.iterdir():
+            other.unlink()
+        file.parent.rmdir()
+        file.parent.touch()
+    assert taken(total()) == (609, 0)
 
 
 def test_kernels_are_plain_python_where_nothing_may_be_compiled(
