@@ -180,6 +180,7 @@ def _job(
 ) -> TrainingJob:
     """Return what a run trains, on nodes of a cluster."""
     from ilp_planner.formats.megatron.arguments import job_of_arguments
+    from ilp_planner.formats.megatron.ranks import gpus_of
     from ilp_planner.formats.megatron.script import read_launch
 
     if not (run.startswith("-") or " -" in run):
@@ -191,11 +192,10 @@ def _job(
         run = str(file)
         if file_kind(file) is FileKind.PLAN:
             return _on(_job_of_plan(file, cluster), cluster)
-    args = read_launch(run)
-    if args.world_said and gpus not in (None, args.world):
+    there = gpus_of(cluster)
+    args = read_launch(run, gpus=there._replace(devices=gpus or there.devices))
+    if gpus not in (None, args.world):
         raise ProfileError(f"gpus: found {gpus}, expected {args.world} as the launch says")
-    if not args.world_said:
-        args = replace(args, world=gpus or cluster.device_count, world_said=True)
     return _on(job_of_arguments(args), cluster)
 
 

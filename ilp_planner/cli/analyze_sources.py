@@ -103,25 +103,23 @@ def said_job(
         return SaidJob(job, name, notes)
     from ilp_planner.formats.megatron.arguments import job_of_arguments, read_arguments
     from ilp_planner.formats.megatron.notes import unmodelled
+    from ilp_planner.formats.megatron.ranks import gpus_of
 
-    world = asked["world_size"]
+    world, gpus = asked["world_size"], gpus_of(spec) if spec else None
+    strict = asked["strict"]
     if source == "megatron_args":
         arguments = read_arguments(
-            asked["megatron_args"], world, source="--megatron-args", strict=asked["strict"]
+            asked["megatron_args"], world, source="--megatron-args", strict=strict, gpus=gpus
         )
         name = "--megatron-args"
     else:
         from ilp_planner.formats.megatron.script import read_launch, read_script
 
         file, given = asked["megatron_script"], settings_given(asked["set_values"])
-        ranks = spec.device_count if spec else None
-        strict = asked["strict"]
         if file.suffix == ".json":  # of `export --to megatron`, beside the script
-            arguments = read_launch(
-                str(file), world, supplied=given, available=ranks, strict=strict
-            )
+            arguments = read_launch(str(file), world, supplied=given, gpus=gpus, strict=strict)
         else:
-            arguments = read_script(file, world, supplied=given, available=ranks, strict=strict)
+            arguments = read_script(file, world, supplied=given, gpus=gpus, strict=strict)
         name = file.name
     job = job_of_arguments(arguments)
     per_node = asked["devices_per_node"] or (devices.per_node if spec else job.devices_per_node)

@@ -83,7 +83,6 @@ def read_job(ctx: typer.Context) -> Asked:
         )
     site = Site(cluster=with_memory(spec, limit))
     devices = devices_of(site.cluster)
-    asked, more = _with_world(asked, source, spec)
     said = said_job(asked, source, spec, devices)
     check_precision(said, site.cluster)
     job = replace(said.job, devices_per_node=site.each)
@@ -106,7 +105,7 @@ def read_job(ctx: typer.Context) -> Asked:
         site=site,
         writer=writer,
         words=words,
-        notes=(*notes, *more, *said.notes, *beyond(job, spec), *spec.notes),
+        notes=(*notes, *said.notes, *beyond(job, spec), *spec.notes),
     )
 
 
@@ -147,21 +146,6 @@ def with_memory(spec: ClusterSpec, limit: float | None) -> ClusterSpec:
         return spec
     types = {name: replace(device, memory=int(limit)) for name, device in spec.device_types.items()}
     return replace(spec, device_types=types)
-
-
-def _with_world(
-    asked: dict[str, Any], source: str, spec: ClusterSpec
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return what was asked for with a number of GPUs, and a note where it is the cluster's."""
-    from ilp_planner.formats.megatron.arguments import read_arguments
-
-    if source != "megatron_args" or asked["world_size"] is not None:
-        return asked, ()
-    text = asked["megatron_args"]
-    if read_arguments(text, source="--megatron-args", strict=asked["strict"]).world_said:
-        return asked, ()
-    note = f"--world-size is not given: the {spec.device_count} GPUs of {spec.name} are taken"
-    return {**asked, "world_size": spec.device_count}, (note,)
 
 
 def _of_plan(

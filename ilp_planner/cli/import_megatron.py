@@ -50,6 +50,7 @@ def import_megatron(
     from ilp_planner.formats.megatron.carried import carried_of
     from ilp_planner.formats.megatron.notes import unmodelled
     from ilp_planner.formats.megatron.plan import plan_of_job
+    from ilp_planner.formats.megatron.ranks import gpus_of
     from ilp_planner.formats.megatron.script import read_launch
     from ilp_planner.formats.saved_check import judge_saved
     from ilp_planner.spaces.registry import build_problem
@@ -62,9 +63,7 @@ def import_megatron(
             )
     spec = find_cluster(cluster)
     given = settings_given(supplied)
-    args = read_launch(launch, supplied=given, available=spec.device_count, strict=strict)
-    if not args.world_said:
-        args = replace(args, world=spec.device_count, world_said=True)
+    args = read_launch(launch, supplied=given, gpus=gpus_of(spec), strict=strict)
     job = replace(
         job_of_arguments(args), devices_per_node=spec.nodes[0].devices, generation=generation(spec)
     )

@@ -97,7 +97,7 @@ def test_a_script_with_values_supplied(ilp_plan: Command) -> None:
     done = ilp_plan("analyze", "--megatron-script", "run.sh")
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert asked in done.err
-    assert "--set N=VALUE or --world-size N" in done.err
+    assert "--set N=VALUE --set G=VALUE, --world-size N or --gpus NxGPU" in done.err
     for given in (["--set", "N=1", "--set", "G=8"], ["--world-size", "8"], CLUSTER):
         done = ilp_plan("analyze", "--megatron-script", "run.sh", *given, "--json")
         assert done.code == 0, done.err

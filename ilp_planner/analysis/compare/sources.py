@@ -132,6 +132,7 @@ def _launched(asked: Asked, problem: Problem[Any]) -> Candidate:
     """Return the plan of a launch of Megatron-LM, on all devices of the problem's cluster."""
     from ilp_planner.formats.megatron.arguments import job_of_arguments
     from ilp_planner.formats.megatron.plan import plan_of_job
+    from ilp_planner.formats.megatron.ranks import gpus_of
     from ilp_planner.formats.megatron.script import read_launch
     from ilp_planner.specs.data_sheets import generation
 
@@ -139,10 +140,8 @@ def _launched(asked: Asked, problem: Problem[Any]) -> Candidate:
     if problem.space.unit != "layer":
         raise OtherProblemError(f"its stages are of layers, not of {problem.space.unit}s")
     arguments = read_launch(
-        asked.text, supplied=asked.supplied, available=cluster.device_count, strict=False
+        asked.text, supplied=asked.supplied, gpus=gpus_of(cluster), strict=False
     )
-    if not arguments.world_said:
-        arguments = replace(arguments, world=cluster.device_count, world_said=True)
     if arguments.world != cluster.device_count:
         raise OtherProblemError(f"it starts on {arguments.world} GPUs, not {cluster.device_count}")
     job = job_of_arguments(arguments)

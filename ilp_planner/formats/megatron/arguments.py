@@ -12,9 +12,18 @@ from dataclasses import replace
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.earlier import Today, in_todays_words
 from ilp_planner.formats.megatron.flags import Value
-from ilp_planner.formats.megatron.launcher import smallest_world, split_launch
+from ilp_planner.formats.megatron.launcher import Launch, smallest_world, split_launch
+from ilp_planner.formats.megatron.launchers import (
+    FindOpen,
+    LeftOpenError,
+    Open,
+    ReadHosts,
+    Said,
+    numbers_of,
+)
 from ilp_planner.formats.megatron.model import decoder_of, layers_of, model_values, said_vocabulary
 from ilp_planner.formats.megatron.pipeline import layout_of, pipeline_values
+from ilp_planner.formats.megatron.ranks import USUAL_NODE, Gpus, Ranks, ranks_of
 from ilp_planner.formats.megatron.settings import settings_of, settings_values
 from ilp_planner.formats.megatron.values import (
     CP,
@@ -25,6 +34,7 @@ from ilp_planner.formats.megatron.values import (
     split_words,
     take_values,
 )
+from ilp_planner.limits import as_whole
 from ilp_planner.specs.training import Settings, TrainingJob
 
 __all__ = ["MegatronArguments", "arguments_of_job", "job_of_arguments", "read_arguments"]
@@ -35,7 +45,18 @@ DETERMINISTIC = {
     "NCCL_ALGO": "Ring",
     "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0",
 }
-MAX_NODE = 8  # devices of a node, where nothing says
+
+
+def open_text(option: str, value: str) -> Open | None:
+    """Return what is open in the value of an option that is typed: a variable of a shell."""
+    if "$" not in value:
+        return None
+    where = f"{option}: " if option else ""
+    return Open(f"{option} {value}".strip(), f"{where}found {value}, expected its value")
+
+
+def no_hosts(name: str) -> None:
+    """Return the devices of the nodes of a hostfile, where none is looked for."""
 
 
 def read_arguments(
@@ -45,28 +66,37 @@ def read_arguments(
     environment: Mapping[str, str] | None = None,
     source: str = "",
     strict: bool = True,
+    gpus: Gpus | None = None,
+    find_open: FindOpen = open_text,
+    read_hosts: ReadHosts = no_hosts,
 ) -> MegatronArguments:
     """Read a launch line: Megatron's arguments, alone or after torchrun, srun, mpirun or python.
 
     Parameters
     ----------
     words: the line, or its words.
-    world: ranks; None: what the launcher says, else the fewest that these arguments can run on.
+    world: ranks; None: what the launcher says, else those of `gpus`, else the fewest that these
+        arguments can run on.
     environment: variables that are set; None: unknown.
     source: where the line stands, for messages.
     strict: refuse arguments that today's Megatron does not have; otherwise those of earlier
         releases and of Megatron-DeepSpeed are read as what means the same today, and the others are
         kept word for word, both with a remark.
+    gpus: of the cluster that the line is for. find_open, read_hosts: as of `numbers_of`.
 
     Raises
     ------
-    SpecError: what Megatron's argument parser would not accept, or another kind of model.
+    SpecError: what Megatron's argument parser would not accept, another kind of model, or a number
+    of ranks that launchers leave open and nothing says.
     """
     where = f"{source}: " if source else ""
     try:
         launch = split_launch(shlex.split(words) if isinstance(words, str) else words)
         today = Today(launch.words) if strict else in_todays_words(launch.words)
         values = parse_values(today.words)
+        ranks = _ranks(launch, environment or {}, world, gpus, find_open, read_hosts)
+    except LeftOpenError as error:
+        raise SpecError(f"{error.where or where}{error}") from None
     except SpecError as error:
         raise SpecError(f"{where}{error}") from None
     except ValueError as error:
@@ -75,7 +105,7 @@ def read_arguments(
         values=values,
         program=launch.program,
         source=source,
-        remarks=today.remarks,
+        remarks=(*ranks.remarks, *today.remarks),
         unread=today.unread,
         environment=(
             None
@@ -83,14 +113,30 @@ def read_arguments(
             else {**(environment or {}), **launch.environment}
         ),
     )
-    said = world or launch.world
-    ranks = said or smallest_world(args)
-    each = launch.devices_per_node or min(MAX_NODE, ranks)
-    args = replace(args, world=ranks, world_said=bool(said), devices_per_node=each)
+    count = ranks.world or smallest_world(args)
+    each = ranks.each or min(USUAL_NODE, count)
+    args = replace(args, world=count, world_said=ranks.said, devices_per_node=each)
     if today.micro_batches and not args.given("global_batch_size"):
         samples = today.micro_batches * args.whole("micro_batch_size") * data_parallel_of(args)
         args = replace(args, values={**args.values, "global_batch_size": samples})
     return args
+
+
+def _ranks(
+    launch: Launch,
+    environment: Mapping[str, str],
+    world: int | None,
+    gpus: Gpus | None,
+    find_open: FindOpen,
+    read_hosts: ReadHosts,
+) -> Ranks:
+    variables = {**environment, **launch.environment}
+    launchers = numbers_of(launch.launcher, variables, find_open, read_hosts)
+    text = variables.get("WORLD_SIZE", "")
+    if not launchers and text.isdecimal() and as_whole(text):
+        # Megatron itself reads it, where no launcher sets it.
+        launchers = [Said(name="WORLD_SIZE", all=as_whole(text))]
+    return ranks_of(launchers, world, gpus)
 
 
 def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> TrainingJob:
@@ -110,7 +156,10 @@ def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> Traini
     findings = check_arguments(args) if checked else ()
     if findings:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-        raise SpecError(f"{where}{findings[0]}{more}")
+        first = findings[0]
+        absent = ": line " in args.source and first.found == "none" and first.flag[:2] == "--"
+        added = f"; --set {first.flag[2:]}=VALUE adds it" if absent else ""  # to a script
+        raise SpecError(f"{where}{first}{added}{more}")
     try:
         model = decoder_of(args)
         dp = data_parallel_of(args)

@@ -13,18 +13,30 @@ from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import Document, read_json, read_text
 from ilp_planner.formats.megatron.arguments import MegatronArguments, read_arguments
 from ilp_planner.formats.megatron.flags import flag_of, flags
-from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OTHER_MODELS, TORCH
+from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OF_MODELS, OTHER_MODELS
+from ilp_planner.formats.megatron.launchers import BY_NAME
+from ilp_planner.formats.megatron.ranks import Gpus
 from ilp_planner.formats.megatron.script_words import LaunchWords
 from ilp_planner.launch_scripts.evaluation import evaluate_script
 from ilp_planner.launch_scripts.flow import Command, Reading
 from ilp_planner.limits import as_whole
+from ilp_planner.specs.hostfile import read_hostfile
 
 QUOTED = re.compile(r"(['\"])([^'\"\n]*)\1")
 ARRAY = re.compile(r"([A-Za-z_]\w*)\+?=\(")  # where one begins
 BARE_ARRAY = re.compile(r"(?<![\"\w])\$\{([A-Za-z_]\w*)\[[@*]\]\}")  # expanded without quotes
 SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "micro_batch_size")
-STARTERS = {"torchrun", "deepspeed", "accelerate", "srun", "mpirun", "sbatch", "python", "python3"}
+STARTERS = {*BY_NAME, "sbatch", "ray", "python", "python3"}
+# Variables that Slurm sets of what a script asks it for.
+SBATCH_VARIABLES = (
+    (("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), r"--nodes[= ](\d+)(?![-\d])|-N\s*(\d+)(?![-\d])"),
+    (("SLURM_NTASKS_PER_NODE",), r"--n?tasks-per-node[= ](\d+)"),
+    (("SLURM_NTASKS", "SLURM_NPROCS"), r"--ntasks[= ](\d+)|-n\s*(\d+)"),
+    (("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), r"--gpus-per-node[= ](?:[\w.-]+:)?(\d+)"),
+    (("SLURM_GPUS_ON_NODE",), r"--gres[= ](?:\S*,)?gpu:(?:[\w.-]+:)?(\d+)"),
+    (("SLURM_GPUS",), r"(?:--gpus[= ]|-G\s*)(?:[\w.-]+:)?(\d+)"),
+)
 SHOWN = 80  # characters of a command in a message
 
 
@@ -35,7 +47,7 @@ def read_script(
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     supplied: Mapping[str, str] | None = None,
-    available: int | None = None,
+    gpus: Gpus | None = None,
     strict: bool = True,
 ) -> MegatronArguments:
     """Return what a launch script trains.
@@ -43,7 +55,7 @@ def read_script(
     Parameters
     ----------
     world: ranks; None: what the script says.
-    available: ranks where neither says, or the script counts them by running.
+    gpus: of the cluster, taken where neither says, or the script counts them by running.
     arguments: of the script ($1 ...).
     environment: what is set before the script starts; None: what is set now.
     supplied: values of what only running would tell, by the name of the variable, the number of the
@@ -56,7 +68,8 @@ def read_script(
     """
     text = read_text(path, SpecError)
     refuse_other_kind(Document(str(path), text), FileKind.LAUNCH, SpecError)
-    set_before = {**_sbatch_variables(text), **(os.environ if environment is None else environment)}
+    # What the script asks Slurm for counts, also where this shell is in another job of Slurm's.
+    set_before = {**(os.environ if environment is None else environment), **_sbatch_variables(text)}
     given = {name: value for name, value in (supplied or {}).items() if not _is_flag(name)}
     reading = evaluate_script(
         text,
@@ -67,21 +80,24 @@ def read_script(
         read_file=lambda name: _read_beside(path, name),
     )
     launch, *others = _find_launches(reading, path)
-    found = LaunchWords(reading, launch, f"{path}: ", world or available)
+    found = LaunchWords(reading, launch, f"{path}: ")
     words = found.words()
     for name, value in (supplied or {}).items():
         if _is_flag(name):
             words += [f"--{name.lstrip('-')}", *([value] if value else [])]
-    if not world and not any(word in TORCH for word in words):
-        world = _tasks(words, set_before)
     before = {name: reading.unknowns.shown(v) for name, v in launch.environment.items()}
     source = f"{path}: line {launch.line}"
     try:
-        args = read_arguments(words, world, environment=before, source=source, strict=strict)
-        if available and not args.world_said:
-            args = read_arguments(
-                words, available, environment=before, source=source, strict=strict
-            )
+        args = read_arguments(
+            words,
+            world,
+            environment=before,
+            source=source,
+            strict=strict,
+            gpus=gpus,
+            find_open=found.find_open,
+            read_hosts=lambda name: _devices_of_hosts(path, name),
+        )
     except SpecError as error:
         raise SpecError(f"{error}{_split_text(text, str(error))}{_left_out(found)}") from None
     missing = [key for key in REQUIRED if not args.given(key)]
@@ -161,21 +177,21 @@ def read_launch(
     *,
     environment: Mapping[str, str] | None = None,
     supplied: Mapping[str, str] | None = None,
-    available: int | None = None,
+    gpus: Gpus | None = None,
     strict: bool = True,
 ) -> MegatronArguments:
     """Return what a launch trains: a script, an exported JSON file, or the arguments themselves.
 
     Parameters
     ----------
-    world, environment, supplied, available, strict: as `read_script` has them.
+    world, environment, supplied, gpus, strict: as `read_script` has them.
 
     Raises
     ------
     SpecError: it is none of them.
     """
     if launch.lstrip().startswith("-") or " -" in launch:
-        return read_arguments(launch, world, strict=strict)
+        return read_arguments(launch, world, gpus=gpus, strict=strict)
     path = Path(launch)
     refuse_other_kind(path, FileKind.LAUNCH, SpecError)
     if path.suffix != ".json":
@@ -184,7 +200,7 @@ def read_launch(
             world,
             environment=environment,
             supplied=supplied,
-            available=available,
+            gpus=gpus,
             strict=strict,
         )
     found = read_json(path, SpecError)
@@ -237,7 +253,9 @@ def _find_launches(reading: Reading, path: Path) -> list[Command]:
         known = names & {ANALYSIS_TOOL, *OTHER_MODELS} or any(
             name.startswith("pretrain") for name in names
         )
-        if known or (programs and "--micro-batch-size" in shown):
+        named = {word.removeprefix("--").partition("=")[0] for word in shown}
+        several = len(named.intersection(OF_MODELS)) > 1
+        if known or several or (programs and "micro-batch-size" in named):
             found.append(command)
     if found:
         return found
@@ -265,32 +283,23 @@ def _instead(commands: Sequence[Command], reading: Reading) -> str:
     return f" but `{textwrap.shorten(text, SHOWN, placeholder=' ...')}` in line {commands[-1].line}"
 
 
+def _devices_of_hosts(path: Path, name: str) -> list[int] | None:
+    """Return the devices of each node of a hostfile beside a script; None: it is not there."""
+    file = path.parent / name
+    if not file.is_file():
+        return None
+    return [host.devices for host in read_hostfile(file)]
+
+
 def _sbatch_variables(text: str) -> dict[str, str]:
     """Return the variables that Slurm sets from the script's own directives."""
     options = " ".join(SBATCH.findall(text))
-    found = {}
-    patterns = {
-        "SLURM_NNODES": r"(?:--nodes[= ]|-N\s*)(\d+)",
-        "SLURM_NTASKS_PER_NODE": r"--n?tasks-per-node[= ](\d+)",
-        "SLURM_NTASKS": r"(?:--ntasks[= ]|-n\s*)(\d+)",
-        "SLURM_GPUS_PER_NODE": r"--gpus-per-node[= ](?:\w+:)?(\d+)",
-    }
-    for name, pattern in patterns.items():
-        if match := re.search(pattern, options):
-            found[name] = match[1]
-    if "SLURM_NNODES" in found:
-        found["SLURM_JOB_NUM_NODES"] = found["SLURM_NNODES"]
-        if "SLURM_NTASKS_PER_NODE" in found and "SLURM_NTASKS" not in found:
-            each = as_whole(found["SLURM_NTASKS_PER_NODE"])
-            found["SLURM_NTASKS"] = str(as_whole(found["SLURM_NNODES"]) * each)
+    found: dict[str, str] = {}
+    for names, pattern in SBATCH_VARIABLES:
+        if match := re.search(rf"(?:^|\s)(?:{pattern})", options):
+            found |= dict.fromkeys(names, match[match.lastindex or 0])
+    if "SLURM_NNODES" in found and "SLURM_NTASKS_PER_NODE" in found:
+        each = as_whole(found["SLURM_NTASKS_PER_NODE"])
+        tasks = str(as_whole(found["SLURM_NNODES"]) * each)
+        found = dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), tasks) | found
     return found
-
-
-def _tasks(words: Sequence[str], variables: Mapping[str, str]) -> int | None:
-    """Return the ranks of srun without numbers of its own, as Slurm counts them."""
-    if not words or PurePosixPath(words[0]).name != "srun":
-        return None
-    if any(re.match(r"(-n|--ntasks)", word) for word in words):
-        return None
-    text = variables.get("SLURM_NTASKS", "")
-    return as_whole(text) if text.isdecimal() and as_whole(text) else None

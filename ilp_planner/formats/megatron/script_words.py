@@ -4,79 +4,60 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.dependence import is_free
 from ilp_planner.formats.megatron.flags import Flag, flags
+from ilp_planner.formats.megatron.launcher import own_options, program_place
+from ilp_planner.formats.megatron.launchers import Open
 from ilp_planner.launch_scripts.unknowns import Unknown, known
-from ilp_planner.limits import as_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.launch_scripts.flow import Command, Reading
 
-# Options of launchers that say how many ranks there are.
-NODES = ("nnodes", "nodes", "N")
-EACH = ("nproc-per-node", "ntasks-per-node", "npernode", "gpus-per-node")
-ALL = ("ntasks", "n", "np")
-MAX_NODE = 8  # devices of a node, where nothing says
-
 
 @dataclass(slots=True)
 class LaunchWords:
     """One launch of a script, to be read.
 
-    world: ranks as the command line of ilp-plan says them; None: it does not. remarks: on what was
-    left open. dropped: variables that nobody set, read as no arguments. left_open: arguments whose
-    number is not known, and that no number depends on, word for word.
+    remarks: on what was left open. dropped: variables that nobody set, read as no arguments.
+    left_open: arguments whose number is not known, and that no number depends on, word for word.
     """
 
     reading: Reading
     command: Command
     where: str
-    world: int | None = None
     remarks: list[str] = field(default_factory=list)
     dropped: list[Unknown] = field(default_factory=list)
     left_open: list[str] = field(default_factory=list)
 
     def words(self) -> list[str]:
-        """Return the words with nothing unknown in them.
+        """Return the words with nothing unknown in them, but for what stands before the program.
 
         Raises
         ------
         SpecError: a number depends on what only running the script would tell; how to supply it.
         """
-        words = self.command.words
-        program = program_place(words, self.reading)
-        before, after = list(words[: program + 1]), words[program + 1 :]
-        return [*self._launcher(before), *self._arguments(after)]
+        shown = [self.reading.unknowns.shown(word) for word in self.command.words]
+        program = program_place(shown)
+        if program is None:
+            return self._arguments(self.command.words)
+        before, words = self.command.words[:program], self.command.words[program + 1 :]
+        own, after = own_options(shown[program], words)
+        return [*before, *own, shown[program], *self._arguments(after)]
 
-    def _launcher(self, words: list[str]) -> list[str]:
-        """Return what stands before Megatron's arguments; counts as the world size has them."""
-        found = _counts(words)
-        for place, name, value in found:
-            unknown = self.reading.unknowns.first(value)
-            if unknown is None:
-                continue
-            if self.world is None:
-                raise self._needed(unknown, f"--{name}" if len(name) > 1 else f"-{name}", size=True)
-            others = [
-                as_whole(text)
-                for _, other, text in found
-                if text.isdecimal() and as_whole(text) and (other in NODES) is not (name in NODES)
-            ]
-            other = others[0] if others else 0
-            if name in ALL:
-                number = self.world
-            elif name in NODES:
-                number = max(1, self.world // (other or min(MAX_NODE, self.world)))
-            else:
-                number = max(1, self.world // other) if other else min(MAX_NODE, self.world)
-            words[place] = words[place].replace(value, str(number))
-        return [self.reading.unknowns.shown(word) for word in words]
+    def find_open(self, option: str, value: str) -> Open | None:
+        """Return what only running the script would tell of a launcher's number."""
+        unknown = self.reading.unknowns.first(value)
+        if unknown is None:
+            return None
+        shown = self.reading.unknowns.shown(value)
+        found, fix = self._said(unknown, option)
+        where = f"{self.where}line {unknown.line}: "
+        return Open(f"{option} {shown}".strip(), found, f"--set {fix}", where)
 
     def _arguments(self, words: Sequence[str]) -> list[str]:
         kept: list[str] = []
@@ -135,13 +116,18 @@ class LaunchWords:
         except ValueError:
             return None
 
-    def _needed(self, unknown: Unknown, flag: str, *, size: bool = False) -> SpecError:
+    def _needed(self, unknown: Unknown, flag: str) -> SpecError:
         """Return what a number needs, and how to supply it."""
+        found, fix = self._said(unknown, flag)
+        return SpecError(f"{self.where}line {unknown.line}: {found}: --set {fix}")
+
+    def _said(self, unknown: Unknown, flag: str) -> tuple[str, str]:
+        """Return what was found and expected of a value that is not known, and what `--set` would
+        say it."""
         use = f" (in the value of {flag})" if flag else " (among the arguments)"
         options = [text for text in map(self._split, unknown.options) if text]
         value = options[0][0] if flag and options and len(options[0]) == 1 else "VALUE"
-        fix = f"--set {shlex.quote(f'{unknown.key}={value}')}"
-        fix += " or --world-size N" if size else ""
+        fix = shlex.quote(f"{unknown.key}={value}")
         name = unknown.text.lstrip("$")
         if unknown.unset and name.isdecimal():
             found = f"{unknown.text} is not set{use}: expected argument {name} of the script"
@@ -159,36 +145,7 @@ class LaunchWords:
                 f"found {unknown.text}{use}, which only running the script would tell, expected a "
                 "value"
             )
-        return SpecError(f"{self.where}line {unknown.line}: {found}: {fix}")
-
-
-def program_place(words: Sequence[str], reading: Reading) -> int:
-    """Return the place of the program among the words of a launch; -1: there is none."""
-    return next(
-        (
-            k
-            for k, word in enumerate(words)
-            if PurePosixPath(reading.unknowns.shown(word)).suffix == ".py"
-        ),
-        -1,
-    )
-
-
-def _counts(words: Sequence[str]) -> list[tuple[int, str, str]]:
-    """Return (place, option, value) of the options that say how many ranks there are."""
-    found = []
-    for place, word in enumerate(words):
-        if not word.startswith("-"):
-            continue
-        name, equals, value = word.lstrip("-").partition("=")
-        name = name.replace("_", "-")
-        if name not in (*NODES, *EACH, *ALL):
-            continue
-        if equals:
-            found.append((place, name, value))
-        elif place + 1 < len(words):
-            found.append((place + 1, name, words[place + 1]))
-    return found
+        return found, fix
 
 
 def _all_free(words: Sequence[str]) -> bool:

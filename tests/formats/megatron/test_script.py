@@ -171,11 +171,11 @@ def test_a_job_of_slurm(tmp_path: Path) -> None:
         (
             f"N=$(nproc)\ntorchrun --nproc_per_node $N pretrain_gpt.py {MODEL}",
             r"line 1: found \$\(nproc\).*which only running the script would tell, expected a "
-            "value: --set N=VALUE or --world-size N",
+            "value: --set N=VALUE, --world-size N or --gpus NxGPU",
         ),
         (
             f"torchrun --nproc_per_node $(nproc) pretrain_gpt.py {MODEL}",
-            r"expected a value: --set '\$\(nproc\)=VALUE' or --world-size N",
+            r"expected a value: --set '\$\(nproc\)=VALUE', --world-size N or --gpus NxGPU",
         ),
         (
             f"N=<Specify a number>\ntorchrun pretrain_gpt.py {MODEL} --micro-batch-size $N",
