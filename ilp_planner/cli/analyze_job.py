@@ -5,16 +5,31 @@ from __future__ import annotations
 import difflib
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ilp_planner.anatomy.recompute import OF_EXPERTS as PARTS_OF_EXPERTS
+from ilp_planner.anatomy.recompute import recomputed_parts
 from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.inputs.files import find_model
 from ilp_planner.limits import RANKS
 from ilp_planner.specs.data_sheets import FLASH
 from ilp_planner.specs.decoder import Decoder, as_decoder
-from ilp_planner.specs.degrees import Misfit, job_misfits, nearest_multiple, pipeline_misfits
-from ilp_planner.specs.pipeline_layout import PipelineLayout, even_layout, read_layout
+from ilp_planner.specs.degrees import (
+    Misfit,
+    divisors,
+    job_misfits,
+    nearest_multiple,
+    pipeline_misfits,
+)
+from ilp_planner.specs.pipeline_layout import (
+    PipelineLayout,
+    balanced_layout,
+    even_layout,
+    read_layout,
+    write_layout,
+)
 from ilp_planner.specs.recipes import precision_of, quantised_kernels
 from ilp_planner.specs.training import (
     PARTS,
@@ -32,8 +47,23 @@ if TYPE_CHECKING:
 
 FILL = 4  # micro-batches per pipeline stage, where no global batch is given: a bubble below a fifth
 # Options of experts, and of context parallelism, with their defaults.
-OF_EXPERTS = {"etp": 0, "dispatcher": "alltoall", "grouped_experts": False}
+OF_EXPERTS = {"etp": None, "dispatcher": "alltoall", "grouped_experts": False}
 CP_COMM = "p2p"
+
+
+class _Open(NamedTuple):
+    """An option that may take another value where it is not given. unsaid: what it is then."""
+
+    unsaid: object
+    others: tuple[object, ...]
+
+
+OPEN = {
+    "sequence_parallel": _Open(False, (True,)),
+    "grouped_experts": _Open(False, (True,)),
+    "etp": _Open(None, (1,)),
+    "cp_comm": _Open(None, ("a2a", "all_gather")),
+}
 STEPS = 4  # options that a repair changes at most
 
 
@@ -59,7 +89,7 @@ def job_of_options(
     SpecError, UsageError: what cannot be, and the values that would repair it.
     """
     try:
-        return _job(asked, devices)
+        return _first_that_runs(asked, devices)
     except _UnfitError as error:
         misfit = error.misfit
         repairs = _repairs(asked, devices, error)
@@ -70,6 +100,43 @@ def job_of_options(
             words = (f"{option_of(name)} {value}" for name, value in repairs.items())
             line += f"; {' '.join(words)} would do"
         raise UsageError(line) from None
+
+
+def _first_that_runs(
+    asked: dict[str, Any], devices: Devices
+) -> tuple[TrainingJob, str, tuple[str, ...]]:
+    """Return the job with what is not given as its defaults; where Megatron-LM refuses that, with
+    the fewest others of `OPEN` of which it refuses least."""
+    best = _job(asked, devices)
+    refused = first = _refused(best[0])
+    still = [name for name, option in OPEN.items() if asked[name] == option.unsaid]
+    for names in (names for n in range(len(still)) for names in combinations(still, n + 1)):
+        for values in product(*(OPEN[name].others for name in names)) if refused else ():
+            said = dict(zip(names, values, strict=True))
+            try:
+                job, model, notes = _job(asked | said, devices)
+            except (PlannerError, _UnfitError):
+                continue
+            found = _refused(job)
+            if len(found) < len(refused):
+                words = (
+                    option_of(name) + f" {value}" * (value is not True)
+                    for name, value in said.items()
+                )
+                note = f"{' '.join(words)}: assumed, as without it Megatron-LM refuses {first[0]}"
+                refused, best = found, (job, model, (*notes, note))
+    return best
+
+
+def _refused(job: TrainingJob) -> tuple[str, ...]:
+    """Return what Megatron-LM refuses of a job; nothing where it has no arguments for it."""
+    from ilp_planner.formats.megatron.arguments import arguments_of_job
+    from ilp_planner.formats.megatron.rules import check_arguments
+
+    try:
+        return tuple(str(finding) for finding in check_arguments(arguments_of_job(job)))
+    except SpecError:
+        return ()
 
 
 def _repairs(asked: dict[str, Any], devices: Devices, error: _UnfitError) -> dict[str, Any]:
@@ -98,17 +165,14 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
     assumed = "sequence:" if asked["sequence_length"] is not None else None
     notes = tuple(note for note in spec.remarks if not (assumed and note.startswith(assumed)))
     refuse_idle(asked, model, spec.name)
+    asked, completed = _completed(asked, model, devices)
+    notes += completed
     pp, micro_batch = asked["pp"], asked["micro_batch"]
     dp = asked["dp"] or replicas(asked, devices)
     batch = asked["global_batch"]
     if batch is None:
         batch = micro_batch * dp * (FILL * pp if pp > 1 else 1)
         notes += (f"--global-batch-size is not given: {batch} is assumed",)
-    if asked["attention"] == "flash" and devices.generation < FLASH:
-        notes += (
-            f"--attention: flash is assumed, which runs from compute capability {FLASH} on, "
-            f"{devices.name} has {devices.generation}; --attention unfused counts the scores",
-        )
     precision, recipe = precision_of(asked["precision"] or "", spec.precision)
     if recipe and devices.recipes is not None and recipe not in devices.recipes:
         raise UsageError(
@@ -144,6 +208,74 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
     return job, spec.name, notes
 
 
+def _completed(
+    asked: dict[str, Any], model: Decoder, devices: Devices
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the options with values, which the runtime runs, of those that are not given and
+    follow from others or from the GPUs; with remarks on what was assumed.
+
+    Raises
+    ------
+    UsageError: what does not follow and must be said.
+    """
+    said: dict[str, Any] = {"etp": asked["etp"] or 0, "cp_comm": asked["cp_comm"] or CP_COMM}
+    notes = []
+    pp = said["pp"] = pipeline_ranks(asked["pp"], asked["layout"])
+    if asked["recompute"] is None:
+        full = asked["recompute_method"] or asked["recompute_layers"]
+        said["recompute"] = (
+            "selective" if asked["recompute_modules"] else "full" if full else "none"
+        )
+    if asked["attention"] is None:
+        old = devices.generation < FLASH
+        said["attention"] = "unfused" if old else "flash"
+        if old:
+            notes.append(
+                f"--attention is not given: unfused is assumed, as flash runs from compute "
+                f"capability {FLASH} on and {devices.name} has {devices.generation}"
+            )
+    stages = pp * asked["virtual"]
+    if asked["layout"] is None and model.layers % stages and pp > 1 and stages <= model.layers:
+        layout = balanced_layout(model.layers, stages, prediction_layers=model.prediction_layers)
+        said |= {"layout": write_layout(layout), "virtual": 1}
+        notes.append(
+            f"--layout is not given: {said['layout']} is assumed, as {model.layers} layers are no "
+            f"multiple of {stages} stages"
+        )
+    return asked | said, tuple(notes)
+
+
+def pipeline_ranks(pp: int | None, layout: str | None) -> int:
+    """Return the pipeline ranks: as many as are given, or one where a layout leaves no choice.
+
+    Raises
+    ------
+    UsageError: the stages of the layout are several, and nothing says to how many ranks they are
+        dealt, or one rank alone.
+    """
+    stages = 1 if layout is None else len(layout_said(layout).stages)
+    if stages == 1 or (pp or 1) > 1:
+        return pp or 1
+    possible = [ranks for ranks in divisors(stages) if ranks > 1]
+    raise UsageError(
+        f"--pp: found {pp or 'none'} beside a --layout of {stages} stages, expected the number of "
+        f"ranks that they are dealt to, one of {', '.join(map(str, possible))}; {stages} would do"
+    )
+
+
+def layout_said(text: str) -> PipelineLayout:
+    """Return the layout in Megatron's letters.
+
+    Raises
+    ------
+    UsageError: it is none.
+    """
+    try:
+        return read_layout(text)
+    except SpecError as error:
+        raise UsageError(f"--layout: {error}") from None
+
+
 def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
     """Refuse options of what the job does not have.
 
@@ -153,11 +285,17 @@ def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
     """
     if model.experts is None:
         for option in OF_EXPERTS:
-            if asked[option] != OF_EXPERTS[option]:
+            if (asked[option] or OF_EXPERTS[option]) != OF_EXPERTS[option]:
                 raise UsageError(
                     f"{option_of(option)}: found {name}, which has no experts, expected none"
                 )
-    if asked["cp"] == 1 and asked["cp_comm"] != CP_COMM:
+        for part in modules_of(asked):
+            if part in PARTS_OF_EXPERTS:
+                raise UsageError(
+                    f"--recompute-modules: found {part} for {name}, which has no experts, expected "
+                    f"some of {', '.join(recomputed_parts(experts=False))}"
+                )
+    if asked["cp"] == 1 and asked["cp_comm"] not in (None, CP_COMM):
         raise UsageError(f"--cp-comm: found --cp 1, expected more for {asked['cp_comm']}")
 
 
@@ -199,10 +337,7 @@ def layout_of(asked: dict[str, Any], model: Decoder) -> PipelineLayout:
     if asked["layout"] is not None:
         if asked["virtual"] > 1:
             raise UsageError("--virtual-stages: found --layout too, which says the stages itself")
-        try:
-            layout = read_layout(asked["layout"])
-        except SpecError as error:
-            raise UsageError(f"--layout: {error}") from None
+        layout = layout_said(asked["layout"])
         found = sum(stage.prediction_layers for stage in layout.stages)
         if found != model.prediction_layers:
             raise UsageError(
@@ -219,35 +354,42 @@ def layout_of(asked: dict[str, Any], model: Decoder) -> PipelineLayout:
 
 def settings_of(asked: dict[str, Any], precision: str, recipe: str = "") -> Settings:
     """Return how every rank trains. recipe: of quantised products."""
-    sharding = asked["sharding"]
+    sharding, fused_loss = asked["sharding"], asked["fused_loss"]
     if asked["distributed_optimizer"]:
         if sharding not in ("none", "optimizer"):
             raise UsageError(
                 f"--distributed-optimizer: found --sharding {sharding} too, expected one of them"
             )
         sharding = "optimizer"
+    kernels = quantised_kernels(
+        Kernels(
+            **values_of(asked, "attention", "dispatcher", "imbalance", "grouped_experts"),
+            fused_loss=fused_loss,
+            loss_kernel="native" if fused_loss else Kernels().loss_kernel,
+        ),
+        recipe,
+    )
+    if sharding == "none":  # parameters that nobody gathers are kept in full
+        kernels = replace(kernels, quantised_parameters=False)
     return Settings(
         **values_of(asked, "cp", "ep", "etp", "cp_comm", "sequence_parallel"),
         order=asked["rank_order"],
         precision=precision,
         recompute=recompute_of(asked),
         optimizer=OptimizerSettings(sharding=sharding, master=0 if precision == "fp32" else 4),
-        kernels=quantised_kernels(
-            Kernels(
-                **values_of(
-                    asked, "attention", "dispatcher", "fused_loss", "imbalance", "grouped_experts"
-                )
-            ),
-            recipe,
-        ),
+        kernels=kernels,
     )
+
+
+def modules_of(asked: dict[str, Any]) -> tuple[str, ...]:
+    """Return the parts of layers that are computed again, by name."""
+    names = (asked["recompute_modules"] or "").replace(" ", ",").split(",")
+    return tuple(name for name in names if name)
 
 
 def recompute_of(asked: dict[str, Any]) -> Recompute:
     """Return what the recompute options say; `full` alone means every layer."""
-    granularity = asked["recompute"]
-    names = (asked["recompute_modules"] or "").replace(" ", ",").split(",")
-    modules = tuple(name for name in names if name)
+    granularity, modules = asked["recompute"], modules_of(asked)
     for name in modules:
         if name not in PARTS:
             near = difflib.get_close_matches(name, PARTS, n=1)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.devices import Devices
     from ilp_planner.specs.training import TrainingJob
 
+# Options that are completed where they are not given.
+COMPLETED = ("dp", "pp", "etp", "cp_comm", "layout", "recompute", "sequence_parallel")
+
 
 def check_options(job: TrainingJob) -> None:
     """Refuse a job of options that Megatron-LM cannot run.
@@ -51,16 +54,22 @@ def option_change(
     if after.pipeline == before.pipeline:  # said in other words, perhaps
         wanted |= {name: asked[name] for name in ("layout", "virtual")}
     said = {name: value for name, value in wanted.items() if value != asked[name]}
-    if asked["dp"] is None and after.world == before.world:
-        said.pop("dp", None)
     if asked["world_size"] is not None and after.world != before.world:
         said["world_size"] = after.world
-    try:
-        again, _, _ = job_of_options(asked | said, devices)
-    except PlannerError:
+
+    def says_it(options: dict[str, Any]) -> bool:
+        try:
+            again, _, _ = job_of_options(asked | options, devices)
+        except PlannerError:
+            return False
+        return as_said(again) == as_said(after)
+
+    if not says_it(said):
         return replace(launch, language="Megatron-LM")
-    if as_said(again) != as_said(after):
-        return replace(launch, language="Megatron-LM")
+    for name in COMPLETED:  # what follows from the others needs no word
+        others = {other: value for other, value in said.items() if other != name}
+        if name in said and says_it(others):
+            said = others
     add: list[str] = []
     drop = []
     for name, value in said.items():

@@ -37,12 +37,16 @@ DeviceMemory = Annotated[
     ),
 ]
 Tp = Annotated[int, degree("--tp", "Tensor-parallel degree.", True)]
-Pp = Annotated[int, degree("--pp", "Pipeline stages.", True)]
+Pp = Annotated[
+    int | None,
+    degree("--pp", "Pipeline ranks; with a --layout of several stages they must be given.", "1"),
+]
 Dp = Annotated[int | None, degree("--dp", "Replicas; what --world-size or --cluster leaves, or 1.")]
 Cp = Annotated[int, degree("--cp", "Context-parallel degree.", True)]
 Ep = Annotated[int, degree("--ep", "Expert-parallel degree.", True)]
 Etp = Annotated[
-    int, degree("--etp", "Tensor-parallel degree of experts; 0: that of --tp.", True, least=0)
+    int | None,
+    degree("--etp", "Tensor-parallel degree of experts; 0: that of --tp.", "0", least=0),
 ]
 Virtual = Annotated[int, degree("--virtual-stages", "Virtual stages per GPU.", True)]
 Layout = Annotated[
@@ -64,8 +68,11 @@ SequenceParallel = Annotated[
     bool, memory("--sequence-parallel", "Divide activations between products too.")
 ]
 Recompute = Annotated[
-    Literal["none", "selective", "full"],
-    memory("--recompute", "Activations computed again.", default=True),
+    Literal["none", "selective", "full"] | None,
+    memory(
+        "--recompute",
+        "Activations computed again; none, or what --recompute-modules, -method or -layers is of.",
+    ),
 ]
 RecomputeModules = Annotated[
     str | None,
@@ -89,7 +96,10 @@ RankOrder = Annotated[
     Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"],
     parallel("--rank-order", "Fastest first.", default=True),
 ]
-Attention = Annotated[Literal["flash", "unfused"], kernel("--attention", "Kernel.", default=True)]
+Attention = Annotated[
+    Literal["flash", "unfused"] | None,
+    kernel("--attention", "Kernel; flash where the GPUs have it."),
+]
 Precision = Annotated[
     o.PrecisionName | None,
     kernel("--precision", "Of training, or a recipe of products in 8 or 4 bits; the model's."),
@@ -99,8 +109,8 @@ Dispatcher = Annotated[
     kernel("--dispatcher", "Of tokens to experts.", default=True),
 ]
 CpComm = Annotated[
-    Literal["p2p", "all_gather", "a2a"],
-    kernel("--cp-comm", "Of attention over --cp.", default=True),
+    Literal["p2p", "all_gather", "a2a"] | None,
+    kernel("--cp-comm", "Of attention over --cp.", default="p2p"),
 ]
 FusedLoss = Annotated[bool, kernel("--fused-loss", "Cross-entropy as one kernel.")]
 GroupedExperts = Annotated[bool, kernel("--grouped-experts", "All experts of a GPU in one kernel.")]

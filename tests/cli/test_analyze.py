@@ -279,7 +279,7 @@ def test_a_plan_is_analysed_by_what_it_holds(ilp_plan: Command, saved: Path) -> 
     ("options", "line"),
     [
         ("--tp 3", "--tp: found 3, expected a divisor of the model's heads (32); 2 would do"),
-        ("--pp 5", "--pp: found 5, expected a divisor of 24 layers, or a layout; 4 would do"),
+        ("--pp 25", "--pp: found 25, expected a divisor of 24 layers, or a layout; 24 would do"),
         (
             "--dp 4 --global-batch-size 30",
             "--global-batch-size: found 30, expected a multiple of micro-batch size x dp = 1 x 4 "
@@ -305,7 +305,10 @@ def test_a_plan_is_analysed_by_what_it_holds(ilp_plan: Command, saved: Path) -> 
         ("--layout nonsense", "--layout: pipeline layout 'nonsense': expected E, t, m, L"),
         ("--layout Et*24mL", "--layout: found 1 layers of multi-token prediction (m)"),
         ("--ep 2", "--ep: found 2, expected a model with experts; 1 would do"),
-        ("--recompute-layers 2", "--recompute-layers: found --recompute none, expected full"),
+        (
+            "--recompute none --recompute-layers 2",
+            "--recompute-layers: found --recompute none, expected full",
+        ),
         ("--device-memory 80", "--device-memory must have a unit"),
         ("--stage 1", "--stage: found 1, expected one of 0 to 0"),
         (
@@ -423,5 +426,6 @@ def test_a_precision_is_said_and_counts(ilp_plan: Command) -> None:
         for more in ((), ("--precision", "fp8-current"))
     )
     assert low["activations_bytes"] < plain["activations_bytes"]
-    text = ilp_plan(*options[:-1], "--precision", "fp8-current").out
-    assert "with products in fp8-current, parameters too," in text
+    for sharded, kept in ((), ""), (("--sharding", "optimizer"), " parameters too,"):
+        text = ilp_plan(*options[:-1], "--precision", "fp8-current", *sharded).out
+        assert f"with products in fp8-current,{kept} optimizer" in text.replace("distributed ", "")

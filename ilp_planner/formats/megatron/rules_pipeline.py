@@ -10,7 +10,7 @@ from ilp_planner.formats.megatron.pipeline import layout_of, stage_layers, virtu
 from ilp_planner.formats.megatron.rules_parallel import model_size
 from ilp_planner.formats.megatron.settings import granularity_of
 from ilp_planner.formats.megatron.values import PP, MegatronArguments
-from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
+from ilp_planner.specs.degrees import divisors, nearest_divisor, nearest_multiple
 from ilp_planner.specs.pipeline_layout import balanced_layout, write_layout
 
 EACH = "num_layers_per_virtual_pipeline_stage"
@@ -54,8 +54,13 @@ def check_stages(a: MegatronArguments) -> Iterator[Finding]:
         least = 2 if a.on("overlap_p2p_comm") else 3
         if pp < least:
             alone = "" if least == 2 else " with --no-overlap-p2p-communication"
+            stages = virtual_stages(a) * pp
+            fitting = [n for n in divisors(stages) if n >= least and a.given(LAYOUT)]
+            every = ", ".join(map(str, fitting))
+            dealt = f", one of {every}, to which the {stages} stages of the layout can be dealt"
             yield found(PIPELINE, f"{pp} with virtual stages").expected(
-                f"at least {least} for an interleaved schedule{alone}", f"{PIPELINE} {least}"
+                f"at least {least} for an interleaved schedule{alone}{dealt * bool(fitting)}",
+                f"{PIPELINE} {(fitting or [least])[-1]}",
             )
 
 
