@@ -54,6 +54,6 @@ def test_models_of_results_in_python(tmp_path: Path) -> None:
     """A name that a file gives, through a verb of Python."""
     problem = replace(make_problem(tmp_path), notes=("note \x1b[2J of a file",))
     found = make_result(problem, make_plan(problem))
-    shown = str(Result(**vars(found), problem=problem))
+    shown = Result(**vars(found), problem=problem).details
     assert not STEERING.search(shown)
     assert "note ?[2J of a file" in shown

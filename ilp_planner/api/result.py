@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.api.check import check_plan
 from ilp_planner.api.planned import Planned
-from ilp_planner.api.words import Printed, as_text, described, python_words
+from ilp_planner.api.words import Printed, brief_text, described, python_words
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.result import Result as Outcome
 
@@ -32,12 +32,21 @@ class Result(Planned, Outcome):
     problem: Problem[Any]
 
     def __str__(self) -> str:
+        return self._text(every=False)
+
+    @property
+    def details(self) -> str:
+        """What `ilp-plan solve --verbose` prints."""
+        return self._text(every=True)
+
+    def _text(self, *, every: bool) -> str:
+        from ilp_planner.report.brief import brief_lines
         from ilp_planner.report.lines import result_lines
         from ilp_planner.report.stages import result_tables
-        from ilp_planner.report.tables import summary
 
-        lines = summary(result_lines(self.problem, self))
-        return as_text(lines, result_tables(self.problem, self))
+        lines = brief_lines(self.problem, self)
+        tables = result_tables(self.problem, self, every=every)
+        return brief_text(lines, tables, result_lines(self.problem, self) if every else ())
 
     @property
     def summary(self) -> dict[str, Any]:

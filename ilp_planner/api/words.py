@@ -15,10 +15,13 @@ from ilp_planner.printable import printable
 from ilp_planner.spaces.registry import RUNTIMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    Lines = Sequence[tuple[str, str]]
 
 # Options whose keyword is not their own name with underscores.
 KEYWORDS = {
@@ -29,6 +32,7 @@ KEYWORDS = {
     "--time-limit": "seconds",
     "--check-certificate": "check()",
     "--not": "instead",
+    "--verbose": "details",
     "--set": "set_values",
 }
 # Parameters of the planner whose keyword has another name.
@@ -97,19 +101,37 @@ def positive(name: str, value: object) -> int:
     return value
 
 
+def brief_text(lines: Lines, tables: Iterable[Table], details: Lines = ()) -> str:
+    """Return lines of a head and a text, then tables, and then details, as the command line prints
+    a result."""
+    from ilp_planner.report.console import BRIEF_WIDTH, write_brief
+
+    each = ([(in_python(head), in_python(text)) for head, text in one] for one in (lines, details))
+    said, more = each
+    console = _console(BRIEF_WIDTH)
+    with console.capture() as printed:
+        write_brief(console, BRIEF_WIDTH, said, tables, more)
+    return printed.get().rstrip()
+
+
 def as_text(lines: Text, tables: list[Table]) -> str:
     """Return tables and then lines, as the command line prints them into a pipe."""
-    from ilp_planner.plain_console import PlainConsole
     from ilp_planner.report.console import PIPE_WIDTH, print_tables
 
-    console = PlainConsole(
+    console = _console(PIPE_WIDTH)
+    with console.capture() as printed:
+        print_tables(console, tables)
+    return printed.get() + printable(in_python(lines.plain))
+
+
+def _console(width: int) -> Console:
+    from ilp_planner.plain_console import PlainConsole
+
+    return PlainConsole(
         file=io.StringIO(),
-        width=PIPE_WIDTH,
+        width=width,
         markup=False,
         emoji=False,
         highlight=False,
         force_jupyter=False,  # a notebook would show the tables at once, and print the lines alone
     )
-    with console.capture() as printed:
-        print_tables(console, tables)
-    return printed.get() + printable(in_python(lines.plain))

@@ -352,6 +352,9 @@ Tokens = Annotated[
     ),
 ]
 Json = Annotated[bool, shown("--json", "Print one JSON object instead of a table.")]
+Verbose = Annotated[
+    bool, shown("--verbose", "Print all that is known: stages, bounds, which plans were searched.")
+]
 AcceptChanged = Annotated[
     bool, plain("--accept-changed", "Judge by the inputs as they are, changed or not.")
 ]

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -33,12 +33,13 @@ from ilp_planner.formats.versions import versions
 from ilp_planner.inputs.files import cluster_or_gpus
 from ilp_planner.inputs.request import Request
 from ilp_planner.objectives.objective import TIME, objective_named
-from ilp_planner.report.console import print_report, tell_of_compiling
+from ilp_planner.report.brief import brief_lines, next_steps
+from ilp_planner.report.console import print_brief, tell_of_compiling
 from ilp_planner.report.json_report import print_json, result_object
 from ilp_planner.report.lines import result_lines
 from ilp_planner.report.live import Progress
 from ilp_planner.report.stages import result_tables
-from ilp_planner.report.tables import describe_gap, summary
+from ilp_planner.report.tables import describe_gap
 from ilp_planner.result import Result, Status
 from ilp_planner.solvers.base import TIE, Task
 
@@ -155,6 +156,7 @@ def solve(
     output: o.Output = None,
     reproducible: o.Reproducible = False,
     as_json: o.Json = False,
+    verbose: o.Verbose = False,
 ) -> None:
     """Find the fastest plan, and prove how far from the best possible it can be.
 
@@ -240,8 +242,7 @@ def solve(
     if output is not None:
         check_writable(output, input_files(file.name for file in request.files.values()))
     begin = None if start is None else read_start(start)
-    if not as_json:
-        tell_of_compiling()
+    tell_of_compiling()
     problem = build(request)
     check_num_layers(problem, num_layers)
     problem = idle_workers(problem, workers, (solver,))
@@ -258,7 +259,8 @@ def solve(
             )  # fmt: skip
     finish()
     known = None if reproducible else versions()
-    save_and_show(problem, result, output, known, as_json=as_json, tokens=run_tokens)
+    shown = Shown(as_json=as_json, verbose=verbose, tokens=run_tokens)
+    save_and_show(problem, result, output, known, shown)
     raise typer.Exit(verdict(result, require_gap))
 
 
@@ -315,19 +317,24 @@ def check_num_layers(problem: "Problem[Any]", layers: int | None) -> None:
         )
 
 
+class Shown(NamedTuple):
+    """How a result is printed. tokens: to say how long training on them takes; None: on 10^12."""
+
+    as_json: bool
+    verbose: bool
+    tokens: float | None
+
+
 def save_and_show(
     problem: "Problem[Any]",
     result: Result,
     output: Path | None,
     known: dict[str, str] | None,
-    *,
-    as_json: bool,
-    tokens: float | None = None,
+    shown: Shown,
 ) -> None:
     """Save the plan, if there is one and somewhere to, and print the result, which may have cost
     hours, in any case.
 
-    tokens: to say how long training on them takes; None: nothing is said.
     known: package -> version, to be saved with the time that the search took; None: neither.
     """
     saved_to = None
@@ -336,25 +343,19 @@ def save_and_show(
             write_saved(output, saved_result(problem, result, known))
             saved_to = output
     finally:
-        show(problem, result, saved_to, as_json=as_json, tokens=tokens)
+        show(problem, result, saved_to, shown)
 
 
-def show(
-    problem: "Problem[Any]",
-    result: Result,
-    saved_to: Path | None,
-    *,
-    as_json: bool,
-    tokens: float | None = None,
-) -> None:
-    """Print a result. tokens: as `save_and_show` has them."""
-    if as_json:
-        print_json(result_object(problem, result, tokens))
+def show(problem: "Problem[Any]", result: Result, saved_to: Path | None, shown: Shown) -> None:
+    """Print a result. saved_to: where its plan is; None: nowhere."""
+    if shown.as_json:
+        print_json(result_object(problem, result, shown.tokens))
         return
-    lines = result_lines(problem, result, tokens)
-    if saved_to is not None:
-        lines.append(("saved to", str(saved_to)))
-    print_report(summary(lines), *result_tables(problem, result))
+    steps = next_steps(problem, result, saved_to)
+    lines = brief_lines(problem, result, shown.tokens, steps)
+    tables = result_tables(problem, result, every=shown.verbose)
+    details = result_lines(problem, result, shown.tokens) if shown.verbose else ()
+    print_brief(lines, tables, details)
 
 
 def verdict(result: Result, require_gap: float | None) -> int:

@@ -11,18 +11,24 @@ from rich.text import Text
 
 from ilp_planner.kernels import before_compiling
 from ilp_planner.plain_console import PlainConsole
-from ilp_planner.report.grid import GAP, blocks, narrow, wrapped
+from ilp_planner.report.grid import GAP, blocks, headed_lines, narrow, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console
     from rich.table import Table
 
-COMPILING = "compiling the numerical kernels, once ..."
+    Lines = Sequence[tuple[str, str]]
+
+COMPILING = "ilp-plan: compiling the numerical kernels, once ..."
+BRIEF_WIDTH = 120  # columns of a result at most
 PIPE_WIDTH = 200  # columns when nobody's terminal limits them: no cell of a table is ever cut
 # What lines of a report say of a plan, and the colour of that.
 VERDICTS = {
+    r"^PROVED (?!INFEASIBLE)[A-Z]+ .*": "green",
+    r"^(WITHIN [<0-9]|NO BOUND|OPEN FRONT|NO PLAN FOUND).*": "yellow",
+    r"^PROVED INFEASIBLE.*": "red",
     r"^(claimed )?gap +(?!0 % \(proved|0 %$)[0-9].*": "yellow",
     r"^(claimed )?gap +(0 % \(proved|0 %$).*": "green",
     r"^plan +legal\b.*|^FITS\b.*": "green",
@@ -40,9 +46,8 @@ def open_console(*, stderr: bool = False) -> Console:
 
 
 def tell_of_compiling() -> None:
-    """Say on a terminal that kernels are compiled, once and only if they have to be."""
-    if sys.stderr.isatty():
-        before_compiling(lambda: print(COMPILING, file=sys.stderr))
+    """Say on stderr that kernels are compiled, once and only if they have to be."""
+    before_compiling(lambda: print(COMPILING, file=sys.stderr))
 
 
 def print_report(lines: Text, *tables: Table) -> None:
@@ -64,6 +69,26 @@ def print_verdict(lines: Text, *tables: Table) -> None:
     for table in tables:
         console.print()
         console.print(fitted(table, console.width), soft_wrap=True)
+
+
+def print_brief(lines: Lines, tables: Iterable[Table], details: Lines = ()) -> None:
+    """Print lines of a head and a text, then tables, and then details, to stdout: in `BRIEF_WIDTH`
+    columns, or in those of a terminal that has fewer."""
+    console = open_console()
+    write_brief(console, min(console.width, BRIEF_WIDTH), lines, tables, details)
+
+
+def write_brief(
+    console: Console, width: int, lines: Lines, tables: Iterable[Table], details: Lines = ()
+) -> None:
+    """Write the same to a console."""
+    console.print(coloured(headed_lines(lines, width)), soft_wrap=True)
+    for table in tables:
+        console.print()
+        console.print(fitted(table, width), soft_wrap=True)
+    if details:
+        console.print()
+        console.print(headed_lines(details, width), soft_wrap=True)
 
 
 def print_tables(console: Console, tables: Iterable[Table]) -> None:

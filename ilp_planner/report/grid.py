@@ -22,6 +22,7 @@ STYLES = {
     "green": "\x1b[32m",
     "red": "\x1b[31m",
 }
+LEFT_OUT = "..."
 RESET = "\x1b[0m"
 
 
@@ -158,3 +159,43 @@ def blocks(titles: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> 
         )
         for row in rows
     )
+
+
+def headed_lines(lines: Sequence[tuple[str, str]], width: int) -> str:
+    """Return lines of a head and a text, none longer than the width; a line that has no room for
+    its text goes on below where the text begins.
+
+    It is broken between things that are two spaces apart, as far as each has room, and else between
+    words. What has no room without a space is shortened in its middle.
+    """
+    column = max(min(len(head), width // 3) for head, _ in lines) + GAP
+    room = max(width - column, LEAST)
+    found = []
+    for head, text in lines:
+        first, *rest = _filled(text, room) or [""]
+        found.append(f"{shortened(head, column - GAP):<{column}}{first}".rstrip())
+        found += [" " * column + line for line in rest]
+    return "\n".join(found)
+
+
+def _filled(text: str, room: int) -> list[str]:
+    """Return a text in lines of at most so many letters."""
+    found: list[str] = []
+    for item in text.split(" " * GAP):
+        words = [item] if len(item) <= room else item.split(" ")
+        for n, word in enumerate(words):
+            short = shortened(word, room)
+            between = " " * (1 if n else GAP)
+            if found and len(found[-1]) + len(between) + len(short) <= room:
+                found[-1] += between + short
+            else:
+                found.append(short)
+    return found
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most so many letters: its middle is left out where it has more."""
+    if len(text) <= most:
+        return text
+    half = (most - len(LEFT_OUT)) // 2
+    return f"{text[:half]}{LEFT_OUT}{text[len(text) - (most - len(LEFT_OUT) - half) :]}"

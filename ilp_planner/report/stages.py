@@ -31,19 +31,34 @@ if TYPE_CHECKING:
     from ilp_planner.result import Ranked, Result
 
 MOST_SHARES = 8  # replicas whose samples are listed one by one
+FP32 = (4, 8)  # bytes of a gradient and of both moments of a parameter
 MOST_RANGES = 5  # ranges of layers that are listed
 
 
-def result_tables(problem: Problem[Any], result: Result) -> list[Table]:
-    """Return the stages of a result's plan, and its ranking or its front, where it has them."""
+def result_tables(problem: Problem[Any], result: Result, *, every: bool = True) -> list[Table]:
+    """Return the stages of a result's plan, and its ranking or its front, where it has them.
+
+    every: the stages also of a plan that degrees and a layout say whole.
+    """
     tables = []
-    if result.plan is not None and result.evaluation is not None:
+    if (
+        result.plan is not None
+        and result.evaluation is not None
+        and (every or not is_said_whole(problem, result.plan))
+    ):
         tables.append(stage_table(problem, result.plan, result.evaluation))
     if result.ranking:
         tables.append(ranking_table(problem, result.ranking))
     if result.aim is not None and len(result.aim.best) > 1:
         tables.append(front_table(problem, result.aim))
     return tables
+
+
+def is_said_whole(problem: Problem[Any], plan: AnyPlan) -> bool:
+    """Tell whether degrees, flags and a layout say all that a plan decides: that of a training
+    system on devices of one type."""
+    types = {problem.cluster.type_of[device] for device in plan.used}
+    return plan.settings is not None and len(types) == 1
 
 
 def stage_table(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Table:
@@ -193,19 +208,24 @@ def ranking_table(problem: Problem[Any], ranking: Sequence[Ranked]) -> Table:
 
 def describe_training(plan: AnyPlan) -> str:
     """Return `sequence parallel, recompute full block 2, 4 virtual stages per rank`."""
+    return ", ".join(training_words(plan))
+
+
+def training_words(plan: AnyPlan, *, brief: bool = False) -> list[str]:
+    """Return the same one by one. brief: without the degrees, which stand
+    beside them, and without the types of gradients and moments where they are of fp32."""
     settings = plan.settings
     if settings is None:
-        return ""
+        return []
     again, kernels, found = settings.recompute, settings.kernels, list[str]()
     if kernels.quantised:
         found.append(f"products in {kernels.quantised}")
     if settings.cp > 1:
-        how = settings.cp_comm
+        how = f" by {settings.cp_comm}" * (settings.cp_comm != CP_COMMUNICATIONS[0])
         inner = f" over {settings.cp_inner}" if settings.cp_inner else ""
-        found.append(
-            f"cp {settings.cp}{f' by {how}{inner}' if how != CP_COMMUNICATIONS[0] else ''}"
-        )
-    if settings.ep > 1 or settings.etp:
+        if how or not brief:
+            found.append(f"cp{f' {settings.cp}' * (not brief)}{how}{inner}")
+    if (settings.ep > 1 or settings.etp) and not brief:
         found.append(f"ep {settings.ep}")
     if settings.etp:
         found.append(f"etp {settings.etp}")
@@ -229,8 +249,10 @@ def describe_training(plan: AnyPlan) -> str:
         copies = settings.optimizer.instances
         times = f" in {copies} copies" * (copies > 1)
         found.append(f"{settings.optimizer.sharding} sharded{times}")
-    found.append(f"gradients of {settings.optimizer.gradient} bytes")
-    found.append(f"moments of {settings.optimizer.moments}")
+    types = (settings.optimizer.gradient, settings.optimizer.moments)
+    if not brief or types != FP32:
+        found.append(f"gradients of {settings.optimizer.gradient} bytes")
+        found.append(f"moments of {settings.optimizer.moments}")
     if settings.optimizer.overlap_gradients:
         found.append("data-parallel messages overlapped")
     if kernels.fused_loss:
@@ -249,7 +271,7 @@ def describe_training(plan: AnyPlan) -> str:
         found.append(f"CUDA graphs {' '.join((kernels.graphs, *kernels.graphed))}")
     if kernels.compiled:
         found.append("layers compiled")
-    return ", ".join(found)
+    return found
 
 
 def describe_stages(problem: Problem[Any], plan: GroupPlan) -> str:

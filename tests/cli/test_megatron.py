@@ -288,7 +288,9 @@ def test_the_exported_program_of_a_solved_plan_has_its_time_as_optimum(
     imported: Path, ilp_plan: Command
 ) -> None:
     asked = ["--model", "plan-model.toml", *CLUSTER, "--runtime", "megatron"]
-    done = ilp_plan("solve", *asked, "--global-batch-size", "16", "--output", "solved.json")
+    done = ilp_plan(
+        "solve", *asked, "--global-batch-size", "16", "--output", "solved.json", "--verbose"
+    )
     assert done.code == 0, done.err
     assert "confirmed by cp-sat" in done.out
     done = ilp_plan("export", "solved.json", "--to", "mps", "--output", "solved.mps")

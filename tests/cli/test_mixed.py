@@ -54,6 +54,8 @@ def value_of(done: Done) -> dict[str, Any]:
 @pytest.mark.parametrize("costs", [[], ["--cost-model", "metis"], METIS], ids=str)
 def test_a_table_and_a_proof(ilp_plan: Command, room: list[str], costs: list[str]) -> None:
     done = ilp_plan("solve", *room, *costs)
+    assert done.out.splitlines()[1].startswith("PROVED OPTIMAL  ")
+    done = ilp_plan("solve", *room, *costs, "--verbose")
     assert done.code == 0
     assert done.err == ""
     assert "embedding" in done.out
@@ -78,7 +80,7 @@ def test_a_cluster_file_with_its_own_names(ilp_plan: Command, room: list[str]) -
 
 
 def test_an_estimate_of_a_mixed_cluster(ilp_plan: Command, room: list[str]) -> None:
-    done = ilp_plan("solve", "--model", "tiny.toml", "--cluster", "room.toml", *BATCH)
+    done = ilp_plan("solve", "--model", "tiny.toml", "--cluster", "room.toml", *BATCH, "--verbose")
     assert done.code == 0
     assert "estimated, not measured" in done.out
     assert "embedding" in done.out

@@ -28,6 +28,7 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
     """A part for every choice of degrees. free: ranks are placed anyhow, else in AMP's order."""
 
     name = "amp"
+    noun = "AMP plan"
 
     free: bool = False
 

@@ -92,6 +92,7 @@ class DeepSpeedSpace(MegatronSpace):
     """A part for every choice of degrees and of ZeRO."""
 
     name = DEEPSPEED.name
+    noun = "DeepSpeed plan"
     runtime = DEEPSPEED
 
 

@@ -38,6 +38,7 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
     """A part for every number of micro-batches."""
 
     name = "groups"
+    noun = "layer-level plan"
     idles = True
 
     @property

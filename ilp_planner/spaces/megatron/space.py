@@ -46,6 +46,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     """A part for every choice of degrees."""
 
     name = MEGATRON.name
+    noun = "Megatron plan"
     runtime = MEGATRON
 
     def parts(self, problem: Problem[MegatronCosts]) -> list[MegatronPart]:

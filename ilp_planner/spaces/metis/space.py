@@ -31,6 +31,7 @@ class MetisSpace(GraphSpace[MetisCosts, MetisPart]):
     """
 
     name = "metis"
+    noun = "Metis plan"
 
     summed: bool = False
 

@@ -43,6 +43,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     """
 
     name = "operators"
+    noun = "operator-level plan"
     unit = "operator"
     part_key = "micro_batch"
     proof_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {

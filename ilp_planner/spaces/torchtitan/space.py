@@ -202,6 +202,7 @@ class TorchtitanSpace(MegatronSpace):
     """A part for every choice of degrees and of FSDP."""
 
     name = NEWEST.name
+    noun = "torchtitan plan"
     runtime = NEWEST
 
 
@@ -210,6 +211,7 @@ class EarlierSpace(MegatronSpace):
     """The same for the release before."""
 
     name = EARLIER.name
+    noun = "torchtitan 0.2.2 plan"
     runtime = EARLIER
 
 

@@ -1,0 +1,163 @@
+"""What is proved of a plan, in a few words that never say more than that."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.coverage import proved_gap
+from ilp_planner.report.tables import STOPS
+from ilp_planner.result import Status, Stop
+from ilp_planner.units import counted, format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
+    from ilp_planner.result import Aim, Result
+
+GOOD, FAIR, BAD = "good", "fair", "bad"
+MOST_ASKED = 48  # letters of constraints that a verdict lists; more are `as constrained`
+
+
+class Verdict(NamedTuple):
+    """mood: `good`, `fair` or `bad`. head: two or three words in capitals. text: the rest of the
+    sentence that they begin."""
+
+    mood: str
+    head: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.head}: {self.text}"
+
+
+class Standing(NamedTuple):
+    """The figures that a verdict is about: seconds of an iteration.
+
+    seconds: of the plan. bound: that no plan of the set undercuts, 0.0 without one. fastest: of the
+    fastest plan found, where a plainer one was taken. stopped: why and when the search ended, empty
+    where that is said by the proof.
+    """
+
+    seconds: float
+    bound: float
+    fastest: float | None = None
+    stopped: str = ""
+
+
+def result_verdict(problem: Problem[Any], result: Result) -> Verdict:
+    """Return what is proved at the end of a search."""
+    stopped = _stopped(result)
+    if result.plan is None:
+        return _without_plan(result, stopped)
+    aim = result.aim
+    if aim is not None and aim.objective != "time":
+        return _priced(problem, aim, stopped)
+    bound = result.bound if aim is None else aim.best[0].bound
+    fastest = None if result.fastest is None else result.fastest.objective
+    return plan_verdict(
+        searched_set(problem, aim), Standing(result.objective, bound, fastest, stopped)
+    )
+
+
+def _stopped(result: Result) -> str:
+    """Return `; stopped by the time limit after 30 s`; nothing after a proof."""
+    if result.stopped_by is Stop.PROOF:
+        return ""
+    return f"; stopped after {format_seconds(result.wall)}: {STOPS[result.stopped_by]}"
+
+
+def _without_plan(result: Result, stopped: str) -> Verdict:
+    if result.status is Status.INFEASIBLE:
+        return Verdict(BAD, "PROVED INFEASIBLE", result.reason or "no plan fits")
+    least = f"; any takes at least {at_least(result.bound)}" if result.bound > 0 else ""
+    return Verdict(FAIR, "NO PLAN FOUND", f"whether one exists is not known{least}{stopped}")
+
+
+def plan_verdict(among: str, known: Standing) -> Verdict:
+    """Return what is proved of the time of a plan.
+
+    among: the set of plans, as in `no {among} is faster`.
+    """
+    if known.bound <= 0:
+        text = f"of any {among}: a faster one may exist{known.stopped}"
+        return Verdict(FAIR, "NO BOUND", text)
+    best = known.seconds if known.fastest is None else known.fastest
+    proved = proved_gap(best, known.bound) == 0
+    if known.fastest is None and proved:
+        return Verdict(GOOD, "PROVED OPTIMAL", f"no {among} is faster")
+    head = f"WITHIN {rounded_up(known.seconds / known.bound - 1)}"
+    if known.fastest is None:
+        text = f"none takes less than {at_least(known.bound)}{known.stopped}"
+    elif proved:
+        text = f"{format_seconds(best)}, proved optimal (--prefer-plain 0)"
+    else:
+        text = (
+            f"{format_seconds(best)} found (--prefer-plain 0), none takes less than "
+            f"{at_least(known.bound)}{known.stopped}"
+        )
+    return Verdict(GOOD if proved else FAIR, head, f"of the fastest {among}: {text}")
+
+
+def _priced(problem: Problem[Any], aim: Aim, stopped: str) -> Verdict:
+    """Return what is proved where prices count."""
+    among = searched_set(problem, aim)
+    if aim.objective == "both":
+        plans = counted(len(aim.best), "plan")
+        if not aim.complete:
+            return Verdict(FAIR, "OPEN FRONT", f"{plans}; any {among} may be missing{stopped}")
+        if aim.gap == 0:
+            text = f"{plans}: no {among} is as cheap per hour and faster"
+            return Verdict(GOOD, "PROVED FRONT", text)
+        head = f"WITHIN {rounded_up(1 / (1 - aim.gap) - 1)}" if aim.gap < 1 else "NO BOUND"
+        text = f"of the fastest {among} for as little per hour, each of {plans}{stopped}"
+        return Verdict(FAIR, head, text)
+    best = aim.best[0]
+    if best.bound <= 0:
+        return Verdict(FAIR, "NO BOUND", f"of any {among}: a cheaper one may exist{stopped}")
+    if best.gap == 0:
+        return Verdict(GOOD, "PROVED CHEAPEST", f"no {among} is cheaper per token")
+    head = f"WITHIN {rounded_up(best.value / best.bound - 1)}"
+    return Verdict(FAIR, head, f"of the price of the cheapest {among}{stopped}")
+
+
+def searched_set(problem: Problem[Any], aim: Aim | None = None) -> str:
+    """Return `Megatron plan in the search space on all 8 nodes`: in which plans the proof is
+    about, in few words; `--verbose` lists them.
+
+    aim: over sets of nodes, of which `problem` is then one.
+    """
+    budget = ""
+    if aim is not None:
+        where = "on any of these nodes"
+        if math.isfinite(aim.max_hourly):
+            budget = f" for at most {aim.max_hourly:g} per hour"
+    elif problem.space.idles:
+        where = "on any of these devices"
+    else:
+        nodes = problem.cluster.node_count
+        where = f"on all {nodes} nodes" if nodes > 1 else "on this node"
+    asked = problem.constraints.describe()
+    if len(asked) > MOST_ASKED:
+        asked = "the constraints"
+    return (
+        f"{problem.space.noun} in the search space{f' with {asked}' if asked else ''} "
+        f"{where}{budget}"
+    )
+
+
+def rounded_up(share: float) -> str:
+    """Return `1.8 %`, never less than the share; `0.04 %` below 1 %."""
+    percent = 100 * share
+    if not 0 < percent < math.inf:
+        return format_percent(share)
+    digits = 0 if percent >= 100 else 1 if percent >= 1 else 2
+    scale = 10**digits
+    return f"{math.ceil(percent * scale * (1 - 1e-9)) / scale:.{digits}f} %"
+
+
+def at_least(seconds: float) -> str:
+    """Return a time of four digits that is never more than the one given."""
+    if not 0 < seconds < math.inf:
+        return format_seconds(seconds)
+    scale = 10.0 ** (3 - math.floor(math.log10(seconds)))
+    return format_seconds(math.floor(seconds * scale * (1 + 1e-9)) / scale)
