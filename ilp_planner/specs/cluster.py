@@ -206,10 +206,10 @@ class ClusterSpec:
         self._check_rings()
 
     def _check_rings(self) -> None:
-        """Refuse collectives of links between nodes, which nothing reads; those inside nodes stand
-        for them where there is one node."""
+        """Refuse collectives of links between nodes, which nothing reads. Of one node, the link
+        inside it may stand for the one between nodes, which nothing reads either."""
         links = [(f"between, types {', '.join(p)}", link) for p, link in self.between.items()]
-        if self.inter_node is not self.intra_node:
+        if self.node_count > 1:
             links.append(("inter_node", self.inter_node))
         for x, row in enumerate(self.matrix):
             odd = (y for y, link in enumerate(row) if x != y and link.collectives)

@@ -2,6 +2,7 @@
 
 import tomllib
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
+from ilp_planner.specs.gpus import table
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import CONSTANTS, Machine
+from ilp_planner.specs.subcluster import with_nodes
+from tests.examples import thinned
 
 CLUSTERS = sorted((Path(__file__).parents[2] / "clusters").glob("*.toml"))
 
@@ -28,11 +32,27 @@ def test_cluster_files(path: Path) -> None:
     assert again(read_cluster(path)) == read_cluster(path)
 
 
-@pytest.mark.parametrize("gpus", ["4xT4", "16xMI300X", "72xGB200", "16xH20"])
-def test_gpus(gpus: str) -> None:
-    cluster = gpu_cluster(parse_gpus(gpus))
-    assert again(cluster) == cluster
-    assert "assumed" in cluster_text(cluster)
+@pytest.mark.parametrize("name", table())
+def test_every_gpu_on_part_of_a_node_a_node_several_and_more_than_a_domain(name: str) -> None:
+    row = table()[name]
+    for count in sorted({1, 2, row.node, 2 * row.node, row.domain, 2 * row.domain}):
+        cluster = gpu_cluster(parse_gpus(f"{count}x{name}"))
+        assert again(cluster) == cluster
+        assert "assumed" in cluster_text(cluster)
+
+
+def test_every_pair_of_gpus() -> None:
+    for one, other in thinned(permutations(table(), 2), 7):
+        text = f"""
+            name = "{one} and {other}"
+            nodes = [{{ device = "a", devices = 8 }}, {{ device = "b", devices = 4, count = 2 }}]
+            devices = {{ a.gpu = "{one}", b.gpu = "{other}" }}
+        """
+        cluster = read_cluster(Document("pair", text))
+        assert again(cluster) == cluster
+        for nodes in ([0], [1], [0, 2], [1, 2]):
+            part = with_nodes(cluster, nodes)
+            assert again(part) == part
 
 
 def test_constants_of_a_machine() -> None:
