@@ -7,7 +7,7 @@ on groups of devices that may differ (`GroupStage`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
@@ -252,6 +252,16 @@ class Plan(Generic[AnyStage]):
             f"<Plan {self.model}: {len(self.stages)} stages on {self.devices} devices, "
             f"micro-batch {self.micro_batch_size} of {self.global_batch}>"
         )
+
+
+def on_devices(plan: GroupPlan, numbers: Sequence[int]) -> GroupPlan:
+    """Return a plan on other devices: on `numbers[d]` instead of d."""
+
+    def moved(replica: Replica) -> Replica:
+        return replace(replica, devices=tuple(numbers[device] for device in replica.devices))
+
+    stages = (replace(s, replicas=tuple(map(moved, s.replicas))) for s in plan.stages)
+    return replace(plan, stages=tuple(stages))
 
 
 @lru_cache(maxsize=8)

@@ -4,11 +4,13 @@ it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ilp_planner.batches import Batches
 from ilp_planner.costs.base import Costs
 from ilp_planner.inputs.constraints import ANY, Constraints
+from ilp_planner.inputs.devices import usable_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +65,22 @@ class Problem(Generic[AnyCosts]):
     def micro_batch_sizes(self) -> tuple[int, ...]:
         """Samples of a micro-batch over all replicas, ascending."""
         return tuple(sorted(Batches(self.global_batch, b).size for b in self.micro_batches))
+
+    @cached_property
+    def node_numbers(self) -> list[int]:
+        """Numbers that the nodes have in the cluster as it is named, of which plans may use a
+        part."""
+        if self.files is None or self.request is None or "cluster" not in self.request.files:
+            return list(range(self.cluster.node_count))
+        return usable_nodes(self.files.whole_cluster, self.request.constraints)
+
+    @cached_property
+    def device_numbers(self) -> list[int]:
+        """Numbers that the devices have there."""
+        if self.files is None or self.cluster.node_count == self.files.whole_cluster.node_count:
+            return list(range(self.cluster.device_count))
+        nodes = {*self.node_numbers}
+        return [d for d, node in enumerate(self.files.whole_cluster.node_of) if node in nodes]
 
     @property
     def limits_of_types(self) -> dict[str, float]:

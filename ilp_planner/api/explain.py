@@ -91,7 +91,7 @@ class Comparison(Printed):
 
         problem = self.problem
         lines = comparison_lines(problem_lines(problem), problem.notes, self.entries)
-        tables = [comparison_table(self.entries), *detail_tables(problem, self.entries)]
+        tables = [comparison_table(self.entries), *detail_tables(self.entries)]
         return as_text(summary(lines), tables)
 
     @property

@@ -96,7 +96,7 @@ def compare(
         print_json(comparison_object(problem, entries, run_tokens))
         return
     lines = comparison_lines(problem_lines(problem), problem.notes, entries)
-    tables = (comparison_table(entries), *detail_tables(problem, entries, run_tokens))
+    tables = (comparison_table(entries), *detail_tables(entries, run_tokens))
     print_report(summary(lines), *tables)
 
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.why.robust import turned
-from ilp_planner.report.comparison import entry_worth, rates_table
+from ilp_planner.report.comparison import cases_of, entry_worth, rates_table
 from ilp_planner.report.decisions import difference_table, differences, seconds_table
 from ilp_planner.report.json_report import problem_object
 from ilp_planner.report.tables import describe_bound, exact_seconds, finite
@@ -102,7 +102,7 @@ def alternative_tables(found: Alternative, tokens: float | None = None) -> list[
     """
     if not found.other.seconds or found.has:
         return []
-    rates = rates_table([(found.case.problem, found.own), (found.problem, found.other)], tokens)
+    rates = rates_table([found.own, found.other], tokens)
     names = [found.own.name, found.other.name]
     rows = _differences(found)
     tables = [seconds_table([found.own.seconds, found.other.seconds], names)]
@@ -110,9 +110,7 @@ def alternative_tables(found: Alternative, tokens: float | None = None) -> list[
 
 
 def _differences(found: Alternative) -> list[Difference]:
-    if found.other.plan is None:
-        return []
-    return differences([(found.case.problem, found.case.plan), (found.problem, found.other.plan)])
+    return differences(cases_of([found.own, found.other])) if found.other.plan else []
 
 
 def alternative_object(found: Alternative, tokens: float | None = None) -> dict[str, Any]:
@@ -136,8 +134,8 @@ def alternative_object(found: Alternative, tokens: float | None = None) -> dict[
         "turning_error": turns,
         "seconds_s": dict(found.own.seconds),
         "alternative_seconds_s": dict(found.other.seconds),
-        **entry_worth(found.case.problem, found.own, tokens),
-        "alternative_worth": entry_worth(found.problem, found.other, tokens),
+        **entry_worth(found.own, tokens),
+        "alternative_worth": entry_worth(found.other, tokens),
         "more_s": dict(found.more) if found.other.seconds else {},
         "differs": {row.name: list(row.values) for row in _differences(found)},
     }

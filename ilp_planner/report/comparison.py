@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ilp_planner.analysis.compare.entry import Entry
+    from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
 
 HEURISTIC = "a heuristic, which proves nothing"
@@ -75,9 +76,7 @@ def _remarks(entry: Entry) -> Iterator[str]:
         yield entry.remark
 
 
-def detail_tables(
-    problem: Problem[Any], entries: Sequence[Entry], tokens: float | None = None
-) -> list[Table]:
+def detail_tables(entries: Sequence[Entry], tokens: float | None = None) -> list[Table]:
     """Return what plans do per second, what they decide differently, and where their seconds go;
     of one alone the first.
 
@@ -85,32 +84,30 @@ def detail_tables(
     ----------
     tokens: of a training run; None: nothing is said of one.
     """
-    plans = [(problem, entry) for entry in entries]
-    return [*rates_table(plans, tokens), *_difference_tables(problem, entries)]
+    return [*rates_table(entries, tokens), *_difference_tables(entries)]
 
 
-def rates_table(
-    plans: Sequence[tuple[Problem[Any], Entry]], tokens: float | None = None
-) -> Iterator[Table]:
+def rates_table(entries: Sequence[Entry], tokens: float | None = None) -> Iterator[Table]:
     """Yield a table with a row per plan that has a time; none where no rates are known.
 
     Parameters
     ----------
-    plans: each with its own problem. tokens: of a training run; None: nothing is said of one.
+    tokens: of a training run; None: nothing is said of one.
     """
-    rows = [_rates(problem, entry, tokens) for problem, entry in plans]
+    rows = [_rates(entry, tokens) for entry in entries]
     titles = list(dict.fromkeys(title for row in rows for title in row))
     if titles:
         table = new_table("per second", *titles, left=("per second",))
-        for (_, entry), row in zip(plans, rows, strict=True):
+        for entry, row in zip(entries, rows, strict=True):
             if row:
                 table.add_row(*map(Text, (entry.name, *(row.get(title, "-") for title in titles))))
         yield table
 
 
-def _rates(problem: Problem[Any], entry: Entry, tokens: float | None) -> dict[str, str]:
+def _rates(entry: Entry, tokens: float | None) -> dict[str, str]:
     """Return what a plan does per second and what a run takes, by the titles of columns."""
-    if entry.plan is None or entry.evaluation is None:
+    problem = entry.problem
+    if problem is None or entry.plan is None or entry.evaluation is None:
         return {}
     done = throughput(problem, entry.plan, entry.evaluation)
     if done is None:
@@ -133,13 +130,13 @@ def _rates(problem: Problem[Any], entry: Entry, tokens: float | None) -> dict[st
     return row
 
 
-def _difference_tables(problem: Problem[Any], entries: Sequence[Entry]) -> list[Table]:
+def _difference_tables(entries: Sequence[Entry]) -> list[Table]:
     """Return what plans decide differently, and where their seconds go; nothing of one alone."""
-    known = [entry for entry in entries if entry.plan is not None and entry.seconds]
+    known = [entry for entry in entries if entry.seconds]
     if len(known) < 2:
         return []
     names = [entry.name for entry in known]
-    found = differences([(problem, entry.plan) for entry in known if entry.plan is not None])
+    found = differences(cases_of(known))
     tables = [difference_table(found, names)] if found else []
     return [*tables, seconds_table([entry.seconds for entry in known], names)]
 
@@ -165,8 +162,8 @@ def comparison_object(
     a plan and a time, for each setting and stage that is not the same in all. tokens: as in
     `detail_tables`."""
     bound = best_bound(entries)
-    known = [entry for entry in entries if entry.plan is not None and entry.seconds]
-    found = differences([(problem, entry.plan) for entry in known if entry.plan is not None])
+    known = [entry for entry in entries if entry.seconds]
+    found = differences(cases_of(known))
     return {
         **headed("compare"),
         **problem_object(problem),
@@ -188,18 +185,24 @@ def comparison_object(
                 "wall_s": entry.wall,
                 "heuristic": entry.heuristic,
                 "remark": entry.remark,
-                **entry_worth(problem, entry, tokens),
+                **entry_worth(entry, tokens),
             }
             for entry in entries
         ],
     }
 
 
-def entry_worth(problem: Problem[Any], entry: Entry, tokens: float | None = None) -> dict[str, Any]:
+def cases_of(entries: Iterable[Entry]) -> list[tuple[Problem[Any], AnyPlan]]:
+    """Return the plans that there are, each with the problem that it was made for."""
+    cases = ((entry.problem, entry.plan) for entry in entries)
+    return [(problem, plan) for problem, plan in cases if problem is not None and plan is not None]
+
+
+def entry_worth(entry: Entry, tokens: float | None = None) -> dict[str, Any]:
     """Return a plan beside others in the numbers that people talk in; null without a time."""
-    if entry.plan is None or entry.evaluation is None:
+    if entry.problem is None or entry.plan is None or entry.evaluation is None:
         return dict.fromkeys(WORTH)
-    return worth_object(problem, entry.plan, entry.evaluation, tokens)
+    return worth_object(entry.problem, entry.plan, entry.evaluation, tokens)
 
 
 def _number(value: float, digits: int) -> str:

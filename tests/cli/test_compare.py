@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,8 +26,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     def check_certificate(problem: object, certificate: dict[str, float]) -> SimpleNamespace:
         return SimpleNamespace(bound=certificate["bound_s"] * box.factor, parts=(), holds=True)
 
-    module = SimpleNamespace(check_certificate=check_certificate)
-    monkeypatch.setitem(sys.modules, "ilp_planner.certificate", module)
+    monkeypatch.setattr("ilp_planner.certificate.check_certificate", check_certificate)
     return box
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.coverage import proved_gap
 from ilp_planner.errors import SolverError
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,8 @@ class Entry:
     time: seconds per iteration, inf without a plan that breaks no rule but that of memory. memory,
     limit: bytes of the fullest device, used and allowed; excess: of a plan that does not fit, how
     many too many. evaluation: of the plan, where it has a time. seconds: of an iteration, by
-    what they are spent on.
+    what they are spent on. problem: that the plan was made for, whose nodes may be others of the
+    same cluster; None without a plan.
     bound: seconds, proved; 0 for none. wall: seconds that the solver took, nan for a saved plan.
     remark: why there is no plan, or what else to know. heuristic: a solver that proves nothing.
     outside: why proofs on this problem are not about the plan.
@@ -36,6 +38,7 @@ class Entry:
     limit: float = math.nan
     excess: float = 0.0
     seconds: Mapping[str, float] = field(default_factory=dict)
+    problem: Problem[Any] | None = None
     plan: AnyPlan | None = None
     evaluation: Evaluation | None = None
     bound: float = 0.0

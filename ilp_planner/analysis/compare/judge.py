@@ -16,6 +16,10 @@ from ilp_planner.analysis.compare.sources import (
 from ilp_planner.analysis.fullest import fullest_of
 from ilp_planner.errors import PlanError, PlannerError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.numerics import ROUNDING
+from ilp_planner.plan import is_of_groups, on_devices
+from ilp_planner.specs.prices import nodes_of
+from ilp_planner.specs.subcluster import shown
 
 if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 # A bound holds for all plans of a problem only when these are the same of it; what to call each.
 SAME_SPACE = {
     "space": "plans",
+    "node_numbers": "nodes",
     "micro_batches": "micro-batches",
     "max_stages": "stages",
     "max_tp": "tensor-parallel degrees",
@@ -72,10 +77,33 @@ def candidate_entry(
 ) -> Entry:
     """Judge a plan by the rules of the problem that it was made for, which may allow more plans at
     the same costs than the one compared on; those it leaves out are outside of its proofs."""
-    evaluation = evaluate(candidate.theirs, candidate.plan)
-    broken = evaluate(problem, candidate.plan).violations if evaluation.legal else ()
-    found = entry(problem, candidate.name, candidate.plan, evaluation, bound=bound, remark=remark)
-    return replace(found, outside=str(broken[0])) if broken else found
+    theirs, plan = candidate.theirs, candidate.plan
+    evaluation = evaluate(theirs, plan)
+    found = entry(theirs, candidate.name, plan, evaluation, bound=bound, remark=remark)
+    if not evaluation.legal:
+        return found
+    return replace(found, outside=_outside(problem, candidate, found.time))
+
+
+def _outside(problem: Problem[Any], candidate: Candidate, seconds: float) -> str | None:
+    """Return why proofs on a problem are not about a plan that is legal on its own, and takes so
+    many seconds there; None where they are. Both are of one cluster, of which each may use other
+    nodes."""
+    plan, theirs = candidate.plan, candidate.theirs
+    if problem.node_numbers != theirs.node_numbers:
+        used = {theirs.node_numbers[node] for node in nodes_of(theirs.cluster, plan.used)}
+        others = sorted(used.difference(problem.node_numbers))
+        if others or not is_of_groups(plan):
+            return f"nodes: found {shown(sorted(used))}, only {shown(problem.node_numbers)} tried"
+        ours = {number: device for device, number in enumerate(problem.device_numbers)}
+        plan = on_devices(plan, [ours.get(number, -1) for number in theirs.device_numbers])
+    here = evaluate(problem, plan)
+    if here.violations:
+        return str(here.violations[0])
+    if not math.isclose(here.iteration_time, seconds, rel_tol=ROUNDING):
+        there = f"{here.iteration_time:.7g} s by those compared on"
+        return f"time: found {seconds:.7g} s by its own inputs, {there}"
+    return problem.space.outside(problem, plan)
 
 
 def entry(
@@ -93,7 +121,13 @@ def entry(
     found = Entry(name=name, bound=bound, wall=wall, remark=remark, heuristic=heuristic)
     if plan is None or evaluation is None:
         return found
-    found = replace(found, plan=plan, stages=len(plan.stages), micro_batch=plan.micro_batch_size)
+    found = replace(
+        found,
+        problem=problem,
+        plan=plan,
+        stages=len(plan.stages),
+        micro_batch=plan.micro_batch_size,
+    )
     cost = evaluation.cost
     if cost is not None:
         used, limit = fullest_of(problem, plan, evaluation)

@@ -110,8 +110,9 @@ def other_problem(problem: Problem[Any], theirs: Problem[Any]) -> str:
         value, has = getattr(ours, key), getattr(other, key)
         if value != has:
             return f"{key.replace('_', ' ')} is {has or 'another'}, not {value or 'that'}"
+    limits = theirs.limits_of_types
     for name, limit in problem.limits_of_types.items():
-        allowed = theirs.limits_of_types[name]
+        allowed = limits.get(name, limit)  # none of a type that only one of them may use
         if allowed != limit:
             return f"memory limit of {name} is {format_bytes(allowed)}, not {format_bytes(limit)}"
     return ""

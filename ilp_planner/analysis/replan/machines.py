@@ -15,7 +15,7 @@ import numpy as np
 
 from ilp_planner.analysis.replan.moves import held_by_both, lacking, moves
 from ilp_planner.anatomy.holdings import NOBODY
-from ilp_planner.inputs.devices import nodes_named, usable_nodes
+from ilp_planner.inputs.devices import nodes_named
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -78,7 +78,7 @@ def machines(old: Problem[Any], new: Problem[Any], changes: Changes) -> Machines
     new plan does not use. Of another cluster, as many nodes of a kind as both have are the same
     machines.
     """
-    olds, news = _numbers(old), _numbers(new)
+    olds, news = old.node_numbers, new.node_numbers
     kinds = _kinds(old.cluster, olds), _kinds(new.cluster, news)
     may = np.array([[a == b for b in kinds[0]] for a in kinds[1]])
     own = np.array([[a == b for b in olds] for a in news])
@@ -97,14 +97,6 @@ def machines(old: Problem[Any], new: Problem[Any], changes: Changes) -> Machines
         own=own,
         alive=np.repeat([number not in lost for number in olds], sizes),
     )
-
-
-def _numbers(problem: Problem[Any]) -> list[int]:
-    """Return the numbers of a problem's nodes in its cluster as it is named."""
-    request, files = problem.request, problem.files
-    if files is None or request is None or "cluster" not in request.files:
-        return list(range(problem.cluster.node_count))
-    return usable_nodes(files.whole_cluster, request.constraints)
 
 
 def _kinds(cluster: ClusterSpec, numbers: Sequence[int]) -> list[Hashable]:

@@ -37,7 +37,7 @@ class Alternative:
     """A plan beside another one.
 
     own: the plan that is asked about. other: the alternative; without a time where there is none.
-    problem: of the other, with what is demanded of it. known: what is proved of the alternatives'
+    known: what is proved of the alternatives'
     seconds, which of a given plan are its own. has: the plan has itself what is demanded. among:
     which plans the bound is about; empty of a given plan. reason: why there is no alternative.
     """
@@ -45,7 +45,6 @@ class Alternative:
     case: Case
     own: Entry
     other: Entry
-    problem: Problem[Any]
     known: Known
     has: bool = False
     among: str = ""
@@ -98,7 +97,6 @@ def with_demands(case: Case, demands: Constraints, text: str, deadline: Deadline
         case=case,
         own=own_entry(case),
         other=nothing,
-        problem=case.problem,
         known=known,
         among=found.among,
         reason=found.reason,
@@ -108,7 +106,7 @@ def with_demands(case: Case, demands: Constraints, text: str, deadline: Deadline
     problem = build_problem(InputFiles(request, case.folders))
     judged = evaluate(problem, found.plan)
     other = entry(problem, text, found.plan, judged, bound=found.bound, remark="")
-    return replace(alternative, other=other, problem=problem, has=_has(case, problem))
+    return replace(alternative, other=other, has=_has(case, problem))
 
 
 def _has(case: Case, problem: Problem[Any]) -> bool:
@@ -143,6 +141,5 @@ def given_plan(case: Case, asked: Asked) -> Alternative:
         case=case,
         own=own_entry(case),
         other=other,
-        problem=case.problem,
         known=Known(other.time, other.time),
     )
