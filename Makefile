@@ -35,7 +35,7 @@ plan: $(READY)
 test: $(READY_TEST)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto
 
-test-all: $(READY_TEST)
+test-all: $(READY_TEST) docs
 	$(BIN)/python -m pytest -n auto -m "slow or not slow" --hypothesis-profile=new
 
 # Pages of plans in headless Chromium: Debian's or Ubuntu's package, where none is there.

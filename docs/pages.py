@@ -11,9 +11,6 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from mkdocs.structure.files import File
-from typer.main import get_command
-
 from ilp_planner.cli.help import EXAMPLES, sections_of
 from ilp_planner.cli.main import command_line
 
@@ -48,6 +45,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not files of docs/."""
+    # Imported here: what is written of the commands is tested without MkDocs as well.
+    from mkdocs.structure.files import File
+
     for source, page in SHOWN.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
     return files
@@ -76,7 +76,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 def commands() -> str:
     """Return all commands with their sections of options, as Markdown."""
-    app: Any = get_command(command_line([]))
+    app = command_line([])
     context = app.make_context("ilp-plan", [], resilient_parsing=True)
     table = _table(sections_of(app, context)["Commands"], "Command")
     return "\n\n".join([table, *_described(app, context)])

@@ -34,18 +34,23 @@ WHERE = "import ilp_planner; print(ilp_planner.__file__)"
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
-def run(*command: object, path: Path | None = None) -> str:
+def run(*command: object, path: Path | None = None, home: Path | None = None) -> str:
     """Run a command far from the repository, which nothing names; return what it prints.
 
     Parameters
     ----------
-    path: a folder to import from.
+    path: a folder to import from. home: that of the user, in which the command runs.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if path is not None:
         environment["PYTHONPATH"] = str(path)
+    environment |= {} if home is None else {"HOME": str(home)}
     done = subprocess.run(
-        [str(word) for word in command], cwd="/", env=environment, capture_output=True, text=True
+        [str(word) for word in command],
+        cwd=home or "/",
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -115,7 +120,14 @@ def test_it_solves_where_only_pip_has_been(wheel: Path, tmp_path: Path):
     python = tmp_path / "empty" / "bin" / "python"
     pip = (python, *PIP[1:])
     run(*pip, "install", wheel)
-    assert "proved optimal" in run(python.with_name("ilp-plan"), "solve", *CASE)
+    command, home = python.with_name("ilp-plan"), tmp_path / "home"
+    home.mkdir()
+    assert "proved optimal" in run(command, "solve", *CASE, "--output", "plan.json", home=home)
+    assert "derived again" in run(
+        command, "evaluate", "plan.json", "--check-certificate", home=home
+    )
+    run(command, "show", "plan.json", "--html", "plan.html", "--png", "plan.svg", home=home)
+    run(command, "export", "plan.json", "--to", "megatron", "--output", "run.sh", home=home)
     run(*pip, "uninstall", "--yes", "ilp-planner")
     run(*pip, "install", "--no-deps", "--target", tmp_path / "folder", wheel)
     solved = run(python, "-m", "ilp_planner", "solve", *CASE, path=tmp_path / "folder")
