@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.text import Text
 
@@ -11,25 +11,32 @@ from ilp_planner.analysis.fullest import fullest_device
 from ilp_planner.coverage import proved_gap
 from ilp_planner.plan import is_of_groups, is_of_operators
 from ilp_planner.report.aim import front_table
-from ilp_planner.report.devices import describe_degrees, describe_devices, describe_stage
+from ilp_planner.report.devices import (
+    describe_degrees,
+    describe_devices,
+    describe_stage,
+    describe_types,
+)
 from ilp_planner.report.host import describe_offload
 from ilp_planner.report.layers import describe_layers
-from ilp_planner.report.tables import memory_used, new_table, span
+from ilp_planner.report.tables import GIB, new_table, span
 from ilp_planner.specs.chain_layers import find_layers
 from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS
 from ilp_planner.units import format_percent, number_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from rich.table import Table
 
     from ilp_planner.costs.base import StageCost
     from ilp_planner.evaluate import Evaluation
-    from ilp_planner.plan import AnyPlan, GroupPlan, OperatorPlan, OperatorStage, Stage
+    from ilp_planner.plan import AnyPlan, GroupPlan, GroupStage, OperatorPlan, OperatorStage, Stage
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Result
 
+MOST_ROWS = 20  # of a table of stages
+MOST_TEXTS = 3  # that a row for stages which differ lists
 MOST_SHARES = 8  # replicas whose samples are listed one by one
 FP32 = (4, 8)  # bytes of a gradient and of both moments of a parameter
 MOST_RANGES = 5  # ranges of layers that are listed
@@ -69,38 +76,100 @@ def stage_table(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) ->
     return _operator_table(problem, plan, evaluation)
 
 
+def joined(keys: Sequence[Hashable], most: int = MOST_ROWS) -> list[range]:
+    """Return neighbouring stages that share a row: those of equal keys, and where that leaves more
+    than `most` rows, all of the middle. Every stage is in one row."""
+    runs = []
+    for _, run in groupby(range(len(keys)), key=keys.__getitem__):
+        numbers = list(run)
+        runs.append(range(numbers[0], numbers[-1] + 1))
+    if len(runs) <= most:
+        return runs
+    before, after = runs[: most // 2], runs[len(runs) - (most - most // 2 - 1) :]
+    return [*before, range(before[-1].stop, after[0].start), *after]
+
+
+def _numbers(run: range) -> str:
+    return str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}"
+
+
+def _alike(texts: Iterable[str]) -> str:
+    """Return what all stages of a row say; of stages that differ, what each does, where that is
+    short."""
+    distinct = list(dict.fromkeys(texts))
+    more = ["..."] * (len(distinct) > MOST_TEXTS)
+    return " or ".join([*distinct[:MOST_TEXTS], *more])
+
+
+def _between(values: Iterable[float], digits: int) -> str:
+    """Return `1.500`, or `1.500 to 2.250`."""
+    texts = [f"{value:.{digits}f}" for value in sorted(values)]
+    return texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
+
+
 def _operator_table(problem: Problem[Any], plan: OperatorPlan, evaluation: Evaluation) -> Table:
-    """Return a row per stage of operators."""
+    """Return a row per stage of operators, or for several that are alike."""
     layers = find_layers(problem.costs.chain)
     mixed_split = any(x.split for stage in plan.stages for x in stage.strategies)
     columns = ["stage", "operators", "layers", "devices", "tp", "dp"]
     columns += ["split"] if mixed_split else []
     columns += ["operators\nrecomputed", "time per\nmicro-batch (ms)", "memory per\ndevice (GiB)"]
     table = new_table(*columns, left=("operators", "layers", "devices"))
-    for s, stage in enumerate(plan.stages):
-        cost = evaluation.stages[s] if s < len(evaluation.stages) else None
+    costs = evaluation.stages
+    keys = [
+        (
+            stage.strategies,
+            problem.cluster.type_of[stage.first_device],
+            stage.device_count,
+            f"{costs[s].time:.6g}" if s < len(costs) else "",
+        )
+        for s, stage in enumerate(plan.stages)
+    ]
+    for run in joined(keys):
+        own = [plan.stages[s] for s in run]
+        every = [x for stage in own for x in stage.strategies]
+        start, stop = own[0].start, own[-1].stop
+        each = f", {span(s.stop - s.start for s in own)} each" * (len(own) > 1)
         cells = [
-            str(s),
-            f"{stage.start}-{stage.stop - 1}",
-            describe_layers(layers, stage.start, stage.stop),
-            _devices_in_a_row(problem, stage),
-            span(x.tp for x in stage.strategies),
-            span(x.dp for x in stage.strategies),
+            _numbers(run),
+            f"{start}-{stop - 1}{each}",
+            describe_layers(layers, start, stop),
+            _devices_in_a_row(problem, own[0], own[-1]),
+            span(x.tp for x in every),
+            span(x.dp for x in every),
         ]
-        cells += [span(x.split for x in stage.strategies)] if mixed_split else []
+        cells += [span(x.split for x in every)] if mixed_split else []
         cells += [
-            f"{sum(x.recompute for x in stage.strategies)} of {len(stage.strategies)}",
-            "-" if cost is None else f"{1e3 * cost.time:.3f}",
-            "-" if cost is None else memory_used(*fullest_device(problem, stage, cost)),
+            _alike(f"{sum(x.recompute for x in s.strategies)} of {len(s.strategies)}" for s in own),
+            *_cost_cells(problem, [(plan.stages[s], costs[s : s + 1]) for s in run]),
         ]
         table.add_row(*map(Text, cells))
     return table
 
 
-def _devices_in_a_row(problem: Problem[Any], stage: OperatorStage) -> str:
-    """Return `0-3`, with the node or the nodes where the cluster has several."""
-    last = stage.first_device + stage.device_count - 1
-    text = f"{stage.first_device}-{last}" if stage.device_count > 1 else str(last)
+def _cost_cells(
+    problem: Problem[Any], each: Sequence[tuple[Stage, Sequence[StageCost]]]
+) -> tuple[str, str]:
+    """Return the milliseconds of a micro-batch and the memory of the fullest device of pipeline
+    ranks, each with the costs of its stages; the first one's has the memory of all."""
+    if not all(costs for _, costs in each):
+        return "-", "-"
+    time = _between((1e3 * sum(cost.time for cost in costs) for _, costs in each), 3)
+    if not any(cost[0].memory_terms or any(cost[0].memory) for _, cost in each):
+        return time, "not modelled"
+    used = [fullest_device(problem, stage, costs[0]) for stage, costs in each]
+    sizes, limits = ((size / GIB for size in column) for column in zip(*used, strict=True))
+    return time, f"{_between(sizes, 2)} of {_between(limits, 2)}"
+
+
+def _devices_in_a_row(
+    problem: Problem[Any], stage: OperatorStage, until: OperatorStage | None = None
+) -> str:
+    """Return `0-3`, with the node or the nodes where the cluster has several; up to the devices of
+    another stage."""
+    end_stage = until or stage
+    last = end_stage.first_device + end_stage.device_count - 1
+    text = f"{stage.first_device}-{last}" if last > stage.first_device else str(last)
     if problem.cluster.node_count == 1:
         return text
     first, end = (d // problem.cluster.devices_per_node for d in (stage.first_device, last))
@@ -108,7 +177,7 @@ def _devices_in_a_row(problem: Problem[Any], stage: OperatorStage) -> str:
 
 
 def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation) -> Table:
-    """Return a row per pipeline rank with all its virtual stages."""
+    """Return a row per pipeline rank with all its virtual stages, or for several that are alike."""
     again = any(stage.recompute.granularity != "none" for stage in plan.stages)
     table = new_table(
         "stage" if plan.virtual == 1 else "rank",
@@ -123,36 +192,69 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
         "memory per\ndevice (GiB)",
         left=("layers", "devices", "recomputed", "samples per\nreplica"),
     )
-    costs = evaluation.stages
-    for rank, stage in enumerate(plan.stages[: plan.ranks]):
-        own = [costs[k] for k in plan.schedule.stages_of(rank, plan.ranks)] if costs else []
+    cluster, costs = problem.cluster, evaluation.stages
+    every = [_Rank.of(problem, plan, rank, costs) for rank in range(plan.ranks)]
+    for run in joined([rank.key for rank in every]):
+        own = [every[rank] for rank in run]
+        devices = [device for rank in own for device in rank.stage.devices]
         cells = (
-            str(rank),
-            layers_of(problem, plan, rank),
-            describe_devices(problem.cluster, stage.devices),
-            describe_degrees(problem.cluster, stage, plan.cp),
+            _numbers(run),
+            layers_of(problem, plan, run[0], run[-1]),
+            describe_devices(cluster, devices),
+            _alike(rank.tp for rank in own),
             *[str(plan.cp)] * (plan.cp > 1),
-            str(stage.dp),
-            *[str(stage.recompute)] * again,
-            describe_samples([replica.samples for replica in stage.replicas]),
-            f"{1e3 * sum(cost.time for cost in own):.3f}" if own else "-",
-            _tightest(problem, stage, own[0]) if own else "-",
+            span(rank.stage.dp for rank in own),
+            *[_alike(str(rank.stage.recompute) for rank in own)] * again,
+            _alike(rank.samples for rank in own),
+            *_cost_cells(problem, [(rank.stage, rank.costs) for rank in own]),
         )
         table.add_row(*map(Text, cells))
     return table
 
 
-def layers_of(problem: Problem[Any], plan: GroupPlan, rank: int) -> str:
-    """Return the layers of a pipeline rank; of several virtual stages, their ranges."""
+class _Rank(NamedTuple):
+    """A pipeline rank. key: equal for ranks that share a row: all but which layers and devices they
+    have, and what they hold, is the same."""
+
+    stage: GroupStage
+    costs: Sequence[StageCost]
+    tp: str
+    samples: str
+    key: Hashable
+
+    @classmethod
+    def of(
+        cls, problem: Problem[Any], plan: GroupPlan, rank: int, costs: Sequence[StageCost]
+    ) -> _Rank:
+        stage, numbers = plan.stages[rank], plan.schedule.stages_of(rank, plan.ranks)
+        own = [costs[k] for k in numbers] if costs else []
+        tp = describe_degrees(problem.cluster, stage, plan.cp)
+        samples = describe_samples([replica.samples for replica in stage.replicas])
+        sizes = tuple(plan.stages[k].stop - plan.stages[k].start for k in numbers)
+        types = describe_types(problem.cluster, stage.devices)
+        time = f"{sum(cost.time for cost in own):.6g}"
+        key = (sizes, types, tp, samples, stage.recompute, time)
+        return cls(stage, own, tp, samples, key)
+
+
+def layers_of(problem: Problem[Any], plan: GroupPlan, rank: int, last: int | None = None) -> str:
+    """Return the layers of a pipeline rank, or of all up to another one; of several virtual stages,
+    their ranges."""
     layers = problem.costs.chain
-    own = [plan.stages[k] for k in plan.schedule.stages_of(rank, plan.ranks)]
+    each = [
+        [plan.stages[k] for k in plan.schedule.stages_of(one, plan.ranks)]
+        for one in range(rank, (rank if last is None else last) + 1)
+    ]
+    own, counts = each[0], [sum(s.stop - s.start for s in stages) for stages in each]
     if len(own) == 1:
-        return describe_range(layers, own[0].start, own[0].stop)
+        text = describe_range(layers, own[0].start, each[-1][0].stop)
+        return text if len(each) == 1 else f"{text}, {span(counts)} each"
+    if len(each) > 1:
+        return f"{span(counts)} each, in {len(own)} virtual stages"
     ranges = [number_ranges(range(stage.start, stage.stop)) for stage in own]
     if len(ranges) > MOST_RANGES:
         ranges = [*ranges[: MOST_RANGES - 1], "...", ranges[-1]]
-    count = sum(stage.stop - stage.start for stage in own)
-    return f"{count} in {len(own)} virtual stages: {', '.join(ranges)}"
+    return f"{counts[0]} in {len(own)} virtual stages: {', '.join(ranges)}"
 
 
 def describe_range(layers: Sequence[str], start: int, stop: int) -> str:
@@ -168,12 +270,6 @@ def describe_samples(samples: Sequence[int]) -> str:
         return ",".join(map(str, samples))
     runs = [(value, len(list(run))) for value, run in groupby(samples)]
     return ", ".join(f"{count} x {value}" for value, count in runs)
-
-
-def _tightest(problem: Problem[Any], stage: Stage, cost: StageCost) -> str:
-    if not cost.memory_terms and not any(cost.memory):
-        return "not modelled"
-    return memory_used(*fullest_device(problem, stage, cost))
 
 
 def ranking_table(problem: Problem[Any], ranking: Sequence[Ranked]) -> Table:

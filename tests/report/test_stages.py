@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ilp_planner.evaluate import evaluate
-from ilp_planner.plan import OperatorStage, Plan, Strategy
+from ilp_planner.evaluate import Evaluation, evaluate
+from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
+from ilp_planner.report.console import BRIEF_WIDTH
 from ilp_planner.report.json_report import result_object
 from ilp_planner.report.stages import (
+    MOST_ROWS,
     describe_samples,
     describe_stages,
+    joined,
     ranking_table,
     stage_table,
 )
 from ilp_planner.result import Ranked
 from ilp_planner.specs.training import Settings
+from tests.every_space import every_space, problem_in, result_in
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.report.texts import A100_ONLY, text_of
 from tests.small import make_plan, make_problem
@@ -72,6 +80,68 @@ def test_no_cell_is_cut_on_a_narrow_terminal(tmp_path: Path) -> None:
     plan = make_plan(problem)
     text = text_of(stage_table(problem, plan, evaluate(problem, plan)), width=60)
     assert "…" not in text
+
+
+# ---- stages that share a row --------------------------------------------------------------------
+
+
+@given(keys=st.lists(st.integers(0, 2), min_size=1, max_size=90), most=st.integers(3, 20))
+def test_every_stage_is_in_one_row(keys: list[int], most: int) -> None:
+    rows = joined(keys, most)
+    assert [stage for row in rows for stage in row] == list(range(len(keys)))
+    assert len(rows) <= most
+    unlike = [row for row in rows if len({keys[stage] for stage in row}) > 1]
+    assert len(unlike) <= 1
+    if not unlike:
+        assert all(keys[one[-1]] != keys[other[0]] for one, other in pairwise(rows))
+
+
+@every_space
+def test_tables_have_all_stages_in_rows_that_fit(space: str) -> None:
+    problem, result = problem_in(space), result_in(space)
+    assert result.plan is not None
+    assert result.evaluation is not None
+    table = stage_table(problem, result.plan, result.evaluation)
+    first = [str(cell) for cell in table.columns[0].cells]
+    assert stages_in(first) == list(range(result.plan.ranks))
+    assert max(map(len, text_of(table, width=BRIEF_WIDTH).splitlines())) <= BRIEF_WIDTH
+
+
+def stages_in(cells: list[str]) -> list[int]:
+    spans = [[int(number) for number in cell.split("-")] for cell in cells]
+    return [stage for one in spans for stage in range(one[0], one[-1] + 1)]
+
+
+def test_many_stages_have_twenty_rows(room: Problem[Any]) -> None:
+    """Of 24 stages of one layer, alternately on one and two devices, the middle shares a row."""
+    layers = tuple(f"layer {n}" for n in range(24))
+    stages, device = [], 0
+    for n in range(24):
+        own = tuple(range(device, device + 1 + n % 2))
+        device += len(own)
+        replicas = tuple(Replica(devices=(one,), samples=1) for one in own)
+        stages.append(GroupStage(start=n, stop=n + 1, replicas=replicas))
+    cluster = replace(room.cluster, nodes=tuple(
+        replace(group, count=20) for group in room.cluster.nodes
+    ))  # fmt: skip
+    costs = SimpleNamespace(chain=layers, name="none")
+    wide = replace(room, cluster=cluster, costs=costs)
+    plan = Plan(model="m", global_batch=4, micro_batches=2, stages=tuple(stages))
+    nothing = Evaluation(violations=(), cost=None)
+    table = stage_table(wide, plan, nothing)
+    assert table.row_count == MOST_ROWS
+    rows = list(zip(*(map(str, column.cells) for column in table.columns), strict=True))
+    assert rows[10][:2] == ("10-14", "10-14: layer 10 to layer 14, 1 each")
+    assert rows[10][4] == "1-2"
+
+
+def test_stages_that_are_alike_share_a_row(room: Problem[Any]) -> None:
+    """But for what they hold: the first of 1F1B holds more micro-batches than the last."""
+    plan = room_plan(room, [(0, 1, 1, (0, 1)), (1, 3, 1, (2, 3)), (3, 5, 1, (4, 5))])
+    whole = replace(plan, stages=(*plan.stages[:2], replace(plan.stages[2], stop=5)))
+    judged = evaluate(room, replace(whole))
+    cells = [str(cell) for cell in stage_table(room, whole, judged).columns[0].cells]
+    assert cells == ["0", "1-2"]
 
 
 # ---- of layers ----------------------------------------------------------------------------------
