@@ -41,9 +41,11 @@ class PartCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateCheck:
-    """All parts; `bound` is the least of the bounds found anew, in seconds."""
+    """All parts; `bound` is the least of the bounds found anew, in seconds. notes: what a search
+    remarks on what was derived."""
 
     parts: tuple[PartCheck, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def bound(self) -> float:
@@ -125,4 +127,5 @@ def check_certificate(problem: Problem[Any], certificate: dict[str, Any]) -> Cer
         search = space.begin(problem, Task(Limits(seconds=math.inf), "dp"))
         bounds = space.prove(search, claimed)
         checks = (part_check(*of_part) for of_part in zip(names, claimed, bounds, strict=True))
-        return CertificateCheck(parts=tuple(checks) or (NOTHING,))
+        derived = tuple(checks) or (NOTHING,)
+        return CertificateCheck(parts=derived, notes=tuple(search.notes))

@@ -135,18 +135,21 @@ def room_result(problem: Problem, plan: GroupPlan | None, **changes: Any) -> Res
     """Return a result with that plan, proved optimal; without one, unknown at the time limit."""
     evaluation = None if plan is None else evaluate(problem, plan)
     time = float("inf") if evaluation is None else evaluation.iteration_time
+    bound = changes.get("bound", 0.5 if plan is None else time)
+    key, names = problem.space.part_key, problem.space.part_names(problem)
+    parts = [{key: name, "bound_s": bound, "by": "prices"} for name in names]
     values: dict[str, Any] = {
         "plan": plan,
         "evaluation": evaluation,
         "status": Status.UNKNOWN if plan is None else Status.OPTIMAL,
         "stopped_by": Stop.TIME if plan is None else Stop.PROOF,
         "objective": time,
-        "bound": 0.5 if plan is None else time,
+        "bound": bound,
         "bound_source": "prices",
         "wall": 1.25,
         "solver": "fake",
         "seed": 0,
-        "certificate": {"version": 1, "parts": []},
+        "certificate": {"version": 1, "bound_s": bound, "parts": parts},
         "notes": ("a remark",),
     }
     return Result(**{**values, **changes})

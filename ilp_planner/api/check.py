@@ -45,7 +45,7 @@ class Check(Printed):
     @property
     def holds(self) -> bool:
         """The plan is legal, takes the time that is claimed, and its bound is proved."""
-        return not self.judgement.faults
+        return self.judgement.holds
 
     @property
     def bound(self) -> float:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ilp_planner.result import Aim
 
 AIM_KEYS = ("name", "max_price_per_hour", "devices", "bound", "gap", "sets")
+SET_KEYS = ("counts", "price_per_hour", "bound_s", "parts")
 
 
 def encode_aim(aim: Aim) -> dict[str, Any]:

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.coverage import coverage_of, proved_gap
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import evaluate
-from ilp_planner.formats.saved_remarks import (
-    bound_remarks,
-    certificate_remarks,
-    claim_remarks,
-    key_remarks,
-    verdict_remarks,
-)
-from ilp_planner.numerics import SAVED_ROUNDING
+from ilp_planner.formats.saved_remarks import Evidence, remarks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ilp_planner.certificate import CertificateCheck
     from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
@@ -55,6 +45,11 @@ class Judgement:
         more = f" ({len(self.faults) - 1} more)" if len(self.faults) > 1 else ""
         return f"{self.faults[0]}{more}"
 
+    @property
+    def holds(self) -> bool:
+        """The plan is legal, and all that its file says of it is true."""
+        return not self.faults
+
 
 def judge_saved(problem: Problem[Any], saved: SavedPlan, *, certificate: bool) -> Judgement:
     """Judge a plan again, and what is claimed of it.
@@ -65,26 +60,33 @@ def judge_saved(problem: Problem[Any], saved: SavedPlan, *, certificate: bool) -
 
     Raises
     ------
-    PlanError: it has no certificate, or a malformed one.
+    PlanError: the certificate is malformed, or there is none, and nothing that it had to prove.
     SolverError: the bound derived again is above the time of a plan that it is about.
     """
-    from ilp_planner.certificate import check_certificate
-
     evaluation = evaluate(problem, saved.plan)
     coverage = coverage_of(problem, saved.plan, legal=evaluation.legal)
-    derived = None
-    if certificate:
-        if not saved.certificate:
-            raise PlanError("certificate: found null, expected the record of a proof")
+    derived = aim = None
+    if certificate and saved.certificate:
+        from ilp_planner.certificate import check_certificate
+
         derived = check_certificate(problem, saved.certificate)
         if evaluation.legal and coverage.outside is None:
             proved_gap(evaluation.iteration_time, derived.bound)
-    aim = None
     if certificate and saved.aim and evaluation.legal:
         from ilp_planner.objectives.check import check_aim
 
         aim = check_aim(problem, saved.plan, evaluation.iteration_time, saved.aim)
-    faults = (*_faults(problem, saved, evaluation, derived), *_aim_faults(saved, aim))
+    evidence = Evidence(
+        problem=problem,
+        saved=saved,
+        evaluation=evaluation,
+        coverage=coverage,
+        derived=derived,
+        aim=aim,
+    )
+    faults = tuple(remarks(evidence))
+    if certificate and not saved.certificate and not faults:
+        raise PlanError("certificate: found null, expected the record of a proof")
     return Judgement(
         problem=problem,
         saved=saved,
@@ -94,52 +96,3 @@ def judge_saved(problem: Problem[Any], saved: SavedPlan, *, certificate: bool) -
         aim=aim,
         faults=faults,
     )
-
-
-def _aim_faults(saved: SavedPlan, aim: AimCheck | None) -> Iterator[str]:
-    """Yield what does not hold of an objective that was derived again."""
-    if aim is None:
-        return
-    yield from (
-        f"objective.sets: the bound of {one.name} does not hold"
-        for one in aim.sets
-        if not one.holds
-    )
-    claimed = saved.aim.get("bound")
-    if not isinstance(claimed, int | float) or claimed > aim.bound * (1 + SAVED_ROUNDING):
-        yield f"objective.bound: found {claimed!r}, expected at most {aim.bound!r}, derived again"
-    if aim.bound > aim.value * (1 + SAVED_ROUNDING):
-        yield f"objective: the bound of {aim.bound!r} is above the plan's own {aim.value!r}"
-
-
-def _faults(
-    problem: Problem[Any],
-    saved: SavedPlan,
-    evaluation: Evaluation,
-    derived: CertificateCheck | None,
-) -> Iterator[str]:
-    """Yield what does not hold of the plan; of its claim and its certificate only where it does."""
-    if not evaluation.legal:
-        yield from (f"plan: {violation}" for violation in evaluation.violations)
-        return
-    time, claim = evaluation.iteration_time, saved.claim
-    if claim is not None:
-        if not abs(claim.objective - time) <= SAVED_ROUNDING * time:
-            yield (
-                f"result.objective_s: found {claim.objective!r}, expected {time!r} as computed "
-                "from the inputs"
-            )
-            return
-        yield from claim_remarks(claim)
-    if saved.verdict is not None:
-        yield from verdict_remarks(saved.verdict, time)
-    if saved.certificate:
-        yield from key_remarks(saved.certificate, problem.space)
-        yield from bound_remarks(claim, saved.certificate)
-        listed = partial(problem.space.part_names, problem)
-        yield from certificate_remarks(saved.certificate, problem.space.part_key, listed)
-    if derived is not None and not derived.holds:
-        parts = problem.space.part_key.replace("_", "-")
-        broken = ", ".join(str(part.part) for part in derived.parts if not part.holds)
-        where = f"{parts} {broken}" if broken else "the whole"
-        yield f"certificate: the bound of {where} does not hold"

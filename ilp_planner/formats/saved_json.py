@@ -12,7 +12,7 @@ from typing import Any
 from ilp_planner.errors import PlanError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import read_json, to_json, write_text
-from ilp_planner.formats.aim_json import AIM_KEYS
+from ilp_planner.formats.aim_json import AIM_KEYS, SET_KEYS
 from ilp_planner.formats.inputs_json import decode_inputs, decode_operator_inputs, encode_inputs
 from ilp_planner.formats.json_fields import Fields, is_whole, shown
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
@@ -129,12 +129,25 @@ def decode_saved(root: Fields) -> SavedPlan:
         ),
         certificate=certificate,
         aim=_decode_aim(root) if AIM in root.values else {},
+        newest=root.values["version"] == VERSION,
     )
 
 
 def _decode_aim(root: Fields) -> dict[str, Any]:
     """Read what was minimised over sets of nodes."""
-    root.inside(AIM).only(AIM_KEYS)
+    aim = root.inside(AIM)
+    aim.only(AIM_KEYS)
+    aim.text("name")
+    aim.number_or("max_price_per_hour", math.inf)
+    aim.record("devices")
+    aim.number("bound")
+    aim.number("gap")
+    for one in aim.each("sets"):
+        one.only(SET_KEYS)
+        one.wholes("counts")
+        one.number("price_per_hour")
+        one.number_or("bound_s", math.inf)
+        one.listed("parts")
     return root.record(AIM)
 
 

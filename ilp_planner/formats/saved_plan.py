@@ -77,7 +77,7 @@ class Verdict:
 class SavedPlan:
     """All that a file holds. claim: None for a plan that came from elsewhere. aim: what was
     minimised over sets of nodes, and proved of each; empty where all were planned for the least
-    time."""
+    time. newest: it is of the newest version of files."""
 
     plan: AnyPlan
     inputs: Request
@@ -85,6 +85,7 @@ class SavedPlan:
     verdict: Verdict | None = None
     certificate: dict[str, Any] = field(default_factory=dict)
     aim: dict[str, Any] = field(default_factory=dict)
+    newest: bool = field(default=True, compare=False)
 
 
 def saved_result(

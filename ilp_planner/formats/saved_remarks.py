@@ -1,70 +1,291 @@
-"""What a saved file says that cannot be true, whatever its inputs are."""
+"""What a saved file says of its plan, row by row: how it is compared with what is computed again,
+and what nothing is compared with.
+
+`ROWS`, `FREE` and `JUDGED_BY` have every key of a file; a test edits all of them.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ilp_planner.formats.saved_plan import verdict_of
+from ilp_planner.formats.versions import OWN, versions
 from ilp_planner.numerics import SAVED_ROUNDING
 from ilp_planner.result import CERTIFICATE_VERSION, EVERY_PART, Status, relative_gap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from ilp_planner.formats.saved_plan import Claim, Verdict
-    from ilp_planner.spaces.base import Space
+    from ilp_planner.certificate import CertificateCheck
+    from ilp_planner.coverage import Coverage
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.formats.saved_plan import SavedPlan, Verdict
+    from ilp_planner.objectives.check import AimCheck
+    from ilp_planner.problem import Problem
 
 CERTIFICATE_KEYS = ("version", "bound_s", "parts")
 PART_KEYS = ("bound_s", "by")  # beside the name of the part
 
 
-def claim_remarks(claim: Claim) -> Iterator[str]:
-    """Yield one line for each number of a claim that contradicts the others."""
-    objective, bound = claim.objective, claim.bound
-    if bound > objective * (1 + SAVED_ROUNDING):
-        yield f"result.bound_s: found {bound!r}, expected at most the objective_s of {objective!r}"
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """A file, and what is computed again.
+
+    derived: the bounds of its certificate; aim: those of all sets of nodes. None where they were
+    not derived again, or there are none.
+    """
+
+    problem: Problem[Any]
+    saved: SavedPlan
+    evaluation: Evaluation
+    coverage: Coverage
+    derived: CertificateCheck | None = None
+    aim: AimCheck | None = None
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The judge's verdict as it would be saved today."""
+        found = verdict_of(self.problem, self.saved.plan, self.evaluation)
+        assert found is not None
+        return found
+
+    @property
+    def in_these_words(self) -> bool:
+        """This version wrote the file, as far as it says: sentences derived again read the same."""
+        run = None if self.saved.claim is None else self.saved.claim.run
+        own = versions().get(OWN)
+        return self.saved.newest and (run is None or run.versions.get(OWN, own) == own)
+
+    @property
+    def least(self) -> float | None:
+        """Seconds: the least bound of a part of the certificate; None where there is no such
+        number."""
+        bounds = [part.get("bound_s") for part in _parts(self.saved.certificate)]
+        if not bounds or not all(map(_is_bound, bounds)):
+            return None
+        return max(min(map(_seconds, bounds)), 0.0)
+
+
+class Row(NamedTuple):
+    """Keys of a file, and what yields one line for each thing that they say wrongly."""
+
+    keys: tuple[str, ...]
+    remarks: Callable[[Evidence], Iterator[str]]
+
+
+def remarks(evidence: Evidence) -> Iterator[str]:
+    """Yield what does not hold of a file, the worst first: of a plan that is not legal, or does not
+    take the time that is claimed, nothing more."""
+    if not evidence.evaluation.legal:
+        yield from (f"plan: {violation}" for violation in evidence.evaluation.violations)
         return
-    if not objective > 0:
+    for number, row in enumerate(ROWS):
+        found = tuple(row.remarks(evidence))
+        yield from found
+        if found and not number:
+            return
+
+
+def _close(one: float, other: float) -> bool:
+    """Tell whether two numbers are the same, but for the order in which they were added."""
+    return math.isclose(one, other, rel_tol=SAVED_ROUNDING)
+
+
+def _differs(key: str, found: object, expected: object) -> str:
+    return f"{key}: found {found!r}, expected {expected!r} as computed from the inputs"
+
+
+# ---- what the solver said -----------------------------------------------------------------------
+
+
+def _time(e: Evidence) -> Iterator[str]:
+    claim, time = e.saved.claim, e.evaluation.iteration_time
+    if claim is not None and not _close(claim.objective, time):
+        yield _differs("result.objective_s", claim.objective, time)
+
+
+def _bound(e: Evidence) -> Iterator[str]:
+    """A bound is not above the time, and there is a proof of it."""
+    claim = e.saved.claim
+    if claim is None or not claim.bound > 0:
         return
-    gap = relative_gap(objective, bound)
+    found = f"result.bound_s: found {claim.bound!r}, expected"
+    if claim.bound > claim.objective * (1 + SAVED_ROUNDING):
+        yield f"{found} at most the objective_s of {claim.objective!r}"
+    elif not e.saved.certificate:
+        yield f"{found} null or 0: there is no certificate that proves any bound"
+
+
+def _gap(e: Evidence) -> Iterator[str]:
+    """The gap is that of the time and the bound, and the status is its."""
+    claim = e.saved.claim
+    if claim is None or claim.bound > claim.objective * (1 + SAVED_ROUNDING):
+        return
+    gap = relative_gap(claim.objective, claim.bound)
     if claim.gap != gap and not abs(claim.gap - gap) <= SAVED_ROUNDING:
         yield f"result.gap: found {claim.gap!r}, expected {gap!r} from objective_s and bound_s"
-    if math.isfinite(objective) and claim.status is not _status(gap, claim.status):
-        expected = _status(gap, claim.status)
+    expected = _status(gap, claim.status)
+    if claim.status is not expected:
         yield f"result.status: found {claim.status}, expected {expected} with a gap of {gap!r}"
 
 
-def verdict_remarks(verdict: Verdict, time: float) -> Iterator[str]:
-    """Yield one line for each word of an old verdict that is false of a legal plan.
+def _status(gap: float, claimed: Status) -> Status:
+    """Return what a plan with that gap is; within rounding, whatever of the two is claimed."""
+    if gap > SAVED_ROUNDING:
+        return Status.FEASIBLE
+    return claimed if claimed is Status.FEASIBLE and gap > 0 else Status.OPTIMAL
 
-    Parameters
-    ----------
-    time: seconds, as computed from the inputs.
-    """
-    if not verdict.legal:
-        yield "evaluation.legal: found false, expected true: the inputs allow the plan"
-    if not abs(verdict.iteration_time - time) <= SAVED_ROUNDING * time:
+
+def _source(e: Evidence) -> Iterator[str]:
+    """The bound has the proof of a lowest part."""
+    claim, least = e.saved.claim, e.least
+    if claim is None or least is None:
+        return
+    lowest = (
+        part
+        for part in _parts(e.saved.certificate)
+        if _seconds(part["bound_s"]) <= least * (1 + SAVED_ROUNDING)
+    )
+    sources = {str(part.get("by")) for part in lowest} if claim.bound > 0 else {""}
+    if claim.bound_source not in sources:
+        expected = " or ".join(map(repr, sorted(sources)))
         yield (
-            f"evaluation.iteration_time_s: found {verdict.iteration_time!r}, expected {time!r} as "
-            "computed from the inputs"
+            f"result.bound_source: found {claim.bound_source!r}, expected {expected}, as the "
+            "lowest part of the certificate says"
         )
 
 
-def bound_remarks(claim: Claim | None, certificate: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one line for each bound that is above those of the parts of its certificate, which are
-    all that can be derived again."""
-    bounds = [part.get("bound_s") for part in _parts(certificate)]
-    if not bounds or not all(map(_is_bound, bounds)):
+def _among(e: Evidence) -> Iterator[str]:
+    claim, among = e.saved.claim, e.coverage.among
+    if claim is not None and claim.among and claim.among != among and e.in_these_words:
+        yield _differs("result.among", claim.among, among)
+
+
+def _confirmed(e: Evidence) -> Iterator[str]:
+    """A proof is confirmed by the solver that is asked to, and of an optimum."""
+    from ilp_planner.search.confirm import CONFIRMER
+
+    claim = e.saved.claim
+    if claim is None or not claim.confirmed_by:
         return
-    least = min(map(_seconds, bounds))
-    said = {} if claim is None else {"result.bound_s": claim.bound}
+    found = f"result.confirmed_by: found {claim.confirmed_by!r}, expected"
+    if claim.confirmed_by != CONFIRMER:
+        yield f"{found} {CONFIRMER!r} or nobody"
+    elif claim.status is not Status.OPTIMAL:
+        yield f"{found} nobody with the status {claim.status}"
+
+
+def _notes(e: Evidence) -> Iterator[str]:
+    """A note on what is derived again reads as the one that comes of it; other notes are free."""
+    claim = e.saved.claim
+    if claim is None or not e.in_these_words:
+        return
+    proved = e.derived if claim.status is Status.OPTIMAL else None
+    anew = (*e.problem.notes, *(() if proved is None else proved.notes))
+    expected = {_subject(note): note for note in anew}
+    for note in claim.notes:
+        if note not in anew and _subject(note) in expected:
+            yield _differs("result.notes", note, expected[_subject(note)])
+
+
+def _subject(note: str) -> str:
+    """Return what a note is about: its beginning up to a colon."""
+    return note.partition(": ")[0]
+
+
+def _history(e: Evidence) -> Iterator[str]:
+    """At no moment a bound above the proved one was known, or a plan below it; the last moment has
+    the figures of the result."""
+    claim = e.saved.claim
+    moments = () if claim is None or claim.run is None else claim.run.history
+    if not moments:
+        return
+    assert claim is not None
+    most, least = claim.bound * (1 + SAVED_ROUNDING), claim.bound * (1 - SAVED_ROUNDING)
+    before = 0.0
+    for number, (after, objective, bound) in enumerate(moments):
+        key = f"run.history[{number}]"
+        if after < before:
+            yield f"{key}.after_s: found {after!r}, expected at least {before!r}"
+        if bound > most:
+            yield f"{key}.bound_s: found {bound!r}, expected at most {claim.bound!r}"
+        if objective < least:
+            yield f"{key}.objective_s: found {objective!r}, expected at least {claim.bound!r}"
+        if after < before or bound > most or objective < least:
+            return
+        before = after
+    _, objective, bound = moments[-1]
+    if not (_close(objective, claim.objective) and _close(bound, claim.bound)):
+        yield (
+            f"run.history: found {objective!r} and {bound!r} at its end, expected the objective_s "
+            f"and bound_s of the result, {claim.objective!r} and {claim.bound!r}"
+        )
+
+
+# ---- what the judge said ------------------------------------------------------------------------
+
+
+def _verdict(e: Evidence) -> Iterator[str]:
+    said, time = e.saved.verdict, e.evaluation.iteration_time
+    if said is None:
+        return
+    if not said.legal:
+        yield "evaluation.legal: found false, expected true: the inputs allow the plan"
+    if said.violations:
+        yield f"evaluation.violations: found {said.violations[0]!r}, expected none"
+    if not _close(said.iteration_time, time):
+        yield _differs("evaluation.iteration_time_s", said.iteration_time, time)
+
+
+def _stages(e: Evidence) -> Iterator[str]:
+    """Seconds and bytes of every stage are those of today."""
+    if e.saved.verdict is None:
+        return
+    said, anew = e.saved.verdict.stages, e.verdict.stages
+    if len(said) != len(anew):
+        yield f"evaluation.stages: found {len(said)} stages, expected {len(anew)}"
+        return
+    for number, pairs in enumerate(zip(said, anew, strict=True)):
+        for key, found, expected in zip(("time_s", "memory_bytes"), *pairs, strict=True):
+            if not _close(found, expected):
+                yield _differs(f"evaluation.stages[{number}].{key}", found, expected)
+
+
+def _shares(e: Evidence) -> Iterator[str]:
+    """Where the figures come from, and how far off those are expected to be."""
+    verdict = e.saved.verdict
+    if verdict is None:
+        return
+    for key, said, anew in (
+        ("provenance", verdict.provenance, e.verdict.provenance),
+        ("provenance_error", verdict.errors, e.verdict.errors),
+    ):
+        for source in dict.fromkeys((*said, *anew)) if said else ():
+            found, expected = said.get(source), anew.get(source)
+            if found is None or expected is None or not abs(found - expected) <= SAVED_ROUNDING:
+                yield _differs(f"evaluation.{key}.{source}", found, expected)
+
+
+# ---- what is proved -----------------------------------------------------------------------------
+
+
+def _whole(e: Evidence) -> Iterator[str]:
+    """The bound of a result and that of its certificate are one, and not above those of the parts,
+    which are all that can be derived again."""
+    claim, certificate, least = e.saved.claim, e.saved.certificate, e.least
     whole = certificate.get("bound_s")
-    if _is_bound(whole):
+    said = {} if claim is None else {"result.bound_s": claim.bound}
+    if certificate and _is_bound(whole):
         said["certificate.bound_s"] = _seconds(whole)
+        if claim is not None and not _close(_seconds(whole), claim.bound):
+            yield f"certificate.bound_s: found {whole!r}, expected {claim.bound!r} as in the result"
     for name, bound in said.items():
-        if bound > max(least, 0.0) * (1 + SAVED_ROUNDING):
+        if least is not None and bound > least * (1 + SAVED_ROUNDING):
             yield (
                 f"{name}: found {bound!r}, expected at most {least!r}, the least of the parts of "
                 "the certificate"
@@ -86,16 +307,12 @@ def _parts(certificate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
 
-def _status(gap: float, claimed: Status) -> Status:
-    """Return what a plan with that gap is; within rounding, whatever of the two is claimed."""
-    if gap > SAVED_ROUNDING:
-        return Status.FEASIBLE
-    return claimed if claimed is Status.FEASIBLE and gap > 0 else Status.OPTIMAL
-
-
-def key_remarks(certificate: Mapping[str, Any], space: Space[Any, Any]) -> Iterator[str]:
+def _keys(e: Evidence) -> Iterator[str]:
     """Yield one line for another version of a certificate than is known here, and for each key that
     no certificate of the space has, whose meaning would be lost."""
+    certificate, space = e.saved.certificate, e.problem.space
+    if not certificate:
+        return
     version = certificate.get("version", CERTIFICATE_VERSION)
     if version != CERTIFICATE_VERSION:
         yield f"certificate.version: found {version!r}, expected {CERTIFICATE_VERSION}"
@@ -116,21 +333,15 @@ def _unknown(where: str, found: Iterable[object], known: Collection[str]) -> Ite
             yield f"{where}: found key {key!r}, expected {', '.join(known)}"
 
 
-def certificate_remarks(
-    certificate: Mapping[str, Any], key: str, listed: Callable[[], Collection[object]]
-) -> Iterator[str]:
+def _listed(e: Evidence) -> Iterator[str]:
     """Yield one line for each part of a certificate that is listed twice, or is none of the
     problem's, as where inputs were changed after the proof. One of a search that ended before its
-    parts were listed has a single one for all of them.
-
-    Parameters
-    ----------
-    key: what names a part. listed: returns the parts that the inputs have, which may take long.
-    """
+    parts were listed has a single one for all of them."""
+    certificate, key = e.saved.certificate, e.problem.space.part_key
     names = [part.get(key) for part in _parts(certificate)]
-    if names == [EVERY_PART]:
+    if not certificate or names == [EVERY_PART]:
         return
-    expected = listed()
+    expected = e.problem.space.part_names(e.problem)
     for name, count in Counter(map(str, names)).items():
         if count > 1:
             yield f"certificate.parts: found {key} {name} {count} times, expected once"
@@ -145,3 +356,86 @@ def certificate_remarks(
     for name in map(str, expected if looked_at_all else ()):
         if name not in map(str, names):
             yield f"certificate.parts: found no {key} {name}, expected all that the inputs have"
+
+
+def _derived(e: Evidence) -> Iterator[str]:
+    """Every bound of the certificate was found again."""
+    if e.derived is None or e.derived.holds:
+        return
+    parts = e.problem.space.part_key.replace("_", "-")
+    broken = ", ".join(str(part.part) for part in e.derived.parts if not part.holds)
+    where = f"{parts} {broken}" if broken else "the whole"
+    yield f"certificate: the bound of {where} does not hold"
+
+
+def _outside(e: Evidence) -> Iterator[str]:
+    """The plan is one of those that the bound is about."""
+    claim = e.saved.claim
+    if claim is not None and claim.bound > 0 and e.coverage.outside:
+        yield f"result.bound_s: found {claim.bound!r} of other plans ({e.coverage.outside})"
+
+
+def _aim(e: Evidence) -> Iterator[str]:
+    """All that is said of an objective over sets of nodes was found again."""
+    if e.aim is None:
+        return
+    from ilp_planner.objectives.check import aim_remarks
+
+    yield from aim_remarks(e.aim, e.saved.aim)
+
+
+# ---- every key ----------------------------------------------------------------------------------
+
+ROWS = (
+    Row(("result.objective_s",), _time),
+    Row(("result.bound_s",), _bound),
+    Row(("result.gap", "result.status"), _gap),
+    Row(
+        (
+            "evaluation.legal",
+            "evaluation.violations",
+            "evaluation.iteration_time_s",
+        ),
+        _verdict,
+    ),
+    Row(("evaluation.stages.time_s", "evaluation.stages.memory_bytes"), _stages),
+    Row(("evaluation.provenance", "evaluation.provenance_error"), _shares),
+    Row(("certificate.version",), _keys),
+    Row(("certificate.bound_s",), _whole),
+    Row(("certificate.parts.part", "certificate.parts.micro_batch"), _listed),
+    Row(("certificate.parts.bound_s",), _derived),
+    Row(("result.bound_s",), _outside),
+    Row(("result.bound_source", "certificate.parts.by"), _source),
+    Row(("result.among",), _among),
+    Row(("result.confirmed_by",), _confirmed),
+    Row(("result.notes",), _notes),
+    Row(("run.history.objective_s", "run.history.bound_s", "run.history.after_s"), _history),
+    Row(
+        (
+            "objective.name",
+            "objective.max_price_per_hour",
+            "objective.devices",
+            "objective.bound",
+            "objective.gap",
+            "objective.sets.counts",
+            "objective.sets.price_per_hour",
+            "objective.sets.bound_s",
+        ),
+        _aim,
+    ),
+)
+JUDGED_BY = ("schema", "version", "plan", "inputs")
+FREE = {
+    "result.stopped_by": "why the search ended",
+    "result.solver": "who searched",
+    "result.seed": "what it drew from",
+    "result.notes": "how it was searched; what is derived again is compared",
+    "run.wall_s": "how long it took",
+    "run.versions": "what ran; `among` and notes in the words of another version are free too",
+    "run.history.after_s": "when it was known",
+    "certificate.parts.by": "what closed a part; of the lowest one, `bound_source` says it too",
+    "certificate.parts.*": "where to look for a proof: a bound counts that is found again",
+    "objective.sets.parts": "where to look for a proof of the set's `bound_s`",
+}
+"""What no check covers: it is another in every run, or says how something was found that is found
+again."""

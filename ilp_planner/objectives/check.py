@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from ilp_planner.errors import InfeasibleError, PlanError
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.likeness import DEVICES
-from ilp_planner.numerics import ROUNDING
+from ilp_planner.numerics import ROUNDING, SAVED_ROUNDING
 from ilp_planner.objectives.node_sets import describe_set, node_sets
 from ilp_planner.objectives.objective import Objective, Point, objective_named
 from ilp_planner.objectives.on_nodes import problem_on
@@ -20,7 +21,7 @@ from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.prices import hourly_price, nodes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ilp_planner.objectives.node_sets import NodeSet
     from ilp_planner.plan import AnyPlan
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SetCheck:
-    """A set of nodes: its bound as claimed and as found anew, in seconds (inf: no plan)."""
+    """A set of nodes: its bound as claimed and as found anew, in seconds (inf: no plan). counts:
+    how many nodes of each kind; hourly: what they cost per hour."""
 
     name: str
+    counts: tuple[int, ...]
     hourly: float
     claimed: float
     rederived: float
@@ -44,10 +47,12 @@ class SetCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class AimCheck:
-    """All sets, and what that says of a plan. figure: `seconds` or `price`; value: that of the plan
-    as judged; bound: the least of all plans that the objective compares it with, found anew."""
+    """All sets, and what that says of a plan. hourly: what its nodes cost per hour. figure:
+    `seconds` or `price`; value: that of the plan as judged; bound: the least of all plans that the
+    objective compares it with, found anew."""
 
     objective: str
+    hourly: float
     figure: str
     value: float
     bound: float
@@ -104,11 +109,52 @@ def _aim_check(objective: Objective, point: Point, sets: tuple[SetCheck, ...]) -
     bounds = [Point(one.rederived, one.hourly) for one in sets if one.hourly <= most]
     return AimCheck(
         objective=objective.name,
+        hourly=point.hourly,
         figure=figure,
         value=getattr(point, figure),
         bound=min((getattr(bound, figure) for bound in bounds), default=0.0),
         sets=sets,
     )
+
+
+def aim_remarks(check: AimCheck, aim: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one line for each thing that a file says wrongly of an objective that was derived
+    again."""
+    for one in check.sets:
+        if not one.holds:
+            yield f"objective.sets: the bound of {one.name} does not hold"
+    names = {one.counts: one for one in check.sets}
+    for counts, listed in Counter(tuple(record["counts"]) for record in aim["sets"]).items():
+        if counts not in names:
+            yield f"objective.sets: found counts {list(counts)}, which are no set of nodes"
+        elif listed > 1:
+            yield f"objective.sets: found {names[counts].name} {listed} times, expected once"
+    for record in aim["sets"]:
+        known, hourly = names.get(tuple(record["counts"])), record["price_per_hour"]
+        if known is not None and not abs(hourly - known.hourly) <= SAVED_ROUNDING * known.hourly:
+            yield (
+                f"objective.sets: found a price_per_hour of {hourly!r} of {known.name}, expected "
+                f"{known.hourly!r}"
+            )
+    budget = aim["max_price_per_hour"]
+    if budget is not None and check.hourly > budget * (1 + SAVED_ROUNDING):
+        yield (
+            f"objective.max_price_per_hour: found {budget!r}, expected at least {check.hourly!r}, "
+            "which the nodes of the plan cost"
+        )
+    for name in aim["devices"].keys() - set(DEVICES):
+        yield f"objective.devices: found key {name!r}, expected {' or '.join(DEVICES)}"
+    bound, gap = aim["bound"], aim["gap"]
+    if not bound <= check.bound * (1 + SAVED_ROUNDING):
+        yield f"objective.bound: found {bound!r}, expected at most {check.bound!r}, derived again"
+    if check.bound > check.value * (1 + SAVED_ROUNDING):
+        yield f"objective: the bound of {check.bound!r} is above the plan's own {check.value!r}"
+    expected = relative_gap(check.value, bound)
+    if not abs(gap - expected) <= SAVED_ROUNDING:
+        yield (
+            f"objective.gap: found {gap!r}, expected {expected!r} from the bound and the plan's "
+            f"{check.value!r}"
+        )
 
 
 def whole_problem(problem: Problem[Any], devices: Mapping[str, str]) -> Problem[Any]:
@@ -136,6 +182,7 @@ def _check(whole: Problem[Any], nodes: NodeSet, record: Mapping[str, Any]) -> Se
     claimed = math.inf if bound is None else float(bound)
     return SetCheck(
         name=describe_set(whole.cluster, nodes.nodes),
+        counts=nodes.counts,
         hourly=nodes.hourly,
         claimed=claimed,
         rederived=_rederived(whole, nodes, claimed, record["parts"]),

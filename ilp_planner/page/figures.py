@@ -97,7 +97,8 @@ def _proof(judgement: Judgement) -> Iterator[Figure]:
         yield Figure("bound", "-", "none is claimed")
         yield Figure("gap", "-", "no bound")
         return
-    note = f"claimed, proved by {proved_by(claim)}" if claim.bound_source else "claimed"
+    proof = judgement.saved.certificate and claim.bound_source
+    note = f"claimed, proved by {proved_by(claim)}" if proof else "claimed"
     yield Figure("bound", exact_seconds(claim.bound), note, claim.bound)
     outside = judgement.coverage.outside
     if outside or not evaluation.legal or judgement.faults:

@@ -58,6 +58,9 @@ def proof_lines(judgement: Judgement) -> list[tuple[str, str]]:
         return [*lines, *_aim_lines(judgement)]
     if claim is None:
         return [*lines, ("bound", "none: the plan came from elsewhere")]
+    if not judgement.saved.certificate:
+        unproved = f"{exact_seconds(claim.bound)}; the file has no certificate that proves it"
+        return [*lines, ("claimed bound", "none" if claim.bound <= 0 else unproved)]
     lines.append(("claimed bound", describe_bound(claim.bound, proved_by(claim))))
     if not outside:
         gap_text = f"{describe_gap(claim.gap)}; --check-certificate derives it again"

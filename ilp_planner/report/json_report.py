@@ -181,6 +181,8 @@ def judgement_object(judgement: Judgement, tokens: float | None = None) -> dict[
         **problem_object(problem),
         **plan_object(problem, plan, evaluation, tokens),
         **judgement.coverage._asdict(),
+        "holds": judgement.holds,
+        "faults": list(judgement.faults),
         "notes": list(problem.notes),
     }
     if judgement.certificate is not None:

@@ -29,6 +29,7 @@ MOST_ARCS = 4_000
 MOST_WORK = 4.0  # of CP-SAT, in its deterministic time: some three seconds of an idle core
 PLACEMENT = "exact placement"  # what graphs lack whose groups are placed on devices afterwards
 
+CONFIRMER = "cp-sat"
 ENDED = {Stop.EFFORT: "too hard for it", Stop.USER: "interrupted"}
 
 
@@ -146,7 +147,7 @@ def confirm(
 
 
 def _refused(reason: str) -> Confirmation:
-    return Confirmation("", f"not confirmed by cp-sat: {reason}")
+    return Confirmation("", f"not confirmed by {CONFIRMER}: {reason}")
 
 
 def _disagreement(objective: float, other: float) -> SolverError:

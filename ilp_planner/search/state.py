@@ -22,7 +22,7 @@ from ilp_planner.result import (
     Stop,
     relative_gap,
 )
-from ilp_planner.search.confirm import confirm
+from ilp_planner.search.confirm import CONFIRMER, confirm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -202,7 +202,7 @@ class SearchState(ABC):
                 if self.goon()
                 else "no time was left"
             )
-            self.notes.append(f"not confirmed by cp-sat: {reason}")
+            self.notes.append(f"not confirmed by {CONFIRMER}: {reason}")
             return
         confirmation = confirm(last, self.objective, self.rounding, self.limits, self.deadline)
         self.confirmed_by, note = confirmation

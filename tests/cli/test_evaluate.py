@@ -24,7 +24,7 @@ def check(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         part = SimpleNamespace(
             part=4, claimed=1e-3, rederived=box.bound, by="stage bounds", holds=box.holds
         )
-        return SimpleNamespace(bound=box.bound, parts=(part,), holds=box.holds)
+        return SimpleNamespace(bound=box.bound, parts=(part,), holds=box.holds, notes=())
 
     module = SimpleNamespace(check_certificate=check_certificate)
     monkeypatch.setitem(sys.modules, "ilp_planner.certificate", module)
@@ -246,7 +246,13 @@ def test_no_certificate(ilp_plan: Command, saved: Path) -> None:
     saved.write_text(json.dumps(data))
     done = ilp_plan("evaluate", saved, "--check-certificate")
     assert done.code == 1
-    assert "certificate: found null" in done.err
+    assert "result.bound_s: found" in done.err
+    assert "there is no certificate that proves any bound" in done.err
+    assert "the file has no certificate that proves it" in done.out
+    assert "proved optimal" not in done.out
+    value = json.loads(ilp_plan("evaluate", saved, "--json").out)
+    assert value["holds"] is False
+    assert value["faults"][0] in done.err
 
 
 def test_the_real_search_and_the_real_check(ilp_plan: Command, tiny: list[str]) -> None:
@@ -313,20 +319,20 @@ def test_a_claimed_bound_above_the_time_is_an_error(ilp_plan: Command, saved: Pa
         (lambda d: d["result"].update(gap=0.5), "result.gap: found 0.5, expected 0.01"),
         (lambda d: d["result"].update(status="optimal"), "result.status: found optimal, expected"),
         (
-            lambda d: d.update(certificate=parts(1, 2, 4, 8, 16, 8)),
+            lambda d: d["certificate"].update(parts(1, 2, 4, 8, 16, 8)),
             "certificate.parts: found micro_batch 8 2 times, expected once",
         ),
         (
-            lambda d: d.update(certificate=parts(1, 2, 4, 8, 16, 32)),
+            lambda d: d["certificate"].update(parts(1, 2, 4, 8, 16, 32)),
             "certificate.parts: found micro_batch 32, expected none of that name",
         ),
         (
-            lambda d: d.update(certificate=parts(1, 2, 4, 16)),
+            lambda d: d["certificate"].update(parts(1, 2, 4, 16)),
             "certificate.parts: found no micro_batch 8, expected all",
         ),
         (
             lambda d: (
-                d["inputs"].update(micro_batch_sizes=[4]) or d.update(certificate=parts(4, 8))
+                d["inputs"].update(micro_batch_sizes=[4]) or d["certificate"].update(parts(4, 8))
             ),
             "certificate.parts: found micro_batch 8, expected none of that name",
         ),
@@ -336,7 +342,7 @@ def test_what_cannot_be_true_is_remarked_on(
     ilp_plan: Command, saved: Path, damage: Callable[[dict[str, Any]], object], words: str
 ) -> None:
     data = json.loads(saved.read_text())
-    data["certificate"] = parts(1, 2, 4, 8, 16)
+    data["certificate"] = parts(1, 2, 4, 8, 16) | {"bound_s": data["result"]["bound_s"]}
     saved.write_text(json.dumps(data))
     assert ilp_plan("evaluate", saved).code == 0
     damage(data)
@@ -349,4 +355,4 @@ def test_what_cannot_be_true_is_remarked_on(
 
 def parts(*sizes: int) -> dict[str, Any]:
     """Return a certificate that lists these micro-batch sizes."""
-    return {"parts": [{"micro_batch": size, "bound_s": None, "by": "work"} for size in sizes]}
+    return {"parts": [{"micro_batch": size, "bound_s": None, "by": "chain-dp"} for size in sizes]}

@@ -80,7 +80,7 @@ def test_what_is_saved_can_be_judged_and_its_proof_derived_again(
         (lambda aim: aim["sets"][2].update(bound_s=1e6), "objective.sets: the bound of"),
         (lambda aim: aim["sets"].pop(1), "is missing from 'sets'"),
         (lambda aim: aim.update(bound=1e6), "objective.bound: found 1000000.0, expected at most"),
-        (lambda aim: aim["sets"][1].pop("parts"), "malformed, KeyError: 'parts'"),
+        (lambda aim: aim["sets"][1].pop("parts"), "objective.sets[1].parts: found nothing"),
         (lambda aim: aim.update(name="fame"), "found 'fame', expected time, price, or both"),
         (lambda aim: aim.update(more=1), "objective.more"),
     ):

@@ -132,7 +132,7 @@ def claiming(saved: SavedPlan, **changes: Any) -> SavedPlan:
     [
         ({"objective": 0.1}, r"result.objective_s: found 0.1, expected 0.288.* as computed from"),
         ({"bound": 0.3}, r"result.bound_s: found 0.3, expected at most the objective_s of 0.288"),
-        ({"bound": 0.1}, r"result.gap: found 0.0, expected 0.65.* \(1 more\)"),
+        ({"bound": 0.1}, r"result.gap: found 0.0, expected 0.65.* \(2 more\)"),
         ({"gap": 0.5}, r"result.gap: found 0.5, expected 0.0 from objective_s and bound_s"),
         ({"status": Status.FEASIBLE}, r"result.status: found feasible, expected optimal"),
     ],
@@ -150,19 +150,21 @@ def test_an_optimum_that_the_certificate_does_not_prove_is_a_fault(
     problem: Problem[Any], saved: SavedPlan
 ) -> None:
     """The certificate of a plan that is 5 % from its bound, in a file that calls it optimal."""
+    assert saved.claim is not None
     parts = [{**part, "bound_s": 0.95 * part["bound_s"]} for part in saved.certificate["parts"]]
     least = min(part["bound_s"] for part in parts)
     for whole, faults in (
-        (least, ["result.bound_s"]),
+        (least, ["certificate.bound_s", "result.bound_s"]),
         (saved.certificate["bound_s"], ["result.bound_s", "certificate.bound_s"]),
-        (None, ["result.bound_s", "certificate.bound_s"]),
+        (None, ["certificate.bound_s", "result.bound_s", "certificate.bound_s"]),
     ):
         certificate = {**saved.certificate, "bound_s": whole, "parts": parts}
         found = judge_saved(problem, replace(saved, certificate=certificate), certificate=True)
         assert found.certificate is not None
         assert found.certificate.holds
         assert [fault.split(":")[0] for fault in found.faults] == faults
-        assert f"expected at most {least!r}, the least of the parts" in found.fault
+        above = f"result.bound_s: found {saved.claim.bound!r}, expected at most {least!r}"
+        assert any(fault.startswith(above) for fault in found.faults)
 
 
 def test_a_false_verdict_is_a_fault(problem: Problem[Any], saved: SavedPlan) -> None:
@@ -188,8 +190,24 @@ def test_a_broken_plan_is_the_first_fault(problem: Problem[Any], saved: SavedPla
 def test_a_proof_that_is_not_there_cannot_be_checked(
     problem: Problem[Any], saved: SavedPlan
 ) -> None:
-    with pytest.raises(PlanError, match="certificate: found null, expected the record of a proof"):
-        judge_saved(problem, replace(saved, certificate={}), certificate=True)
+    """What is claimed with it does not hold, whether or not the proof is asked for; of a plan that
+    nothing is claimed of, there is none to check."""
+    assert saved.claim is not None
+    bare = replace(saved, certificate={})
+    for certificate in (False, True):
+        found = judge_saved(problem, bare, certificate=certificate)
+        assert not found.holds
+        assert found.fault == (
+            f"result.bound_s: found {saved.claim.bound!r}, expected null or 0: there is no "
+            "certificate that proves any bound"
+        )
+        assert found.certificate is None
+    changes: dict[str, Any] = {"bound": 0.0, "gap": 1.0, "confirmed_by": ""}
+    for nothing in (None, replace(saved.claim, **changes, status=Status.FEASIBLE)):
+        modest = replace(bare, claim=nothing)
+        assert judge_saved(problem, modest, certificate=False).holds
+        with pytest.raises(PlanError, match="certificate: found null, expected the record of a p"):
+            judge_saved(problem, modest, certificate=True)
 
 
 def test_parts_of_a_proof_are_those_of_the_problem(problem: Problem[Any], saved: SavedPlan) -> None:

@@ -37,6 +37,7 @@ def judged(problem: Problem[Any], result: Result, *, claimed: bool = True) -> Ju
         plan=result.plan,
         inputs=problem.request or Request(files={}),
         claim=claim_of(result, {"python": "3.11"}) if claimed else None,
+        certificate=result.certificate if claimed else {},
     )
     return judge_saved(problem, saved, certificate=False)
 

@@ -68,7 +68,8 @@ def test_every_device_is_where_the_plan_has_it(space: str) -> None:
 def test_a_plan_that_is_not_proved_says_how_far_it_can_be_from_the_best() -> None:
     problem = room_problem()
     proved = room_result(problem, room_plan(problem))
-    near = replace(proved, status=Status.FEASIBLE, bound=0.9 * proved.objective)
+    least = 0.9 * proved.objective
+    near = room_result(problem, proved.plan, status=Status.FEASIBLE, bound=least)
     view = viewed(judged(problem, near))
     assert (view.headline.mood, view.headline.text) == ("fair", "At most 10.00 % from the best")
     assert figures(view)["gap"] == "10.00 %"

@@ -280,6 +280,7 @@ MEANING = {
     "solver": "Which solver ran.",
     "seed": "Seed of what is drawn at random.",
     "ranking": "The best plans in order, where more than one was asked for.",
+    "faults": "What does not hold of the file, the worst first.",
     # A plan
     "micro_batch": "Samples of a micro-batch over all replicas of a stage.",
     "micro_batches": "Micro-batches of an iteration.",
@@ -369,7 +370,7 @@ MEANING = {
     # Judging
     "outside": "Why the bound is not about the plan; null where it is.",
     "certificate": "The proof: what was enumerated, and how each part was closed.",
-    "holds": "Whether it holds.",
+    "holds": "Whether it holds: of a file, that its plan is legal and all that it claims is true.",
     "parts": "The parts of the space.",
     "part": "Name of the part.",
     "claimed_s": "Seconds that no plan of the part undercuts, as the certificate claims.",
