@@ -184,7 +184,8 @@ def _job(
     from ilp_planner.formats.megatron.script import read_launch
 
     if not (run.startswith("-") or " -" in run):
-        file = next(iter(existing(places(run, folders))), None)
+        here, *beside = places(run, folders)
+        file = next(iter(existing([*beside, here])), None)
         if file is None:
             raise ProfileError(
                 f"run: found {run!r}, which is no file here or beside the table, nor a launch line"

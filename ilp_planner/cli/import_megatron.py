@@ -10,11 +10,11 @@ from ilp_planner.cli.evaluate import show
 from ilp_planner.cli.values import references, settings_given, was_typed
 from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import SpecError, UsageError
-from ilp_planner.files import check_writable, write_text
+from ilp_planner.files import check_writable, read_document, write_text
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import saved_import
 from ilp_planner.inputs.files import InputFiles, find_cluster, find_model
-from ilp_planner.inputs.request import Request
+from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.library import library_files
 
 if TYPE_CHECKING:
@@ -71,17 +71,17 @@ def import_megatron(
     job = replace(job, settings=replace(job.settings, carried=carried.words))
     plan = plan_of_job(job, spec)
     named = ctx.params["model"] if was_typed(ctx, "model") else None
-    reference = _model(job, named, output, source=args.source or "arguments")
-    plan = replace(plan, model=reference[1])
+    model, name = _model(job, named, output, source=args.source or "arguments")
+    plan = replace(plan, model=name)
     request = Request(
-        files=references(model=reference[0], cluster=cluster, profile="analytic"),
+        files={"model": model, **references(cluster=cluster, profile="analytic")},
         space="megatron",
         global_batch=job.global_batch,
         memory_limit=memory,
         max_cp=job.settings.cp if job.settings.cp > 1 else None,
         precision=job.settings.kernels.quantised,
     )
-    problem = build_problem(InputFiles(request, (output.resolve().parent,)))
+    problem = build_problem(InputFiles(request))
     saved = saved_import(problem, plan, evaluate(problem, plan))
     write_saved(output, saved)
     said = ", ".join(carried.otherwise)
@@ -91,7 +91,9 @@ def import_megatron(
     show(judge_saved(problem, saved, certificate=False), as_json=False)
 
 
-def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) -> tuple[str, str]:
+def _model(
+    job: TrainingJob, named: str | None, output: Path, *, source: str
+) -> tuple[Reference, str]:
     """Return the file of a job's model and its name, written beside the plan if there is none; a
     model that was named must be the same."""
     from ilp_planner.specs.decoder import as_decoder
@@ -107,18 +109,24 @@ def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) ->
                 f"{named}: precision: found {spec.precision}, expected {precision} as the launch "
                 "line says"
             )
-        return named, spec.name
+        return Reference(name=named), spec.name
     for file in library_files("models"):
         spec = find_model(str(file))
         if as_decoder(spec.architecture) == job.model and spec.precision == precision:
-            return file.stem, spec.name
+            return _held(file.stem, file), spec.name
     name = f"{output.stem}-model"
     beside = output.with_name(f"{name}.toml")
     check_writable(beside)
     spec = ModelSpec(name=name, precision=precision, architecture=job.model)
     write_text(beside, model_text(spec, source=f"From {source}."))
     echo(f"ilp-plan: note: {beside}: the model of the launch line", err=True)
-    return beside.name, name
+    return _held(str(beside), beside), name
+
+
+def _held(name: str, file: Path) -> Reference:
+    """Return a file with what it says, so that no other one of that name is read."""
+    document = read_document(file, SpecError)
+    return Reference(name=name, sha256=document.sha256, text=document.text)
 
 
 def _same(found: Decoder | None, wanted: Decoder, name: str) -> None:

@@ -18,6 +18,7 @@ from ilp_planner.formats.json_fields import Fields, is_whole, shown
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict
 from ilp_planner.inputs.constraints import Constraints, constraints_of
+from ilp_planner.inputs.references import named_for, named_in
 from ilp_planner.plan import is_of_groups, is_of_operators
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.result import Moment, Status, Stop
@@ -61,13 +62,14 @@ VERDICT_STAGE_KEYS = ("time_s", "memory_bytes")
 
 
 def write_saved(path: Path, saved: SavedPlan) -> None:
-    """Write a plan file atomically.
+    """Write a plan file atomically. What it names is named relative to its folder.
 
     Raises
     ------
     OutputError: the system refuses.
     """
-    write_text(path, to_json(encode_saved(saved)))
+    inputs = named_for(saved.inputs, path)
+    write_text(path, to_json(encode_saved(replace(saved, inputs=inputs))))
 
 
 def encode_saved(saved: SavedPlan) -> dict[str, Any]:
@@ -87,13 +89,14 @@ def encode_saved(saved: SavedPlan) -> dict[str, Any]:
 
 
 def read_saved(path: Path) -> SavedPlan:
-    """Read a plan file.
+    """Read a plan file. What it names is named relative to the current folder.
 
     Raises
     ------
     PlanError: one line with the file, the key, what was found and what was expected.
     """
-    return decode_saved(open_plan(path))
+    saved = decode_saved(open_plan(path))
+    return replace(saved, inputs=named_in(saved.inputs, path))
 
 
 def decode_saved(root: Fields) -> SavedPlan:

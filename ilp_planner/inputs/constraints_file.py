@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.inputs.constraints import NAMES, Constraints, constraints_of
+from ilp_planner.inputs.references import stage_from
 from ilp_planner.specs.toml_reader import read_toml
 
 if TYPE_CHECKING:
@@ -15,7 +17,8 @@ TABLE = "constraints"
 
 
 def read_constraints(path: Path) -> Constraints:
-    """Return what the table `[constraints]` of a file says.
+    """Return what the table `[constraints]` of a file says; plans that it names are relative to
+    its folder.
 
     Raises
     ------
@@ -23,6 +26,7 @@ def read_constraints(path: Path) -> Constraints:
     """
     table = read_toml(path, keys=(TABLE,)).table(TABLE, NAMES)
     try:
-        return constraints_of(table.values)
+        said = constraints_of(table.values)
+        return replace(said, keep=tuple(stage_from(stage, path.parent) for stage in said.keep))
     except UsageError as error:
         raise SpecError(f"{path}: {TABLE}.{error}") from None

@@ -51,10 +51,17 @@ def find_tables(
 
 def _digest(paths: Sequence[Path]) -> str:
     try:
-        found = [sha256_of(path, lambda name: True) if path.is_file() else "" for path in paths]
+        found = [sha256_of(path) if path.is_file() else "" for path in paths]
     except OSError as error:
         raise ProfileError(f"{error.filename}: cannot be read: {error.strerror}") from None
-    return found[0] if len(found) == 1 else hashlib.sha256(" ".join(found).encode()).hexdigest()
+    return joined_digest(found)
+
+
+def joined_digest(digests: Sequence[str]) -> str:
+    """Return the SHA-256 of several files together; of one file its own."""
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
 
 def read_tables(paths: Sequence[Path]) -> Measurements:

@@ -86,12 +86,14 @@ def solve_point(task: Task) -> Outcome:
     for name, count in THREADS.items():
         os.environ.setdefault(name, count)
     from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.inputs.references import named_from
     from ilp_planner.solve import solve
     from ilp_planner.spaces.registry import build_problem
     from ilp_planner.sweeps.row import row_of
 
     try:
-        files = InputFiles(task.request, folders=(Path(task.folder),), compared=False)
+        request = named_from(task.request, Path(task.folder))
+        files = InputFiles(request, compared=False)
         problem = build_problem(files)
         result = solve(problem, limits=task.limits, start=task.start)
         return Outcome(row_of(problem, result), _start(problem, result))

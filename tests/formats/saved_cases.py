@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -16,8 +18,6 @@ from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.small import make_plan, make_problem, make_result
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ilp_planner.problem import Problem
     from ilp_planner.result import Result
 
@@ -245,3 +245,15 @@ def requests(draw: st.DrawFn) -> Request:
         vocabulary=draw(st.none() | st.integers(0, 2**20)),
         constraints=draw(constraints()),
     )
+
+
+def wherever(saved: SavedPlan) -> SavedPlan:
+    """Return a saved plan whose references are the same from every folder."""
+
+    def whole(name: str) -> str:
+        kind, colon, path = name.rpartition(":")
+        place = Path.cwd() / path
+        return f"{kind}{colon}{place}" if place.exists() else name
+
+    files = {k: replace(one, name=whole(one.name)) for k, one in saved.inputs.files.items()}
+    return replace(saved, inputs=replace(saved.inputs, files=files))

@@ -160,8 +160,8 @@ def _is_flag(name: str) -> bool:
 
 
 def _read_beside(path: Path, name: str) -> str | None:
-    """Return the text of a file that a script reads in: from here, or from beside the script."""
-    for folder in (Path(), path.parent):
+    """Return the text of a file that a script reads in: from beside the script, or from here."""
+    for folder in (path.parent, Path()):
         file = folder / name
         try:
             if file.is_file():
