@@ -6,10 +6,13 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.coverage import proved_gap
+from ilp_planner.evaluate import evaluate
+from ilp_planner.report.brief import BETWEEN, fastest_text
 from ilp_planner.report.expected import expected_object
 from ilp_planner.report.prices import price_of, run_in
 from ilp_planner.report.rates import three_digits
 from ilp_planner.report.tables import describe_gap, exact_seconds, proved_by
+from ilp_planner.report.verdict import BAD, judgement_verdict
 from ilp_planner.throughput import throughput
 from ilp_planner.units import TERA, counted, format_percent
 
@@ -21,17 +24,17 @@ if TYPE_CHECKING:
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
 
-GOOD, FAIR, BAD = "good", "fair", "bad"
-
 
 class Headline(NamedTuple):
     """A verdict. mood: `good`, `fair` or `bad`. details: one line each. folded: what to unfold them
-    by; empty where everybody must see them."""
+    by; empty where everybody must see them. nearby: the plan that is nearly as good, empty without
+    one."""
 
     mood: str
     text: str
     details: tuple[str, ...] = ()
     folded: str = ""
+    nearby: str = ""
 
 
 class Figure(NamedTuple):
@@ -54,18 +57,23 @@ def headline_of(judgement: Judgement) -> Headline:
         return Headline(BAD, f"Breaks {rules}", tuple(map(str, evaluation.violations)))
     if judgement.faults:
         return Headline(BAD, "Legal, but its file claims what does not hold", judgement.faults)
+    verdict = judgement_verdict(judgement)
     among, outside = judgement.coverage
-    if claim is None:
-        return Headline(FAIR, "Legal, nothing proved", ("The plan came from elsewhere.",))
-    if outside:
-        return Headline(FAIR, "Legal, outside of what the proof is about", (outside,))
-    gap = proved_gap(evaluation.iteration_time, claim.bound)
-    about = ((f"{among[:1].upper()}{among[1:]}.",), "Of which plans that is said")
-    if gap == 0:
-        return Headline(GOOD, "Proved optimal: no plan is faster", *about)
-    if claim.bound <= 0:
-        return Headline(FAIR, "Legal, no bound known", *about)
-    return Headline(FAIR, f"At most {format_percent(gap)} from the best", *about)
+    if claim is None or outside:
+        return Headline(verdict.mood, verdict.sentence)
+    about = ((f"{among[:1].upper()}{among[1:]}.",), "Which plans were searched")
+    return Headline(verdict.mood, verdict.sentence, *about, nearby=_nearby(judgement))
+
+
+def _nearby(judgement: Judgement) -> str:
+    """Return the fastest plan, where a plainer one was taken; empty where there is none."""
+    claim = judgement.saved.claim
+    fastest = None if claim is None else getattr(claim, "fastest", None)
+    if fastest is None:
+        return ""
+    judged = evaluate(judgement.problem, fastest.plan)
+    words = fastest_text(judgement.problem, judgement.saved.plan, fastest.plan, judged)
+    return f"The fastest plan: {words.replace(BETWEEN, ', ')}."
 
 
 def figures_of(judgement: Judgement, tokens: float | None = None) -> Iterator[Figure]:

@@ -18,10 +18,12 @@ USUAL = "megatron"  # of plans that are for no runtime
 
 class Launch(NamedTuple):
     """The main file that starts a plan. runtime: of which training system. name: of the file.
-    refusal: why there is none; empty where there is one."""
+    comments: the lines it begins with that a reader may skip; text: the rest. refusal: why there is
+    none; empty where there is one."""
 
     runtime: str
     name: str = ""
+    comments: str = ""
     text: str = ""
     notes: tuple[str, ...] = ()
     refusal: str = ""
@@ -49,4 +51,11 @@ def launch_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation, stem
     except PlanError as refusal:
         return Launch(str(runtime), refusal=str(refusal))
     suffix, text = next(iter(exported.files.items()))
-    return Launch(str(runtime), file_name(stem, suffix), text, exported.notes)
+    return Launch(str(runtime), file_name(stem, suffix), *parted(text), exported.notes)
+
+
+def parted(text: str) -> tuple[str, str]:
+    """Return the comments that a file begins with, and the rest."""
+    lines = text.splitlines(keepends=True)
+    begin = next((n for n, line in enumerate(lines) if line.strip() and line[0] != "#"), 0)
+    return "".join(lines[:begin]), "".join(lines[begin:])

@@ -17,17 +17,19 @@ if TYPE_CHECKING:
     from ilp_planner.simulation.engine import StageTimes, Timeline
 
 TICKS = 2**26  # of an iteration: an operation of a millionth of it can still be zoomed into
+SHOWN = 4  # micro-batches beside the fill, and beside the drain
+MOST_SHOWN = 0.6  # of an iteration in windows; it is drawn whole where they would show more
 MOST_OPERATIONS = 1_000_000  # that a page draws
 
 
 def timeline_data(found: Simulated, sends: Sends) -> dict[str, Any]:
     """Return what the script needs to draw an iteration, ready for JSON.
 
-    Times are ticks, `ticks` of them a second. Operations are in the order in which each rank runs
-    them, those of rank r from `starts[r]` on; `packed` has three columns for them: stage and kind
-    (4 x stage + kind), micro-batch, and ticks since the operation before of the rank ended. The
-    first two are differences to the operation before. `durations` says how long each stage and kind
-    takes.
+    Times are ticks, `ticks` of them a second; the page draws until `opens` at first. Operations are
+    in the order in which each rank runs them, those of rank r from `starts[r]` on; `packed` has
+    three columns for them: stage and kind (4 x stage + kind), micro-batch, and ticks since the
+    operation before of the rank ended. The first two are differences to the operation before.
+    `durations` says how long each stage and kind takes.
     """
     timeline = found.timeline
     orders, ops = timeline.orders, timeline.orders.operations
@@ -44,6 +46,7 @@ def timeline_data(found: Simulated, sends: Sends) -> dict[str, Any]:
     return {
         "ticks": scale,
         "whole": round(whole * scale),
+        "opens": round(windows(timeline, whole)[0][1] * scale),
         "ends": np.rint(timeline.finish * scale).astype(np.int64).tolist(),
         "pipeline": round(timeline.seconds * scale),
         "ranks": shape.ranks,
@@ -56,6 +59,34 @@ def timeline_data(found: Simulated, sends: Sends) -> dict[str, Any]:
         "packed": packed(np.diff(codes, prepend=0), np.diff(ops.micro_batches, prepend=0), gaps),
         "sends": sends._asdict(),
     }
+
+
+def windows(timeline: Timeline, seconds: float) -> list[tuple[float, float]]:
+    """Return what is drawn of an iteration at first, from when to when.
+
+    All of it, or where that is much more, the fill with `SHOWN` micro-batches, and as many with the
+    drain and what follows it. seconds: of the whole iteration.
+    """
+    begin, end = opening(timeline), closing(timeline)
+    if begin + (seconds - end) > MOST_SHOWN * seconds:
+        return [(0.0, seconds)]
+    return [(0.0, begin), (end, seconds)]
+
+
+def opening(timeline: Timeline) -> float:
+    """Return when the rank that begins last has ended its first `SHOWN` micro-batches."""
+    ops = timeline.orders.operations
+    rank = int(np.argmax(timeline.start[ops.starts[:-1]]))
+    here = slice(ops.starts[rank], ops.starts[rank + 1])
+    return float(timeline.end[here][ops.micro_batches[here] < SHOWN].max())
+
+
+def closing(timeline: Timeline) -> float:
+    """Return when the rank that ends first begins its last `SHOWN` micro-batches."""
+    ops, count = timeline.orders.operations, timeline.orders.shape.micro_batches
+    rank = int(np.argmin(timeline.end[ops.starts[1:] - 1]))
+    here = slice(ops.starts[rank], ops.starts[rank + 1])
+    return float(timeline.start[here][ops.micro_batches[here] >= count - SHOWN].min())
 
 
 class Sends(NamedTuple):

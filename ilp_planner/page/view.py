@@ -178,11 +178,13 @@ def _groups(judgement: Judgement) -> Grid | None:
 
 
 def _terms(judgement: Judgement) -> Mapping[str, float]:
-    """Return seconds of an iteration by name; none that nobody would read, or that is unknown."""
-    cost = judgement.evaluation.cost
+    """Return seconds of an iteration by what they are spent on, as `why` has them; none that nobody
+    would read, or that is unknown."""
+    problem, cost = judgement.problem, judgement.evaluation.cost
     if cost is None:
         return {}
-    return {name: value for name, value in cost.terms.items() if NANOSECOND <= value < math.inf}
+    found = problem.space.seconds(problem, judgement.saved.plan, cost)
+    return {name: value for name, value in found.items() if NANOSECOND <= value < math.inf}
 
 
 def _provenance(saved: SavedPlan) -> Iterator[tuple[str, str]]:

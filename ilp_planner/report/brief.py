@@ -16,7 +16,7 @@ from ilp_planner.report.prices import price_lines, price_of, run_in
 from ilp_planner.report.rates import three_digits
 from ilp_planner.report.stages import training_words
 from ilp_planner.report.tables import GIB, span
-from ilp_planner.report.verdict import result_verdict, rounded_up
+from ilp_planner.report.verdict import result_verdict
 from ilp_planner.specs.prices import nodes_of
 from ilp_planner.throughput import throughput
 from ilp_planner.units import COUNT_UNITS, TERA, counted, format_percent, format_seconds
@@ -229,15 +229,23 @@ def memory_text(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) ->
 def _fastest_lines(problem: Problem[Any], result: Result) -> Iterator[tuple[str, str]]:
     """Say the fastest plan, where a plainer one was taken."""
     fastest = result.fastest
-    if fastest is None or result.plan is None:
-        return
-    own = training_words(result.plan, brief=True)
-    words, layout = degree_words(problem, fastest.plan, fastest.evaluation)
-    gain = rounded_up(result.objective / fastest.objective - 1)
-    flags = [word for word in training_words(fastest.plan, brief=True)
-             if word not in own]  # fmt: skip
-    time = f"{format_seconds(fastest.objective)}, {gain} less"
-    yield "fastest", BETWEEN.join([*words, *flags, *([layout] if layout else []), time])
+    if fastest is not None and result.plan is not None:
+        yield "fastest", fastest_text(problem, result.plan, fastest.plan, fastest.evaluation)
+
+
+def fastest_text(
+    problem: Problem[Any], plan: AnyPlan, fastest: AnyPlan, evaluation: Evaluation
+) -> str:
+    """Return the fastest plan in few words: its degrees, the flags that a plainer plan has not, its
+    layout and its time.
+
+    evaluation: of the fastest plan.
+    """
+    words, layout = degree_words(problem, fastest, evaluation)
+    own = training_words(plan, brief=True)
+    flags = [word for word in training_words(fastest, brief=True) if word not in own]
+    time = format_seconds(evaluation.iteration_time)
+    return BETWEEN.join(filter(None, [*words, *flags, layout, time]))
 
 
 # ---- what else ----------------------------------------------------------------------------------

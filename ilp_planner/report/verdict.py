@@ -11,6 +11,7 @@ from ilp_planner.result import Status, Stop
 from ilp_planner.units import counted, format_percent, format_seconds
 
 if TYPE_CHECKING:
+    from ilp_planner.formats.saved_check import Judgement
     from ilp_planner.problem import Problem
     from ilp_planner.result import Aim, Result
 
@@ -26,8 +27,11 @@ class Verdict(NamedTuple):
     head: str
     text: str
 
-    def __str__(self) -> str:
-        return f"{self.head}: {self.text}"
+    @property
+    def sentence(self) -> str:
+        """The two as one: `Within 1.8 % of the fastest ...`."""
+        colon = "" if self.text.startswith("of ") else ":"
+        return f"{self.head.capitalize()}{colon} {self.text}"
 
 
 class Standing(NamedTuple):
@@ -105,32 +109,57 @@ def _priced(problem: Problem[Any], aim: Aim, stopped: str) -> Verdict:
         plans = counted(len(aim.best), "plan")
         if not aim.complete:
             return Verdict(FAIR, "OPEN FRONT", f"{plans}; any {among} may be missing{stopped}")
-        if aim.gap == 0:
-            text = f"{plans}: no {among} is as cheap per hour and faster"
-            return Verdict(GOOD, "PROVED FRONT", text)
-        head = f"WITHIN {rounded_up(1 / (1 - aim.gap) - 1)}" if aim.gap < 1 else "NO BOUND"
-        text = f"of the fastest {among} for as little per hour, each of {plans}{stopped}"
-        return Verdict(FAIR, head, text)
-    best = aim.best[0]
-    if best.bound <= 0:
-        return Verdict(FAIR, "NO BOUND", f"of any {among}: a cheaper one may exist{stopped}")
-    if best.gap == 0:
-        return Verdict(GOOD, "PROVED CHEAPEST", f"no {among} is cheaper per token")
-    head = f"WITHIN {rounded_up(best.value / best.bound - 1)}"
-    return Verdict(FAIR, head, f"of the price of the cheapest {among}{stopped}")
+        found = _priced_verdict("FRONT", "as cheap per hour and faster", among, aim.gap)
+        return found._replace(text=f"{found.text}; {plans}{stopped}")
+    found = _priced_verdict("CHEAPEST", "cheaper per token", among, aim.best[0].gap)
+    return found if found.mood == GOOD else found._replace(text=found.text + stopped)
 
 
-def searched_set(problem: Problem[Any], aim: Aim | None = None) -> str:
+def judgement_verdict(judgement: Judgement) -> Verdict:
+    """Return what the file of a legal plan claims that is proved of it, in the same words."""
+    problem, saved = judgement.problem, judgement.saved
+    seconds, claim, aim = judgement.evaluation.iteration_time, saved.claim, saved.aim
+    if claim is None:
+        return Verdict(FAIR, "LEGAL", "nothing is proved, the plan came from elsewhere")
+    if judgement.coverage.outside:
+        outside = f"outside of what the proof is about: {judgement.coverage.outside}"
+        return Verdict(FAIR, "LEGAL", outside)
+    among = searched_set(problem, None, anywhere=bool(aim))
+    name, bound, gap = (aim.get(key) for key in ("name", "bound", "gap"))
+    if not aim or name == "time":
+        bound = bound if isinstance(bound, int | float) else claim.bound
+        other = getattr(claim, "fastest", None)
+        fastest = None if other is None else other.objective
+        return plan_verdict(among, Standing(seconds, min(bound, seconds), fastest))
+    open_gap = gap if isinstance(gap, int | float) else 1.0
+    if name == "price":
+        return _priced_verdict("CHEAPEST", "cheaper per token", among, open_gap)
+    return _priced_verdict("FRONT", "as cheap per hour and faster", among, open_gap)
+
+
+def _priced_verdict(word: str, better: str, among: str, gap: float) -> Verdict:
+    """Return what is proved where prices count. word: of what. better: what no plan is."""
+    if gap <= 0:
+        return Verdict(GOOD, f"PROVED {word}", f"no {among} is {better}")
+    if gap >= 1:
+        return Verdict(FAIR, "NO BOUND", f"of any {among}: one may be {better}")
+    head = f"WITHIN {rounded_up(1 / (1 - gap) - 1)}"
+    return Verdict(FAIR, head, f"of the best {among}: one may be {better}")
+
+
+def searched_set(problem: Problem[Any], aim: Aim | None = None, *, anywhere: bool = False) -> str:
     """Return `Megatron plan in the search space on all 8 nodes`: in which plans the proof is
     about, in few words; `--verbose` lists them.
 
-    aim: over sets of nodes, of which `problem` is then one.
+    aim: over sets of nodes, of which `problem` is then one. anywhere: over all sets of nodes.
     """
     budget = ""
     if aim is not None:
         where = "on any of these nodes"
         if math.isfinite(aim.max_hourly):
             budget = f" for at most {aim.max_hourly:g} per hour"
+    elif anywhere:
+        where = "on any of these nodes"
     elif problem.space.idles:
         where = "on any of these devices"
     else:

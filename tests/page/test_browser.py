@@ -248,12 +248,12 @@ def test_the_theme_changes(opened: Opened) -> None:
 
 def test_the_launch_file_is_copied(opened: Opened) -> None:
     view = room_view()
-    script = f"torchrun --model {HOSTILE}\n"
-    launch = view.launch._replace(text=script, name="plan.sh", refusal="")
+    comments, script = "# a note\n\n", f"torchrun --model {HOSTILE}\n"
+    launch = view.launch._replace(comments=comments, text=script, name="plan.sh", refusal="")
     shown = opened(replace(view, launch=launch), permissions=["clipboard-read", "clipboard-write"])
     shown.page.click(".copy")
     shown.page.wait_for_selector("text=Copied")
-    assert shown.page.evaluate("() => navigator.clipboard.readText()") == script
+    assert shown.page.evaluate("() => navigator.clipboard.readText()") == comments + script
 
 
 def test_names_with_markup_do_nothing(opened: Opened) -> None:

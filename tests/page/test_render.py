@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from ilp_planner.page.launch import parted
 from ilp_planner.page.render import plan_page, plan_summary
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.page.pages import (
@@ -86,6 +87,14 @@ def test_what_is_missing_is_said() -> None:
     assert text.count("Not drawn: ") == 2
     assert "layers covered once" in text
     assert "Best plan and bound over time: not saved." in text
+
+
+@pytest.mark.parametrize(
+    ("text", "comments"),
+    [("#!/bin/bash\n# a\n\nset -e\n# b\n", "#!/bin/bash\n# a\n\n"), ("{\n}\n", ""), ("# a\n", "")],
+)
+def test_a_launch_file_is_parted_after_its_first_comments(text: str, comments: str) -> None:
+    assert parted(text) == (comments, text.removeprefix(comments))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

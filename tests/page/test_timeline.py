@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.analysis.simulated import Simulated
 from ilp_planner.page.packed import packed
-from ilp_planner.page.timeline import sends_of, timeline_data
+from ilp_planner.page.timeline import MOST_SHOWN, sends_of, timeline_data, windows
 from ilp_planner.simulation.engine import simulate
 from ilp_planner.simulation.schedules import schedule_orders
 from tests.examples import examples
@@ -64,6 +64,25 @@ def test_operations_begin_and_end_where_the_engine_has_them(
         assert ends == pytest.approx(timeline.end[here], abs=1e-4)
     whole = timeline.seconds + 3.0 * more
     assert data["whole"] / data["ticks"] == pytest.approx(whole)
+
+
+@examples(40)
+@given(pipelines(), st.floats(0, 3))
+def test_a_picture_opens_on_the_fill_and_ends_with_the_drain(
+    drawn: tuple[Orders, StageTimes], more: float
+) -> None:
+    """Windows do not overlap, the first has every rank at work, the last every rank at its end."""
+    timeline = simulate(*drawn)
+    spans = windows(timeline, timeline.seconds + more)
+    ops = timeline.orders.operations
+    assert spans[0][0] == 0
+    assert spans[-1][1] == timeline.seconds + more
+    assert all(begin <= end for begin, end in spans)
+    if len(spans) > 1 and timeline.seconds:
+        assert spans[0][1] <= spans[1][0]
+        assert sum(end - begin for begin, end in spans) <= MOST_SHOWN * spans[-1][1]
+        assert (timeline.start[ops.starts[:-1]] < spans[0][1]).all()
+        assert (timeline.end[ops.starts[1:] - 1] > spans[1][0]).all()
 
 
 @examples(40)

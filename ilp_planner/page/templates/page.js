@@ -18,22 +18,35 @@ document.getElementById("theme").addEventListener("click", (event) => {
 });
 
 // Copies by the clipboard where the browser lets a file do so, and else by a selection.
-async function copied(element) {
+async function copied(text) {
   try {
-    await navigator.clipboard.writeText(element.textContent);
+    await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    getSelection().selectAllChildren(element);
-    return document.execCommand("copy");
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
   }
 }
 
 for (const button of document.querySelectorAll(".copy")) {
   button.addEventListener("click", async () => {
-    const done = await copied(document.getElementById(button.dataset.copies));
-    button.textContent = done ? "Copied" : "Press Ctrl-C";
+    const parts = button.dataset.copies.split(" ").map((id) => document.getElementById(id));
+    const done = await copied(parts.map((part) => part ? part.textContent : "").join(""));
+    button.textContent = done ? "Copied" : "Not copied";
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   });
+}
+
+// A launch file is shown from its first flags on.
+for (const box of document.querySelectorAll("pre.flags")) {
+  const before = box.textContent.split("\n").findIndex((line) => /^\s*--\w/.test(line));
+  const height = parseFloat(getComputedStyle(box).lineHeight);
+  if (before > 1) box.scrollTop = (before - 1) * height;
 }
 
 async function started(Kind, root) {
@@ -57,7 +70,7 @@ async function start() {
   }
   for (const one of timelines) one.linked = timelines;
   for (const root of document.querySelectorAll(".devices")) await started(Devices, root);
-  if (timelines.length) timelines[0].show(0, Infinity);
+  if (timelines.length) timelines[0].show(0, Math.max(...timelines.map((one) => one.opens)));
   redrawAll();
   window.addEventListener("resize", redrawAll);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);

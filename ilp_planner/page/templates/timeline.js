@@ -7,6 +7,7 @@ class Timeline {
     this.readout = root.querySelector(".readout");
     this.linked = [this];
     this.seconds = data.whole / data.ticks;
+    this.opens = data.opens / data.ticks;
     this.hovered = -1;   // operation under the pointer or the keys
     this.rank = 0;       // row that the keys are in
     this.followed = -1;  // micro-batch that is picked out
