@@ -30,8 +30,9 @@ class Step(NamedTuple):
 
     @property
     def refused(self) -> bool:
-        """Tell whether the page shows the line that refuses the command."""
-        return any(line.startswith("ilp-plan: ") for line in self.shown)
+        """Tell whether the page shows the line that refuses the command, or a verdict that no
+        script may take for success."""
+        return any(line.startswith(("ilp-plan: ", "MAY NOT FIT")) for line in self.shown)
 
 
 def blocks(text: str, *kinds: str) -> list[tuple[str, str]]:

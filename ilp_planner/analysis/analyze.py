@@ -15,6 +15,7 @@ from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.anatomy.groups import group_count, group_size, kind_link, stage_link
 from ilp_planner.anatomy.memory import RankMemory, memory_parts, stage_of_rank
 from ilp_planner.anatomy.traffic import EMBEDDING
+from ilp_planner.anatomy.verdict import Verdict, verdict_of
 from ilp_planner.errors import PlanError
 from ilp_planner.schedule import USUAL
 from ilp_planner.specs.degrees import expert_grid_misfits
@@ -83,11 +84,24 @@ class Analysis:
         return self.limits[pp_rank] if self.limits else self.limit
 
     @property
+    def fullest(self) -> int:
+        """The pipeline stage that decides: the one that needs the largest share of its memory, or
+        the most where limits are not known."""
+        return max(
+            range(len(self.ranks)), key=lambda r: self.ranks[r].needed / (self.limit_of(r) or 1.0)
+        )
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether every GPU has room for what it needs; None where no limit is known."""
+        limit = self.limit_of(self.fullest)
+        return None if limit is None else verdict_of(self.ranks[self.fullest].needed, limit)
+
+    @property
     def fits(self) -> bool | None:
-        """Whether every GPU has room for what it needs; None when not known."""
-        if self.limit is None:
-            return None
-        return all(rank.needed <= (self.limit_of(r) or 0.0) for r, rank in enumerate(self.ranks))
+        """Whether every GPU has room for what it needs; None where no limit is known, and where
+        it may not."""
+        return None if self.verdict is None else self.verdict.fits
 
     @property
     def job(self) -> TrainingJob:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.anatomy.verdict import verdict_of
+
 if TYPE_CHECKING:
+    from ilp_planner.anatomy.verdict import Verdict
     from ilp_planner.costs.base import StageCost
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import AnyPlan, Stage
@@ -41,3 +44,14 @@ def fullest_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> 
         (fullest_device(problem, stage, cost) for stage, cost in pairs),
         key=lambda pair: pair[0] / pair[1],
     )
+
+
+def plan_verdict(
+    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
+) -> tuple[Verdict, float] | None:
+    """Return whether a priced plan of a training runtime fits its devices, and the bytes that are
+    left on its fullest one; None where its memory is not that of training jobs."""
+    if plan.settings is None:
+        return None
+    used, limit = fullest_of(problem, plan, evaluation)
+    return None if math.isnan(used) else (verdict_of(used, limit), limit - used)

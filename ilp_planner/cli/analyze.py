@@ -77,6 +77,8 @@ def analyze(
     ] = None,
 ) -> None:
     """Tell what a training job holds and sends, GPU by GPU, before it is launched."""
+    from ilp_planner.analysis.analyze import Analysis
+    from ilp_planner.anatomy.verdict import EXIT_CODE, Verdict
     from ilp_planner.cli.analyze_output import emit
     from ilp_planner.cli.analyze_sources import names_model, read_analysis
 
@@ -84,4 +86,7 @@ def analyze(
         ctx.params["model"], plan_file = str(plan_file), None
     # Up to Typer 0.25 these are texts there.
     ctx.params |= {"plan_file": plan_file, "megatron_script": megatron_script, "output": output}
-    emit(read_analysis(ctx), ctx.params)
+    found = read_analysis(ctx)
+    emit(found, ctx.params)
+    if isinstance(found, Analysis) and found.verdict is Verdict.MAY_NOT_FIT:
+        raise typer.Exit(EXIT_CODE)

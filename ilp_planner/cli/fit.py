@@ -84,6 +84,7 @@ def fit(
     as_json: o.Json = False,
 ) -> None:
     """Tell whether a training job fits its GPUs, and the cheapest changes that make it fit."""
+    from ilp_planner.anatomy.verdict import EXIT_CODE, Verdict
     from ilp_planner.cli.analyze_output import output_width
     from ilp_planner.cli.fit_sources import read_job, take_by_kind
     from ilp_planner.report.fit import change_lines, note_lines, time_lines, verdict_lines
@@ -117,3 +118,5 @@ def fit(
         print_json(about)
     elif asked.notes:
         echo("\n".join(note_lines(asked.notes, width=width)))
+    if as_is.verdict is Verdict.MAY_NOT_FIT:
+        raise typer.Exit(EXIT_CODE)

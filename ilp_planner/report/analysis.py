@@ -16,6 +16,7 @@ from ilp_planner.analysis.rows import (
 from ilp_planner.analysis.stages import StageView, messages_of
 from ilp_planner.anatomy.groups import embedding_groups, groups, rank_name, stage_ranks
 from ilp_planner.anatomy.traffic import EMBEDDING, FAMILIES, Traffic
+from ilp_planner.anatomy.verdict import Verdict, reason
 from ilp_planner.printable import printable_lines
 from ilp_planner.report.analysis_memory import gibibytes, memory_tables, recompute_table
 from ilp_planner.report.grid import Grid, grid_lines, styled_text, wrapped
@@ -337,29 +338,27 @@ def _precision_text(settings: Settings) -> str:
 def _fit_lines(analysis: Analysis) -> list[tuple[str, str]]:
     """Say whether the tightest GPU fits."""
     needs = [rank.needed for rank in analysis.ranks]
-    many = len(needs) > 1
-    if analysis.limit is None:
-        fullest = max(range(len(needs)), key=needs.__getitem__)
+    many, fullest, verdict = len(needs) > 1, analysis.fullest, analysis.verdict
+    if verdict is None:
         where = f"stage {fullest}" if many else "every GPU"
         text = f"{format_bytes(needs[fullest])} ({where}); --device-memory or --cluster tells"
         return [("needs", f"{text} whether it fits")]
     limits = [analysis.limit_of(r) or 0.0 for r in range(len(needs))]
     left = [limit - need for limit, need in zip(limits, needs, strict=True)]
-    worst = min(range(len(left)), key=left.__getitem__)
     device = f" of {analysis.device}" * bool(analysis.device and not analysis.limits)
-    where = f" (stage {worst})" if many else ""
-    text = (
-        f"{format_bytes(needs[worst])} of {format_bytes(limits[worst])}{device} on the fullest GPU"
-    )
-    if left[worst] >= 0:
-        return [("FITS", f"{text}{where}, {format_bytes(left[worst])} left")]
-    over = f"{sum(room < 0 for room in left)} of {len(left)} stages are over; " if many else ""
-    much = f"{over}{format_bytes(-left[worst])} too much"
+    where = f" (stage {fullest})" if many else ""
+    most, room = limits[fullest], left[fullest]
+    text = f"{format_bytes(needs[fullest])} of {format_bytes(most)}{device} on the fullest GPU"
+    why = f": {reason(analysis.ranks[fullest], most)}" if verdict.fits is None else ""
+    if room >= 0:
+        return [(verdict, f"{text}{where}, {format_bytes(room)} left{why}")]
+    over = f"{sum(each < 0 for each in left)} of {len(left)} stages are over; " if many else ""
+    much = f"{over}{format_bytes(-room)} too much{why}"
     # Whoever is told so must know what else the line has that may make the difference.
     names = (note.partition(": not counted: ") for note in analysis.notes)
     uncounted = dict.fromkeys(name for name, found, _ in names if found)
     beside = f"; not counted: {', '.join(uncounted)}" if uncounted else ""
-    return [("DOES NOT FIT", f"{text}{where}: {much}{beside}")]
+    return [(verdict, f"{text}{where}: {much}{beside}")]
 
 
 def analysis_text(
@@ -398,7 +397,8 @@ def analysis_text(
 
 def _shown(line: str, width: int) -> str:
     """Return a line as a terminal shows it: wrapped between words, a verdict in its colour."""
-    colour = {"FITS": "green", "DOES": "red"}.get(line.partition(" ")[0])
+    said = next((one for one in Verdict if line.startswith(f"{one} ")), None)
+    colour = None if said is None else said.colour
     return wrapped(line, width) if colour is None else styled_text(wrapped(line, width), colour)
 
 

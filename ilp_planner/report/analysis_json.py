@@ -41,6 +41,7 @@ def analysis_object(
         "device": analysis.device,
         "device_memory_bytes": analysis.limit,
         "fits": analysis.fits,
+        "verdict": None if analysis.verdict is None else str(analysis.verdict),
         "full_model": {
             "parameters": analysis.whole_memory.parameters,
             "memory_bytes": dict(analysis.whole_memory.terms),

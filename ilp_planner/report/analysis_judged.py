@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.plan import GroupStage, OperatorStage
 from ilp_planner.printable import printable_lines
+from ilp_planner.report.expected import expected_lines, expected_object
 from ilp_planner.report.grid import Grid, grid_lines
 from ilp_planner.report.tables import GIB, span
 from ilp_planner.schemas import headed
@@ -80,6 +81,7 @@ def judged_text(judged: Judged, *, width: int, styled: bool = False) -> str:
         lines += [*grid_lines(grid, width, styled=styled), ""]
     lines += [
         f"model    {judged.name}, {judged.plan.micro_batches} micro-batches",
+        *(f"{name}  {text}" for name, text in expected_lines(judged.problem, judged.plan)),
         f"figures  those of the cost model {judged.problem.costs.name!r}, by its own names. No "
         "tensor and no message is derived: no training job says this plan:",
         f"         {judged.reason}",
@@ -99,6 +101,7 @@ def judged_object(judged: Judged) -> dict[str, Any]:
         "costs": costs,
         "reason": judged.reason,
         "micro_batches": judged.plan.micro_batches,
+        **expected_object(judged.problem, judged.plan),
         "stages": list(judged_stages(judged)),
         "notes": list(judged.problem.notes),
         "violations": list(map(str, judged.evaluation.violations)),

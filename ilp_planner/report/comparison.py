@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ilp_planner.analysis.compare.entry import best_bound
 from ilp_planner.report.decisions import difference_table, differences, seconds_table
+from ilp_planner.report.expected import expected_object, expected_percent
 from ilp_planner.report.json_report import problem_object
 from ilp_planner.report.prices import price_of, run_in
 from ilp_planner.report.rates import WORTH, three_digits, worth_object
@@ -109,11 +110,13 @@ def _rates(entry: Entry, tokens: float | None) -> dict[str, str]:
     problem = entry.problem
     if problem is None or entry.plan is None or entry.evaluation is None:
         return {}
+    error = expected_percent(problem, entry.plan)
+    expected = {"expected error": error} if error else {}
     done = throughput(problem, entry.plan, entry.evaluation)
     if done is None:
-        return {}
+        return expected
     rate, unit = (done.tokens, "tokens/s") if done.tokens else (done.samples, "samples/s")
-    row = {
+    row = expected | {
         unit: three_digits(rate),
         f"{unit}/GPU": three_digits(rate / done.devices),
         "TFLOP/s/GPU": three_digits(done.flops / TERA),
@@ -201,8 +204,11 @@ def cases_of(entries: Iterable[Entry]) -> list[tuple[Problem[Any], AnyPlan]]:
 def entry_worth(entry: Entry, tokens: float | None = None) -> dict[str, Any]:
     """Return a plan beside others in the numbers that people talk in; null without a time."""
     if entry.problem is None or entry.plan is None or entry.evaluation is None:
-        return dict.fromkeys(WORTH)
-    return worth_object(entry.problem, entry.plan, entry.evaluation, tokens)
+        return {**dict.fromkeys(WORTH), "expected_error": None, "calibration_runs": 0}
+    return {
+        **worth_object(entry.problem, entry.plan, entry.evaluation, tokens),
+        **expected_object(entry.problem, entry.plan),
+    }
 
 
 def _number(value: float, digits: int) -> str:

@@ -31,8 +31,8 @@ VERDICTS = {
     r"^PROVED INFEASIBLE.*": "red",
     r"^(claimed )?gap +(?!0 % \(proved|0 %$)[0-9].*": "yellow",
     r"^(claimed )?gap +(0 % \(proved|0 %$).*": "green",
-    r"^plan +legal\b.*|^FITS\b.*": "green",
-    r"^plan +breaks\b.*|^BROKEN RULE\b.*|^DOES NOT FIT\b.*": "red",
+    r"^plan +legal\b.*": "green",
+    r"^plan +breaks\b.*|^BROKEN RULE\b.*": "red",
     r"^no plan +proved\b.*": "red",
     r"^no plan +none\b.*": "yellow",
 }

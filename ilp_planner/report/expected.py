@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.specs.cluster import worst_known
 from ilp_planner.units import format_percent
 
 if TYPE_CHECKING:
@@ -29,17 +30,31 @@ def expected_error(machine: Machine) -> str:
 
 def expected_lines(problem: Problem[Any], plan: AnyPlan) -> list[tuple[str, str]]:
     """Say how far a plan's time is off as a rule; nothing where it is not known."""
-    machine = machine_of(problem, plan)
+    sharding = "" if plan.settings is None else plan.settings.optimizer.sharding
+    return machine_lines(machine_of(problem, plan), sharding)
+
+
+def machine_lines(machine: Machine | None, sharding: str) -> list[tuple[str, str]]:
+    """Say how far times on a machine are off as a rule. sharding: of the job's optimizer."""
     text = "" if machine is None else expected_error(machine)
-    sharded = plan.settings is not None and plan.settings.optimizer.sharding in UNCOMPARED
-    if text and sharded:
+    if text and sharding in UNCOMPARED:
         text += "; no run of Megatron-LM with sharded parameters was compared"
     return [("expected error", text)] if text else []
 
 
+def expected_percent(problem: Problem[Any], plan: AnyPlan) -> str:
+    """Return the same as a cell of a table; empty where it is not known."""
+    error = expected_object(problem, plan)["expected_error"]
+    return "" if error is None else format_percent(error)
+
+
 def expected_object(problem: Problem[Any], plan: AnyPlan | None) -> dict[str, Any]:
     """Return the same as JSON: a share, and how many runs of this machine it is of."""
-    machine = None if plan is None else machine_of(problem, plan)
+    return machine_object(None if plan is None else machine_of(problem, plan))
+
+
+def machine_object(machine: Machine | None) -> dict[str, Any]:
+    """Return how far times on a machine are off, as JSON."""
     if machine is None:
         return {"expected_error": None, "calibration_runs": 0}
     return {"expected_error": machine.error, "calibration_runs": machine.runs}
@@ -52,8 +67,4 @@ def machine_of(problem: Problem[Any], plan: AnyPlan) -> Machine | None:
     if plan.settings is None or not problem.profile_source.startswith("analytic"):
         return None
     types = {problem.cluster.type_of[device] for device in plan.used}
-    devices = [problem.cluster.device_types[name] for name in sorted(types)]
-    if any(device.kernels is None for device in devices):
-        return None
-    machines = [device.machine for device in devices]
-    return max(machines, key=lambda m: (m.error is None, m.error or 0.0, -m.runs), default=None)
+    return worst_known(problem.cluster.device_types[name] for name in sorted(types))

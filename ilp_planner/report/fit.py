@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.analysis.fit.needs import first_rank
+from ilp_planner.anatomy.verdict import reason
 from ilp_planner.report.analysis_memory import gibibytes
+from ilp_planner.report.expected import machine_lines
 from ilp_planner.report.grid import Grid, grid_lines, styled_text, wrapped
 from ilp_planner.report.parallelism import parallelism_lines, parallelism_of_job
 from ilp_planner.report.prices import price_in, price_lines, run_lines, run_of
@@ -29,40 +31,41 @@ def verdict_lines(as_is: Needs, *, width: int, styled: bool) -> Iterator[str]:
     holds."""
     job, stage = as_is.job, as_is.fullest
     needed, device = as_is.ranks[stage].needed, as_is.devices[stage]
-    word = "FITS" if as_is.fits else "DOES NOT FIT"
-    left = "left" if as_is.fits else "too much"
+    verdict, left = as_is.verdict, "left" if as_is.left >= 0 else "too much"
+    why = f"; {reason(as_is.ranks[stage], device.memory)}" if verdict.fits is None else ""
     where = "every GPU" if job.pp == 1 else f"rank {first_rank(job, stage)} (stage {stage})"
     over = sum(as_is.room(rank) < 0 for rank in range(job.pp))
     stages = f"; {over} of {job.pp} stages are over" if over and job.pp > 1 else ""
     head = (
-        f"{word:<14}{format_bytes(needed)} of {format_bytes(device.memory)} of {device.type} on "
+        f"{verdict:<16}{format_bytes(needed)} of {format_bytes(device.memory)} of {device.type} on "
         f"{where}: {format_bytes(abs(as_is.left))} {left}"
     )
-    yield _coloured(wrapped(f"{head}{stages}", width), "green" if as_is.fits else "red", styled)
+    yield _coloured(wrapped(f"{head}{stages}{why}", width), verdict.colour, styled)
     terms = {**as_is.ranks[stage].terms}
     terms["outside PyTorch"] = sum(as_is.ranks[stage].outside.values())
     largest = sorted(terms.items(), key=lambda item: -item[1])
     shown = [f"{name} {gibibytes(size)}" for name, size in largest if size > SHOWN * needed]
-    yield wrapped(f"{'holds':<14}{', '.join(shown)} GiB", width)
+    yield wrapped(f"{'holds':<16}{', '.join(shown)} GiB", width)
 
 
 def time_lines(as_is: Judged, tokens: float | None, *, width: int) -> Iterator[str]:
     """Yield what the job takes, were there room, and what that is worth. tokens: of a training run;
     None: nothing is said of one."""
     job = as_is.job
-    would = "" if as_is.fits else ", were there room"
+    would = "" if as_is.left >= 0 else ", were there room"
     yield wrapped(
-        f"{'takes':<14}{format_seconds(as_is.seconds)} for {job.global_batch:,} samples{would}; "
+        f"{'takes':<16}{format_seconds(as_is.seconds)} for {job.global_batch:,} samples{would}; "
         f"{as_is.done.tokens:,.0f} tokens/s on {job.world:,} GPUs",
         width,
     )
     for name, text in (
+        *machine_lines(as_is.machine, job.settings.optimizer.sharding),
         *parallelism_lines(parallelism_of_job(job)),
         *rates_lines(as_is.done, job.settings.precision),
         *price_lines(price_of_job(as_is)),
         *run_lines(run_of_job(as_is, tokens)),
     ):
-        yield wrapped(f"{name:<14}{text}", width)
+        yield wrapped(f"{name:<16}{text}", width)
 
 
 def price_of_job(judged: Judged) -> Price | None:
@@ -112,7 +115,9 @@ def change_lines(found: Fit, *, words: str, top: int, width: int) -> Iterator[st
 
 
 def _table(title: str, changes: Sequence[Change], as_is: Judged, width: int) -> list[str]:
-    grid = Grid((title, "time", "against\nas it is", "GiB\nleft"), frozenset((0,)))
+    told = any(not change.judged.fits for change in changes)
+    heads = (title, "time", "against\nas it is", "GiB\nleft", *("verdict",) * told)
+    grid = Grid(heads, frozenset((0,)))
     for change in changes:
         judged = change.judged
         grid.add(
@@ -120,6 +125,7 @@ def _table(title: str, changes: Sequence[Change], as_is: Judged, width: int) -> 
             format_seconds(judged.seconds),
             signed_percent(judged.seconds / as_is.seconds - 1),
             gibibytes(judged.left),
+            *(judged.verdict,) * told,
         )
     return grid_lines(grid, width)
 
@@ -138,7 +144,10 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
         best = "the fastest of each setting are above" if found.changes else "none is faster"
         yield f"tried   {tried}: {best}"
     else:
-        best = f"the fastest that fits: {found.changes[0].words}" if found.changes else "none fits"
+        best = "none fits"
+        if found.changes:
+            fits = "fits" if found.changes[0].judged.fits else "may fit, where none certainly does"
+            best = f"the fastest that {fits}: {found.changes[0].words}"
         yield f"tried   {tried} and {found.pairs:,} with two; {best}"
     if found.changes or found.more_gpus:
         yield f"words   what to add to the {words}, or to change or leave out there"

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.fit.needs import first_rank
+from ilp_planner.report.expected import machine_object
 from ilp_planner.report.fit import price_of_job, run_of_job
 from ilp_planner.report.parallelism import parallelism_object, parallelism_of_job
 from ilp_planner.report.prices import price_object, run_object
@@ -28,7 +29,8 @@ def verdict_object(as_is: Needs, *, name: str, notes: Sequence[str]) -> dict[str
     return {
         **headed("fit"),
         "model": name,
-        "fits": as_is.fits,
+        "fits": as_is.verdict.fits,
+        "verdict": str(as_is.verdict),
         "gpus": job.world,
         "parallelism": parallelism_object(parallelism_of_job(job)),
         "decides": {
@@ -51,6 +53,7 @@ def changes_object(found: Fit, tokens: float | None = None) -> dict[str, Any]:
     free, enough, as_is = found.free, found.enough, found.as_is
     return {
         "seconds": as_is.seconds,
+        **machine_object(as_is.machine),
         "throughput": rates_object(as_is.done),
         **price_object(price_of_job(as_is)),
         "run": run_object(run_of_job(as_is, tokens)),
@@ -82,6 +85,7 @@ def _change(change: Change, as_is: Judged, tokens: float | None) -> dict[str, An
         "seconds": judged.seconds,
         "relative": judged.seconds / as_is.seconds,
         "left": judged.left,
+        "verdict": str(judged.verdict),
         "parallelism": parallelism_object(parallelism_of_job(judged.job)),
         "throughput": rates_object(judged.done),
         **price_object(price_of_job(judged)),

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from ilp_planner.analysis.replan.replan import FASTEST, LEAST
 from ilp_planner.report.decisions import difference_table, differences
+from ilp_planner.report.expected import expected_percent
 from ilp_planner.report.tables import GIB, describe_gap, exact_seconds, new_table
 from ilp_planner.units import format_bytes, format_percent, format_seconds
 
@@ -123,9 +124,12 @@ def told_apart(found: Replanned) -> dict[str, Moving]:
 
 def moves_table(found: Replanned) -> Table:
     """Return a row for each plan."""
+    plans = told_apart(found)
+    errors = {name: expected_percent(found.problem, plan.plan) for name, plan in plans.items()}
     table = new_table(
         "plan",
         "iteration",
+        *(("expected\nerror",) * bool(any(errors.values()))),
         "gap",
         "moved in all\n(GiB)",
         "between nodes\n(GiB)",
@@ -135,13 +139,14 @@ def moves_table(found: Replanned) -> Table:
         "moved in",
         left=("plan",),
     )
-    for name, plan in told_apart(found).items():
+    for name, plan in plans.items():
         moves, way = plan.seated.moves, found.before.way(found.problem, plan)
         kept = float(moves.kept.sum())
         sizes = (moves.total, way.between, moves.most, kept, moves.from_checkpoint)
         cells = (
             name,
             exact_seconds(plan.seconds),
+            *((errors[name],) * bool(any(errors.values()))),
             describe_gap(found.gap(plan)),
             *(f"{size / GIB:.2f}" for size in sizes),
             format_seconds(way.seconds),

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
+from ilp_planner.analysis.fullest import plan_verdict
 from ilp_planner.analysis.why.robust import guarantee, survived
-from ilp_planner.report.expected import expected_error, machine_of
+from ilp_planner.anatomy.verdict import NEAR, Verdict
+from ilp_planner.report.expected import expected_error, expected_lines, machine_of
 from ilp_planner.report.lines import NANOSECOND
 from ilp_planner.report.rates import worth_lines
 from ilp_planner.report.tables import GIB, exact_seconds, new_table, unit_for
-from ilp_planner.units import format_percent, format_seconds, number_ranges
+from ilp_planner.units import format_bytes, format_percent, format_seconds, number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,6 +52,7 @@ def why_lines(found: Why, told: Told) -> list[tuple[str, str]]:
     case = found.case
     return [
         ("verdict", f"{_verdict(found)}; {bottleneck(found.ranks)}"),
+        *_room_lines(found),
         ("most helps", _best_gain(found)),
         *_shadow_lines(found),
         *robust_lines(found, told.within),
@@ -57,6 +60,14 @@ def why_lines(found: Why, told: Told) -> list[tuple[str, str]]:
         ("bounds", _whose(found)),
         *worth_lines(case.problem, case.plan, case.evaluation, told.tokens),
     ]
+
+
+def _room_lines(found: Why) -> Iterator[tuple[str, str]]:
+    """Say that it is not certain that the plan fits, where it is not."""
+    case = found.case
+    room = plan_verdict(case.problem, case.plan, case.evaluation)
+    if room is not None and room[0] is Verdict.MAY_NOT_FIT:
+        yield room[0], f"{format_bytes(room[1])} left on the fullest device: {NEAR}"
 
 
 def _verdict(found: Why) -> str:
@@ -140,20 +151,24 @@ def _share(seconds: float, found: Why) -> str:
 
 def robust_lines(found: Why, within: float) -> Iterator[tuple[str, str]]:
     """Say how wrong times may be for the plan to stay within so much of the best."""
+    case = found.case
     if found.ratio is None:
+        yield from expected_lines(case.problem, case.plan)
         return
     error, limit = survived(found.ratio, within), format_percent(within)
     text = f"times that are all wrong by up to {format_percent(error)}, and stays within {limit} of"
     if not error:
         text = f"no error of times: what is proved alone leaves more than {limit} above"
     yield ("survives", f"{text} the best")
-    machine = machine_of(found.case.problem, found.case.plan)
-    if machine is not None and machine.error is not None:
+    machine = machine_of(case.problem, case.plan)
+    if machine is None or machine.error is None:
+        yield from expected_lines(case.problem, case.plan)
+    else:
         most = guarantee(found.ratio, machine.error) - 1
         yield (
-            "expected",
-            f"times are wrong by {expected_error(machine)}: if each by that much at most, the plan "
-            f"is within {format_percent(most)} of the best",
+            "expected error",
+            f"{expected_error(machine)}: if each time is wrong by that much at most, the plan is "
+            f"within {format_percent(most)} of the best",
         )
 
 

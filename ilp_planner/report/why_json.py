@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.analysis.fullest import plan_verdict
 from ilp_planner.analysis.why.robust import guarantee, survived
 from ilp_planner.report.expected import expected_object
 from ilp_planner.report.json_report import problem_object
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 def why_object(found: Why, told: Told) -> dict[str, Any]:
     """Return the answer as one object; null for what is not known."""
     case, ratio = found.case, found.ratio
+    room = plan_verdict(case.problem, case.plan, case.evaluation)
     expected = expected_object(case.problem, case.plan)
     error = expected["expected_error"]
     return {
@@ -42,6 +44,7 @@ def why_object(found: Why, told: Told) -> dict[str, Any]:
             }
             for rank in found.ranks
         ],
+        "verdict": None if room is None else str(room[0]),
         "gains": [gain_object(gain) for gain in found.gains],
         "within": told.within,
         "survived_error": None if ratio is None else survived(ratio, told.within),

@@ -6,7 +6,9 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.analysis.fullest import plan_verdict
 from ilp_planner.plan import is_of_groups
+from ilp_planner.report.expected import expected_object
 from ilp_planner.report.parallelism import parallelism, parallelism_object
 from ilp_planner.report.rates import rates_object
 from ilp_planner.report.stages import describe_training
@@ -15,6 +17,7 @@ from ilp_planner.specs.prices import nodes_of
 from ilp_planner.throughput import throughput
 
 if TYPE_CHECKING:
+    from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
     from ilp_planner.result import Result
@@ -45,8 +48,10 @@ def row_of(problem: Problem[Any], result: Result) -> Row:
     plan, evaluation = result.plan, result.evaluation
     row |= {
         "step_s": evaluation.iteration_time,
+        "expected_error": expected_object(problem, plan)["expected_error"],
         "gap": _known(result.gap),
         "peak_memory_bytes": _known(evaluation.memory),
+        "verdict": _verdict(problem, plan, evaluation),
         **parallelism_object(parallelism(problem, plan, evaluation)),
         "plan": plan_line(plan),
         "billed": billed(problem.cluster, plan),
@@ -88,6 +93,11 @@ def plan_line(plan: AnyPlan) -> str:
         batches += f", {unit} {'-'.join(map(str, sizes))}"
     parts.append(batches)
     return ", ".join([*parts, *filter(None, [describe_training(plan)])])
+
+
+def _verdict(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> str | None:
+    found = plan_verdict(problem, plan, evaluation)
+    return None if found is None else str(found[0])
 
 
 def _known(value: float) -> float | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ilp_planner.anatomy.verdict import Verdict
 from ilp_planner.report.rates import three_digits
 from ilp_planner.report.tables import GIB, describe_gap, exact_seconds, new_table
 from ilp_planner.sweeps.axes import GPUS
@@ -59,6 +60,8 @@ def _columns(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> dict[str, Callabl
         "step": lambda row: exact_seconds(row["step_s"]),
         "gap": lambda row: describe_gap(row["gap"]).removesuffix(" (proved optimal)"),
     }
+    if any(row["expected_error"] is not None for row in rows):
+        cells["expected error"] = _told("expected_error", format_percent)
     if any(row["tokens_per_s"] for row in rows):
         cells["tokens/s"] = lambda row: _three(row["tokens_per_s"])
         cells["per GPU"] = lambda row: _three(row["tokens_per_s_per_gpu"])
@@ -66,6 +69,8 @@ def _columns(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> dict[str, Callabl
         if any(row[column] is not None for row in rows):
             cells[title] = _told(column, format_percent)
     cells["memory (GiB)"] = lambda row: f"{row['peak_memory_bytes'] / GIB:.2f}"
+    if any(row["verdict"] == Verdict.MAY_NOT_FIT for row in rows):
+        cells["verdict"] = _told("verdict", str)
     for column, title in (
         ("price_per_hour", "price per hour"),
         ("price_per_1e9_tokens", "per 10^9 tokens"),

@@ -84,6 +84,11 @@ def test_what_is_in_it() -> None:
 def test_verdict() -> None:
     assert "--device-memory or --cluster tells whether it fits" in text()
     assert re.search(r"^FITS +\S+ \S+ of 80\.00 GiB of toy", text(limit=80 * 2.0**30), re.M)
+    most = max(rank.needed for rank in analyze(JOB).ranks)
+    near = text(limit=most - 2.0**20)
+    assert re.search(r"^MAY NOT FIT .* too much: inside the reserve of \S+ MiB \(5 %\)", near, re.M)
+    near = text(limit=most / 0.99)
+    assert re.search(r"^MAY NOT FIT .* left: within 5 % of the limit", near, re.M)
     refused = text(limit=2.0**29)
     assert re.search(r"^DOES NOT FIT .* of 4 stages are over; .* too much$", refused, re.M)
     assert "OVER" in refused

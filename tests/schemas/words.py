@@ -437,8 +437,8 @@ MEANING = {
     "turning_error": "Relative error of times with which the alternative would be as fast.",
     "more_s": "Seconds that it spends more on each thing.",
     # Fit
-    "fits": "Whether every GPU has room; null where no limit is known.",
-    "decides": "The GPU with least room.",
+    "fits": "Whether every GPU has room; null where no limit is known, or it may not.",
+    "decides": "The GPU that needs the largest share of its memory.",
     "rank": "Number of the rank.",
     "stage": "Number of the pipeline stage.",
     "needed": "Bytes that it needs.",
@@ -583,7 +583,8 @@ MEANING = {
     "table": "The table.",
     "errors": "How many errors.",
     "warnings": "How many warnings.",
-    "verdict": "The verdict on one line.",
+    "verdict": "On one line; of a job FITS, MAY NOT FIT (within 5 % of the limit) or DOES NOT FIT, "
+    "null where no limit is known.",
     "findings": "What is implausible.",
     "severity": "How bad it is.",
     "rule": "Name of the rule.",

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 from ilp_planner.analysis.fit.changes import Changes, with_more_gpus
 from ilp_planner.analysis.fit.draft import draft_of
 from ilp_planner.analysis.fit.more import Enough, all_free, enough
+from ilp_planner.anatomy.verdict import MARGIN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ilp_planner.analysis.fit.changes import Change, Writer
     from ilp_planner.analysis.fit.judge import Judge, Judged
     from ilp_planner.analysis.fit.more import AllFree
@@ -22,12 +25,12 @@ SECONDS = 10.0  # of searching with all settings free, unless it is said
 class Fit:
     """The answer.
 
-    as_is: the job. changes: of one and two settings with which it fits, the fastest first; of a job
-    that fits, those of one setting that are faster. singles, pairs: how many jobs were tried.
-    more_gpus: the fewest on which it fits, with nothing else changed, or, where no change fits on
-    the same GPUs, with at most one setting besides; None where there are none or it fits. free: the
-    fastest plan with all settings free, where no pair fits. enough: what would do, where nothing
-    fits.
+    as_is: the job. changes: of one and two settings with which it certainly fits, or may where none
+    does more, the fastest first; of a job that fits, those of one setting that are faster. singles,
+    pairs: how many jobs were tried. more_gpus: the fewest on which it fits, with nothing else
+    changed, or, where no change fits on the same GPUs, with at most one setting besides; None where
+    there are none or it fits. free: the fastest plan with all settings free, where no pair fits.
+    enough: what would do, where nothing fits.
     """
 
     as_is: Judged
@@ -53,15 +56,29 @@ def fit(judge: Judge, writer: Writer, seconds: float = SECONDS) -> Fit:
     """
     job = judge.job
     as_is = judge.verdict(job)
-    changes = Changes(judge, writer, as_is.seconds if as_is.fits else math.inf)
-    changes.singles(draft_of(job))
-    if not as_is.fits:
-        changes.pairs(draft_of(job))
+    # Offers certainly fit; those that may not are made where no other is, to a job that is over.
+    shares = (1 - MARGIN,) if as_is.left >= 0 else (1 - MARGIN, 1.0)
+
+    def first(found: Callable[[], Changes]) -> Changes:
+        for judge.share in shares:
+            if (changes := found()).best:
+                break
+        return changes
+
+    def on_the_same() -> Changes:
+        changes = Changes(judge, writer, as_is.seconds if as_is.fits else math.inf)
+        changes.singles(draft_of(job))
+        if not as_is.fits:
+            changes.pairs(draft_of(job))
+        return changes
+
+    changes = first(on_the_same)
     found = changes.ranked()
     singles, pairs = changes.tried[1], changes.tried[2]
     if as_is.fits:
         return Fit(as_is=as_is, changes=found, singles=singles, pairs=pairs)
-    more = with_more_gpus(judge, writer, besides=not found).ranked()
+    more = first(lambda: with_more_gpus(judge, writer, besides=not found)).ranked()
+    judge.share = 1.0
     free = None if found else all_free(judge, writer, seconds)
     return Fit(
         as_is=as_is,

@@ -27,6 +27,7 @@ from ilp_planner.spaces.megatron.rules import check_job
 from ilp_planner.spaces.megatron.runtime import MEGATRON
 from ilp_planner.spaces.megatron.shares import WAITING
 from ilp_planner.spaces.megatron.space import MegatronSpace
+from ilp_planner.specs.cluster import worst_known
 from ilp_planner.specs.prices import hourly_price
 from ilp_planner.specs.training import CP_COMMUNICATIONS, SHARDINGS
 from ilp_planner.throughput import Iteration, rates_of, waiting_share
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.base import Space
     from ilp_planner.spaces.megatron.costs import MegatronCosts
+    from ilp_planner.specs.machine import Machine
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob
     from ilp_planner.throughput import Throughput
@@ -47,12 +49,14 @@ ALL_ASKED = constraints_of({"sharding": SHARDINGS, "cp_comm": CP_COMMUNICATIONS}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged(Needs):
     """A job with what it needs and what it takes. seconds: of an iteration. done: what that is
-    per second. nodes: of its cluster. hourly: what these cost per hour; None: not known."""
+    per second. nodes: of its cluster. hourly: what these cost per hour; None: not known. machine:
+    that by whose constants it is timed; None: by none."""
 
     seconds: float
     done: Throughput
     nodes: int
     hourly: float | None
+    machine: Machine | None
 
 
 def space_of(own: Space[Any, Any] | None) -> MegatronSpace:
@@ -74,6 +78,7 @@ class Judge:
     ) -> None:
         """Take the GPUs, the model, a job of it and the space whose rules its changes keep."""
         self.site, self.model, self.job, self.space = site, model, job, space
+        self.share = 1.0  # of the memory of GPUs, that changes may need
         self._problems: dict[int, Problem[MegatronCosts]] = {}
 
     def problem(self, world: int) -> Problem[MegatronCosts]:
@@ -110,8 +115,8 @@ class Judge:
         return self._judged(job)
 
     def faster(self, job: TrainingJob, within: float) -> Judged | None:
-        """Return what is found of a job that keeps the rules, fits and takes less than so many
-        seconds; None of any other.
+        """Return what is found of a job that keeps the rules, needs at most `share` of the memory
+        and takes less than so many seconds; None of any other.
 
         Its plan is judged at the end as any plan is, by every rule.
         """
@@ -128,7 +133,8 @@ class Judge:
         parts = costs.memory(job, problem.cluster)
         devices = smallest_devices(job, problem.cluster)
         telling = telling_ranks(job, devices)
-        if any(stage_of_rank(parts, rank).needed > devices[rank].memory for rank in telling):
+        limits = [self.share * device.memory for device in devices]
+        if any(stage_of_rank(parts, rank).needed > limits[rank] for rank in telling):
             return None
         times = stage_times(ranks, job, stages_of(ranks, job))
         if slowest_seconds(job, times) >= within:
@@ -167,6 +173,7 @@ class Judge:
         )
         types = problem.cluster.device_types
         devices = [types[name] for name in problem.cluster.type_of]
+        timed = devices if problem.profile_source.startswith("analytic") else ()
         return Judged(
             job=job,
             ranks=tuple(stage_of_rank(parts, rank) for rank in range(job.pp)),
@@ -175,4 +182,5 @@ class Judge:
             done=rates_of(job.model, job.settings.precision, devices, done),
             nodes=problem.cluster.node_count,
             hourly=hourly_price(problem.cluster, problem.cluster.node_of),
+            machine=worst_known(timed),
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.analysis.fit.changes import Change
+from ilp_planner.anatomy.verdict import MARGIN
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import PlannerError
 from ilp_planner.inputs.constraints import ANY
@@ -41,15 +42,17 @@ class AllFree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enough:
-    """What would do for some plan. memory: bytes of a GPU, on as many; None: not found. gpus: of
-    these; None: not found."""
+    """What would certainly do for some plan. memory: bytes of a GPU, on as many; gpus: of these;
+    None: not found."""
 
     memory: float | None
     gpus: int | None
 
 
-def free_problem(judge: Judge, world: int) -> Problem[MegatronCosts]:
+def free_problem(judge: Judge, world: int, share: float = 1.0) -> Problem[MegatronCosts]:
     """Return the problem of planning with the job's numbers and kernels, all else free.
+
+    share: of the memory of GPUs, that plans may need.
 
     Raises
     ------
@@ -70,7 +73,9 @@ def free_problem(judge: Judge, world: int) -> Problem[MegatronCosts]:
         recompute=Recompute(),
     )
     choices = runtime.choices(base, ANY, world)
-    return replace(problem, costs=replace(problem.costs, settings=base, choices=choices))
+    costs = replace(problem.costs, settings=base, choices=choices)
+    limits = {name: share * limit for name, limit in problem.memory_limits.items()}
+    return replace(problem, costs=costs, memory_limits=limits)
 
 
 def all_free(judge: Judge, writer: Writer, seconds: float) -> AllFree:
@@ -121,7 +126,7 @@ def enough(judge: Judge, seconds: float) -> Enough:
 def _memory(judge: Judge, world: int) -> float | None:
     try:
         problem = free_problem(judge, world)
-        share = least_share(problem) * SPARE
+        share = least_share(problem) * SPARE / (1 - MARGIN)
     except PlannerError:
         return None
     return None if math.isinf(share) else share * max(problem.memory_limits.values())
@@ -130,6 +135,6 @@ def _memory(judge: Judge, world: int) -> float | None:
 def _fits_on(judge: Judge, world: int, deadline: Deadline) -> bool:
     """Tell whether some plan is found that fits so many GPUs."""
     try:
-        return fits(free_problem(judge, world), deadline)
+        return fits(free_problem(judge, world, 1 - MARGIN), deadline)
     except PlannerError:
         return False

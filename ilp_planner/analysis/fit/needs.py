@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ilp_planner.analysis.recomputation import rank_memories
+from ilp_planner.anatomy.verdict import Verdict, verdict_of
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
@@ -29,8 +30,12 @@ class Needs:
 
     @property
     def fullest(self) -> int:
-        """The pipeline rank that decides: the one with least room left."""
-        return min(range(len(self.ranks)), key=self.room)
+        """The pipeline rank that decides: the one that needs the largest share of its memory."""
+        return max(range(len(self.ranks)), key=self.share)
+
+    def share(self, pp_rank: int) -> float:
+        """Return the share of its memory that a GPU of a pipeline rank needs."""
+        return self.ranks[pp_rank].needed / self.devices[pp_rank].memory
 
     def room(self, pp_rank: int) -> float:
         """Return the bytes that a GPU of a pipeline rank has left; below 0 where it has too few."""
@@ -42,9 +47,14 @@ class Needs:
         return self.room(self.fullest)
 
     @property
-    def fits(self) -> bool:
+    def verdict(self) -> Verdict:
         """Whether every GPU has room for what it needs."""
-        return self.left >= 0
+        return verdict_of(self.ranks[self.fullest].needed, self.devices[self.fullest].memory)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every GPU certainly has room for what it needs."""
+        return self.verdict is Verdict.FITS
 
 
 def needs_of(job: TrainingJob, cluster: ClusterSpec) -> Needs:

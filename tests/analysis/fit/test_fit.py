@@ -16,6 +16,7 @@ from ilp_planner.analysis.fit.fit import fit
 from ilp_planner.analysis.fit.judge import Judge
 from ilp_planner.analysis.fit.needs import needs_of, telling_ranks
 from ilp_planner.analysis.fit.site import Site
+from ilp_planner.anatomy.verdict import Verdict, verdict_of
 from ilp_planner.errors import PlanError, PlannerError, SpecError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
@@ -109,8 +110,8 @@ def offered(found: Fit) -> Iterator[Change]:
 
 
 def check_offer(job: TrainingJob, site: Site, change: Change) -> None:
-    """The words say the job, which keeps the rules of its training system and of plans, and fits
-    by the verdict of `analyze`."""
+    """The words say the job, which keeps the rules of its training system and of plans, and has
+    room by the verdict of `analyze`, which is that of the offer."""
     args = changed(arguments_of_job(job), change.words)
     assert check_arguments(args) == ()
     again = job_of_arguments(args)
@@ -119,7 +120,8 @@ def check_offer(job: TrainingJob, site: Site, change: Change) -> None:
     assert again.global_batch == job.global_batch
     cluster = site.of(again.world)
     limit = min(device.memory for device in cluster.device_types.values())
-    assert analyze(again, limit=limit).fits
+    assert analyze(again, limit=limit).verdict is change.judged.verdict
+    assert change.judged.left >= 0
     problem = judge_of(job, site).problem(again.world)
     judged = evaluate(problem, plan_of_job(again, cluster, model="small"))
     assert judged.legal
@@ -129,8 +131,8 @@ def check_offer(job: TrainingJob, site: Site, change: Change) -> None:
 # ---- what is offered ----------------------------------------------------------------------------
 
 
-@given(jobs(), st.sampled_from([0.55, 0.8, 0.95, 1.05]))
-@examples(3, deadline=None)
+@given(jobs(), st.sampled_from([0.55, 0.8, 0.94, 0.96, 1.04, 1.06]))
+@examples(4, deadline=None)
 def test_what_is_offered_fits_and_keeps_the_rules(job: TrainingJob, share: float) -> None:
     assume(all(stage.layers or stage.embedding or stage.loss for stage in job.stages))
     job = placed(job)
@@ -139,10 +141,14 @@ def test_what_is_offered_fits_and_keeps_the_rules(job: TrainingJob, share: float
         found = fit(judge_of(job, site), writer_of(job), 0.5)
     except PlannerError:
         reject()  # the space of plans has no such model, or no such job
-    assert found.as_is.fits == (share >= 1)
+    each = zip(found.as_is.ranks, found.as_is.devices, strict=True)
+    kinds = [verdict_of(rank.needed, device.memory) for rank, device in each]
+    assert found.as_is.verdict is max(kinds, key=list(Verdict).index)
     for change in offered(found):
         check_offer(job, site, change)
-        assert change.judged.fits
+    assert len({change.judged.fits for change in found.changes}) <= 1
+    if found.as_is.left >= 0:
+        assert all(change.judged.fits for change in found.changes)
     times = [change.judged.seconds for change in found.changes]
     assert times == sorted(times)
     if found.as_is.fits:
@@ -197,22 +203,24 @@ def check_nothing_is_missed(job: TrainingJob, share: float, found: Fit) -> bool:
     limit = min(device.memory for device in site.cluster.device_types.values())
     problem = judge_of(job, site).problem(job.world)
     args = arguments_of_job(job)
-    fitting = []
+    fitting: dict[bool, list[float]] = {True: [], False: []}
     for words in single_changes(job):
         try:
             other = job_of_arguments(Repair(words).on(args))
         except SpecError:
             continue
         other = replace(other, devices_per_node=site.each, generation=job.generation)
-        if not analyze(other, limit=limit).fits:
+        analysis = analyze(other, limit=limit)
+        if any(rank.needed > limit for rank in analysis.ranks):
             continue
         judged = evaluate(problem, plan_of_job(other, problem.cluster, model="small"))
         if judged.legal:
-            fitting.append(judged.iteration_time)
+            fitting[analysis.fits is True].append(judged.iteration_time)
+    certain = fitting[True] or any(change.judged.fits for change in found.changes)
     best = min((c.judged.seconds for c in found.changes if c.size == 1), default=math.inf)
-    assert best <= min(fitting, default=math.inf) * (1 + 1e-9)
+    assert best <= min(fitting[bool(certain)], default=math.inf) * (1 + 1e-9)
     assert not found.changes or found.changes[0].judged.seconds <= best
-    return bool(fitting)
+    return any(fitting.values())
 
 
 def single_changes(job: TrainingJob) -> Iterator[dict[str, tuple[str, ...]]]:
