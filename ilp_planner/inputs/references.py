@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Named(NamedTuple):
-    """What a reference names. kind: out of `FILES`, or of a plan whose stage is kept. sha256: of
-    the content; empty: not recorded."""
+    """What a reference names. kind: out of `FILES`. sha256: of the content; empty: not
+    recorded."""
 
     kind: str
     paths: tuple[str, ...]
@@ -132,15 +132,10 @@ def _folder(file: Path) -> Path:
 
 
 def _renamed(request: Request, rename: Rename) -> Request:
-    """Return a request whose references have other names, and so the stages that it keeps."""
+    """Return a request whose references have other names. Of a stage that it keeps, all is held,
+    and its name is but what the user called it."""
     files = {kind: _reference(kind, one, rename) for kind, one in request.files.items()}
-    keep = []
-    for stage in request.constraints.keep:
-        name, number = stage.place
-        (path,) = rename(Named("keep", (name,)))
-        keep.append(replace(stage, said=f"{path}:stage{number}"))
-    constraints = replace(request.constraints, keep=tuple(keep)) if keep else request.constraints
-    return replace(request, files=files, constraints=constraints)
+    return replace(request, files=files)
 
 
 def _reference(kind: str, reference: Reference, rename: Rename) -> Reference:
