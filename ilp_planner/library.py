@@ -92,6 +92,16 @@ def hub_names() -> dict[str, Path]:
     return found
 
 
+def library_model(name: str) -> Path | None:
+    """Return our file of a model by its name here, by that at Hugging Face, or by a folder that is
+    called so; None: there is none."""
+    parts = name.strip("/").casefold().split("/")
+    wanted = "/".join(parts[-2:])
+    hubs = {hub.casefold(): path for hub, path in hub_names().items()} if len(parts) > 1 else {}
+    own = {path.stem: path for path in library_files("models")} if len(parts) == 1 else {}
+    return hubs.get(wanted) or own.get(wanted)
+
+
 def _is_hub_name(name: str) -> bool:
     """Tell whether a name can be one of Hugging Face's: an owner and a model."""
     return bool(HUB_NAME.fullmatch(name)) and not name.endswith((".toml", ".json"))

@@ -25,13 +25,18 @@ ESCAPE = re.compile(r"\\(n|t|r|a|\\|\"|0)")
 
 
 def _exit(script: Evaluation, words: list[str], line: int) -> Status:
-    raise Leave("exit", status=_status(script, words))
+    status = _status(script, words)
+    raise Leave("exit", status=status, why=(f"`{' '.join(words[:2])}`", line))
 
 
 def _return(script: Evaluation, words: list[str], line: int) -> Status:
     if not script.scope.locals and not any(f.kind == "function" for f in script.frames):
         return 2  # nothing to return from
-    raise Leave("return", status=_status(script, words))
+    status = _status(script, words)
+    why = f"`{' '.join(words[:2])}` leaves what it is in", line
+    if status:  # what failed is why, if nothing is launched later
+        script.reading.ended = why
+    raise Leave("return", status=status, why=why)
 
 
 def _status(script: Evaluation, words: list[str]) -> Status:

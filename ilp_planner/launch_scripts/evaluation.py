@@ -118,8 +118,8 @@ class Evaluation:
         """Follow a whole script."""
         try:
             self.lines(parse_script(text, self.source))
-        except Leave:
-            pass
+        except Leave as leave:
+            self.reading.ended = leave.why
         except RecursionError:
             raise SpecError(f"{self.source}: nested too deeply") from None
         except SpecError as error:
@@ -150,7 +150,8 @@ class Evaluation:
             result = self.scope.status = self.node(node)
             stops = result not in (0, None) and not self.testing and isinstance(node, Simple)
             if stops and "errexit" in self.state.options:
-                raise Leave("exit", status=result)
+                why = f"`set -e` holds, and `{written((node,))}` fails"
+                raise Leave("exit", status=result, why=(why, node.line))
         return result
 
     @property
@@ -289,7 +290,7 @@ class Evaluation:
         ends: list[State] = []
         results: list[Status] = []
         outputs: list[list[Output]] = []
-        read = self.input
+        read, left = self.input, why
         if doubt:
             self.doubts.append(why)
         for way in ways:
@@ -301,13 +302,14 @@ class Evaluation:
                 results.append(way())
             except Leave as leave:
                 self.loops.leave_later(leave)
+                left = leave.why
                 continue
             ends.append(self.state)
             outputs.append(self.printed)
         if doubt:
             self.doubts.pop()
         if not ends:
-            raise Leave("dead")
+            raise Leave("dead", why=left)
         self.scope.state = merged(ends, self.scope.unknowns, self.scope.supplied, why)
         self.printed = outputs[0]
         if any(other != outputs[0] for other in outputs):

@@ -29,12 +29,14 @@ class Command:
 
 @dataclass(slots=True, kw_only=True)
 class Reading:
-    """A script that was followed. remarks: on what was not read."""
+    """A script that was followed. remarks: on what was not read. ended: what ends it before its
+    last line, and the line of that; None: nothing does."""
 
     unknowns: Unknowns
     scope: Scope
     commands: list[Command] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    ended: tuple[str, int] | None = None
 
     @property
     def empty(self) -> Mapping[str, int]:
@@ -44,11 +46,21 @@ class Reading:
 
 class Leave(Exception):  # noqa: N818 - it is no error
     """A function (`return`), a loop (`break`, `continue`) or a shell (`exit`) is left; `dead`: all
-    ways that only running would choose from have ended."""
+    ways that only running would choose from have ended.
 
-    def __init__(self, kind: str, *, levels: int = 1, status: int | None = 0) -> None:
+    why: what ends it, for people, and the line of that.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        *,
+        levels: int = 1,
+        status: int | None = 0,
+        why: tuple[str, int] = ("", 0),
+    ) -> None:
         super().__init__(kind)
-        self.kind, self.levels, self.status = kind, levels, status
+        self.kind, self.levels, self.status, self.why = kind, levels, status, why
 
 
 @dataclass(slots=True)

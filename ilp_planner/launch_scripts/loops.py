@@ -66,7 +66,8 @@ class Loops:
             elif leave.kind == "dead" and frame.ends:
                 self.script.scope.state, result = frame.ends.pop(), None
             elif leave.kind in ("break", "continue") and leave.levels > 1 and kind == "loop":
-                raise Leave(leave.kind, levels=leave.levels - 1, status=leave.status) from None
+                levels = leave.levels - 1
+                raise Leave(leave.kind, levels=levels, status=leave.status) from None
             else:
                 raise
         finally:
@@ -163,7 +164,7 @@ class Loops:
                 if self.script.state == before and left == (
                     self.script.input and len(self.script.input)
                 ):
-                    raise Leave("dead")  # it goes on like this for ever
+                    raise Leave("dead", why=(f"{why[0]} never ends", why[1]))
 
         return self.within("loop", act, why[1])
 

@@ -38,7 +38,8 @@ class Shells:
             if len(words) == 1:
                 return 0
             self.program(words[1:], extra, node)
-            raise Leave("exit", status=None)
+            shown = " ".join(map(script.scope.unknowns.shown, words[:3]))
+            raise Leave("exit", status=None, why=(f"`{shown}` runs in its place", line))
         if words[0] in BEFORE and len(words) > 1 and words[1] in BUILTINS:
             return BUILTINS[words[1]](script, words[1:], line)
         inner = self._inline(words, extra, line)

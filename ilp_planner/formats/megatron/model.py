@@ -155,12 +155,28 @@ def vocabulary_of(args: MegatronArguments) -> int:
         return args.whole("vocab_size") + extra + (kind in NULL_TOKENIZERS)
     if kind in VOCABULARIES:
         return VOCABULARIES[kind] + extra
+    if known := tokenizer_of(args):
+        return known[1] + extra
     file = args.text("tokenizer_model") or args.text("vocab_file")
     where = f" of {file}" if file else ""
     raise SpecError(
         f"--vocab-size: found none, expected the vocabulary of {kind}{where}, which only its file "
         "says: add --vocab-size N (for a script: --set vocab-size=N)"
     )
+
+
+def tokenizer_of(args: MegatronArguments) -> tuple[str, int] | None:
+    """Return the model of ours that a tokenizer is of, by its name at Hugging Face or by that of
+    its folder, and the vocabulary of that model; None: it is of none, or a number says it."""
+    from ilp_planner.library import library_model
+    from ilp_planner.specs.decoder import as_decoder
+    from ilp_planner.specs.model_reader import read_model
+
+    kind = args.text("tokenizer_type") or DEFAULT_TOKENIZER
+    said = args.given("padded_vocab_size") or args.given("vocab_size") or kind in VOCABULARIES
+    file = None if said else library_model(args.text("tokenizer_model"))
+    model = None if file is None else as_decoder(read_model(file).architecture)
+    return None if file is None or model is None else (file.stem, model.vocab)
 
 
 def said_vocabulary(values: Mapping[str, Value], vocab: int) -> int:

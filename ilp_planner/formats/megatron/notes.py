@@ -1,7 +1,7 @@
 """What a launch line asks for that the memory and communication models do not know."""
 
 from ilp_planner.formats.megatron.flags import flag_of
-from ilp_planner.formats.megatron.model import sequence_of
+from ilp_planner.formats.megatron.model import sequence_of, tokenizer_of
 from ilp_planner.formats.megatron.rules import check_environment
 from ilp_planner.formats.megatron.rules_pipeline import virtual_stages
 from ilp_planner.formats.megatron.settings import (
@@ -56,6 +56,10 @@ def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
     hidden, attention = args.number("hidden_dropout"), args.number("attention_dropout")
     if args.given("attention_dropout") and attention != hidden:
         notes.append(f"--attention-dropout: {attention} is counted as --hidden-dropout ({hidden})")
+    if known := tokenizer_of(args):
+        model, vocab = known
+        tokenizer = args.text("tokenizer_model")
+        notes.append(f"--vocab-size: found none: {vocab} of {model}, the model of {tokenizer}")
     lacking = (str(finding) for finding in check_environment(args))
     return (*args.remarks, *notes, *_mask(args), *lacking)
 

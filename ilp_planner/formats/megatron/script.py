@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import textwrap
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -259,6 +260,12 @@ def _find_launches(reading: Reading, path: Path) -> list[Command]:
             found.append(command)
     if found:
         return found
+    if reading.ended is not None:
+        what, line = reading.ended
+        raise SpecError(
+            f"{path}: line {line}: the script ends itself here, before any launch: {what}"
+            f"{_set_it(reading)}"
+        )
     started = [command for command in reading.commands if _starts_a_program(command, reading)]
     raise SpecError(
         f"{path}: found no launch of pretrain_gpt.py"
@@ -266,6 +273,15 @@ def _find_launches(reading: Reading, path: Path) -> list[Command]:
         "or python that can be read without running the script; `--megatron-args` takes the "
         "arguments of one that is started elsewhere"
     )
+
+
+def _set_it(reading: Reading) -> str:
+    """Return what would let a script go on: values of variables that nobody set."""
+    names = list(reading.empty)
+    if not names:
+        return "; expected a script that launches as it is called here"
+    values = " ".join(f"--set {shlex.quote(name)}=VALUE" for name in names)
+    return f"; not set, and so empty: {', '.join(names)}: {values} would go on if that is why"
 
 
 def _starts_a_program(command: Command, reading: Reading) -> bool:

@@ -73,6 +73,8 @@ class LaunchWords:
                     self.left_open += [name, value]
                 continue
             takes = flag is not None and (flag.most is None or taken < flag.most)
+            if flag is not None and flag.most is None and taken and self._goes_on(word):
+                takes = False  # after a value of several, it may be further arguments
             if known(word) or takes or (flag is None and last and not taken):
                 kept.append(self._value(word, flag, last))
                 if not known(word) and flag is not None and flag.kind != "str":
@@ -82,6 +84,13 @@ class LaunchWords:
                 continue
             kept += self._more(word)
         return kept
+
+    def _goes_on(self, word: str) -> bool:
+        """Tell whether a word is nothing in bash, or may be arguments rather than a value."""
+        unknown = self.reading.unknowns.alone(word)
+        if unknown is None:
+            return False
+        return unknown.empty or any(text.lstrip().startswith("-") for text in unknown.options)
 
     def _value(self, word: str, flag: Flag | None, name: str) -> str:
         """Return a value, known or one that nothing depends on."""

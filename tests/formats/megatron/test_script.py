@@ -271,3 +271,95 @@ torchrun --nproc-per-node 8 pretrain_gpt.py {MODEL} ${{TRAINING_ARGS[@]}}
     )
     path.write_text(script.replace("${TRAINING_ARGS[@]}", '"${TRAINING_ARGS[@]}"'))
     assert read_script(path).text("step_batch_size_schedule") == "0:32 2.4B:320"
+
+
+LAUNCH = f"torchrun --nproc-per-node 8 pretrain_gpt.py {MODEL} --micro-batch-size 1 --vocab-size 9"
+ENDS = [
+    ('if [ -z "$DATA" ]; then\n  exit 1\nfi', "line 2: .*: `exit 1`; .*--set DATA=VALUE"),
+    ("[ $# -lt 1 ] && exit 2", "line 1: .*: `exit 2`; expected a script that launches"),
+    ('test -n "$1" || { echo usage; exit; }', "line 1: .*: `exit`; not set, .* --set 1=VALUE"),
+    ("set -e\n[ 1 = 2 ]", r"line 2: .*: `set -e` holds, and `\[ 1 = 2 \]` fails"),
+    ("exec ./go.sh a", r"line 1: .*: `exec \./go\.sh a` runs in its place"),
+    ("if [ -f x ]; then exit 1; else exit 2; fi", "line 1: .*: `exit 2`"),
+    ("while true; do A=1; done", "line 1: .*: `true` never ends"),
+    ("f() {\n  exit 3\n}\nf", "line 2: .*: `exit 3`"),
+    ("source helper.sh || exit 4\nexit 5", "line 2: .*: `exit 5`"),
+    ("case ${1:-} in a) ;; *) exit 6 ;; esac", "line 1: .*: `exit 6`"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), ENDS)
+def test_a_script_that_ends_itself(tmp_path: Path, text: str, message: str) -> None:
+    path = script(tmp_path, f"{text}\n{LAUNCH}\n")
+    with pytest.raises(SpecError, match=f"^{path}: {message}"):
+        read_script(path, environment={})
+
+
+def test_a_function_that_fails_before_it_launches(tmp_path: Path) -> None:
+    text = (
+        f'main() {{\n  [ -d "$1" ] || :\n  case "$1" in "") return 1;; esac\n  {LAUNCH}\n}}\nmain\n'
+    )
+    with pytest.raises(SpecError, match=r"line 3: .*: `return 1` leaves what it is in"):
+        read_script(script(tmp_path, text), environment={})
+
+
+MANY = "--moe-router-load-balancing-type aux_loss"
+
+
+@pytest.mark.parametrize(
+    ("before", "value"),
+    [
+        ("", "$EXTRA"),  # nobody sets it
+        ("if [ a = b ]; then EXTRA=' --swiglu'; fi", "${EXTRA}"),
+        ("EXTRA=''", "$EXTRA"),
+        ("if [ -f x ]; then EXTRA='--log-interval 5'; fi", "$EXTRA"),
+        ("EXTRA='--log-interval 5'", "$EXTRA"),
+    ],
+)
+@pytest.mark.parametrize("behind", [MANY, "--data-path a b", "--cp-comm-type p2p"])
+def test_a_variable_behind_an_argument_of_several_values(
+    tmp_path: Path, before: str, value: str, behind: str
+) -> None:
+    """It stands for further arguments, or for nothing, as in bash."""
+    text = f'{before}\nRUN="{LAUNCH} {behind} {value}"\neval $RUN\n'
+    args = read_script(script(tmp_path, text), environment={})
+    alone = read_script(script(tmp_path, f"{LAUNCH} {behind}\n"), environment={})
+    assert {**args.values, "log_interval": 0} == {**alone.values, "log_interval": 0}
+
+
+def test_a_value_of_several_that_is_not_known_is_asked_for(tmp_path: Path) -> None:
+    path = script(
+        tmp_path, f"{LAUNCH} --moe-layer-freq $(cat f) --rampup-batch-size 1 $(cat f) 3\n"
+    )
+    with pytest.raises(SpecError, match=r"found \$\(cat f\) .in the value of --moe-layer-freq"):
+        read_script(path, environment={})
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "vocab"),
+    [
+        ("meta-llama/Llama-3.1-70B", 128256),
+        ("META-LLAMA/llama-3.1-70b", 128256),
+        ("/data/models/meta-llama/Llama-3.1-70B/", 128256),
+        ("llama3-8b", 128256),
+        ("Qwen/Qwen3-32B", 151936),
+    ],
+)
+def test_a_tokenizer_of_a_model_that_is_known(tmp_path: Path, tokenizer: str, vocab: int) -> None:
+    line = LAUNCH.replace(
+        "--vocab-size 9", f"--tokenizer-type HuggingFaceTokenizer --tokenizer-model {tokenizer}"
+    )
+    args = read_script(script(tmp_path, line), environment={})
+    assert job_of_arguments(args).model.vocab == vocab
+    assert any(f"--vocab-size: found none: {vocab} of " in note for note in unmodelled(args))
+    said = read_script(script(tmp_path, f"{line} --vocab-size 77"), environment={})
+    assert job_of_arguments(said).model.vocab == 77
+    assert not any("--vocab-size" in note for note in unmodelled(said))
+
+
+def test_a_tokenizer_of_no_model_that_is_known(tmp_path: Path) -> None:
+    line = LAUNCH.replace(
+        "--vocab-size 9", "--tokenizer-type HuggingFaceTokenizer --tokenizer-model a/b"
+    )
+    with pytest.raises(SpecError, match="the vocabulary of HuggingFaceTokenizer of a/b"):
+        job_of_arguments(read_script(script(tmp_path, line), environment={}))
