@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 CERTIFICATE_VERSION = 1
+ON_NODES = "; on "  # between the plans of a space and the nodes that they may be on
 EVERY_PART = "every part"  # what a certificate calls a space whose parts were not listed in time
 
 
@@ -96,7 +97,7 @@ class OnNodes:
     plans may use. hourly: what they cost per hour. bound: seconds that no plan on them undercuts,
     inf where none fits. seconds: of the best plan found, inf without one. parts: what was
     enumerated, as in a certificate; empty for a set that was not looked at, or on which the space
-    has no plan.
+    has no plan. covered: the bound that a result claims is about its plans as well.
     """
 
     name: str
@@ -107,6 +108,7 @@ class OnNodes:
     seconds: float
     plan: Plan[Any] | None = None
     parts: tuple[dict[str, Any], ...] = ()
+    covered: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +136,7 @@ class Aim:
     max_hourly: what the nodes may cost per hour, inf without a limit. devices: the constraints on
     devices that were asked for, by name. best: the best plans: one, or the front of time and price,
     the fastest first. sets: all sets of nodes that may be used. complete: no plan is missing in the
-    front, but for the gaps of its plans.
+    front, but for the gaps of its plans. on: the nodes that the bound is about, in words.
     """
 
     objective: str
@@ -144,6 +146,12 @@ class Aim:
     best: tuple[Best, ...]
     sets: tuple[OnNodes, ...]
     complete: bool
+    on: str = "any of these nodes"
+
+    @property
+    def usual(self) -> bool:
+        """Whether the least time is all that was asked for."""
+        return self.objective == "time" and math.isinf(self.max_hourly)
 
     @property
     def gap(self) -> float:

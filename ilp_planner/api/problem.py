@@ -147,7 +147,7 @@ def problem(
     """
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.inputs.request import Reference, Request
-    from ilp_planner.spaces.registry import build_problem
+    from ilp_planner.objectives.any_nodes import build_for_any_nodes
 
     given: dict[str, Any] = {
         "model": model,
@@ -227,7 +227,7 @@ def problem(
             for kind, reference in files.items()
             if reference.text is None and not isinstance(given[kind], NAMES)
         }
-        return build_problem(InputFiles(request, objects=objects))
+        return build_for_any_nodes(InputFiles(request, objects=objects))
 
 
 def _demanded(given: Any, **said: object) -> Constraints:

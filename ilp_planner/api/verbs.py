@@ -39,11 +39,12 @@ def solve(
     start: Result | Saved | str | os.PathLike[str] | None = None,
     objective: str | Sequence[str] = "time",
     max_price_per_hour: float | None = None,
+    all_devices: bool = False,
 ) -> Result:
     """Find the fastest plan, and a lower bound on the time of every plan of the space.
 
-    With another objective, or a price per hour, any nodes may stay idle: `problem` of the result is
-    that of the nodes in use, and `aim` says what is proved beside all other sets of nodes.
+    Any nodes may stay idle: `problem` of the result is that of the nodes in use, and `aim` says
+    what is proved beside all other sets of nodes.
 
     A Ctrl-C ends the search and keeps the best plan with its bound.
 
@@ -62,6 +63,7 @@ def solve(
         what was taken.
     objective: `time`, `price` (of a token), or both, as `"time,price"`: a plan for every budget.
     max_price_per_hour: what the nodes of a plan may cost; None: anything.
+    all_devices: leave no node out, whether or not a plan is faster without it.
 
     Raises
     ------
@@ -70,8 +72,8 @@ def solve(
     PlanError: `start` is no plan, or its certificate is malformed or contradicts its own plan.
     SolverError: the judge refutes what the search believes.
     """
+    from ilp_planner.objectives.any_nodes import solve_on_any_nodes
     from ilp_planner.objectives.objective import TIME, objective_named
-    from ilp_planner.solve import solve as search
 
     expect("solve", problem, Problem)
     if limits is not None:
@@ -84,15 +86,19 @@ def solve(
         known = replace(known, seconds=seconds)
     aimed = objective_named(objective if isinstance(objective, str) else ",".join(objective))
     if aimed is not TIME or max_price_per_hour is not None:
-        for name, said in (("top", None if top == 1 else top), ("start", start)):
-            if said is not None:
+        said_besides = {"top": top > 1, "start": start is not None, "all_devices": all_devices}
+        for name, said in said_besides.items():
+            if said:
                 raise UsageError(f"{name}: found it where any nodes may be used, expected none")
         with python_words(), _shown(progress) as told:
             return _on_sets(problem, aimed, max_price_per_hour, Task(known, solver, told))
     with python_words(), _shown(progress) as told:
         begin = None if start is None else _start(start)
-        outcome = search(problem, limits=known, solver=solver, progress=told, top=top, start=begin)
-    return Result(**vars(outcome), problem=problem)
+        chosen = solve_on_any_nodes(
+            problem, limits=known, solver=solver, progress=told, top=top, start=begin,
+            all_devices=all_devices,
+        )  # fmt: skip
+    return Result(**vars(chosen.result), problem=chosen.problem)
 
 
 def _on_sets(

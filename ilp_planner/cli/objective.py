@@ -10,7 +10,7 @@ from ilp_planner.errors import UsageError
 from ilp_planner.report.live import Progress
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from ilp_planner.objectives.objective import Objective as Aimed
     from ilp_planner.objectives.search import Chosen
@@ -35,6 +35,13 @@ MaxPricePerHour = Annotated[
         "PRICE",
     ),
 ]
+AllDevices = Annotated[
+    bool,
+    o.limited(
+        "--all-devices",
+        "Leave no node out, whether or not a plan is faster without it.",
+    ),
+]
 Price = Annotated[
     str | None,
     o.problem(
@@ -51,10 +58,11 @@ def on_sets(
     objective: Aimed,
     max_price_per_hour: float | None,
     task: Task,
-    top: int | None,
-    start: Path | None,
+    besides: Mapping[str, object],
 ) -> Chosen:
     """Search sets of nodes for what is minimised; return the result with the problem of its nodes.
+
+    besides: options that such a search does not take, by name, None where they are not said.
 
     Raises
     ------
@@ -63,7 +71,7 @@ def on_sets(
     from ilp_planner.objectives.objective import PRICE
     from ilp_planner.objectives.search import solve_on_sets
 
-    for name, said in (("top", top), ("start", start)):
+    for name, said in besides.items():
         if said is not None:
             raise UsageError(f"{name}: found {said} where any nodes may be used, expected none")
     with Progress(unit="" if objective is PRICE else "s") as progress:

@@ -30,7 +30,7 @@ from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import saved_result
 from ilp_planner.formats.saved_start import read_start
 from ilp_planner.formats.versions import versions
-from ilp_planner.inputs.files import cluster_or_gpus
+from ilp_planner.inputs.files import InputFiles, cluster_or_gpus
 from ilp_planner.inputs.request import Request
 from ilp_planner.objectives.objective import TIME, objective_named
 from ilp_planner.report.brief import brief_lines, next_steps
@@ -108,6 +108,7 @@ def solve(
     compile: c.Compile = None,
     max_devices: c.MaxDevices = None,
     without: c.Without = None,
+    all_devices: j.AllDevices = False,
     headroom: c.Headroom = None,
     objective: j.Objective = "time",
     max_price_per_hour: j.MaxPricePerHour = None,
@@ -164,7 +165,7 @@ def solve(
     costs or profiles, operators are planned; whole layers where devices differ, and where the
     profile or the cost model is of layers.
     """
-    from ilp_planner.solve import solve as run
+    from ilp_planner.objectives.any_nodes import build_for_any_nodes, solve_on_any_nodes
 
     if reproducible and output is None:
         raise UsageError("--reproducible: found no --output, expected the file that it is about")
@@ -243,19 +244,20 @@ def solve(
         check_writable(output, input_files(file.name for file in request.files.values()))
     begin = None if start is None else read_start(start)
     tell_of_compiling()
-    problem = build(request)
+    problem = build(request) if all_devices else build_for_any_nodes(InputFiles(request))
     check_num_layers(problem, num_layers)
     problem = idle_workers(problem, workers, (solver,))
     deadline = limits.deadline(ctx.obj, steady=reproducible)
     if aimed is not TIME or max_price_per_hour is not None:
         problem, result = j.on_sets(
-            problem, aimed, max_price_per_hour, Task(limits, solver, None, deadline), top, start
-        )
+            problem, aimed, max_price_per_hour, Task(limits, solver, None, deadline),
+            {"top": top, "start": start, "all_devices": all_devices or None},
+        )  # fmt: skip
     else:
         with Progress() as progress:
-            result = run(
+            problem, result = solve_on_any_nodes(
                 problem, limits=limits, solver=solver, progress=progress, top=top or 1,
-                start=begin, deadline=deadline,
+                start=begin, deadline=deadline, all_devices=all_devices,
             )  # fmt: skip
     finish()
     known = None if reproducible else versions()

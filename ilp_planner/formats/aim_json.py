@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ilp_planner.result import Aim
 
 AIM_KEYS = ("name", "max_price_per_hour", "devices", "bound", "gap", "sets")
-SET_KEYS = ("counts", "price_per_hour", "bound_s", "parts")
+SET_KEYS = ("counts", "price_per_hour", "bound_s", "covered", "parts")
 
 
 def encode_aim(aim: Aim) -> dict[str, Any]:
@@ -24,8 +24,9 @@ def encode_aim(aim: Aim) -> dict[str, Any]:
         "sets": [
             {
                 "counts": list(one.counts),
-                "price_per_hour": one.hourly,
+                "price_per_hour": None if math.isnan(one.hourly) else one.hourly,
                 "bound_s": one.bound if math.isfinite(one.bound) else None,
+                "covered": one.covered,
                 "parts": list(one.parts),
             }
             for one in aim.sets

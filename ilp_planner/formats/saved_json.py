@@ -148,8 +148,10 @@ def _decode_aim(root: Fields) -> dict[str, Any]:
     for one in aim.each("sets"):
         one.only(SET_KEYS)
         one.wholes("counts")
-        one.number("price_per_hour")
+        one.number_or("price_per_hour", math.nan)
         one.number_or("bound_s", math.inf)
+        if "covered" in one.values:
+            one.boolean("covered")
         one.listed("parts")
     return root.record(AIM)
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ilp_planner.formats.saved_plan import verdict_of
 from ilp_planner.formats.versions import OWN, versions
 from ilp_planner.numerics import SAVED_ROUNDING
-from ilp_planner.result import CERTIFICATE_VERSION, EVERY_PART, Status, relative_gap
+from ilp_planner.objectives.objective import TIME
+from ilp_planner.result import CERTIFICATE_VERSION, EVERY_PART, ON_NODES, Status, relative_gap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -60,6 +61,12 @@ class Evidence:
         run = None if self.saved.claim is None else self.saved.claim.run
         own = versions().get(OWN)
         return self.saved.newest and (run is None or run.versions.get(OWN, own) == own)
+
+    @property
+    def any_nodes(self) -> bool:
+        """The bound is about the least time on several sets of nodes."""
+        aim = self.saved.aim
+        return aim.get("name") == TIME.name and aim.get("max_price_per_hour") is None
 
     @property
     def least(self) -> float | None:
@@ -162,8 +169,15 @@ def _source(e: Evidence) -> Iterator[str]:
 
 def _among(e: Evidence) -> Iterator[str]:
     claim, among = e.saved.claim, e.coverage.among
-    if claim is not None and claim.among and claim.among != among and e.in_these_words:
-        yield _differs("result.among", claim.among, among)
+    if claim is None or not claim.among or not e.in_these_words:
+        return
+    found = claim.among
+    if e.any_nodes and e.aim is None:  # the words of the nodes rest on what is not derived again
+        found = found.partition(ON_NODES)[0]
+    elif e.any_nodes and e.aim is not None:
+        among += ON_NODES + e.aim.on
+    if found != among:
+        yield _differs("result.among", found, among)
 
 
 def _confirmed(e: Evidence) -> Iterator[str]:
@@ -420,6 +434,7 @@ ROWS = (
             "objective.sets.counts",
             "objective.sets.price_per_hour",
             "objective.sets.bound_s",
+            "objective.sets.covered",
         ),
         _aim,
     ),

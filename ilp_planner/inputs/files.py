@@ -51,6 +51,7 @@ class InputFiles:
         objects: Mapping[str, Any] | None = None,
         anew: bool = False,
         compared: bool = True,
+        possible: bool = True,
     ) -> None:
         """Take a request.
 
@@ -60,12 +61,14 @@ class InputFiles:
         objects: inputs that are given instead of read, by the names of `FILES`.
         anew: read the files that are there now, also where the request holds their text.
         compared: note where the files of today differ from what the request holds.
+        possible: refuse a problem that has no plan on all nodes together.
         """
         self.request = replace(request, memory_limits=None) if anew else request
         self.folders = folders
         self.objects = dict(objects or {})
         self.anew = anew
         self.compared = compared
+        self.possible = possible
         self.kind, self.path = split_profile(request.profile)
         self.held: dict[str, Reference] = {}
         self.notes: list[str] = []
@@ -96,10 +99,28 @@ class InputFiles:
         kept = {usable[node] for node in nodes}
         left = [n for n in range(self.whole_cluster.node_count) if n not in kept]
         constraints = replace(request.constraints, without=tuple(map(str, left)), max_devices=None)
-        asked = replace(request, constraints=constraints)
+        return self._again(replace(request, constraints=constraints))
+
+    def unchecked(self) -> InputFiles:
+        """Return the same inputs, for a problem that may have no plan on all nodes together."""
+        return self._again(self.request, possible=False)
+
+    def _again(self, request: Request, *, possible: bool = True) -> InputFiles:
         return InputFiles(
-            asked, self.folders, objects=self.objects, anew=self.anew, compared=self.compared
+            request,
+            self.folders,
+            objects=self.objects,
+            anew=self.anew,
+            compared=self.compared,
+            possible=possible,
         )
+
+    def nodes_left(self, request: Request) -> list[int]:
+        """Return the nodes of the cluster that another request leaves to plans, by their numbers
+        among those that plans may use here; those that they may not use here are left out."""
+        usable = usable_nodes(self.whole_cluster, self.request.constraints)
+        theirs = {*usable_nodes(self.whole_cluster, request.constraints)}
+        return [place for place, node in enumerate(usable) if node in theirs]
 
     # ---- what was read --------------------------------------------------------------------------
 

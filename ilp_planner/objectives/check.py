@@ -13,8 +13,8 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.likeness import DEVICES
 from ilp_planner.numerics import ROUNDING, SAVED_ROUNDING
-from ilp_planner.objectives.node_sets import describe_set, node_sets
-from ilp_planner.objectives.objective import Objective, Point, objective_named
+from ilp_planner.objectives.node_sets import describe_covered, describe_set, node_sets, priced_sets
+from ilp_planner.objectives.objective import TIME, Objective, Point, objective_named
 from ilp_planner.objectives.on_nodes import problem_on
 from ilp_planner.result import CERTIFICATE_VERSION, relative_gap
 from ilp_planner.spaces.registry import build_problem
@@ -31,13 +31,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class SetCheck:
     """A set of nodes: its bound as claimed and as found anew, in seconds (inf: no plan). counts:
-    how many nodes of each kind; hourly: what they cost per hour."""
+    how many nodes of each kind; hourly: what they cost per hour, nan where that is not known.
+    covered: whether the bound of the plan is about plans on it."""
 
     name: str
     counts: tuple[int, ...]
     hourly: float
     claimed: float
     rederived: float
+    covered: bool = True
 
     @property
     def holds(self) -> bool:
@@ -49,7 +51,7 @@ class SetCheck:
 class AimCheck:
     """All sets, and what that says of a plan. hourly: what its nodes cost per hour. figure:
     `seconds` or `price`; value: that of the plan as judged; bound: the least of all plans that the
-    objective compares it with, found anew."""
+    objective compares it with, found anew. on: the nodes that the bound is about, in words."""
 
     objective: str
     hourly: float
@@ -57,6 +59,7 @@ class AimCheck:
     value: float
     bound: float
     sets: tuple[SetCheck, ...]
+    on: str = ""
 
     @property
     def holds(self) -> bool:
@@ -90,15 +93,18 @@ def check_aim(
         most = math.inf if budget is None else float(budget)
         whole = whole_problem(problem, aim.get("devices", {}))
         records = {tuple(record["counts"]): record for record in aim["sets"]}
-        sets = [one for one in node_sets(whole.cluster) if one.hourly <= most * (1 + ROUNDING)]
+        every = (node_sets if objective is TIME and most == math.inf else priced_sets)(
+            whole.cluster
+        )
+        sets = [one for one in every if not one.hourly > most * (1 + ROUNDING)]
         missing = [one for one in sets if one.counts not in records]
         if missing:
             name = describe_set(whole.cluster, missing[0].nodes)
             raise PlanError(f"objective: {name!r} is missing from 'sets'")
         checks = tuple(_check(whole, one, records[one.counts]) for one in sets)
     hourly = hourly_price(problem.cluster, nodes_of(problem.cluster, plan.used))
-    assert hourly is not None
-    return _aim_check(objective, Point(seconds, hourly), checks)
+    found = _aim_check(objective, Point(seconds, math.nan if hourly is None else hourly), checks)
+    return replace(found, on=describe_covered(whole.cluster, checks))
 
 
 def _aim_check(objective: Objective, point: Point, sets: tuple[SetCheck, ...]) -> AimCheck:
@@ -106,7 +112,9 @@ def _aim_check(objective: Objective, point: Point, sets: tuple[SetCheck, ...]) -
     several = len(objective.figures) > 1
     most = point.hourly * (1 + ROUNDING) if several else math.inf
     figure = objective.figures[0]
-    bounds = [Point(one.rederived, one.hourly) for one in sets if one.hourly <= most]
+    bounds = [
+        Point(one.rederived, one.hourly) for one in sets if one.covered and not one.hourly > most
+    ]
     return AimCheck(
         objective=objective.name,
         hourly=point.hourly,
@@ -123,6 +131,12 @@ def aim_remarks(check: AimCheck, aim: Mapping[str, Any]) -> Iterator[str]:
     for one in check.sets:
         if not one.holds:
             yield f"objective.sets: the bound of {one.name} does not hold"
+    if check.objective != TIME.name or aim["max_price_per_hour"] is not None:
+        yield from (
+            f"objective.sets: found {one.name} not covered, expected every set to be"
+            for one in check.sets
+            if not one.covered
+        )
     names = {one.counts: one for one in check.sets}
     for counts, listed in Counter(tuple(record["counts"]) for record in aim["sets"]).items():
         if counts not in names:
@@ -131,10 +145,17 @@ def aim_remarks(check: AimCheck, aim: Mapping[str, Any]) -> Iterator[str]:
             yield f"objective.sets: found {names[counts].name} {listed} times, expected once"
     for record in aim["sets"]:
         known, hourly = names.get(tuple(record["counts"])), record["price_per_hour"]
-        if known is not None and not abs(hourly - known.hourly) <= SAVED_ROUNDING * known.hourly:
+        if known is None:
+            continue
+        expected = None if math.isnan(known.hourly) else known.hourly
+        if hourly is None or expected is None:
+            same = hourly is expected
+        else:
+            same = abs(hourly - expected) <= SAVED_ROUNDING * expected
+        if not same:
             yield (
                 f"objective.sets: found a price_per_hour of {hourly!r} of {known.name}, expected "
-                f"{known.hourly!r}"
+                f"{expected!r}"
             )
     budget = aim["max_price_per_hour"]
     if budget is not None and check.hourly > budget * (1 + SAVED_ROUNDING):
@@ -172,6 +193,7 @@ def whole_problem(problem: Problem[Any], devices: Mapping[str, str]) -> Problem[
         files.folders,
         objects=files.objects,
         anew=files.anew,
+        possible=False,
     )
     return build_problem(whole)
 
@@ -186,6 +208,7 @@ def _check(whole: Problem[Any], nodes: NodeSet, record: Mapping[str, Any]) -> Se
         hourly=nodes.hourly,
         claimed=claimed,
         rederived=_rederived(whole, nodes, claimed, record["parts"]),
+        covered=bool(record.get("covered", True)),
     )
 
 

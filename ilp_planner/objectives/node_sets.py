@@ -2,7 +2,7 @@
 
 Nodes are of one kind where no other node can tell them apart (`specs/node_kinds.py`) and they have
 equally many devices. Of each kind the first ones stand for as many others: a set is a number of
-nodes of each kind.
+nodes of each kind. hourly prices are nan where one is not known.
 """
 
 from __future__ import annotations
@@ -10,23 +10,26 @@ from __future__ import annotations
 import math
 from collections import Counter
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ilp_planner.errors import UsageError
 from ilp_planner.specs.node_kinds import node_kinds
 from ilp_planner.specs.prices import check_prices, hourly_price
-from ilp_planner.units import counted
+from ilp_planner.units import counted, number_ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ilp_planner.specs.cluster import ClusterSpec
 
 MOST_SETS = 10_000
+NAMED = 6  # sets that are named one by one
 Kinds = tuple[tuple[int, ...], ...]
 
 
 class NodeSet(NamedTuple):
     """Some nodes. counts: how many of each kind. nodes: their numbers, ascending. hourly: what they
-    cost per hour."""
+    cost per hour, nan where that is not known."""
 
     counts: tuple[int, ...]
     nodes: tuple[int, ...]
@@ -51,33 +54,96 @@ def kinds_of(cluster: ClusterSpec) -> Kinds:
     return tuple(sorted(found))
 
 
-def node_sets(cluster: ClusterSpec, most_hourly: float = math.inf) -> list[NodeSet]:
-    """Return every set of nodes that costs at most so much per hour, the cheapest first.
+def node_sets(cluster: ClusterSpec) -> list[NodeSet]:
+    """Return sets of nodes, the cheapest first where prices are known: every set, or, where there
+    are more than `MOST_SETS`, those with some numbers of nodes of each kind, all and none among
+    them."""
+    kinds = kinds_of(cluster)
+    each = [hourly_price(cluster, kind[:1]) for kind in kinds]
+    known = None not in each
+    found = []
+    for counts in product(*_numbers([len(kind) for kind in kinds])):
+        if any(counts):
+            prices = (count * (price or 0.0) for count, price in zip(counts, each, strict=True))
+            nodes = sorted(n for kind, c in zip(kinds, counts, strict=True) for n in kind[:c])
+            hourly = math.fsum(prices) if known else math.nan
+            found.append(NodeSet(counts, tuple(nodes), hourly))
+    return sorted(found, key=lambda one: (one.hourly if known else 0.0, one.counts))
+
+
+def priced_sets(cluster: ClusterSpec) -> list[NodeSet]:
+    """Return every set of nodes, the cheapest first.
 
     Raises
     ------
     UsageError: a price is not known, or there are too many sets.
     """
     check_prices(cluster, "what plans cost")
-    kinds = kinds_of(cluster)
-    number = math.prod(len(kind) + 1 for kind in kinds) - 1
+    number = math.prod(len(kind) + 1 for kind in kinds_of(cluster)) - 1
     if number > MOST_SETS:
         raise UsageError(
             f"objective: found {number} sets of nodes in cluster {cluster.name!r}, nodes that are "
             f"alike counted, expected at most {MOST_SETS}; `without` leaves nodes out"
         )
-    each = []
-    for kind in kinds:
-        price = hourly_price(cluster, kind[:1])
-        assert price is not None
-        each.append(price)
-    found = []
-    for counts in product(*(range(len(kind) + 1) for kind in kinds)):
-        hourly = math.fsum(count * price for count, price in zip(counts, each, strict=True))
-        if any(counts) and hourly <= most_hourly:
-            nodes = sorted(n for kind, c in zip(kinds, counts, strict=True) for n in kind[:c])
-            found.append(NodeSet(counts, tuple(nodes), hourly))
-    return sorted(found, key=lambda one: (one.hourly, one.counts))
+    return node_sets(cluster)
+
+
+def _numbers(sizes: Sequence[int]) -> list[list[int]]:
+    """Return how many nodes of each kind sets have: any number, or evenly spread ones where that
+    were more than `MOST_SETS` sets."""
+    most = max(sizes, default=0)
+    while math.prod(min(size, most) + 1 for size in sizes) - 1 > MOST_SETS:
+        most -= 1
+    return [
+        sorted({round(size * step / min(size, most)) for step in range(min(size, most) + 1)})
+        for size in sizes
+    ]
+
+
+def every_set(cluster: ClusterSpec) -> bool:
+    """Tell whether `node_sets` has every set of nodes."""
+    return math.prod(len(kind) + 1 for kind in kinds_of(cluster)) - 1 <= MOST_SETS
+
+
+def whole_kinds(cluster: ClusterSpec) -> set[tuple[int, ...]]:
+    """Return the counts of the sets that have all nodes of some kinds and none of the others."""
+    sizes = [len(kind) for kind in kinds_of(cluster)]
+    return set(product(*((0, size) for size in sizes))) - {(0,) * len(sizes)}
+
+
+class Covered(Protocol):
+    """A set of nodes, and whether a bound is about plans on it."""
+
+    @property
+    def name(self) -> str:
+        """What the nodes are."""
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many there are of each kind."""
+
+    @property
+    def covered(self) -> bool:
+        """Whether the bound is about plans on them."""
+
+
+def describe_covered(cluster: ClusterSpec, sets: Sequence[Covered]) -> str:
+    """Return on which sets of nodes a bound is about plans: `any of these 8 nodes`."""
+    covered = [one for one in sets if one.covered]
+    count = cluster.node_count
+    if len(covered) == len(sets) and every_set(cluster):
+        return f"any of these {count} nodes"
+    if [sum(one.counts) for one in covered] == [count]:
+        return f"all {count} nodes"
+    if len(kinds_of(cluster)) == 1:
+        return f"{number_ranges([sum(one.counts) for one in covered])} of these {count} nodes"
+    if len(covered) <= NAMED:
+        return " or ".join(one.name for one in covered)
+    return f"{len(covered)} of {_set_count(cluster)} sets of these {count} nodes"
+
+
+def _set_count(cluster: ClusterSpec) -> int:
+    return math.prod(len(kind) + 1 for kind in kinds_of(cluster)) - 1
 
 
 def describe_set(cluster: ClusterSpec, nodes: tuple[int, ...]) -> str:

@@ -48,6 +48,7 @@ class SetSearch:
         self.records: list[dict[str, Any]] = []
         self.looked = False
         self.reason = ""
+        self._problem: Problem[Any] | None = None
 
     @property
     def point(self) -> Point:
@@ -61,15 +62,31 @@ class SetSearch:
 
     def problem(self) -> Problem[Any] | None:
         """Return the problem of these nodes alone; None where the space has no plan on them."""
-        try:
-            return problem_on(self.whole, self.nodes.nodes)
-        except InfeasibleError as error:
-            self.bound, self.source, self.reason = NEVER, "enumeration", str(error)
-            return None
+        if self._problem is None and self.bound < NEVER:
+            try:
+                self._problem = problem_on(self.whole, self.nodes.nodes)
+            except InfeasibleError as error:
+                self.bound, self.source, self.reason = NEVER, "enumeration", str(error)
+        return self._problem
 
-    def work(self, task: Task, cutoff: float) -> None:
+    def take(self, result: Result) -> None:
+        """Take what a whole search of these nodes ended with."""
+        self.looked = True
+        if result.fastest is not None:
+            self.seconds = result.fastest.objective
+        else:
+            self.seconds = min(self.seconds, result.objective)
+        bound = NEVER if result.bound == math.inf else result.bound
+        if bound > self.bound:
+            self.bound, self.source = bound, result.bound_source
+        self.reason = result.reason
+        self.records = list(result.certificate.get("parts", ()))
+
+    def work(self, task: Task, cutoff: float, *, closing: bool = False) -> None:
         """Look for plans that take less than `cutoff` seconds, until there are none or the time is
         up. A Ctrl-C keeps what is known.
+
+        closing: the cutoff is that of a good plan on other nodes, which is hardly beaten.
 
         Raises
         ------
@@ -81,6 +98,10 @@ class SetSearch:
             return
         search = problem.space.begin(problem, task)
         search.objective = cutoff  # plans that take as long are of no interest
+        if self.found is not None and self.seconds <= cutoff:
+            search.plan, search.evaluation = self.found.plan, self.found.evaluation
+            search.objective = self.seconds
+        search.closing = closing
         try:
             if self.records and not self._is_whole(self.records):
                 search.take_bounds([_known(record) for record in self.records])
@@ -94,7 +115,7 @@ class SetSearch:
 
     def _learn(self, search: SearchState, cutoff: float) -> None:
         """Take what a search knows, also one that was interrupted."""
-        if search.plan is not None and search.objective < self.seconds:
+        if search.plan is not None and search.objective <= self.seconds:
             self.seconds, self.found = search.objective, search
         known = search.bound
         if known < NEVER:  # a search says nothing of what is above its cutoff
@@ -137,8 +158,16 @@ class SetSearch:
             bound=math.inf if self.bound >= NEVER else self.bound,
             seconds=self.seconds,
             plan=None if self.found is None else self.found.plan,
-            parts=tuple(self.records),
+            parts=self._parts(),
         )
+
+    def _parts(self) -> tuple[dict[str, Any], ...]:
+        """Return what a certificate says of the parts: of parts that are derived again from their
+        bounds alone, the least one, of them all."""
+        if not self.records or self.whole.space.proof_keys:
+            return tuple(self.records)
+        bound = None if self.bound >= NEVER else self.bound
+        return ({self._key: EVERY_PART, "bound_s": bound, "by": self.source},)
 
     def take_plainest(self) -> None:
         """Put the plainest of the plans that take as good as the same time in place of the best."""
@@ -177,13 +206,16 @@ class SetSearch:
 
 
 def problem_on(whole: Problem[Any], nodes: tuple[int, ...]) -> Problem[Any]:
-    """Return the problem on some of the nodes that plans of a problem may use.
+    """Return the problem on some of the nodes that plans of a problem may use; the same one where
+    they are all.
 
     Raises
     ------
     InfeasibleError: the space has no plan on them, memory aside.
     """
     assert whole.files is not None
+    if len(nodes) == whole.cluster.node_count and whole.files.possible:
+        return whole
     request = whole.request or whole.files.request
     return build_problem(whole.files.on_nodes(request, nodes))
 

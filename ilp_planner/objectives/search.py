@@ -25,7 +25,7 @@ from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, UsageError, interruptible
 from ilp_planner.inputs.likeness import DEVICES
 from ilp_planner.numerics import NEVER, PROVED
-from ilp_planner.objectives.node_sets import describe_set, node_sets
+from ilp_planner.objectives.node_sets import describe_set, priced_sets
 from ilp_planner.objectives.on_nodes import SetSearch
 from ilp_planner.result import Aim, Best, Result, Status, Stop
 from ilp_planner.solvers import registry
@@ -122,7 +122,7 @@ class SetsSearch:
         )  # fmt: skip
         assert task.deadline is not None
         self.deadline = task.deadline
-        every = [SetSearch(problem, nodes) for nodes in node_sets(problem.cluster)]
+        every = [SetSearch(problem, nodes) for nodes in priced_sets(problem.cluster)]
         within = max_hourly * (1 + PROVED)
         self.sets = [one for one in every if one.nodes.hourly <= within]
         self.dearer = [one for one in every if one.nodes.hourly > within]
@@ -179,11 +179,14 @@ class SetsSearch:
 
     def open_sets(self) -> list[SetSearch]:
         """Return the sets that are not done: those that nobody has looked at in the order of
-        `turns`, then the others, the most promising first."""
+        `turns`, then those with the best plans, then the others, the most promising first."""
         left = [one for one in self.turns if not self.closed(one)]
         new = [one for one in left if not one.looked]
+        best = self.best()
         old = [one for one in left if one.looked]
-        return new + sorted(old, key=lambda one: self.objective.values(one.least))
+        return new + sorted(
+            old, key=lambda one: (one not in best, self.objective.values(one.least))
+        )
 
     def turn(self, one: SetSearch, deadline: Deadline) -> None:
         """Search a set for a while."""

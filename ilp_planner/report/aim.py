@@ -98,11 +98,12 @@ def aim_object(problem: Problem[Any], aim: Aim | None) -> dict[str, Any] | None:
 
 
 def _best_object(one: Best, aim: Aim, tokens: int) -> dict[str, Any]:
-    once = one.on.seconds * one.on.hourly / HOUR
+    known = not math.isnan(one.on.hourly)
+    once = one.on.seconds * one.on.hourly / HOUR if known else None
     return {
         **_set_object(one.on),
         "price_per_iteration": once,
-        "price_per_1e9_tokens": once / tokens * GIGA if tokens else None,
+        "price_per_1e9_tokens": once / tokens * GIGA if once is not None and tokens else None,
         "judged_by": aim.figure,
         "value": one.value,
         "bound": one.bound,
@@ -114,7 +115,8 @@ def _set_object(one: OnNodes) -> dict[str, Any]:
     return {
         "nodes": one.name,
         "numbers": list(one.nodes),
-        "price_per_hour": one.hourly,
+        "price_per_hour": None if math.isnan(one.hourly) else one.hourly,
         "objective_s": one.seconds,
         "bound_s": one.bound,
+        "covered": one.covered,
     }

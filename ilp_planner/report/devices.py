@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ilp_planner.inputs.devices import usable_nodes
+from ilp_planner.objectives.node_sets import describe_set
 from ilp_planner.units import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.plan import GroupStage
+    from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
 
 
@@ -73,6 +76,17 @@ def describe_types(cluster: ClusterSpec, devices: Sequence[int]) -> str:
     counts = Counter(cluster.called[cluster.node_of[d]] for d in devices)
     names = dict.fromkeys(name for name in cluster.called if name in counts)
     return " + ".join(f"{counts[name]} x {name}" for name in names)
+
+
+def describe_idle_nodes(problem: Problem[Any]) -> str:
+    """Return the nodes of the cluster that was named which plans of a problem may not use, as
+    `2 nodes of 8 x v100`; empty: they may use all."""
+    files = problem.files
+    if files is None or not {"cluster"} & {*files.request.files, *files.objects}:
+        return ""
+    whole = files.whole_cluster
+    used = {*usable_nodes(whole, files.request.constraints)}
+    return describe_set(whole, tuple(n for n in range(whole.node_count) if n not in used))
 
 
 def describe_stage(cluster: ClusterSpec, stage: GroupStage, cp: int) -> str:

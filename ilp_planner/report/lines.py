@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.evaluate import time_shares
 from ilp_planner.report.aim import aim_lines
-from ilp_planner.report.devices import describe_cluster, describe_types
+from ilp_planner.report.devices import describe_cluster, describe_idle_nodes, describe_types
 from ilp_planner.report.expected import expected_lines
 from ilp_planner.report.rates import worth_lines
 from ilp_planner.report.shares import share_lines
@@ -38,9 +38,16 @@ def problem_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
     return [
         ("model", f"{problem.model}, {len(problem.costs.chain)} {space.unit}s"),
         ("cluster", f"{problem.cluster.name}, {describe_cluster(problem.cluster)} ({memory})"),
+        *_idle_lines(problem),
         ("costs", f"{problem.costs.name}, profile {describe_source(problem.profile_source)}"),
         ("plans", f"space {space.name}{chosen}"),
     ]
+
+
+def _idle_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
+    """Say which nodes of the cluster that was named are left out."""
+    idle = describe_idle_nodes(problem)
+    return [("idle", idle)] if idle else []
 
 
 def describe_source(source: str) -> str:
@@ -126,7 +133,8 @@ def result_lines(
         lines.append(("no plan", f"proved infeasible: {result.reason or 'no plan fits'}"))
     else:
         lines.append(("no plan", "none found"))
-    proved = proof_lines(result) if result.aim is None else aim_lines(problem, result)
+    usual = result.aim is None or result.aim.usual
+    proved = proof_lines(result) if usual else aim_lines(problem, result)
     lines += [*proved, *(_physical_lines(problem) if result.plan else ())]
     notes = (*problem.notes, *result.notes)
     return [*problem_lines(problem), *lines, *note_lines(notes)]

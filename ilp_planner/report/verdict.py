@@ -155,7 +155,7 @@ def searched_set(problem: Problem[Any], aim: Aim | None = None, *, anywhere: boo
     """
     budget = ""
     if aim is not None:
-        where = "on any of these nodes"
+        where = f"on {aim.on}"
         if math.isfinite(aim.max_hourly):
             budget = f" for at most {aim.max_hourly:g} per hour"
     elif anywhere:

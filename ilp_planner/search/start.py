@@ -42,7 +42,8 @@ class Known(NamedTuple):
 class Start:
     """A saved plan and what was proved beside it.
 
-    name: of the file, for people. space: of the plan. seconds: what the plan took, nan where
+    name: of the file, for people; empty for a plan of the same search, of which nothing is noted.
+    space: of the plan. seconds: what the plan took, nan where
     nothing is said. request: what it was asked for; None: not known. certificate: empty for a plan
     that came from elsewhere. why_unproved: why its bounds are not taken, whatever is asked for;
     empty where they may be. ended: the search that it was saved by came to its end, and took the
@@ -79,7 +80,8 @@ def start_from(search: SearchState, start: Start) -> None:
         bounds = _take_bounds(search, start, evaluation)
     except OutOfTimeError:
         bounds = "none of its bounds: there was no time to list the parts"
-    search.notes.append(f"start: {plan}; {bounds}")
+    if start.name:
+        search.notes.append(f"start: {plan}; {bounds}")
     if search.objective < search.bound * (1 - search.rounding):
         raise PlanError(
             f"{start.name}: certificate: found bounds of {search.bound!r} s and more, expected at "

@@ -71,6 +71,8 @@ class SearchState(ABC):
 
     objective: seconds, inf without a plan. rounding: relative, of times that are added in another
     order than the evaluator does. borrowed: the saved plan whose bounds were taken, empty for none.
+    closing: the objective that it begins with is that of a good plan elsewhere, and nothing but a
+    better one is of interest.
     from_an_end: it began with the plan of a search that came to its end, or with one like it.
     answered: a saved plan is what a search would end with, as no plan is faster by more than what a
     plainer one may cost (`limits.tie`).
@@ -92,6 +94,7 @@ class SearchState(ABC):
         self.confirmed_by = ""
         self.borrowed = ""
         self.from_an_end = False
+        self.closing = False
         self.answered = False
         self.judged: tuple[tuple[Plan[Any], Evaluation], ...] = ()
         self.fastest: Fastest | None = None

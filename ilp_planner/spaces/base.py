@@ -41,16 +41,17 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     """A set of plans, and all that is particular to it. Frozen; what it is asked of is a problem.
 
     name: what the command line and certificates call it. noun: what people call one of its plans.
-    unit: what stages are made of.
-    idles: devices may be in no stage. part_key: what certificates call the name of a part;
-    proof_keys: what they say of it besides its bound and what proves that, each with the keys of
-    what it lists.
+    unit: what stages are made of. idles: devices may be in no stage. leaves_out: nodes may be left
+    out of the problem that is searched; of a peer's space they may not, as the peer uses all.
+    part_key: what certificates call the name of a part; proof_keys: what they say of it besides its
+    bound and what proves that, each with the keys of what it lists.
     """
 
     name: ClassVar[str]
     noun: ClassVar[str] = "plan"
     unit: ClassVar[str] = "layer"
     idles: ClassVar[bool] = False
+    leaves_out: ClassVar[bool] = True
     part_key: ClassVar[str] = "part"
     proof_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 

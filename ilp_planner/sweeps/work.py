@@ -87,15 +87,14 @@ def solve_point(task: Task) -> Outcome:
         os.environ.setdefault(name, count)
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.inputs.references import named_from
-    from ilp_planner.solve import solve
-    from ilp_planner.spaces.registry import build_problem
+    from ilp_planner.objectives.any_nodes import build_for_any_nodes, solve_on_any_nodes
     from ilp_planner.sweeps.row import row_of
 
     try:
         request = named_from(task.request, Path(task.folder))
         files = InputFiles(request, compared=False)
-        problem = build_problem(files)
-        result = solve(problem, limits=task.limits, start=task.start)
+        problem = build_for_any_nodes(files)
+        problem, result = solve_on_any_nodes(problem, limits=task.limits, start=task.start)
         return Outcome(row_of(problem, result), _start(problem, result))
     except InfeasibleError as error:
         return Outcome({"status": "infeasible", "reason": str(error)})

@@ -21,6 +21,7 @@ from ilp_planner.formats.saved_json import decode_saved, encode_saved
 from ilp_planner.formats.saved_plan import SavedPlan, claim_of, verdict_of
 from ilp_planner.formats.saved_remarks import FREE, JUDGED_BY, ROWS
 from ilp_planner.formats.versions import versions
+from ilp_planner.objectives.any_nodes import solve_on_any_nodes
 from ilp_planner.objectives.node_sets import node_sets
 from ilp_planner.objectives.objective import OBJECTIVES
 from ilp_planner.objectives.search import solve_on_sets
@@ -86,6 +87,9 @@ SHELF = {
     "cheapest": functools.partial(aimed, "price"),
     "front": functools.partial(aimed, "both"),
     "within a budget": functools.partial(aimed, "price", short=True),
+    "any nodes": lambda: bound_book(
+        *solve_on_any_nodes(cases.KINDS["megatron"][0](2), limits=Limits(seconds=1e6))
+    ),
     "within a gap": functools.partial(unproved, limits=Limits(gap=0.9)),
     "by a heuristic": functools.partial(unproved, solver="anneal", limits=Limits(gap=0.9)),
 }  # fmt: skip

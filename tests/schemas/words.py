@@ -84,7 +84,7 @@ LIKE = {"free.change": "more_gpus"}
 OPTIONAL: dict[str, set[str]] = {
     "plan": {
         "among", "confirmed_by", "provenance", "provenance_error", "run", "objective", "settings",
-        "virtual", "history", "parts", "version",
+        "virtual", "history", "parts", "version", "covered",
     },
     "evaluate": {"memory_bytes", "nodes", "types"},
 }  # fmt: skip
@@ -359,6 +359,8 @@ MEANING = {
     "best": "The best plans: one, or the front of time and price, the fastest first.",
     "sets": "All sets of nodes that may be used.",
     "numbers": "Numbers of the nodes.",
+    "on": "The nodes that the bound is about.",
+    "covered": "Whether the bound of the result is about plans on these nodes, too.",
     "judged_by": "seconds or price, of an iteration.",
     "value": "The figure that is judged.",
     "bound": "What no plan undercuts in that figure.",

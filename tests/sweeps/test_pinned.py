@@ -138,7 +138,8 @@ def test_points_of_these_sweeps_leave_next_to_nothing_to_choose(
     small = [one for one in rows if "more memory than it has" in one.get("reason", "")]
     wrong = [one for one in rows if one not in (*plans, *small)]
     assert len(plans) > 3
-    assert len(judged) == len(plans) + len(small)
+    # On all nodes, and on half of them where that is possible as well.
+    assert len(plans) + len(small) <= len(judged) <= 2 * len(rows)
     if name in ("dense", "experts"):
         assert min(len(small), len(wrong)) > 3
 

@@ -56,7 +56,7 @@ def test_what_fails_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*given: object, **said: object) -> None:
         raise ZeroDivisionError("of nothing")
 
-    monkeypatch.setattr("ilp_planner.spaces.registry.build_problem", fail)
+    monkeypatch.setattr("ilp_planner.objectives.any_nodes.build_problem", fail)
     row = solve_point(task).row
     assert row == {
         "status": FAILED,

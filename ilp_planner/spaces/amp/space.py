@@ -29,6 +29,7 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
 
     name = "amp"
     noun = "AMP plan"
+    leaves_out = False
 
     free: bool = False
 

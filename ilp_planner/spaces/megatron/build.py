@@ -109,6 +109,8 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
     for stage in asked.constraints.keep:
         stage.check(model.name, decoder.layers, files.whole_cluster)
     said = said_of(asked)
+    if not files.possible:
+        return limited(problem, files, said)
     return check_possible(
         Demands(
             said,

@@ -119,16 +119,17 @@ class MegatronSearch:
             value = search.objective
             self.best = [Solved(value=value, plan=plan, part=number, variant=variant)]
 
-    def run(self, *, sampled: bool = False, started: bool = False) -> bool:
+    def run(self, *, sampled: bool = False, started: bool = False, closing: bool = False) -> bool:
         """Search; tell whether it came to the end.
 
         sampled: some parts were looked at before. started: it begins with a plan that a search came
-        to its end with, or one like it, near which there is hardly a better one.
+        to its end with, or one like it, near which there is hardly a better one. closing: the
+        ceiling is a good plan's of another set of nodes, so that no first plan is looked for.
         """
         queue: list[tuple[float, int, int, Variant | None]] = []
-        if not (sampled or started):
+        if not (sampled or started or closing):
             look_at_samples(self)
-        if not started:
+        if not (started or closing):
             climb(self)
         plainest, others = by_settings(self.parts)
         for numbers, satisfied in ((plainest, started), (others, True)):
@@ -140,10 +141,10 @@ class MegatronSearch:
                     self.sources[number] = ARITHMETIC
                     self.raised(number)
                 queue.append((self.bounds[number], number, TRIVIAL, None))
-            if not (satisfied and self.best):
+            if not (closing or (satisfied and self.best)):
                 dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
         heapq.heapify(queue)
-        if not self.best:
+        if not (closing or self.best):
             dive(self, range(len(self.parts)))
         while queue:
             bound, number, place, variant = heapq.heappop(queue)
@@ -293,7 +294,7 @@ def scout(search: PartSearch[MegatronPart]) -> bool:
 def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
     """Search Megatron's space for a solve; bounds and the plan go into its state."""
     started = search.from_an_end
-    sampled = not started and not search.listed and scout(search)
+    sampled = not (started or search.closing or search.listed) and scout(search)
     states = search.states
     few = few_plans(parts_of(search))
     if few is not None:
@@ -320,7 +321,7 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
         floor=search.bound,
     )
     engine.start(search)
-    ended = engine.run(sampled=sampled, started=started)
+    ended = engine.run(sampled=sampled, started=started, closing=search.closing)
     search.report()
     if search.gap_reached():
         return Stop.PROOF if search.proved() else Stop.GAP

@@ -32,6 +32,7 @@ class MetisSpace(GraphSpace[MetisCosts, MetisPart]):
 
     name = "metis"
     noun = "Metis plan"
+    leaves_out = False
 
     summed: bool = False
 

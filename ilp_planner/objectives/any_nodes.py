@@ -1,0 +1,293 @@
+"""The fastest plan on any set of nodes: nodes that slow a plan down are left out of it.
+
+One set is searched as if there were no other nodes: all nodes, or, where nodes differ, the set
+with the best first plan. All other sets are then closed: by arithmetic, or by a search for what
+beats the plan. A set with a faster plan takes the first one's place.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import InfeasibleError, UsageError, interruptible
+from ilp_planner.numerics import NEVER, PROVED
+from ilp_planner.objectives.node_sets import describe_covered, kinds_of, node_sets, whole_kinds
+from ilp_planner.objectives.objective import TIME
+from ilp_planner.objectives.on_nodes import SetSearch
+from ilp_planner.objectives.search import Chosen, asked_devices
+from ilp_planner.result import ON_NODES, Aim, Best, Moment, Result, Status, Stop, relative_gap
+from ilp_planner.search.start import Start
+from ilp_planner.solvers import registry
+from ilp_planner.solvers.base import Limits, Progress, Task
+from ilp_planner.spaces.registry import build_problem
+
+if TYPE_CHECKING:
+    from ilp_planner.deadline import Deadline
+    from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.problem import Problem
+
+ALWAYS = 64  # sets that are closed however long that takes
+SHARE = 0.25  # of the time that the plan took, for closing sets where there are more of them
+LOOK = 0.5  # seconds in which a first plan is looked for on each set of whole kinds of nodes
+LOOKS = 0.2  # of the time there is, for all these looks
+
+
+def solve_on_any_nodes(
+    problem: Problem[Any],
+    *,
+    limits: Limits | None = None,
+    solver: str = "auto",
+    progress: Progress | None = None,
+    top: int = 1,
+    deadline: Deadline | None = None,
+    start: Start | None = None,
+    all_devices: bool = False,
+) -> Chosen:
+    """Find the fastest plan on any set of nodes, and a bound on all of them; return it with the
+    problem of its nodes.
+
+    Parameters
+    ----------
+    all_devices: leave no node out. The others: as `solve` takes them.
+
+    Raises
+    ------
+    As `solve` does.
+    """
+    limits = limits or Limits()
+    deadline = deadline or limits.deadline()
+    task = Task(limits, solver, progress, deadline)
+    counts = () if all_devices or why_all(problem, solver) else node_sets(problem.cluster)
+    if len(counts) < 2:
+        return Chosen(problem, _solved(problem, task, top, start))
+    return AnyNodes(problem, task, top, start).run()
+
+
+def why_all(problem: Problem[Any], solver: str) -> str:
+    """Return why no node is left out; empty: any may be."""
+    if problem.space.idles or not problem.space.leaves_out:
+        return "the space says itself which devices plans use"
+    if registry.is_heuristic(solver):
+        return "a heuristic has no bound for other nodes"
+    if problem.constraints.keep:
+        return "stages are kept on nodes of their own"
+    files = problem.files
+    if files is None or "hostfile" in files.request.files or "metis_cluster" in files.objects:
+        return "the nodes are no cluster's"
+    return ""
+
+
+def _solved(problem: Problem[Any], task: Task, top: int, start: Start | None) -> Result:
+    """Search the nodes of a problem alone."""
+    from ilp_planner.solve import solve
+
+    return solve(
+        problem, limits=task.limits, solver=task.solver, progress=task.progress, top=top,
+        start=start, deadline=task.deadline,
+    )  # fmt: skip
+
+
+def build_for_any_nodes(files: InputFiles) -> Problem[Any]:
+    """Build the problem of a request whose plans may leave nodes out: all nodes together may be
+    more than any plan can use.
+
+    Raises
+    ------
+    As `build_problem` does; of what is not possible on any set of nodes, what it says of all nodes.
+    """
+    try:
+        return build_problem(files)
+    except InfeasibleError:
+        problem = build_problem(files.unchecked())
+        if not why_all(problem, "auto") and any(
+            SetSearch(problem, nodes).problem() is not None
+            for nodes in sorted(node_sets(problem.cluster), key=lambda one: -len(one.nodes))
+        ):
+            return problem
+        raise
+
+
+class AnyNodes:
+    """State of one search.
+
+    sets: all of them, the one with the least arithmetic bound first. whole: that of all nodes.
+    """
+
+    def __init__(self, problem: Problem[Any], task: Task, top: int, start: Start | None) -> None:
+        self.problem, self.task, self.top, self.start = problem, task, top, start
+        assert task.deadline is not None
+        self.deadline = task.deadline
+        every = [SetSearch(problem, nodes) for nodes in node_sets(problem.cluster)]
+        self.sets = sorted(every, key=lambda one: (one.bound, -len(one.nodes.nodes)))
+        self.whole = max(self.sets, key=lambda one: len(one.nodes.nodes))
+
+    def run(self) -> Chosen:
+        """Work until every set is closed or the time is up.
+
+        Raises
+        ------
+        InfeasibleError: no set of nodes has a plan. Others as `solve` does.
+        """
+        main, start = self.first()
+        while True:
+            problem = main.problem()
+            if problem is None:
+                raise InfeasibleError(main.reason)
+            begun = self.deadline.elapsed
+            result = _solved(problem, self.task, self.top, start)
+            main.take(result)
+            if result.stopped_by in (Stop.USER, Stop.MEMORY):
+                break
+            try:
+                with interruptible():
+                    self.close(main, self.deadline.elapsed - begun)
+            except KeyboardInterrupt:
+                return self.chosen(main, problem, replace(result, stopped_by=Stop.USER))
+            best = min(self.sets, key=lambda one: one.seconds)
+            if not best.seconds < main.seconds * (1 - PROVED):
+                break
+            main, start = best, self.start_at(best)
+        return self.chosen(main, problem, result)
+
+    # ---- where the search begins ----------------------------------------------------------------
+
+    def first(self) -> tuple[SetSearch, Start | None]:
+        """Return the set that is searched first, and what its search starts from.
+
+        That is the set of a saved plan; else all nodes, or, where nodes differ, the kinds of nodes
+        with the best first plan.
+        """
+        saved = self.of_start()
+        if saved is not None:
+            return saved, self.start
+        kinds = whole_kinds(self.problem.cluster)
+        looks = [one for one in self.sets if one.nodes.counts in kinds]
+        if len(looks) > 1 and not self.deadline.steady:
+            moment = min(LOOK, LOOKS * self.deadline.left / len(looks))
+            for one in looks:
+                if one.bound < self.cutoff and self.deadline.goon():
+                    self.search(one, self.deadline.within(moment), self.cutoff)
+        best = min(self.sets, key=lambda one: one.seconds)
+        if best.seconds < math.inf:
+            return best, self.start_at(best)
+        possible = (one for one in (self.whole, *self.sets) if one.problem() is not None)
+        return next(possible, self.whole), self.start
+
+    def of_start(self) -> SetSearch | None:
+        """Return the set of the plan that the search starts from; None where it is not known."""
+        if self.start is None:
+            return None
+        request, files = self.start.request, self.problem.files
+        assert files is not None
+        try:
+            left = () if request is None else files.nodes_left(request)
+        except UsageError:  # nodes that are not here
+            left = ()
+        kinds = kinds_of(self.problem.cluster)
+        counts = tuple(sum(node in left for node in kind) for kind in kinds)
+        return next((one for one in self.sets if one.nodes.counts == counts), self.whole)
+
+    def start_at(self, one: SetSearch) -> Start:
+        """Return the plan of a set, with what was proved beside it, for a search to start from."""
+        assert one.found is not None
+        assert one.found.plan is not None
+        problem = one.found.problem
+        return Start(
+            name="",
+            plan=one.found.plan,
+            space=problem.space.name,
+            seconds=one.seconds,
+            request=problem.request,
+            certificate={"parts": one.records},
+        )
+
+    # ---- the other sets -------------------------------------------------------------------------
+
+    def close(self, main: SetSearch, spent: float) -> None:
+        """Search the other sets for faster plans, the most promising first.
+
+        Parameters
+        ----------
+        spent: seconds that the search of the main set took.
+        """
+        left = [one for one in self.sets if one is not main and not self.closed(one)]
+        deadline = self.deadline
+        if len(self.sets) > ALWAYS and not deadline.steady:
+            deadline = deadline.within(SHARE * spent)
+        for one in left:
+            if not deadline.goon():
+                return
+            if not self.closed(one):
+                self.search(one, deadline, self.cutoff, closing=self.cutoff < math.inf)
+
+    @property
+    def cutoff(self) -> float:
+        """Seconds of the fastest plan found."""
+        return min(one.seconds for one in self.sets)
+
+    def closed(self, one: SetSearch) -> bool:
+        """Tell whether a set has nothing faster than what was found, but for the gap."""
+        gap = max(self.task.limits.gap, PROVED)
+        return one.bound >= min(self.cutoff, NEVER) * (1 - gap)
+
+    def search(
+        self, one: SetSearch, deadline: Deadline, cutoff: float, *, closing: bool = False
+    ) -> None:
+        """Look for plans of a set that take less than `cutoff` seconds."""
+        limits = replace(self.task.limits, seconds=math.inf)
+        one.work(Task(limits, self.task.solver, None, deadline), cutoff, closing=closing)
+
+    # ---- what comes of it -----------------------------------------------------------------------
+
+    def chosen(self, main: SetSearch, problem: Problem[Any], result: Result) -> Chosen:
+        """Return the result of the main set, with what is known of the others.
+
+        A set is covered where it is closed, or where its bound is no lower than that of the main
+        set. The bound is about the plans of all sets that are covered.
+        """
+        least = min(main.bound, main.seconds) * (1 - PROVED)
+        sets = tuple(
+            replace(one.known(), covered=one is main or one.bound >= least or self.closed(one))
+            for one in sorted(self.sets, key=lambda one: one.nodes.counts)
+        )
+        bound = min([result.bound, *(one.bound for one in sets if one.covered)])
+        status, stop = result.status, result.stopped_by
+        every = all(one.covered for one in sets)
+        if result.plan is None and not every:
+            status, bound = Status.UNKNOWN, min(one.bound for one in sets)
+        elif status is Status.OPTIMAL and relative_gap(result.objective, bound) > PROVED:
+            status = Status.FEASIBLE  # a gap that is allowed was left
+        if stop is Stop.PROOF and not every and not self.deadline.goon():
+            stop = Stop.TIME
+        on = describe_covered(self.problem.cluster, sets)
+        history = [moment._replace(bound=min(moment.bound, bound)) for moment in result.history]
+        if history and history[-1].bound != bound:
+            history.append(Moment(self.deadline.elapsed, result.objective, bound))
+        result = replace(
+            result,
+            status=status,
+            stopped_by=stop,
+            bound=bound,
+            certificate={
+                **result.certificate,
+                "bound_s": bound if math.isfinite(bound) else None,
+            },
+            history=tuple(history),
+            among=f"{result.among}{ON_NODES}{on}",
+            wall=self.deadline.elapsed,
+        )
+        if result.plan is None:
+            return Chosen(problem, result)
+        aim = Aim(
+            objective=TIME.name,
+            figure=TIME.figures[0],
+            max_hourly=math.inf,
+            devices=asked_devices(self.problem),
+            best=(Best(on=main.known(), value=result.objective, bound=bound),),
+            sets=sets,
+            complete=True,
+            on=on,
+        )
+        return Chosen(problem, replace(result, aim=aim))
