@@ -105,7 +105,7 @@ def fit(
     about = verdict_object(as_is, name=asked.model.name, notes=asked.notes)
     if not as_json:
         echo(printable_lines(verdict_lines(as_is, width=width, styled=styled)))
-    if not verdict:
+    if asked.timed and not verdict:
         from ilp_planner.analysis.fit.fit import fit as fit_job
 
         found = fit_job(asked.judge(), asked.writer, time_limit)

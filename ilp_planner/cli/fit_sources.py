@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.fit.judge import Judge
     from ilp_planner.cli.analyze_sources import SaidJob
     from ilp_planner.spaces.base import Space
+    from ilp_planner.spaces.megatron.space import MegatronSpace
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 
@@ -35,7 +36,8 @@ class Asked:
     """A job to judge.
 
     model: what it trains. site: its GPUs. writer: says changes. words: what these are said of, for
-    people. notes: on what was assumed. space: of the saved plan that it is of; None: of none.
+    people. notes: on what was assumed. space: whose rules it keeps; None: Megatron-LM's. timed:
+    whether a training system runs it, so that its times are known.
     """
 
     job: TrainingJob
@@ -45,6 +47,7 @@ class Asked:
     words: str
     notes: tuple[str, ...]
     space: Space[Any, Any] | None = None
+    timed: bool = True
 
     def needs(self) -> Needs:
         """Return what the job needs of its GPUs.
@@ -84,14 +87,23 @@ def read_job(ctx: typer.Context) -> Asked:
     site = Site(cluster=with_memory(spec, limit))
     devices = devices_of(site.cluster)
     said = said_job(asked, source, spec, devices)
+    space: MegatronSpace | None = None
+    timed = True
+    more: tuple[str, ...] = ()
     check_precision(said, site.cluster)
     job = replace(said.job, devices_per_node=site.each)
     if said.arguments is None:
+        from ilp_planner.analysis.fit.runtime import runtime_for
         from ilp_planner.cli.fit_options import check_options, option_change
 
-        check_options(job)
-        writer: Writer = partial(option_change, asked, devices, job)
-        words = "options"
+        chosen = runtime_for(job, site.cluster)
+        if not chosen.note:
+            check_options(job)
+            writer: Writer = partial(option_change, asked, devices, job)
+            words = "options"
+        else:
+            space, timed, more = chosen.space, chosen.space is not None, (chosen.note,)
+            writer, words = partial(_fields, job), "settings of the job"
     else:
         # Where a line says it without tensor parallelism, it counts as soon as there is some.
         divided = said.arguments.on("sequence_parallel")
@@ -105,7 +117,9 @@ def read_job(ctx: typer.Context) -> Asked:
         site=site,
         writer=writer,
         words=words,
-        notes=(*notes, *said.notes, *beyond(job, spec), *spec.notes),
+        notes=(*notes, *more, *said.notes, *beyond(job, spec), *spec.notes),
+        space=space,
+        timed=timed,
     )
 
 
