@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.fullest import fullest_device
+from ilp_planner.anatomy.verdict import PERCENT, Verdict, verdict_of
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import time_shares
 from ilp_planner.profiles.shares import predicted_error
@@ -223,7 +224,9 @@ def memory_text(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) ->
     kind = describe_types(problem.cluster, plan.stages[rank].devices[:1]).removeprefix("1 x ")
     which = f" ({kind})" if len({*problem.memory_limits.values()}) > 1 else ""
     who = f"rank {rank}{which} has " if plan.ranks > 1 else ""
-    return f"{text}; {who}{left}"
+    uncertain = plan.settings is not None and verdict_of(size, limit) is Verdict.MAY_NOT_FIT
+    near = f", less than {PERCENT}: may not fit" if uncertain and size <= limit else ""
+    return f"{text}; {who}{left}{near}"
 
 
 def _fastest_lines(problem: Problem[Any], result: Result) -> Iterator[tuple[str, str]]:

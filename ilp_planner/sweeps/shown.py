@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from ilp_planner.anatomy.verdict import Verdict
+from ilp_planner.report.console import BRIEF_WIDTH
+from ilp_planner.report.grid import GAP, shortened
 from ilp_planner.report.rates import three_digits
 from ilp_planner.report.tables import GIB, describe_gap, exact_seconds, new_table
 from ilp_planner.sweeps.axes import GPUS
@@ -27,11 +30,27 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 40  # that are shown; the table on disk has all
 MOST_REASONS = 3
+LEAST_WORDS = 8  # letters that a shortened text keeps
+# Column of money or days -> its title.
+TITLES = {
+    "price_per_hour": "price per hour",
+    "price_per_1e9_tokens": "per 10^9 tokens",
+    "days": "days",
+    "price": "price",
+}
+# What is left out first where a row has no room, but for what is minimised.
+EXPENDABLE = (
+    "HFU", "bubble", "per GPU", "price per hour", "memory (GiB)", "tokens/s", "MFU", "price",
+    "per 10^9 tokens", "days", "expected error", "gap",
+)  # fmt: skip
 
 
 def sweep_tables(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> list[Table]:
-    """Return a table with a row per point that has a plan: of very many, those of the front and the
-    first ones; no table where no point has one."""
+    """Return a table with a row for each point that has a plan: of very many, those of the front
+    and the first ones; no table where no point has one.
+
+    Each row is one line of `BRIEF_WIDTH` columns: what has no room is left out (`left_out`).
+    """
     found = [row for row in rows if row["step_s"] is not None]
     if not found:
         return []
@@ -39,12 +58,63 @@ def sweep_tables(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> list[Table]:
         best = [n for n, row in enumerate(found) if row["pareto"]][:MOST_ROWS]
         rest = [n for n, row in enumerate(found) if not row["pareto"]][: MOST_ROWS - len(best)]
         found = [found[n] for n in sorted(best + rest)]
-    cells = _columns(sweep, found, wish)
-    left = ("plan", *(column_of(field.name) for field in sweep.fields))
-    table = new_table(*cells, left=left)
-    for row in found:
-        table.add_row(*(Text(cell(row)) for cell in cells.values()))
+    texts, _ = _fitting(sweep, found, wish)
+    names = [column_of(field.name) for field in sweep.fields]
+    left = ("plan", *names, *map(_broken, names))
+    table = new_table(*texts, left=left)
+    for cells in zip(*texts.values(), strict=True):
+        table.add_row(*map(Text, cells))
     return [table]
+
+
+def left_out(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> list[str]:
+    """Return the columns that the table has no room for, by name."""
+    found = [row for row in rows if row["step_s"] is not None]
+    return _fitting(sweep, found, wish)[1] if found else []
+
+
+def _fitting(
+    sweep: Sweep, rows: Sequence[Row], wish: Wish
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the texts of the columns that have room beside each other, and the names of those that
+    do not. The longest texts are shortened where nothing else is left to leave out."""
+    texts = {
+        title: [tell(row) for row in rows] for title, tell in _columns(sweep, rows, wish).items()
+    }
+    kept = {TITLES.get(name, name) for name in wish.columns.values()}
+    missing: list[str] = []
+    if _over(texts) > 0:
+        texts = {_broken(title): cells for title, cells in texts.items()}
+    for title in EXPENDABLE:
+        if _over(texts) > 0 and _broken(title) in texts and title not in kept:
+            del texts[_broken(title)]
+            missing.append(title)
+    words = [title for title in texts if not any(map(_is_number, texts[title]))]
+    while (over := _over(texts)) > 0 and words:
+        widest = max(words, key=lambda title: max(map(len, texts[title])))
+        most = max(LEAST_WORDS, max(map(len, texts[widest])) - over)
+        texts[widest] = [shortened(text, most) for text in texts[widest]]
+        words = [title for title in words if title != widest]
+    return texts, missing
+
+
+def _broken(title: str) -> str:
+    """Return a title on several lines."""
+    return re.sub(r"([_.])", r"\1\n", title).replace(" ", "\n")
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[0-9.,]+( (%|s|ms|us))?", text) is not None
+
+
+def _over(texts: dict[str, list[str]]) -> int:
+    """Return by how much columns are wider than a report."""
+    return sum(map(_width, texts.items())) - BRIEF_WIDTH
+
+
+def _width(column: tuple[str, list[str]]) -> int:
+    title, texts = column
+    return max(map(len, (*title.split("\n"), *texts))) + GAP
 
 
 def _columns(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> dict[str, Callable[[Row], str]]:
@@ -71,12 +141,7 @@ def _columns(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> dict[str, Callabl
     cells["memory (GiB)"] = lambda row: f"{row['peak_memory_bytes'] / GIB:.2f}"
     if any(row["verdict"] == Verdict.MAY_NOT_FIT for row in rows):
         cells["verdict"] = _told("verdict", str)
-    for column, title in (
-        ("price_per_hour", "price per hour"),
-        ("price_per_1e9_tokens", "per 10^9 tokens"),
-        ("days", "days"),
-        ("price", "price"),
-    ):
+    for column, title in TITLES.items():
         if any(row[column] is not None for row in rows):
             cells[title] = _told(column, _money)
     cells["plan"] = short_plan
@@ -110,6 +175,9 @@ def sweep_lines(
     shown = min(len(found), MOST_ROWS)
     if shown < len(found):
         lines.append(("shown", f"{shown} of {len(found):,} with a plan"))
+    if missing := left_out(sweep, rows, wish):
+        where = "in the table" if output is not None else "in `output` or JSON"
+        lines.append(("no room for", f"{', '.join(missing)}: {where}"))
     reasons = Counter(row["reason"] for row in rows if row["status"] in NO_PLAN)
     lines += [
         ("no plan", f"{reason} ({count:,} point{'s' * (count > 1)})")
