@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 FIRST_MOMENT = 0.5  # seconds of a set's first turn
 LONGER = 4.0  # times as long as the turn before
+FOR_SHOWN = 0.5  # of the time left in a round, for the sets with the best plans
 
 
 class Chosen(NamedTuple):
@@ -168,12 +169,16 @@ class SetsSearch:
         steady = self.deadline.steady
         moment = FIRST_MOMENT
         while left := self.open_sets():
+            # What is shown is as good as a search of its nodes alone: these have a long turn.
+            shown = [one for one in self.best() if one in left]
+            share = FOR_SHOWN * self.deadline.left / max(1, len(shown))
             for one in left:
                 if self.closed(one):
                     continue
                 if not self.deadline.goon():
                     return Stop.TIME
-                self.turn(one, self.deadline if steady else self.deadline.within(moment))
+                own = max(moment, share) if one in shown else moment
+                self.turn(one, self.deadline if steady else self.deadline.within(own))
             moment *= LONGER
         return Stop.GAP if self.task.limits.gap > 0 else Stop.PROOF
 

@@ -33,11 +33,16 @@ RATES = (
 NO_PLAN = ("infeasible", "unknown", REFUSED, FAILED, LOST)
 
 
-def row_of(problem: Problem[Any], result: Result) -> Row:
+def row_of(problem: Problem[Any], result: Result, asked: ClusterSpec | None = None) -> Row:
     """Return what was found of a problem, JSON-ready: seconds, bytes, and None for what is not
-    known."""
+    known.
+
+    Parameters
+    ----------
+    asked: the cluster whose nodes plans might have used; None: that of the problem.
+    """
     row: Row = {
-        **devices_of(problem.cluster),
+        **devices_of(asked or problem.cluster),
         "status": str(result.status),
         "stopped_by": str(result.stopped_by),
         "bound_s": _known(result.bound) or None,
@@ -53,6 +58,7 @@ def row_of(problem: Problem[Any], result: Result) -> Row:
         "peak_memory_bytes": _known(evaluation.memory),
         "verdict": _verdict(problem, plan, evaluation),
         **parallelism_object(parallelism(problem, plan, evaluation)),
+        "gpus_used": len(plan.used),
         "plan": plan_line(plan),
         "billed": billed(problem.cluster, plan),
     }

@@ -125,7 +125,7 @@ def _columns(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> dict[str, Callabl
         if len(axis) > 1 and field.name != GPUS
     ]
     cells: dict[str, Callable[[Row], str]] = {
-        "GPUs": lambda row: f"{row['gpus']} x {row['gpu']}",
+        "GPUs": _gpus,
         **{name: _told(name, str) for name in varied},
         "step": lambda row: exact_seconds(row["step_s"]),
         "gap": lambda row: describe_gap(row["gap"]).removesuffix(" (proved optimal)"),
@@ -147,6 +147,12 @@ def _columns(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> dict[str, Callabl
     cells["plan"] = short_plan
     cells["best" if len(wish.objectives) == 1 else "front"] = lambda r: "*" if r["pareto"] else ""
     return cells
+
+
+def _gpus(row: Row) -> str:
+    """Return `16 x H100-80GB`, or `8 of 16 x H100-80GB` where nodes are left out."""
+    used, every = row["gpus_used"], row["gpus"]
+    return f"{every if used in (None, every) else f'{used} of {every}'} x {row['gpu']}"
 
 
 def short_plan(row: Row) -> str:

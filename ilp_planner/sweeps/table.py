@@ -29,14 +29,16 @@ FORMATS = (".csv", ".parquet")
 TIME, PRICE = "time", "price"
 # What the journal says of a point, in the order of the columns.
 FOUND = (
-    "status", "step_s", "expected_error", "bound_s", "gap", *RATES, "peak_memory_bytes", "verdict",
+    "status", "step_s", "expected_error", "bound_s", "gap", *RATES, "gpus_used",
+    "peak_memory_bytes", "verdict",
     "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch_size", "micro_batches", "layout",
     "plan",
 )  # fmt: skip
 COSTS = ("price_per_hour", "price_per_1e9_tokens", "days", "price")
 LAST = ("stopped_by", "wall_s", "reason")
 WHOLE = (
-    "gpus", "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch_size", "micro_batches",
+    "gpus", "gpus_used", "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch_size",
+    "micro_batches",
 )  # fmt: skip
 TEXTS = ("gpu", "status", "verdict", "layout", "plan", "stopped_by", "reason")
 

@@ -93,9 +93,9 @@ def solve_point(task: Task) -> Outcome:
     try:
         request = named_from(task.request, Path(task.folder))
         files = InputFiles(request, compared=False)
-        problem = build_for_any_nodes(files)
-        problem, result = solve_on_any_nodes(problem, limits=task.limits, start=task.start)
-        return Outcome(row_of(problem, result), _start(problem, result))
+        asked = build_for_any_nodes(files)
+        problem, result = solve_on_any_nodes(asked, limits=task.limits, start=task.start)
+        return Outcome(row_of(problem, result, asked.cluster), _start(problem, result))
     except InfeasibleError as error:
         return Outcome({"status": "infeasible", "reason": str(error)})
     except PlannerError as error:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from ilp_planner.errors import InfeasibleError, UsageError
 from ilp_planner.numerics import ROUNDING
+from ilp_planner.objectives.any_nodes import solve_on_any_nodes
 from ilp_planner.objectives.objective import BOTH, OBJECTIVES, PRICE, TIME, Objective, Point
+from ilp_planner.objectives.on_nodes import problem_on
 from ilp_planner.objectives.search import Chosen, solve_on_sets
 from ilp_planner.result import Stop
 from ilp_planner.solvers.base import Limits
@@ -168,3 +170,16 @@ def test_where_nothing_fits_on_any_nodes_memory_is_blamed() -> None:
     problem = next(p for p in map(group_problem, range(50)) if not every_point("groups", p))
     with pytest.raises(InfeasibleError, match=r"^no plan on any set of nodes: .*memory"):
         solve_on_sets(problem, PRICE, limits=EXACTLY)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=2)
+@given(seed=SEEDS)
+def test_no_plan_of_the_front_is_slower_than_the_fastest_on_its_nodes(kind: str, seed: int) -> None:
+    problem = KINDS[kind][0](seed)
+    chosen = found_in(problem, BOTH)
+    if chosen is None or chosen.result.aim is None:
+        return
+    for one in chosen.result.aim.best:
+        alone = solve_on_any_nodes(problem_on(problem, one.on.nodes), limits=EXACTLY)
+        assert one.on.seconds <= alone.result.objective * (1 + ROUNDING)

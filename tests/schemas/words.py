@@ -488,6 +488,7 @@ MEANING = {
     "key": "Hash of all that the point's result depends on.",
     "values": "Values of the fields that are varied, as texts; or how many values.",
     "gpu": "Kinds of GPUs.",
+    "gpus_used": "How many GPUs the plan uses.",
     "step_s": "Seconds of an iteration.",
     "peak_memory_bytes": "Bytes of the fullest device.",
     "plan": "The plan on one line.",

@@ -13,7 +13,7 @@ from ilp_planner.specs.degrees import divisors
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.inputs.request import Request
@@ -55,16 +55,19 @@ class Relaxation:
     wider: bool = True
 
 
-def relaxations(problem: Problem[Any], whole: ClusterSpec, plan: AnyPlan) -> tuple[Relaxation, ...]:
+def relaxations(
+    problem: Problem[Any], whole: ClusterSpec, plan: AnyPlan, chosen: Collection[str] = ()
+) -> tuple[Relaxation, ...]:
     """Return the relaxations of a problem, those of what the user asked for first.
 
     Parameters
     ----------
     whole: the cluster of the problem's request with all of its nodes. plan: of the problem.
+    chosen: constraints that the search chose, not the user: they limit nothing.
     """
     assert problem.request is not None
     asked = replace(problem.request, memory_limits=None)
-    found = [*_asked(asked), *_context(problem, asked), *_batches(problem, asked, plan)]
+    found = [*_asked(asked, chosen), *_context(problem, asked), *_batches(problem, asked, plan)]
     if "cluster" in asked.files:
         found += [
             *_memory(problem, asked, whole),
@@ -75,9 +78,11 @@ def relaxations(problem: Problem[Any], whole: ClusterSpec, plan: AnyPlan) -> tup
     return tuple(found)
 
 
-def _asked(asked: Request) -> Iterator[Relaxation]:
+def _asked(asked: Request, chosen: Collection[str]) -> Iterator[Relaxation]:
     """Yield what is left without each of the constraints and limits that the user has set."""
     for name, text in asked.constraints.texts.items():
+        if name in chosen:
+            continue
         yield Relaxation(
             limit=f"{name.replace('_', ' ')} {text}",
             change="not asked for",

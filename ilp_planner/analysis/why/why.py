@@ -15,6 +15,7 @@ from ilp_planner.analysis.why.side_by_side import side_by_side
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.saved_start import start_of
 from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.likeness import DEVICES
 from ilp_planner.result import Stop
 from ilp_planner.solvers.base import Limits
 
@@ -86,6 +87,12 @@ class Case:
         return self.problem.request
 
     @property
+    def chosen(self) -> tuple[str, ...]:
+        """Constraints on devices that the search chose, and nobody asked for."""
+        aim = self.judgement.saved.aim
+        return tuple(name for name in DEVICES if aim and name not in aim["devices"])
+
+    @property
     def claimed(self) -> Known | None:
         """What is proved of the problem by what the plan's file claims; None where it claims no
         bound, or one of other inputs or of another version of the planner."""
@@ -135,7 +142,7 @@ def why(case: Case, deadline: Deadline) -> Why:
     check_legal(case)
     request, claimed = case.request, case.claimed
     whole = InputFiles(request, case.folders).whole_cluster if "cluster" in request.files else None
-    every = relaxations(case.problem, whole or case.problem.cluster, case.plan)
+    every = relaxations(case.problem, whole or case.problem.cluster, case.plan, case.chosen)
     found = _resolved(case, every, deadline, again=claimed is None)
     known = claimed or _known(case, found[0])
     gains = [

@@ -104,3 +104,12 @@ def test_what_is_demanded_goes_before_what_was_asked_for() -> None:
     request = asked(small_cluster(), tp="1", pp="2")
     now = with_constraints(request, constraints_of({"tp": "2", "cp": "1"})).constraints
     assert now.texts == {"tp": "2", "pp": "2", "cp": "1"}
+
+
+def test_nodes_that_a_search_left_out_limit_nothing() -> None:
+    """What the user left out may be let go of; what the search did is covered by its bound."""
+    from ilp_planner.analysis.why.relaxations import _asked
+
+    request = Request(files={}, constraints=constraints_of({"without": "1", "tp": "2"}))
+    assert [one.limit for one in _asked(request, ())] == ["tp 2", "without 1"]
+    assert [one.limit for one in _asked(request, ("without",))] == ["tp 2"]
