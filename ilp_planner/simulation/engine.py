@@ -105,6 +105,28 @@ def simulate(orders: Orders, times: StageTimes, *, blocking: bool = False) -> Ti
     return Timeline(orders, start, end, finish)
 
 
+def critical_path(timeline: Timeline, times: StageTimes) -> tuple[NDArray[np.int64], float]:
+    """Return operations that follow each other without a wait from the beginning of an iteration to
+    its end, messages aside, and the seconds of the messages between them.
+
+    timeline: of messages that travel while ranks compute. Whatever stages take, the iteration takes
+    no less than these operations and messages do: their order is the schedule's.
+    """
+    orders = timeline.orders
+    starts = set(orders.operations.starts.tolist())
+    needs, start, end = orders.needs.tolist(), timeline.start.tolist(), timeline.end.tolist()
+    sent, at = delays(orders, times), int(timeline.end.argmax())
+    found, seconds = [at], 0.0
+    while start[at] > 0:
+        if at in starts or end[at - 1] < start[at]:
+            seconds += float(sent[at])
+            at = needs[at]
+        else:
+            at -= 1
+        found.append(at)
+    return np.array(found), seconds
+
+
 def delays(orders: Orders, times: StageTimes) -> NDArray[np.float64]:
     """Return the seconds that what each operation needs is on its way, float64 [n]."""
     return np.concatenate([[0.0], times.send_forward, times.send_backward])[orders.ways]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ilp_planner.simulation import engine
 from ilp_planner.simulation.engine import (
     StageTimes,
+    critical_path,
     held_memory,
     peak_memory,
     peak_micro_batches,
@@ -19,7 +20,7 @@ from ilp_planner.simulation.engine import (
 )
 from ilp_planner.simulation.orders import BACKWARD, FORWARD, Operations, Orders, Shape
 from ilp_planner.simulation.schedules import schedule_orders
-from tests.simulation.pipelines import SlowSimulator, equal_times, pipelines
+from tests.simulation.pipelines import SlowSimulator, equal_times, pipelines, stage_times
 
 MEGATRON = ("1f1b", "gpipe", "interleaved")
 
@@ -106,6 +107,20 @@ def test_messages_that_block_cost_a_rank_time_and_others_do_not() -> None:
     assert simulate(orders, times).seconds == 1 + 0.5 + 3 + 3 * 2 + 0.25 + 2
     blocked = simulate(orders, times, blocking=True)
     assert blocked.start[:3].tolist() == [0, 1.5, 3]  # the first rank sends before it goes on
+
+
+@given(pipelines("gpipe", "1f1b", "interleaved"), st.data())
+def test_the_critical_path_takes_as_long_and_no_longer_with_other_times(
+    case: tuple[Any, Any], data: st.DataObject
+) -> None:
+    orders, times = case
+    path, seconds = critical_path(simulate(orders, times), times)
+    own = np.concatenate(times[:4])[orders.places[path]].sum()
+    assert own + seconds == simulate(orders, times).seconds
+    other = data.draw(stage_times(orders.shape.stages))
+    other = other._replace(send_forward=times.send_forward, send_backward=times.send_backward)
+    own = np.concatenate(other[:4])[orders.places[path]].sum()
+    assert own + seconds <= simulate(orders, other).seconds
 
 
 def small(*ranks: str) -> Orders:

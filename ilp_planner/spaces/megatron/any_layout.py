@@ -1,7 +1,8 @@
-"""Good layouts of virtual stages that may have any numbers of layers: from the best even spread of
-layers over them, a layer at a time goes to another virtual stage as long as that is faster.
+"""The best layout of virtual stages that may have any numbers of layers.
 
-No bound comes from here: how slow all others are, `variant_bound` says.
+From the best layout of the usual ones, a layer at a time goes to another virtual stage, or two
+stages change places, as long as that is faster. How slow all others are, a tree of all layouts says
+(`layout_tree`), which also finds those that no such step leads to.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ import dataclasses
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ilp_planner.numerics import NEVER
 from ilp_planner.spaces.megatron.job import layout_of
+from ilp_planner.spaces.megatron.layout_tree import LayoutTree
 from ilp_planner.spaces.megatron.layouts import best_layout, fits_layout
 from ilp_planner.spaces.megatron.near_cuts import NEAR, best_spread
 from ilp_planner.spaces.megatron.partition import Cut, CutSearch, CutTables, best_cut
@@ -19,85 +24,113 @@ from ilp_planner.specs.pipeline_layout import REMAINDERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from numpy.typing import NDArray
+
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Variant
 
     Stops = tuple[int, ...]
 
-NEARLY = 1.1  # times the cutoff: even spreads that are slower are not improved
+NEARLY = 1.1  # times the cutoff: usual layouts that are slower are not improved
+PATHS = (
+    0,
+    2,
+    8,
+    16,
+)  # layouts whose critical paths bound all others, each time that it is its turn
 
 
-def near_layout(
-    part: MegatronPart,
-    variant: Variant,
-    cutoff: float,
-    goon: Callable[[], bool] = lambda: True,
-    *,
-    moves: bool = True,
-) -> CutSearch:
-    """Return a good layout below the cutoff, with where its virtual stages end, and the bound of
-    arithmetic on all layouts.
+class AnyLayout:
+    """The layouts of a variant, turn by turn."""
 
-    moves: whether layers go to other virtual stages, beyond even spreads.
-    """
-    best = min(_even(part, variant, cutoff, goon), key=lambda cut: cut.value, default=None)
-    if best is not None and moves and best.value < cutoff * NEARLY:
-        best = _improved(part, variant, best, goon)
-    found = best if best is not None and best.value < cutoff else None
-    return CutSearch(found, part.bound(variant))
+    def __init__(self, part: MegatronPart, variant: Variant) -> None:
+        self.part, self.variant = part, variant
+        self.memory = part.memory(variant)
+        self.tree: LayoutTree | None = None
+        self.bound = part.bound(variant)
 
+    def look(
+        self, cutoff: float, goon: Callable[[], bool] = lambda: True, turn: int = 0
+    ) -> CutSearch:
+        """Return the best layout below the cutoff of those that are looked at in a turn, with where
+        its virtual stages end, and a bound on all layouts.
 
-def _even(
-    part: MegatronPart, variant: Variant, cutoff: float, goon: Callable[[], bool]
-) -> Iterator[Cut]:
-    """Yield the best of the layouts that are tried without being asked for."""
+        turn: place in `NEAR`; the first one takes usual layouts alone, and the bound of arithmetic.
+        """
+        most = NEAR[turn]
+        best = min(self._usual(cutoff, goon, most), key=lambda cut: cut.value, default=None)
+        if turn and goon():
+            if self.tree is None:
+                self.tree = LayoutTree(self.part, self.variant)
+            self.tree.tighten(PATHS[turn])
+            if best is not None and best.value < cutoff * NEARLY:
+                best = self._improved(self.tree, best, goon, most)
+            limit = cutoff if best is None else min(cutoff, best.value)
+            found = self.tree.search(limit, NEAR[turn - 1], goon, self.seconds)
+            best, self.bound = found.cut or best, max(self.bound, found.bound)
+        return CutSearch(best if best is not None and best.value < cutoff else None, self.bound)
 
-    def solve(tables: CutTables, limit: float) -> CutSearch:
-        return best_cut(tables, limit, goon)
+    def seconds(self, stops: Stops) -> float:
+        """Return the seconds of a layout; `NEVER` where it does not fit."""
+        part, variant = self.part, self.variant
+        if not part.keeps(variant, stops):
+            return NEVER
+        job = dataclasses.replace(self.memory.job, layout=layout_of(stops, part.costs.model))
+        fits = fits_layout(part, dataclasses.replace(self.memory, job=job))
+        return part.seconds(variant, stops) if fits else NEVER
 
-    if not part.alike:
-        found = best_layout(part, variant, cutoff * NEARLY, goon).cut
-        if found is not None:
-            yield found
-        return
-    for remainder in REMAINDERS:
-        even = dataclasses.replace(variant, remainder=remainder)
-        found = best_spread(part, even, cutoff * NEARLY, solve, goon, NEAR[0]).cut
-        if found is not None:
-            yield Cut(tuple(part.stops(even, found.ends)), found.value)
+    def _usual(self, cutoff: float, goon: Callable[[], bool], most: int) -> Iterator[Cut]:
+        """Yield the best of the layouts that are tried without being asked for."""
+        part, variant = self.part, self.variant
 
+        def solve(tables: CutTables, limit: float) -> CutSearch:
+            return best_cut(tables, limit, goon)
 
-def _improved(part: MegatronPart, variant: Variant, best: Cut, goon: Callable[[], bool]) -> Cut:
-    """Return a layout that no move of a layer makes faster, or the best one when time is up."""
-    parts, better = part.memory(variant), True
-    while better:
-        better = False
-        for stops in _moved(part, best.ends):
-            if not goon():
-                return best
-            if not part.keeps(variant, stops):
-                continue
-            value = part.seconds(variant, stops)
-            if value < best.value:
-                job = dataclasses.replace(parts.job, layout=layout_of(stops, part.costs.model))
-                if fits_layout(part, dataclasses.replace(parts, job=job)):
+        if not part.alike:
+            found = best_layout(part, variant, cutoff * NEARLY, goon).cut
+            if found is not None:
+                yield found
+            return
+        for remainder in REMAINDERS:
+            even = dataclasses.replace(variant, remainder=remainder)
+            found = best_spread(part, even, cutoff * NEARLY, solve, goon, most).cut
+            if found is not None:
+                yield Cut(tuple(part.stops(even, found.ends)), found.value)
+
+    def _improved(self, tree: LayoutTree, best: Cut, goon: Callable[[], bool], most: int) -> Cut:
+        """Return a layout that none near it is faster than, or the best one when as many as `most`
+        were judged: those first that take least by the tree's sums."""
+        better = True
+        while better:
+            better, near = False, near_layouts(best.ends)
+            if not near.size:
+                break
+            least = tree.least(near) + self.part.ranks.constant
+            for place in np.argsort(least, kind="stable").tolist():
+                if least[place] >= best.value or most <= 0 or not goon():
+                    break
+                most -= 1
+                stops = tuple(near[place].tolist())
+                value = self.seconds(stops)
+                if value < best.value:
                     best, better = Cut(stops, value), True
                     break
-    return best
+        return best
 
 
-def _moved(part: MegatronPart, ends: Stops) -> Iterator[Stops]:
-    """Yield layouts with a layer in another virtual stage, of the busiest rank first."""
-    sizes, pp = [b - a for a, b in pairwise(ends)], part.degrees.pp
-    stages, last = range(len(sizes)), len(sizes) - 1
-    held = [sum(sizes[rank::pp]) for rank in range(pp)]
-    for source in sorted(stages, key=lambda stage: -held[stage % pp]):
-        if sizes[source] == 1:
-            continue
-        near = {source - 1, source + 1, *range(source % pp, len(sizes), pp), 0, last}
-        light = min(range(pp), key=held.__getitem__)
-        near |= {*range(light, len(sizes), pp)}
-        for target in sorted(near.intersection(stages) - {source}):
+def near_layouts(ends: Stops) -> NDArray[np.int64]:
+    """Return where virtual stages end, [layouts, stages + 1], with one element in another stage, or
+    two stages of other sizes in each other's place."""
+    sizes = [stop - start for start, stop in pairwise(ends)]
+    found: dict[Stops, None] = {}
+    for source, size in enumerate(sizes):
+        for target, other in enumerate(sizes):
             own = list(sizes)
-            own[source], own[target] = own[source] - 1, own[target] + 1
-            yield (0, *accumulate(own))
+            if source != target and size > 1:
+                own[source], own[target] = size - 1, other + 1
+                found[0, *accumulate(own)] = None
+            if source < target and size != other:
+                own = list(sizes)
+                own[source], own[target] = other, size
+                found[0, *accumulate(own)] = None
+    return np.array([*found], np.int64).reshape(-1, len(ends))

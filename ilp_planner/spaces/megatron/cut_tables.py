@@ -9,13 +9,14 @@ import numpy as np
 from ilp_planner.spaces.megatron.keeping import fits_kept
 from ilp_planner.spaces.megatron.memory import chain_ranges, fits, stage_layers
 from ilp_planner.spaces.megatron.partition import CutTables, Spread
+from ilp_planner.spaces.megatron.variants import Variant
 from ilp_planner.specs.pipeline_layout import FIRST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.spaces.megatron.parts import MegatronPart
-    from ilp_planner.spaces.megatron.variants import Variant
+    from ilp_planner.specs.training import Recompute
 
 
 def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
@@ -55,6 +56,17 @@ def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
         sample=_sample(part) if part.alike else None,
         spread=_spread(part, variant, [row for row, _ in rows]) if v > 1 else None,
     )
+
+
+def stage_ranges(part: MegatronPart, recompute: Recompute) -> NDArray[np.float64]:
+    """Return the seconds [kinds, 3, n + 1, n + 1] that a virtual stage with a range of the chain
+    takes at least: a micro-batch forward, and backward, and synchronisation."""
+    waits, alone, found = part.waits(recompute), Variant(1, recompute), []
+    for row, (total, _, forward) in enumerate(part.elements):
+        there = _ranges(forward + waits[row, 0])
+        both = _ranges(total + waits[row].sum(axis=0)) + _again(part, alone, row)
+        found.append((there, both - there, _ranges(part.syncs[row, 1:])))
+    return np.array(found)
 
 
 def _spread(part: MegatronPart, variant: Variant, rows: list[int]) -> Spread:

@@ -130,8 +130,13 @@ def timeline(job: TrainingJob, times: StageTimes) -> Timeline:
     """
     turn = job.settings.turn if job.virtual > 1 else 0
     shape = (job.pp, job.micro_batches, job.virtual, turn or None)
-    waits = job.virtual == 1 or (not job.settings.overlap_sends and turn in (0, job.pp))
-    return simulate(schedule_orders(job.schedule.name, *shape), times, blocking=waits)
+    return simulate(schedule_orders(job.schedule.name, *shape), times, blocking=not travels(job))
+
+
+def travels(job: TrainingJob) -> bool:
+    """Tell whether messages travel while ranks compute (`timeline`)."""
+    own = job.settings
+    return job.virtual > 1 and (own.overlap_sends or own.turn not in (0, job.pp))
 
 
 def slowest_seconds(job: TrainingJob, times: StageTimes) -> float:

@@ -1,4 +1,5 @@
-"""Which layouts of schedules that divide backward passes may fit memory, for all of them at once.
+"""Which layouts may fit memory: of schedules that divide backward passes all of them at once, of
+interleaved ones stage by stage.
 
 A rank holds its states, and at some moment every mix of micro-batches of its schedule
 (`Schedule.held`). What it needs besides is not counted here, so that what does not fit never does.
@@ -6,10 +7,11 @@ A rank holds its states, and at some moment every mix of micro-batches of its sc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ilp_planner.anatomy.memory import kept_bytes
 from ilp_planner.numerics import FINE_ROUNDING
 
 if TYPE_CHECKING:
@@ -64,3 +66,55 @@ def _between(each: NDArray[np.float64], layouts: NDArray[np.int64]) -> NDArray[n
     """Return the sums over the elements of every stage, [layouts, stages]."""
     sums = np.concatenate(([0.0], np.cumsum(each)))
     return np.diff(sums[layouts], axis=1)
+
+
+class StageBytes(NamedTuple):
+    """What ranks hold at least, by their virtual stages, for `LayoutTree`.
+
+    A row for every rank and mix of micro-batches that it holds at once. fixed, limits: bytes
+    [rows].
+    often: float64 [stages, rows], how often what a stage keeps of a micro-batch is held. own:
+    float64 [stages, rows], 1 where the stage is the rank's. states, kept: bytes [n + 1, n + 1], of
+    ranges of the chain.
+    """
+
+    fixed: NDArray[np.float64]
+    limits: NDArray[np.float64]
+    often: NDArray[np.float64]
+    own: NDArray[np.float64]
+    states: NDArray[np.float64]
+    kept: NDArray[np.float64]
+
+    def with_stage(
+        self, held: NDArray[np.float64], stage: int, start: int, stops: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return the bytes [stops, rows] with one more stage, from `start` to each of its stops."""
+        states = np.multiply.outer(self.states[start, stops], self.own[stage])
+        kept = np.multiply.outer(self.kept[start, stops], self.often[stage])
+        return np.asarray(held + states + kept)
+
+
+def stage_bytes(parts: MemoryParts, limits: Sequence[float]) -> StageBytes:
+    """Return what ranks hold at least of a job with interleaved stages."""
+    job = parts.job
+    experts = np.array(job.model.expert_layers)
+    kinds = ["embedding", *("expert layer" if e else "layer" for e in experts), "output"]
+    states = np.array([sum(getattr(parts.parts[k], name) for name in STATES) for k in kinds])
+    predictions = job.model.prediction_layers
+    states[-1] += predictions * sum(getattr(parts.parts["prediction layer"], n) for n in STATES)
+    layers = np.concatenate(([0, 0], np.arange(1, experts.size + 1), [experts.size]))
+    with_experts = np.concatenate(([0, 0], experts.cumsum(), [experts.sum()]))
+    few, some = (np.maximum(0, e[None, :] - e[:, None]) for e in (layers, with_experts))
+    kept = np.array(kept_bytes(parts, layers=few - some, expert_layers=some), np.float64)
+    kept[0] += parts.parts["embedding"].kept
+    kept[:, -1] += predictions * parts.parts["prediction layer"].left
+    every = [np.array(job.schedule.held(job.pp - 1 - r), np.float64) for r in range(job.pp)]
+    rank = np.repeat(np.arange(job.pp), [len(mixes) for mixes in every])
+    often = np.zeros((job.pp * job.virtual, rank.size))
+    for r, mixes in enumerate(every):
+        often[r :: job.pp, rank == r] = mixes.T
+    own = np.arange(job.pp * job.virtual)[:, None] % job.pp == rank
+    fixed = np.full(rank.size, float(sum(parts.fixed.values())))
+    most = np.array(limits)[rank] * (1 + FINE_ROUNDING)
+    total = np.concatenate(([0.0], states.cumsum()))
+    return StageBytes(fixed, most, often, own * 1.0, np.triu(total - total[:, None]), kept)

@@ -12,14 +12,15 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.constraints import LAYOUT
 from ilp_planner.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.result import Ranked, Stop
 from ilp_planner.solvers import registry
-from ilp_planner.spaces.megatron.any_layout import near_layout
+from ilp_planner.spaces.megatron.any_layout import AnyLayout
 from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.megatron.few import few_plans, judge_each
 from ilp_planner.spaces.megatron.first_plans import (
@@ -34,7 +35,7 @@ from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.membership import variant_of
 from ilp_planner.spaces.megatron.near_cuts import NEAR, ROUNDING, best_spread
 from ilp_planner.spaces.megatron.partition import CutSearch, CutTables, best_cut
-from ilp_planner.spaces.megatron.possible import plainest_parts
+from ilp_planner.spaces.megatron.possible import megatron_parts, plainest_parts
 from ilp_planner.spaces.megatron.recomputations import FULL, whole_stages
 from ilp_planner.spaces.megatron.variant_bound import never_fits
 from ilp_planner.spaces.megatron.variants import in_turns, leanest
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 SCHEDULE = "schedule bound"
 TRIVIAL, BOUNDED = -2, -1  # how well a part in the queue is bounded
+NEARBY = 2  # turns of the best plan's variant, before others have one
 BETWEEN_REPORTS = 0.2  # seconds
 
 
@@ -98,6 +100,7 @@ class MegatronSearch:
         self.opened: set[int] = set()
         self.turns: Counter[tuple[int, Variant]] = Counter()
         self.done: set[tuple[int, Variant]] = set()
+        self.layouts: dict[tuple[int, Variant], AnyLayout] = {}
 
     @property
     def cutoff(self) -> float:
@@ -168,6 +171,13 @@ class MegatronSearch:
                     heapq.heappush(queue, (least, number, place, v))
         return True
 
+    def improve(self) -> None:
+        """Look at layouts near to that of the best plan, and at a few others of its variant."""
+        for entry in self.best[:1]:
+            key = entry.part, entry.variant
+            while self.turns[key] < NEARBY and key not in self.done and self.goon():
+                self.work(*key)
+
     def expand(self, number: int) -> dict[Variant, float]:
         """Bound the variants of a part that are not solved; return them."""
         part = self.parts[number]
@@ -209,7 +219,7 @@ class MegatronSearch:
             if part.spread(variant):
                 found = best_spread(part, one, limit, self.solve, self.goon, most)
             elif variant.remainder == ANYHOW:
-                found = near_layout(part, one, limit, self.goon, moves=self.turns[key] > 0)
+                found = self.any_layout(number, one).look(limit, self.goon, self.turns[key])
             else:
                 found = best_layout(part, one, limit, self.goon)
             bound = min(bound, found.bound)
@@ -224,12 +234,19 @@ class MegatronSearch:
                 self.best = sorted([*others, entry], key=lambda e: e.value)[: self.top]
             self.accept(plan)
             cutoff = cut.value
-        last = 2 if variant.remainder == ANYHOW else len(NEAR)
-        if bound >= cutoff * (1 - ROUNDING) or self.turns[key] == last or not self.goon():
+        ended = self.turns[key] == len(NEAR)
+        if bound >= cutoff * (1 - ROUNDING) or ended or not self.goon():
             self.close(number, variant, bound=bound)
         elif number in self.opened:
             self.open[number][variant] = bound
             self.settle(number)
+
+    def any_layout(self, number: int, variant: Variant) -> AnyLayout:
+        """Return the layouts of a variant that may have any, with what is known of them."""
+        key = number, variant
+        if key not in self.layouts:
+            self.layouts[key] = AnyLayout(self.parts[number], variant)
+        return self.layouts[key]
 
     def is_too_large(self, number: int) -> bool:
         """Tell whether not even what holds least of a part fits."""
@@ -241,6 +258,8 @@ class MegatronSearch:
         for variant in variants:
             self.done.add((number, variant))
             self.open[number].pop(variant, None)
+            for one in in_turns(self.parts[number], variant):
+                self.layouts.pop((number, one), None)
         self.closed[number] = min(self.closed[number], bound)
         if number in self.opened:
             self.settle(number)
@@ -291,6 +310,24 @@ def scout(search: PartSearch[MegatronPart]) -> bool:
     return bool(parts)
 
 
+def look_at_usual_layouts(search: PartSearch[MegatronPart]) -> None:
+    """Look for the best plan of the layouts that are tried without being asked for, in half of the
+    time: where any layout may be, plans are no worse than those without."""
+    problem = search.problem
+    problem = replace(problem, constraints=problem.constraints.but({LAYOUT}))
+    half = search.deadline.moment(search.deadline.left / 2)
+    engine = MegatronSearch(
+        megatron_parts(problem, problem.costs, search.check_time),
+        goon=lambda: half.goon() and search.goon(),
+        solve=solver_of(search),
+        accept=search.accept,
+        gap=search.limits.gap,
+        floor=search.bound,
+    )
+    engine.ceiling = min(search.objective, NEVER)
+    engine.run()
+
+
 def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
     """Search Megatron's space for a solve; bounds and the plan go into its state."""
     started = search.from_an_end
@@ -320,7 +357,14 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
         gap=search.limits.gap,
         floor=search.bound,
     )
+    asked = search.problem.constraints
+    free = asked.layout is not None and asked.one_layout is None
+    if free and not started:
+        look_at_usual_layouts(search)
     engine.start(search)
+    if free:
+        engine.improve()
+    started = started or (free and search.plan is not None)
     ended = engine.run(sampled=sampled, started=started, closing=search.closing)
     search.report()
     if search.gap_reached():

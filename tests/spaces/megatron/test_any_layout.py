@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from dataclasses import replace
+from itertools import islice, pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.certificate import check_certificate
+from ilp_planner.errors import InfeasibleError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.numerics import ROUNDING
+from ilp_planner.numerics import NEVER, ROUNDING
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
-from ilp_planner.spaces.megatron.any_layout import near_layout
+from ilp_planner.spaces.megatron.any_layout import PATHS, AnyLayout, near_layouts
+from ilp_planner.spaces.megatron.layout_memory import stage_bytes
 from ilp_planner.spaces.megatron.variants import in_turns
 from tests.examples import examples
 from tests.megatron_cases import (
@@ -118,8 +123,104 @@ def test_an_uneven_layout_wins_where_the_output_is_heavy():
     assert found.among.endswith("spread anyhow over its virtual stages")
 
 
-@pytest.mark.parametrize("moves", [False, True])
-def test_moves_only_improve(moves):
+@st.composite
+def interleaved(draw):
+    """Draw the parts of a problem with interleaved stages: whose layers or devices may differ, with
+    fast or slow links, and much or little memory."""
+    pp, slow = draw(st.sampled_from(((2, 0), (2, 1), (4, 0), (4, 2))))
+    virtual = draw(st.integers(2, 4 if pp == 2 else 2))
+    options = {
+        **SHORT,
+        "layers": draw(st.integers(max(2, pp * virtual - 2), 8)),
+        "vocab": draw(st.sampled_from((501, 16000, 60000))),
+        "experts": draw(st.sampled_from((None, MIXTURE))),
+        "prediction_layers": draw(st.integers(0, 1)),
+        "positions": "rope",
+    }
+    between = draw(st.sampled_from((1e9, 2e10, 2e11)))
+    said = {"pp": pp, "virtual_stages": virtual, "layout": "any", "sharding": "optimizer"}
+    said["recompute"] = draw(st.sampled_from(("none", "none,full,block", "selective")))
+    said["micro_batch_group_size"] = draw(st.sampled_from((None, "2..12")))
+    try:
+        return small_problem(
+            small_cluster(pp - slow, 1, between=between, slow=slow),
+            batch=draw(st.sampled_from((4, 6, 16))),
+            constraints=constraints_of(said),
+            memory_limit=draw(st.sampled_from((None, 1.4 * GIB, 1.8 * GIB))),
+            **options,
+        )
+    except InfeasibleError:  # no turns, or no such recomputation
+        return None
+
+
+def variants_of(problem, draw, most):
+    """Draw some of the variants of a problem, with their turns."""
+    every = [
+        (part, one)
+        for part in problem.space.parts(problem)
+        for variant in part.variants()
+        if variant.virtual > 1
+        for one in in_turns(part, variant)
+    ]
+    return draw.sample(every, min(most, len(every)))
+
+
+@examples(12)
+@given(problem=interleaved(), draw=st.randoms(use_true_random=False))
+def test_the_tree_finds_the_best_of_all_layouts(problem, draw):
+    """And no layout takes less than it says, of the whole tree or of a single layout."""
+    for part, variant in variants_of(problem, draw, 3) if problem else ():
+        space = AnyLayout(part, variant)
+        layouts = [*every_cut(part.costs.model.layers + 2, part.degrees.pp * variant.virtual)]
+        times = [space.seconds(ends) for ends in layouts]
+        best = NEVER
+        for turn in range(len(PATHS)):
+            found = space.look(best, turn=turn)
+            assert min(times) >= found.bound * (1 - ROUNDING)
+            if found.cut is not None:
+                best = found.cut.value
+                assert best == pytest.approx(times[layouts.index(found.cut.ends)], rel=ROUNDING)
+        assert found.bound >= best * (1 - ROUNDING)
+        assert best == pytest.approx(min(times), rel=ROUNDING)
+        least = space.tree.least(np.array(layouts)) + part.ranks.constant
+        simulated = np.array([part.seconds(variant, ends) for ends in layouts])
+        assert (least <= simulated * (1 + ROUNDING)).all()
+        for ends in space.tree.simulated:  # their own critical path is among the sums
+            assert least[layouts.index(ends)] == pytest.approx(part.seconds(variant, ends))
+
+
+@examples(12)
+@given(problem=interleaved(), draw=st.randoms(use_true_random=False))
+def test_what_the_tree_leaves_out_does_not_fit(problem, draw):
+    """Bytes by stages are no more than those that the judge counts."""
+    for part, variant in variants_of(problem, draw, 1) if problem else ():
+        tree = AnyLayout(part, variant)
+        memory, pp = stage_bytes(tree.memory, part.limits), part.degrees.pp
+        stages = pp * variant.virtual
+        for ends in every_cut(part.costs.model.layers + 2, stages):
+            held = memory.fixed
+            for stage, (start, stop) in enumerate(pairwise(ends)):
+                (held,) = memory.with_stage(held, stage, start, np.array([stop]))
+            own = replace(tree.memory, job=part.job_of_stages(variant, ends))
+            needed = [stage_of_rank(own, rank).needed for rank in range(pp)]
+            for rank, most in enumerate(needed):
+                assert held[memory.own[rank] > 0].max() <= most * (1 + ROUNDING)
+
+
+@examples(6)
+@given(problem=interleaved())
+def test_small_problems_are_closed(problem):
+    """With a certificate that holds, and never a slower plan than the usual layouts have."""
+    if problem is None:
+        return
+    found = solve(problem)
+    usual = solve(replace(problem, constraints=problem.constraints.but({"layout"})))
+    assert found.gap == 0.0 or found.plan is None
+    assert found.objective <= usual.objective * (1 + ROUNDING)
+    assert check_certificate(problem, found.certificate).holds
+
+
+def test_steps_only_improve():
     problem = small_problem(
         small_cluster(1, 2),
         batch=4,
@@ -129,10 +230,22 @@ def test_moves_only_improve(moves):
     for part in problem.space.parts(problem):
         for variant in part.variants():
             (one,) = in_turns(part, variant)
-            found = near_layout(part, one, 1e9, moves=moves)
-            assert found.bound == part.bound(variant)
-            if found.cut is not None:
-                assert found.cut.value == pytest.approx(part.seconds(variant, found.cut.ends))
-                assert evaluate(problem, part.group_plan(variant, found.cut.ends)).legal
-                even = near_layout(part, one, 1e9, moves=False).cut
-                assert found.cut.value <= even.value
+            space, best, bound = AnyLayout(part, one), NEVER, part.bound(variant)
+            for turn in range(len(PATHS)):
+                found = space.look(NEVER, turn=turn)
+                assert found.bound >= bound
+                bound = found.bound
+                if found.cut is not None:
+                    assert found.cut.value <= best
+                    best = found.cut.value
+                    assert best == pytest.approx(part.seconds(variant, found.cut.ends))
+                    assert evaluate(problem, part.group_plan(variant, found.cut.ends)).legal
+
+
+def test_near_layouts_have_as_many_stages():
+    assert near_layouts((0, 1, 2, 3)).shape == (0, 4)
+    near = {tuple(row) for row in near_layouts((0, 1, 3, 6)).tolist()}
+    assert near == {
+        (0, 2, 4, 6), (0, 1, 4, 6), (0, 2, 3, 6), (0, 1, 2, 6),
+        (0, 3, 5, 6), (0, 2, 3, 6),
+    }  # fmt: skip
