@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.coverage import proved_gap
 from ilp_planner.report.tables import STOPS
-from ilp_planner.result import Status, Stop
+from ilp_planner.result import ON_NODES, Status, Stop
 from ilp_planner.units import counted, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -124,7 +124,8 @@ def judgement_verdict(judgement: Judgement) -> Verdict:
     if judgement.coverage.outside:
         outside = f"outside of what the proof is about: {judgement.coverage.outside}"
         return Verdict(FAIR, "LEGAL", outside)
-    among = searched_set(problem, None, anywhere=bool(aim))
+    nodes = claim.among.partition(ON_NODES)[2] or "any of these nodes" * bool(aim)
+    among = searched_set(problem, None, nodes=nodes)
     name, bound, gap = (aim.get(key) for key in ("name", "bound", "gap"))
     if not aim or name == "time":
         bound = bound if isinstance(bound, int | float) else claim.bound
@@ -147,24 +148,25 @@ def _priced_verdict(word: str, better: str, among: str, gap: float) -> Verdict:
     return Verdict(FAIR, head, f"of the best {among}: one may be {better}")
 
 
-def searched_set(problem: Problem[Any], aim: Aim | None = None, *, anywhere: bool = False) -> str:
+def searched_set(problem: Problem[Any], aim: Aim | None = None, *, nodes: str = "") -> str:
     """Return `Megatron plan in the search space on all 8 nodes`: in which plans the proof is
     about, in few words; `--verbose` lists them.
 
-    aim: over sets of nodes, of which `problem` is then one. anywhere: over all sets of nodes.
+    aim: over sets of nodes, of which `problem` is then one. nodes: those that plans may be on, in
+    words, where these are others than all of the problem.
     """
     budget = ""
     if aim is not None:
         where = f"on {aim.on}"
         if math.isfinite(aim.max_hourly):
             budget = f" for at most {aim.max_hourly:g} per hour"
-    elif anywhere:
-        where = "on any of these nodes"
+    elif nodes:
+        where = f"on {nodes}"
     elif problem.space.idles:
         where = "on any of these devices"
     else:
-        nodes = problem.cluster.node_count
-        where = f"on all {nodes} nodes" if nodes > 1 else "on this node"
+        count = problem.cluster.node_count
+        where = f"on all {count} nodes" if count > 1 else "on this node"
     asked = problem.constraints.describe()
     if len(asked) > MOST_ASKED:
         asked = "the constraints"

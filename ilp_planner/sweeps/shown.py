@@ -42,6 +42,7 @@ TITLES = {
 EXPENDABLE = (
     "HFU", "bubble", "per GPU", "price per hour", "memory (GiB)", "tokens/s", "MFU", "price",
     "per 10^9 tokens", "days", "expected error", "gap",
+    "step",
 )  # fmt: skip
 
 
@@ -81,7 +82,7 @@ def _fitting(
     texts = {
         title: [tell(row) for row in rows] for title, tell in _columns(sweep, rows, wish).items()
     }
-    kept = {TITLES.get(name, name) for name in wish.columns.values()}
+    kept = {(TITLES | {"step_s": "step"})[name] for name in wish.columns.values()}
     missing: list[str] = []
     if _over(texts) > 0:
         texts = {_broken(title): cells for title, cells in texts.items()}
