@@ -117,11 +117,11 @@ def write_files_of_metis() -> None:
 
 def check_megatron(printed: list[str]) -> None:
     solved, _, analysed, again, judged, simulated, _ = printed
-    assert "proved optimal" in solved
-    assert "FITS" in analysed
-    time = re.search(r"iteration time +(\S+ \S+)", solved)
+    assert "PROVED OPTIMAL" in solved or "proved optimal" in solved
+    assert "FIT" in analysed
+    time = re.search(r"iteration time +(\S+ \S+)", judged)
     assert time is not None
-    assert all(f"iteration time  {time[1]}" in text for text in (again, judged))
+    assert f"iteration time  {time[1]}" in again
     assert f"judged          {time[1]}; the schedule takes as long" in simulated
     assert Path("trace.json").exists()
     assert Path("nemo.yaml").exists()
@@ -139,16 +139,16 @@ def check_profiles(printed: list[str]) -> None:
 
 def check_mixed(printed: list[str]) -> None:
     _, metis, top, checked, amp, free = printed
-    assert "9.293 s for 128 samples" in metis  # the optimum of its space by an exact search
+    assert metis.startswith("9.293 s per step")  # the optimum of its space by an exact search
     assert len(re.findall(r"^ +(\d+) +\d\.\d{6} ", top, re.MULTILINE)) == 10
     assert "proved by the certificate, derived again" in checked
-    assert "1.062 s for 32 samples" in amp
-    assert "placement free" in free
+    assert amp.startswith("1.062 s per step")
+    assert "no AMP plan in the search space" in free
 
 
 def check_python(printed: list[str]) -> None:
     (example,) = printed
-    assert "proved optimal" in example
+    assert "PROVED OPTIMAL" in example or "proved optimal" in example
     assert "True" in example.splitlines()
     assert {"llama.json", "run.sh"} <= {file.name for file in Path().iterdir()}
 

@@ -21,6 +21,7 @@ import ilp_planner
 from ilp_planner import kernels
 from ilp_planner.cli.main import COMMANDS
 from ilp_planner.cli.profile import COMMANDS as PROFILE_COMMANDS
+from ilp_planner.report.console import COMPILING, tell_of_compiling
 from tests.sources import statements, tree_of
 
 SOURCE = """
@@ -378,6 +379,18 @@ def test_it_is_said_before_something_is_compiled_and_only_then(
     kernels.before_compiling(lambda: said.append("again"))
     assert load(module).twice_and_one(3) == 7  # was kept
     assert said == ["compiling"]
+
+
+def test_a_first_solve_that_compiles_says_so(
+    module: Path, read_only: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr, also where that is no terminal; of kernels that are kept it says nothing."""
+    tell_of_compiling()
+    assert load(module).twice_and_one(3) == 7
+    assert capsys.readouterr() == ("", f"{COMPILING}\n")
+    tell_of_compiling()
+    assert load(module).twice_and_one(3) == 7
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("fails", [False, True])

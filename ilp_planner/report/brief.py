@@ -17,7 +17,7 @@ from ilp_planner.report.prices import price_lines, price_of, run_in
 from ilp_planner.report.rates import three_digits
 from ilp_planner.report.stages import training_words
 from ilp_planner.report.tables import GIB, span
-from ilp_planner.report.verdict import result_verdict
+from ilp_planner.report.verdict import all_nodes, result_verdict
 from ilp_planner.specs.prices import nodes_of
 from ilp_planner.throughput import throughput
 from ilp_planner.units import COUNT_UNITS, TERA, counted, format_percent, format_seconds
@@ -99,7 +99,7 @@ def nodes_text(problem: Problem[Any], plan: AnyPlan | None) -> str:
     idle = f" ({idle} idle)" if idle else ""
     if number < total:
         return f"{number} of {total} nodes{idle}"
-    return f"{f'all {total} nodes' if total > 1 else '1 node'}{idle}"
+    return f"{all_nodes(total)}{idle}"
 
 
 def _left_out(whole: ClusterSpec, own: ClusterSpec, used: list[int] | range) -> str:

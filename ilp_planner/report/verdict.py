@@ -64,10 +64,10 @@ def result_verdict(problem: Problem[Any], result: Result) -> Verdict:
 
 
 def _stopped(result: Result) -> str:
-    """Return `; stopped by the time limit after 30 s`; nothing after a proof."""
+    """Return `; stopped by time limit, after 30 s`; nothing after a proof."""
     if result.stopped_by is Stop.PROOF:
         return ""
-    return f"; stopped after {format_seconds(result.wall)}: {STOPS[result.stopped_by]}"
+    return f"; stopped by {STOPS[result.stopped_by]}, after {format_seconds(result.wall)}"
 
 
 def _without_plan(result: Result, stopped: str) -> Verdict:
@@ -166,7 +166,7 @@ def searched_set(problem: Problem[Any], aim: Aim | None = None, *, nodes: str = 
         where = "on any of these devices"
     else:
         count = problem.cluster.node_count
-        where = f"on all {count} nodes" if count > 1 else "on this node"
+        where = f"on {all_nodes(count)}" if count > 1 else "on this node"
     asked = problem.constraints.describe()
     if len(asked) > MOST_ASKED:
         asked = "the constraints"
@@ -174,6 +174,11 @@ def searched_set(problem: Problem[Any], aim: Aim | None = None, *, nodes: str = 
         f"{problem.space.noun} in the search space{f' with {asked}' if asked else ''} "
         f"{where}{budget}"
     )
+
+
+def all_nodes(count: int) -> str:
+    """Return `all 8 nodes`; `both nodes`, `1 node`."""
+    return {1: "1 node", 2: "both nodes"}.get(count, f"all {count} nodes")
 
 
 def rounded_up(share: float) -> str:
