@@ -82,7 +82,7 @@ class Planned(Printed, ABC):
                 raise PlanError(f"export: found a plan without a model, which {runtime} needs")
             if system in EXPORTS:
                 time = evaluate(problem, kept.plan).iteration_time
-                target = Target(problem.spec, problem.cluster, time)
+                target = Target(problem.spec, problem.cluster, time, problem.request)
                 return write_runtime(kept.plan, target, runtime, output, nearest=nearest).files
             save_aceso(output, kept.plan, problem.spec)
             return (output,)

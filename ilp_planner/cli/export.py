@@ -90,7 +90,7 @@ def export_run(
         save_aceso(output, saved.plan, model)
         return f"{output}: {len(saved.plan.stages)} stages of {model.name} for {to}"
     time = saved.verdict.iteration_time if saved.verdict else None
-    target = Target(model, cluster, time)
+    target = Target(model, cluster, time, saved.inputs)
     written = write_runtime(saved.plan, target, to, output, plan_file, nearest=nearest)
     for note in written.notes:
         echo(f"ilp-plan: note: {note}", err=True)

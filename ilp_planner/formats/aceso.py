@@ -79,7 +79,7 @@ def save_aceso(path: Path, plan: AnyPlan, model: ModelSpec) -> None:
     if not is_of_operators(plan):
         raise PlanError(
             "plan: found whole layers on groups of devices, expected operators on equal devices, "
-            "which aceso can say"
+            "which aceso can say (`ilp-plan solve --space operators`)"
         )
     write_text(path, to_json(write_aceso(plan, model), indent=4))
 

@@ -11,6 +11,7 @@ from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.exported import Expected, Exported, file_name
 from ilp_planner.formats.nearest_run import NearRun, nearest_run
+from ilp_planner.inputs.request import Request
 from ilp_planner.plan import AnyPlan
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.model import ModelSpec
@@ -85,11 +86,13 @@ TARGETS = ("aceso", *EXPORTS, *PROGRAMS)
 
 
 class Target(NamedTuple):
-    """What a plan is for. time: seconds per iteration, where they are known."""
+    """What a plan is for. time: seconds per iteration, where they are known. asked: what the plan
+    was asked for, where that is known."""
 
     model: ModelSpec
     cluster: ClusterSpec
     time: float | None = None
+    asked: Request | None = None
 
 
 class Written(NamedTuple):
@@ -185,7 +188,7 @@ def write_runtime(
 
     runtime, remarks, near = runtime_of(to), [], None
     try:
-        job = job_of_plan(plan, target.model, target.cluster)
+        job = job_of_plan(plan, target.model, target.cluster, target.asked)
         if refusal := refusal_of(runtime, job):
             near = _near_run(runtime, job, target, refusal, nearest=nearest)
             remarks = [f"not the plan, but the nearest that {runtime} runs: {near}"]
@@ -240,7 +243,7 @@ def _near_run(
         other = Runtime(runtime.system, release)
         if not nearest and not refusal_of(other, job):
             raise PlanError(f"{refusal}; `{other}` runs it as it is")
-    near = nearest_run(job, target.model, target.cluster, partial(refusal_of, runtime))
+    near = _nearest(runtime, job, target)
     if near is None:
         raise PlanError(refusal)
     if not nearest:
@@ -261,13 +264,18 @@ def _near_job(runtime: Runtime, refused: "NoJobError", target: Target, *, neares
     if refused.near is None:
         raise refused
     job = job_of_plan(refused.near.plan, target.model, target.cluster)
-    near = nearest_run(job, target.model, target.cluster, partial(refusal_of, runtime))
+    near = _nearest(runtime, job, target)
     if near is None:
         raise PlanError(f"{refused}; of the nearest {refusal_of(runtime, job)}")
     if not nearest:
         shown = f"{describe_job(near.job)}, {_seconds(near, target)}"
         raise PlanError(f"{refused}; `nearest` writes what {runtime} runs: {shown}")
     return near
+
+
+def _nearest(runtime: Runtime, job: TrainingJob, target: Target) -> NearRun | None:
+    refusal = partial(refusal_of, runtime)
+    return nearest_run(job, target.model, target.cluster, refusal, target.asked)
 
 
 def _seconds(near: NearRun, target: Target) -> str:

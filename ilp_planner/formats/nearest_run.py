@@ -26,6 +26,7 @@ from ilp_planner.specs.training import (
 from ilp_planner.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
+    from ilp_planner.inputs.request import Request
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
@@ -36,6 +37,7 @@ Refusal = Callable[[TrainingJob], str]
 SECONDS = 5.0  # of looking for another plan
 MOST_CHANGES = 4  # of settings at once
 MOST_JOBS = 500  # that a system is asked for, of one choice of degrees
+OF_MODEL = "model."  # how refusals begin of what the model is, which no other plan has otherwise
 RECOMPUTED = (
     Recompute(),
     Recompute(granularity="selective"),
@@ -74,20 +76,27 @@ def compared(seconds: float, before: float) -> str:
 
 
 def nearest_run(
-    job: TrainingJob, model: ModelSpec, cluster: ClusterSpec, refusal: Refusal
+    job: TrainingJob,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    refusal: Refusal,
+    asked: Request | None = None,
 ) -> NearRun | None:
     """Return the nearest plan that a system runs on a cluster; None where none was found.
 
     Parameters
     ----------
-    refusal: of the system. Times are those of Megatron-LM's space, of both plans alike.
+    refusal: of the system. Times are those of Megatron-LM's space, of both plans alike. asked: what
+        the plan of the job was asked for, where that is known.
     """
     from ilp_planner.inputs.files import InputFiles
-    from ilp_planner.inputs.request import Request
     from ilp_planner.spaces.megatron.build import build
+    from ilp_planner.spaces.megatron.nearest import near_request
 
+    if refusal(job).startswith(OF_MODEL):
+        return None
     try:
-        request = Request(files={}, space="megatron", global_batch=job.global_batch)
+        request = near_request(job.global_batch, job.settings, asked)
         problem = build(InputFiles(request, objects={"model": model, "cluster": cluster}))
     except PlannerError:
         return None

@@ -86,7 +86,7 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
     if s.precision == "fp32" and job.pp > 1:
         raise Unfit("settings.precision", "fp32").but(
             f"{TOOL} has no mixed_precision of this name, which also says how stages send",
-            "precision = bf16",
+            "pp = 1",
         )
     check_core(job)
     sections: dict[str, Section] = {

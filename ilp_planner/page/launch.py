@@ -46,7 +46,7 @@ def launch_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation, stem
     time = evaluation.iteration_time if evaluation.cost is not None else None
     target = Target(problem.spec, problem.cluster, time)
     try:
-        job = job_of_plan(plan, problem.spec, problem.cluster)
+        job = job_of_plan(plan, problem.spec, problem.cluster, problem.request)
         exported = export_job(runtime, job, stem, expected_of(plan, job, target))
     except PlanError as refusal:
         return Launch(str(runtime), refusal=str(refusal))

@@ -19,6 +19,7 @@ from ilp_planner.runtimes.limits import (
     check_torch_schedule,
 )
 from ilp_planner.runtimes.torchtitan_releases import shared_differences
+from ilp_planner.specs.generations import AMPERE
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.3.0"
@@ -152,7 +153,8 @@ def _check_states(job: TrainingJob) -> None:
         )
     if s.precision == "fp16":
         raise Unfit("settings.precision", "fp16").but(
-            f"{TOOL} has bf16 and fp32", "precision = bf16"
+            f"{TOOL} has bf16 and fp32",
+            f"precision = {'bf16' if job.generation >= AMPERE else 'fp32'}",
         )
     if optimizer.sharding == "none" and s.cp > 1:
         raise Unfit("settings.optimizer.sharding", "none").but(

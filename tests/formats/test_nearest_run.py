@@ -14,6 +14,7 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.exports import EXPORTS, Runtime, refusal_of, runtime_of
 from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.formats.nearest_run import compared, differences, nearest_run, neighbours
+from ilp_planner.inputs.constraints import Constraints
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.spaces.megatron.build import build
@@ -33,11 +34,25 @@ from tests.training_jobs import llama
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
+    from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
 
-CLUSTER = small_cluster(2, 4)
+PRECISIONS = ("bf16", "fp16", "fp32")
 RUNTIMES = [Runtime(name, release) for name, releases in EXPORTS.items() for release in releases]
 TITAN = runtime_of("torchtitan")
+
+
+def cluster() -> ClusterSpec:
+    """Return two nodes of four devices that have all these precisions."""
+    small = small_cluster(2, 4)
+    types = {
+        name: replace(device, peak=dict.fromkeys(PRECISIONS, max(device.peak.values())))
+        for name, device in small.device_types.items()
+    }
+    return replace(small, device_types=types)
+
+
+CLUSTER = cluster()
 
 
 def spec(model: Decoder) -> ModelSpec:
@@ -45,7 +60,12 @@ def spec(model: Decoder) -> ModelSpec:
 
 
 def problem_of(job: TrainingJob) -> Problem:
-    request = Request(files={}, space="megatron", global_batch=job.global_batch)
+    request = Request(
+        files={},
+        space="megatron",
+        global_batch=job.global_batch,
+        precision=job.settings.precision,
+    )
     return build(InputFiles(request, objects={"model": spec(job.model), "cluster": CLUSTER}))
 
 
@@ -84,10 +104,12 @@ def jobs(draw: st.DrawFn) -> TrainingJob:
     """Draw jobs of the eight devices with settings that some systems lack."""
     virtual = draw(st.sampled_from([1, 2]))
     sharding = draw(st.sampled_from(SHARDINGS))
+    precision = draw(st.sampled_from(PRECISIONS))
     layers = [2, 1, 3, 2] if virtual == 2 else [3, 5]
     return job(
         layout=split_layout(layers),
         settings=settings(
+            precision=precision,
             order=draw(st.sampled_from(ORDERS)),
             sequence_parallel=draw(st.booleans()),
             turn=draw(st.sampled_from([0, 3])) if virtual == 2 else 0,
@@ -96,6 +118,7 @@ def jobs(draw: st.DrawFn) -> TrainingJob:
             optimizer=OptimizerSettings(
                 sharding=sharding,
                 offload=draw(st.sampled_from([0.0, 0.5])),
+                master=0 if precision == "fp32" else 4,
                 from_master=sharding in ("gradients", "parameters") and draw(st.booleans()),
             ),
         ),
@@ -117,6 +140,9 @@ def test_what_is_offered_is_run_and_legal_and_near(runtime: Runtime, case: Train
     """The exporter accepts it, the judge gives its time, and nothing nearer is accepted."""
     refusal = partial(refusal_of, runtime)
     near = nearest_run(case, spec(case.model), CLUSTER, refusal)
+    if runtime.system == "torchtitan" and case.settings.precision == "fp16":
+        assert near is None  # which it lacks, and no other plan has another
+        return
     assert near is not None
     assert not refusal(near.job)
     assert near.job.global_batch == case.global_batch
@@ -151,6 +177,23 @@ def test_other_degrees_where_settings_are_not_enough() -> None:
     assert near is not None
     assert (near.job.tp, near.job.pp) == (2, 1)
     assert "pp 1 instead of 2" in near.differs
+
+
+def test_it_may_hold_no_more_than_the_plan_that_was_asked_for() -> None:
+    case = job(model=llama(tied=True))
+    titan = partial(refusal_of, TITAN)
+    near = nearest_run(case, spec(case.model), CLUSTER, titan)
+    assert near is not None
+    held = evaluate(problem_of(case), near.plan).memory
+    asked = Request(files={}, memory_limit=held - 1)
+    other = nearest_run(case, spec(case.model), CLUSTER, titan, asked)
+    assert other is not None
+    assert evaluate(problem_of(case), other.plan).memory < held
+    most = next(iter(CLUSTER.device_types.values())).memory
+    asked = Request(files={}, constraints=Constraints(headroom=int(most - held) + 1))
+    again = nearest_run(case, spec(case.model), CLUSTER, titan, asked)
+    assert again is not None
+    assert again.plan == other.plan
 
 
 def test_none_where_the_system_lacks_the_model() -> None:

@@ -7,6 +7,7 @@ needs more is refused, with its field, Megatron's limit and the nearest plan tha
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
@@ -39,6 +40,7 @@ from ilp_planner.units import format_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ilp_planner.inputs.request import Request
     from ilp_planner.plan import AnyPlan
     from ilp_planner.spaces.megatron.nearest import Nearest, Wish
     from ilp_planner.specs.cluster import ClusterSpec
@@ -62,11 +64,17 @@ class NoJobError(PlanError):
     near: Nearest | None = None
 
 
-def job_of_plan(plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec) -> TrainingJob:
+def job_of_plan(
+    plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec, asked: Request | None = None
+) -> TrainingJob:
     """Return the training job that a plan describes.
 
     A plan without settings says nothing of optimizer and kernels: it gets Adam with its states on
     every replica, and the kernels that the devices have.
+
+    Parameters
+    ----------
+    asked: what the plan was asked for, where that is known: the nearest plan is then one of it.
 
     Raises
     ------
@@ -87,7 +95,7 @@ def job_of_plan(plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec) -> Traini
         assert is_of_operators(plan)
         return _of_operators(plan, decoder, model, cluster)
     except _Limit as limit:
-        _refuse(limit, plan, model, cluster)
+        _refuse(limit, plan, model, cluster, asked)
 
 
 def hosts_of(plan: AnyPlan, job: TrainingJob, cluster: ClusterSpec) -> tuple[str, ...]:
@@ -384,14 +392,14 @@ def _stage_recompute(stage: OperatorStage, model: ModelSpec) -> list[str]:
 # ---- refusals -----------------------------------------------------------------------------------
 
 
-def _refuse(limit: _Limit, plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec) -> NoReturn:
-    from ilp_planner.spaces.megatron.nearest import nearest_plan
+def _refuse(
+    limit: _Limit, plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec, asked: Request | None
+) -> NoReturn:
+    from ilp_planner.spaces.megatron.nearest import near_request, nearest_plan
 
-    command = (
-        f"`ilp-plan solve --runtime megatron --model {model.name} --cluster {cluster.name} "
-        f"--global-batch-size {plan.global_batch}` finds the fastest"
-    )
-    near = nearest_plan(model, cluster, plan.global_batch, _wish(plan, model))
+    command = f"`{_solve(plan, asked)}` finds the fastest"
+    request = near_request(plan.global_batch, plan.settings, asked)
+    near = nearest_plan(model, cluster, request, _wish(plan, model))
     if near is None:
         raise NoJobError(f"{limit}; {command}") from None
     job = job_of_groups(near.plan, _decoder(model), cluster)
@@ -401,6 +409,15 @@ def _refuse(limit: _Limit, plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec
     )
     error.near = near
     raise error from None
+
+
+def _solve(plan: AnyPlan, asked: Request | None) -> str:
+    """Return the command that plans the same for Megatron-LM, with the inputs that have names."""
+    words = ["ilp-plan", "solve", "--runtime", "megatron"]
+    for kind in ("model", "cluster"):
+        name = None if asked is None else asked.name(kind)
+        words += [] if name is None else [f"--{kind}", name]
+    return shlex.join([*words, "--global-batch-size", str(plan.global_batch)])
 
 
 def _decoder(model: ModelSpec) -> Decoder:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlannerError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.constraints import Constraints
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.spaces.megatron.build import build
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
-    from ilp_planner.specs.training import Recompute
+    from ilp_planner.specs.training import Recompute, Settings
 
 MOST_TRIES = 60  # choices of degrees
 
@@ -77,13 +78,41 @@ def wish_of(
     )
 
 
+def near_request(
+    global_batch: int, settings: Settings | None, asked: Request | None = None
+) -> Request:
+    """Return what plans near one are asked for: its batch, its precision and the memory of devices
+    that it may use.
+
+    Parameters
+    ----------
+    settings: of the plan, if it has some. asked: what the plan was asked for, where that is known.
+    """
+    asked = asked or Request(files={})
+    precision = asked.precision
+    if settings is not None:
+        precision = settings.kernels.quantised or settings.precision
+    return Request(
+        files={},
+        space="megatron",
+        global_batch=global_batch,
+        precision=precision,
+        memory_limit=asked.memory_limit,
+        constraints=Constraints(headroom=asked.constraints.headroom),
+    )
+
+
 def nearest_plan(
-    model: ModelSpec, cluster: ClusterSpec, global_batch: int, wish: Wish
+    model: ModelSpec, cluster: ClusterSpec, request: Request, wish: Wish
 ) -> Nearest | None:
     """Return the nearest plan; None where Megatron-LM has none for this cluster, or none was found
-    among the nearest degrees."""
+    among the nearest degrees.
+
+    Parameters
+    ----------
+    request: as `near_request` makes it.
+    """
     try:
-        request = Request(files={}, space="megatron", global_batch=global_batch)
         objects = {"model": model, "cluster": cluster}
         problem = build(InputFiles(request, objects=objects))
         return next(nearest_plans(problem, wish, MOST_TRIES), None)

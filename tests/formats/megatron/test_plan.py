@@ -14,6 +14,7 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_argu
 from ilp_planner.formats.megatron.plan import describe_job, job_of_plan, plan_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
 from ilp_planner.solve import solve
 from ilp_planner.specs.chain_layers import segments
@@ -31,7 +32,8 @@ MODEL = ModelSpec(
     precision="bf16",
     architecture=Gpt(layers=4, hidden=256, heads=4, sequence=512, vocab=2000),
 )
-COMMAND = "`ilp-plan solve --runtime megatron --model small --cluster small --global-batch-size 8`"
+COMMAND = "`ilp-plan solve --runtime megatron --model my.toml --cluster 8xT4 --global-batch-size 8`"
+ASKED = Request(files={"model": Reference(name="my.toml"), "cluster": Reference(name="8xT4")})
 
 
 def groups(stages, *, batches=4, batch=8):
@@ -191,7 +193,7 @@ def test_plans_of_operators_with_uniform_choices(change, expected):
 )
 def test_refusals_name_field_limit_and_a_plan_that_runs(plan, field, limit):
     with pytest.raises(PlanError) as error:
-        job_of_plan(plan, MODEL, CLUSTER)
+        job_of_plan(plan, MODEL, CLUSTER, ASKED)
     text = str(error.value)
     assert text.startswith(f"{field}")
     assert f"but Megatron-LM {limit}" in text
