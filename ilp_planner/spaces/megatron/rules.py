@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import PlanError
+from ilp_planner.errors import PlanError, SpecError
 from ilp_planner.evaluate import Violation
 from ilp_planner.schedule import DIVIDED, USUAL
 from ilp_planner.simulation.schedules import SCHEDULES
 from ilp_planner.spaces.megatron.combined import check_combined
 from ilp_planner.spaces.megatron.degrees import same_pipelines, sequence_rules, tensor_rules
 from ilp_planner.spaces.megatron.job import node_order
+from ilp_planner.specs.recipes import check_recipe
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
@@ -60,9 +61,23 @@ def check_job(
     own: Callable[[TrainingJob], Iterator[Violation]],
 ) -> Iterator[Violation]:
     """Check the same of a job whose ranks fill the nodes of the problem one after the other."""
+    yield from check_precision(problem, job)
     yield from check_tensor(problem, job)
     for check in (*JOB_RULES, own):
         yield from check(job)
+
+
+def check_precision(problem: Problem[MegatronCosts], job: TrainingJob) -> Iterator[Violation]:
+    """Every device type computes in the precision, and in the recipe of quantised products."""
+    settings, own = job.settings, problem.costs.settings
+    recipe = settings.kernels.quantised
+    if (settings.precision, recipe) == (own.precision, own.kernels.quantised):
+        return
+    try:
+        problem.cluster.check_figures(settings.precision, problem.model)
+        check_recipe(problem.cluster, recipe)
+    except SpecError:
+        yield Violation("precision", "plan", recipe or settings.precision, "one of all devices")
 
 
 def check_tensor(problem: Problem[MegatronCosts], job: TrainingJob) -> Iterator[Violation]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ilp_planner.errors import PlannerError
 from ilp_planner.evaluate import Violation, evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job
+from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
+from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.request import Request
+from ilp_planner.spaces.megatron.build import build
 from ilp_planner.spaces.megatron.rules import (
     check_compiled,
     check_context,
@@ -28,9 +34,13 @@ from ilp_planner.spaces.megatron.rules import (
     divided_rules,
 )
 from ilp_planner.specs.decoder import Experts, Window
+from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
+from ilp_planner.specs.gpus import table
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import (
     ORDERS,
+    PRECISIONS,
+    QUANTISED,
     Kernels,
     Offload,
     OptimizerSettings,
@@ -38,11 +48,14 @@ from ilp_planner.specs.training import (
     Settings,
     TrainingJob,
 )
-from tests.megatron_cases import every_plan, small_cluster, small_problem
+from tests.examples import thinned
+from tests.megatron_cases import every_plan, small_cluster, small_model, small_problem
 from tests.training_jobs import deepseek, gpt, job, llama
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from ilp_planner.problem import Problem
 
 DIVIDED = Recompute(granularity="full", method="uniform", layers=1, distribute=True)
 
@@ -494,6 +507,47 @@ def test_all_that_megatron_asks_of_a_job_is_asked() -> None:
     assert rules == [
         "degrees", "recompute layers", "optimizer", "expert overlap", "expert overlap", "kernels",
     ]  # fmt: skip
+
+
+def test_a_plan_has_a_precision_that_its_devices_have() -> None:
+    """Of every pair of GPUs: a plan on one of them has a time on the other, or the rule refuses it,
+    which happens exactly where no problem has that precision there."""
+    asked = [*PRECISIONS, *QUANTISED]
+    problems = {name: [problem_on(name, precision) for precision in asked] for name in table()}
+    for first, other in thinned(product(table(), table()), 23):
+        here = next(problem for problem in problems[other] if problem is not None)
+        for there, again in zip(problems[first], problems[other], strict=True):
+            if there is None:
+                continue
+            plan = plan_of_job(alike(there), here.cluster, model=here.model)
+            evaluation = evaluate(here, plan)
+            rules = [violation.rule for violation in evaluation.violations]
+            assert ("precision" in rules) == (again is None)
+            assert evaluation.cost is not None or rules
+
+
+def problem_on(name: str, precision: str) -> Problem[Any] | None:
+    """Return a small problem on two GPUs in a precision; None where they do not have it."""
+    request = Request(files={}, space="megatron", global_batch=4, precision=precision)
+    cluster = gpu_cluster(parse_gpus(f"2x{name}"))
+    try:
+        return build(InputFiles(request, objects={"model": small_model(), "cluster": cluster}))
+    except PlannerError:
+        return None
+
+
+def alike(problem: Problem[Any]) -> TrainingJob:
+    """Return a job of two replicas as all plans of a problem have it."""
+    model = problem.costs.model
+    return TrainingJob(
+        model=model,
+        micro_batch=1,
+        global_batch=4,
+        dp=2,
+        layout=split_layout([model.layers]),
+        settings=problem.costs.settings,
+        devices_per_node=2,
+    )
 
 
 def test_a_plan_is_one_job_on_whole_nodes() -> None:
