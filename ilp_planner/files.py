@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.errors import OutputError, PlannerError
+from ilp_planner.file_kinds import OF_JSON, kind_of_bytes, kind_of_text
 from ilp_planner.limits import (
     JSON_BYTES,
     NESTING,
@@ -270,6 +271,8 @@ def document_of(
     try:
         return Document(str(path), content.decode(encoding))
     except UnicodeDecodeError:
+        if kind := kind_of_bytes(content):
+            raise error(f"{path}: found {kind.value}, expected a UTF-8 text") from None
         raise error(f"{path}: must be a UTF-8 text, found other bytes") from None
 
 
@@ -317,6 +320,9 @@ def read_json(
     except UnicodeEncodeError:
         raise error(f"{path}: not valid JSON: half of a surrogate pair, as in \\ud800") from None
     except json.JSONDecodeError as problem:
+        kind = kind_of_text(text)
+        if kind is not None and kind not in OF_JSON:
+            raise error(f"{path}: found {kind.value}, expected JSON") from None
         where = f"line {problem.lineno}, column {problem.colno}"
         raise error(f"{path}: {where}: not valid JSON: {problem.msg}") from None
     except RecursionError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlanError, PlannerError, ProfileError
-from ilp_planner.file_kinds import FileKind, file_kind
+from ilp_planner.file_kinds import FileKind, file_kind, refuse_other_kind
 from ilp_planner.files import existing, lines_of, places, read_text
 from ilp_planner.limits import check_lines
 from ilp_planner.specs.data_sheets import generation, known_gpu
@@ -63,6 +63,7 @@ def read_runs(path: Path, cluster: ClusterSpec) -> tuple[Run, ...]:
 
 def _read_table(path: Path) -> tuple[str, Iterator[tuple[int, dict[str, str]]]]:
     """Return which column has times, and of each row its line and its cells, without empty ones."""
+    refuse_other_kind(path, FileKind.RUNS, ProfileError)
     text = read_text(path, ProfileError, "utf-8-sig")  # spreadsheets mark their UTF-8
     check_lines(text, path, ProfileError)
     rows = _rows(text, path)

@@ -80,10 +80,12 @@ def analyze(
     from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.anatomy.verdict import EXIT_CODE, Verdict
     from ilp_planner.cli.analyze_output import emit
-    from ilp_planner.cli.analyze_sources import names_model, read_analysis
+    from ilp_planner.cli.analyze_sources import names_model, read_analysis, refuse_kind
 
     if plan_file is not None and model is None and names_model(plan_file):
         ctx.params["model"], plan_file = str(plan_file), None
+    elif plan_file is not None:
+        refuse_kind(plan_file)
     # Up to Typer 0.25 these are texts there.
     ctx.params |= {"plan_file": plan_file, "megatron_script": megatron_script, "output": output}
     found = read_analysis(ctx)

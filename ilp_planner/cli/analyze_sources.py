@@ -167,6 +167,22 @@ def names_model(file: Path) -> bool:
     return file.suffix != ".json"
 
 
+def refuse_kind(file: Path) -> None:
+    """Refuse what stands where a plan, a model or a launch may, and is of another kind.
+
+    Raises
+    ------
+    UsageError: what it is.
+    """
+    kind = file_kind(file)
+    plans = (FileKind.PLAN, FileKind.JSON)  # whose keys may be in any order
+    if kind not in (None, *plans, FileKind.LAUNCH, FileKind.SPEC, FileKind.HUGGING_FACE):
+        assert kind is not None
+        raise UsageError(
+            f"{file}: found {kind.value}, expected a saved plan, a model or a launch script"
+        )
+
+
 def device_memory(said: str | None) -> tuple[float | None, tuple[str, ...]]:
     """Return the bytes in `--device-memory`, None where it is not given, and what to say of them: a
     card of binary units is sold by the name of decimal ones."""

@@ -217,7 +217,7 @@ def _fields(before: TrainingJob, after: TrainingJob) -> LineChange:
 
 def take_by_kind(ctx: typer.Context) -> None:
     """Take what stands first as what it is: a saved plan, a launch or a model."""
-    from ilp_planner.cli.analyze_sources import names_model
+    from ilp_planner.cli.analyze_sources import names_model, refuse_kind
 
     asked = ctx.params
     file = asked["plan_file"]
@@ -229,6 +229,7 @@ def take_by_kind(ctx: typer.Context) -> None:
     elif names_model(file):
         name = "model"
     else:
+        refuse_kind(file)
         return
     if asked[name] is not None:
         raise UsageError(f"{file}: found --{name.replace('_', '-')} too, expected one of them")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ilp_planner.errors import PlanError
+from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import read_json, to_json, write_text
 from ilp_planner.formats.json_fields import Fields, shown
 from ilp_planner.limits import WHOLE
@@ -97,6 +98,7 @@ def read_aceso(path: Path, model: ModelSpec, *, global_batch: int | None = None)
     ------
     PlanError: malformed, or a plan for another model; with file, key, found and expected.
     """
+    refuse_other_kind(path, FileKind.ACESO, PlanError)
     fields = Fields(read_json(path, PlanError), file=str(path))
     _check_model(fields, model)
     if "recompute_ops" in fields.values:

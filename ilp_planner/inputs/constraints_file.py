@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.file_kinds import FileKind
 from ilp_planner.inputs.constraints import NAMES, Constraints, constraints_of
 from ilp_planner.inputs.references import stage_from
 from ilp_planner.specs.toml_reader import read_toml
@@ -24,7 +25,7 @@ def read_constraints(path: Path) -> Constraints:
     ------
     SpecError: one line with the file, the key, what was found and what was expected.
     """
-    table = read_toml(path, keys=(TABLE,)).table(TABLE, NAMES)
+    table = read_toml(path, (TABLE,), FileKind.CONSTRAINTS).table(TABLE, NAMES)
     try:
         said = constraints_of(table.values)
         return replace(said, keep=tuple(stage_from(stage, path.parent) for stage in said.keep))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.errors import ProfileError, SpecError
+from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import read_json
 from ilp_planner.profiles.amp_models import AmpModel, child, dimension, read_model
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
@@ -112,6 +113,7 @@ def read_amp_profile(path: Path, model: str, devices: Sequence[str]) -> AmpProfi
 
 
 def _root(path: Path) -> Table:
+    refuse_other_kind(path, FileKind.AMP, ProfileError)
     values = read_json(path, ProfileError)
     if not isinstance(values, dict):
         raise ProfileError(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.errors import ProfileError
+from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import make_folder, missing_folder, read_json, to_json, write_text
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.metis import MetisProfile, MetisRow, file_name, total
@@ -129,6 +130,7 @@ def _constants(folder: Path, files: Mapping[LayerKey, str], model_file: str | No
 
 
 def _open(path: Path) -> dict[str, Any]:
+    refuse_other_kind(path, FileKind.METIS, ProfileError)
     content = read_json(path, ProfileError)
     if not isinstance(content, dict):
         raise ProfileError(f"{path}: must be an object, found {_shown(content)}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ilp_planner.errors import SpecError
+from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import Document, read_document
 from ilp_planner.limits import DEVICES
 
@@ -30,6 +31,7 @@ def read_hostfile(source: Path | Document) -> tuple[Host, ...]:
     ------
     SpecError: one line with the file, the line, what was found and what was expected.
     """
+    refuse_other_kind(source, FileKind.HOSTFILE, SpecError)
     path, text = source if isinstance(source, Document) else read_document(source, SpecError)
     hosts = []
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):

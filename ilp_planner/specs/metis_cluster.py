@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ilp_planner.errors import SpecError
+from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import Document, read_json
 from ilp_planner.limits import LEAST_RATE, MEMORY, RATE
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
@@ -96,6 +97,7 @@ def read_metis_cluster(hosts_of: Path | Document, entries_of: Path | Document) -
     ------
     SpecError: one line with the file, the key, what was found and what was expected.
     """
+    refuse_other_kind(entries_of, FileKind.CLUSTERFILE, SpecError)
     hosts, content = read_hostfile(hosts_of), read_json(entries_of, SpecError)
     hostfile, clusterfile = (
         f.name if isinstance(f, Document) else str(f) for f in (hosts_of, entries_of)

@@ -68,7 +68,7 @@ def is_config(document: Document) -> bool:
     of its file, and of no other kind."""
     kind = kind_of_text(document.text)
     seems_json = document.text.lstrip().startswith("{") or document.name.endswith(".json")
-    return kind is FileKind.HUGGING_FACE or (kind is None and seems_json)
+    return kind is FileKind.HUGGING_FACE or (kind in (None, FileKind.JSON) and seems_json)
 
 
 def _read_architecture(root: Table, family: str) -> Architecture:

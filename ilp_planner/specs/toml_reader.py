@@ -249,16 +249,19 @@ class Table:
             return parse(value if bare else _shown(value), what=key)
 
 
-def read_toml(source: Path | Document, keys: Sequence[str] | None) -> Table:
+def read_toml(
+    source: Path | Document, keys: Sequence[str] | None, kind: FileKind = FileKind.SPEC
+) -> Table:
     """Read a file's root table.
 
     Parameters
     ----------
-    keys: the keys that it may have; None: any.
+    keys: the keys that it may have; None: any. kind: what it should be.
 
     Raises
     ------
-    SpecError: no such file, not readable, not TOML (with the line), or an unknown key.
+    SpecError: no such file, not readable, of another kind, not TOML (with the line), or an unknown
+    key.
     """
     document = source if isinstance(source, Document) else read_document(source, SpecError)
     try:
@@ -269,7 +272,7 @@ def read_toml(source: Path | Document, keys: Sequence[str] | None) -> Table:
     except RecursionError:
         raise _too_deep(document) from None
     except tomllib.TOMLDecodeError as error:
-        refuse_other_kind(document, FileKind.SPEC, SpecError)
+        refuse_other_kind(document, kind, SpecError)
         match = re.fullmatch(r"(.*) \(at (.*)\)", str(error), flags=re.DOTALL)
         problem, place = match.groups() if match else (str(error), "")
         where = f"{place}: " if place else ""
@@ -278,6 +281,8 @@ def read_toml(source: Path | Document, keys: Sequence[str] | None) -> Table:
         raise
     except ValueError:  # Python makes no number of so many digits
         raise _too_long(document) from None
+    if keys is not None and set(values) - set(keys):
+        refuse_other_kind(document, kind, SpecError)
     return Table(values, file=document.name, keys=keys)
 
 

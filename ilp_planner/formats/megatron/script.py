@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ilp_planner.errors import SpecError
-from ilp_planner.file_kinds import FileKind, refuse_other_kind
+from ilp_planner.file_kinds import INSTEAD, FileKind, refuse_other_kind
 from ilp_planner.files import Document, read_json, read_text
 from ilp_planner.formats.megatron.arguments import MegatronArguments, read_arguments
 from ilp_planner.formats.megatron.flags import flag_of, flags
@@ -28,7 +28,7 @@ ARRAY = re.compile(r"([A-Za-z_]\w*)\+?=\(")  # where one begins
 BARE_ARRAY = re.compile(r"(?<![\"\w])\$\{([A-Za-z_]\w*)\[[@*]\]\}")  # expanded without quotes
 SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "micro_batch_size")
-STARTERS = {*BY_NAME, "sbatch", "ray", "python", "python3"}
+STARTERS = {*BY_NAME, "sbatch", "ray", "python", "python3", "megatron", "swift", "trl"}
 # Variables that Slurm sets of what a script asks it for.
 SBATCH_VARIABLES = (
     (("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), r"--nodes[= ](\d+)(?![-\d])|-N\s*(\d+)(?![-\d])"),
@@ -37,6 +37,19 @@ SBATCH_VARIABLES = (
     (("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), r"--gpus-per-node[= ](?:[\w.-]+:)?(\d+)"),
     (("SLURM_GPUS_ON_NODE",), r"--gres[= ](?:\S*,)?gpu:(?:[\w.-]+:)?(\d+)"),
     (("SLURM_GPUS",), r"(?:--gpus[= ]|-G\s*)(?:[\w.-]+:)?(\d+)"),
+)
+# Launches of other systems, by what stands in them.
+SYSTEMS = (
+    (r"\bverl\b", "verl"),
+    (r"(?i)\bopenrlhf\b", "OpenRLHF"),
+    (r"(?i)nemo[-_]?(run|rl|aligner)?\b|megatron_gpt_(pretraining|config)", "NeMo"),
+    (r"(?i)\btorchtitan\b", "torchtitan"),
+    (r"(?i)\bnanotron\b|\brun_train\.py\b", "Nanotron"),
+    (r"(?i)\bllama-?factory", "LLaMA-Factory"),
+    (r"(?i)\baxolotl\b", "Axolotl"),
+    (r"(?i)\b(megatron|swift) (sft|pt|rlhf)\b", "ms-swift"),
+    (r"(?i)\btrl\b", "TRL"),
+    (r"(?i)\bmaxtext\b", "MaxText"),
 )
 SHOWN = 80  # characters of a command in a message
 
@@ -267,6 +280,13 @@ def _find_launches(reading: Reading, path: Path) -> list[Command]:
             f"{_set_it(reading)}"
         )
     started = [command for command in reading.commands if _starts_a_program(command, reading)]
+    for command in reversed(started):
+        text = " ".join(map(reading.unknowns.shown, command.words))
+        if system := next((name for mark, name in SYSTEMS if re.search(mark, text)), ""):
+            raise SpecError(
+                f"{path}: line {command.line}: found a launch of {system}, {INSTEAD}; expected one "
+                "of Megatron-LM's arguments"
+            )
     raise SpecError(
         f"{path}: found no launch of pretrain_gpt.py"
         f"{_instead(started or reading.commands, reading)}, expected one by torchrun, srun, mpirun "
