@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 BETWEEN = "  "  # what parts things that stand on one line
 TOKENS = 1e12  # of a training run, where nobody says
 MOST_NOTES = 3
+MOST_TYPED = 100  # letters of a command that is not broken
 FILE = "plan.json"  # of a plan that was not saved yet
 
 
@@ -273,10 +274,14 @@ def next_steps(problem: Problem[Any], result: Result, saved_to: Path | None) -> 
     file = shlex.quote(str(saved_to or FILE))
     if saved_to is None:
         yield f"this command with --output {FILE}, then:"
-    if runtime := runtime_for(problem, result.plan):
-        yield f"ilp-plan export {file} --to {runtime} --output run;"
-    yield f"ilp-plan why {file};"
-    yield f"ilp-plan show {file}"
+    runtime = runtime_for(problem, result.plan)
+    steps = [f"ilp-plan export {file} --to {runtime} --output run;"] if runtime else []
+    steps += [f"ilp-plan why {file};", f"ilp-plan show {file}"]
+    if max(map(len, steps)) <= MOST_TYPED:
+        yield from steps
+    else:  # a command that is broken would be none
+        verbs = "export, why and show" if runtime else "why and show"
+        yield f"saved; ilp-plan {verbs} take the path of the plan"
 
 
 def runtime_for(problem: Problem[Any], plan: AnyPlan) -> str:

@@ -51,4 +51,4 @@ def test_the_least_is_enough(tmp_path: Path, space: str) -> None:
     write_specs(tmp_path)
     done = limited(LEAST, tmp_path, *WORDS, "--space", space)
     assert done.returncode == 0, done.stderr
-    assert "proved optimal" in done.stdout
+    assert "PROVED OPTIMAL" in done.stdout

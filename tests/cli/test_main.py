@@ -78,7 +78,7 @@ def test_the_default_works_in_any_folder(tmp_path: Path) -> None:
     )
     assert done.returncode in (0, 4), done.stderr
     assert "gpt3-1.3b" in done.stdout
-    assert "analytic" in done.stdout
+    assert "gpt3-1.3b on 4 x " in done.stdout
 
 
 def test_the_installed_command_is_this_one() -> None:

@@ -71,3 +71,14 @@ def next_of(out: str) -> list[list[str]]:
     found = re.search(r"^next (.*(?:\n  .*)*)", out, re.MULTILINE)
     assert found is not None
     return [shlex.split(command) for command in found[1].split(";")]
+
+
+def test_a_command_that_would_be_broken_is_not_said(
+    ilp_plan: Callable[..., Done], folder: Path
+) -> None:
+    long = folder / ("a" * 90)
+    long.mkdir()
+    done = ilp_plan("solve", "tiny.toml", *SMALL[1:], "--output", long / "plan.json")
+    assert done.code == 0, done.err
+    assert max(map(len, done.out.splitlines())) <= BRIEF_WIDTH
+    assert "take the path of the plan" in done.out
