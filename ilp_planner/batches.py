@@ -7,6 +7,7 @@ B micro-batches of G samples have X = ceil(G / B) samples each, and the last one
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,5 +49,13 @@ class Batches:
 
 
 def possible_counts(samples: int) -> tuple[int, ...]:
-    """Return all numbers of micro-batches that an iteration may have, ascending."""
-    return tuple(sorted({-(-samples // size) for size in range(1, samples + 1)}))
+    """Return all numbers of micro-batches that an iteration may have, ascending: the samples over
+    every size, rounded up. The larger ones are those of sizes up to the root."""
+    root = isqrt(samples)
+    larger = {-(-samples // size) for size in range(1, root + 1)}
+    return tuple(sorted({*few_counts(samples, root + 1), *larger}))
+
+
+def few_counts(samples: int, most: int) -> tuple[int, ...]:
+    """Return those of `possible_counts` that are at most so many."""
+    return tuple(n for n in range(1, min(most, samples) + 1) if Batches(samples, n).possible)

@@ -1,4 +1,4 @@
-"""How much a file may say: the one table of limits that all readers refer to.
+"""How much a file, an option or a keyword may say: the one table of limits that all refer to.
 
 Whatever is beyond them is no machine and no model of anybody. It is a mistake, or meant to fill the
 memory, to take for ever or to make numbers overflow; it is refused before it can.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ilp_planner.errors import PlannerError
 
@@ -23,7 +23,9 @@ LAYERS = 20_000  # of a model
 STAGES = 65_536  # of a pipeline, virtual ones counted
 DEVICES = 65_536  # of a cluster
 RANKS = 2**31 - 1  # of a job: NCCL's ranks are 32-bit integers
-DIMENSION = 2**31 - 1  # hidden sizes, vocabularies, tokens of a sample, micro-batches
+DIMENSION = 2**31 - 1  # hidden sizes, vocabularies, tokens of a sample, anything without a limit
+SAMPLES = 2**20  # of an iteration, and micro-batches
+EXPERTS = 65_536  # of a layer
 WHOLE = 2**63 - 1  # any other whole number
 LINES = 50_000  # of a table in CSV
 VALUES = 2 * 10**6  # of JSON, counted by its commas and brackets
@@ -36,6 +38,40 @@ LEAST_RATE, RATE = 1.0, 1e18  # bytes per second of a link or of a memory
 FLOPS = 1e24  # FLOP per second of a device
 LEAST_SECONDS, SECONDS = 1e-12, 1e9  # of anything that is timed
 LEAST_LATENCY = 1e-18  # seconds: next to nothing, and above what divides to infinity
+WORKERS = 1024  # threads of a solver, points of a sweep at once
+SEED = 2**31 - 1  # solvers have 32 bits
+STARTS = 10**6  # random points of a heuristic
+SHOWN = 1000  # plans, or changes, beside the best
+PRICE = 1e12  # of a device, or of all of them, per hour
+TOKENS = 1e18  # of a training run
+RATIO = 1e6  # of one number to another
+# Names of options, keywords, arguments of Megatron-LM and keys -> the most that they may say.
+MOST: Mapping[str, float] = {
+    name: most
+    for most, names in (
+        (LAYERS, "layers num_layers blocks prediction_layers recompute_layers mtp_num_layers"),
+        (LAYERS, "num_hidden_layers recompute_num_layers cpu_offloading_num_layers"),
+        (LAYERS, "encoder_num_layers decoder_num_layers num_nextn_predict_layers num_mtp_modules"),
+        (STAGES, "max_stages stage virtual_stages num_virtual_stages_per_pipeline_rank virtual"),
+        (DEVICES, "devices nodes domain max_stage_nodes devices_per_node max_devices"),
+        (SAMPLES, "global_batch global_batch_size micro_batch micro_batch_size micro_batch_sizes"),
+        (SAMPLES, "micro_batches micro_batch_group_size microbatch_group_size_per_vp_stage"),
+        (EXPERTS, "count experts num_experts n_routed_experts num_local_experts"),
+        (EXPERTS, "imbalance expert_capacity moe_expert_capacity_factor"),
+        (WORKERS, "workers"),
+        (SEED, "seed"),
+        (STARTS, "starts"),
+        (SHOWN, "top"),
+        (SECONDS, "seconds time_limit max_seconds"),
+        (PRICE, "price spot_price max_price_per_hour"),
+        (TOKENS, "tokens"),
+        (MEMORY, "memory_limit max_memory device_memory headroom"),
+        (WHOLE, "train_samples lr_decay_samples lr_warmup_samples lr_wsd_decay_samples"),
+        (WHOLE, "ddp_bucket_size refit_execution_batch_bytes rl_rollout_bank_max_bytes"),
+        (WHOLE, "inference_dynamic_batching_vision_embedding_cache_max_bytes"),
+    )
+    for name in names.split()
+}
 
 
 class LongNumber:
@@ -46,6 +82,18 @@ class LongNumber:
 
     def __init__(self, digits: int) -> None:
         self.digits = digits
+
+
+def beyond(name: str, value: float, otherwise: float = DIMENSION) -> str:
+    """Return what to expect of a number that is more than what its name may say, or none at all;
+    empty of any other.
+
+    Parameters
+    ----------
+    name: in `MOST`, or an option as it is typed. otherwise: the most of a name without a row.
+    """
+    most = MOST.get(name.lstrip("-").replace("-", "_"), otherwise)
+    return "" if value <= most else f"at most {most if isinstance(most, int) else f'{most:g}'}"
 
 
 NUMBERS = (int, LongNumber)

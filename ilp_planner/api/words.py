@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.cli.wording import PARAMETER
 from ilp_planner.errors import PlannerError, UsageError
+from ilp_planner.limits import beyond
 from ilp_planner.printable import printable
 from ilp_planner.spaces.registry import RUNTIMES
 
@@ -98,6 +99,8 @@ def positive(name: str, value: object) -> int:
     """Return a whole number of at least 1; refuse what is none."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"{name}: found {described(value)}, expected a whole number of at least 1")
+    if expected := beyond(name, value):
+        raise UsageError(f"{name}: found {described(value)}, expected {expected}")
     return value
 
 

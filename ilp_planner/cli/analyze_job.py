@@ -13,7 +13,7 @@ from ilp_planner.anatomy.recompute import recomputed_parts
 from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.inputs.files import find_model
-from ilp_planner.limits import RANKS
+from ilp_planner.limits import RANKS, beyond
 from ilp_planner.specs.data_sheets import FLASH
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.degrees import (
@@ -182,6 +182,8 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
     layout, settings = layout_of(asked, model), settings_of(asked, precision, recipe)
     if (world := asked["tp"] * pp * dp * settings.cp) > RANKS:
         raise UsageError(f"--dp: found {dp}, {world} GPUs, expected at most {RANKS}")
+    if expected := beyond("global_batch", batch):
+        raise UsageError(f"--global-batch-size: found {batch}, expected {expected}")
     try:
         job = TrainingJob(
             model=model,

@@ -13,6 +13,7 @@ from ilp_planner.cli.help import LIMITS, OUTPUT, PEERS, PROBLEM, RUNTIME, SOLVER
 from ilp_planner.inputs.files import DEFAULT_CLUSTER as DEFAULT_CLUSTER
 from ilp_planner.inputs.files import DEFAULT_GLOBAL_BATCH
 from ilp_planner.inputs.files import DEFAULT_MODEL as DEFAULT_MODEL
+from ilp_planner.limits import DIMENSION, MOST
 from ilp_planner.spaces.registry import ALIASES, RUNTIMES, SPACES
 
 DEFAULT_PROFILE = "analytic"
@@ -30,7 +31,9 @@ def option(
     default: str | bool = False,
     **others: Any,
 ) -> Any:
-    """Return an option, with its help, the section of that and what it calls the default."""
+    """Return an option, with its help, the section of that and what it calls the default; a number
+    has its limit of `limits.MOST`."""
+    others.setdefault("max", MOST.get(name.strip("-").replace("-", "_")))
     return typer.Option(
         name, metavar=metavar, help=text, show_default=default, rich_help_panel=section, **others
     )
@@ -40,7 +43,8 @@ def number(
     section: str | None, name: str, text: str, default: str | bool = False, *, least: int = 1
 ) -> Any:
     """Return an option of one whole number."""
-    return option(section, name, text, "N", default=default, min=least)
+    most = int(MOST.get(name.strip("-").replace("-", "_"), DIMENSION))
+    return option(section, name, text, "N", default=default, min=least, max=most)
 
 
 plain, count = partial(option, None), partial(number, None)  # of no section

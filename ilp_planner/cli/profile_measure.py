@@ -150,4 +150,4 @@ def measure(
 
 def _numbers(option: str, values: Numbers) -> tuple[int, ...]:
     """Return `--tp 1 2,4` ascending and once."""
-    return tuple(sorted(whole_numbers(option, values, digits=7)))
+    return tuple(sorted(whole_numbers(option, values)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ilp_planner.errors import UsageError
 from ilp_planner.inputs.request import Reference
+from ilp_planner.limits import MEMORY, as_whole, beyond
 from ilp_planner.resident import resident
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.registry import HEURISTICS, ONE_THREAD, SEEDLESS, is_heuristic
@@ -33,9 +34,12 @@ def option_size(option: str, text: str) -> int:
     UsageError: not a positive size with a unit.
     """
     try:
-        return parse_size(text, what=option)
+        size = parse_size(text, what=option)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if size > MEMORY:
+        raise UsageError(f"{option}: found {text}, expected at most {format_bytes(MEMORY)}")
+    return size
 
 
 def memory_limit(text: str | None) -> float | None:
@@ -72,24 +76,27 @@ def number_of_tokens(said: str | float | None) -> float | None:
     UsageError: it is no number of tokens.
     """
     try:
-        return None if said is None else parse_count(said, what="tokens")
+        found = None if said is None else parse_count(said, what="tokens")
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if found is not None and (expected := beyond("tokens", found)):
+        raise UsageError(f"tokens: found {said}, expected {expected}")
+    return found
 
 
-def whole_numbers(option: str, values: Sequence[str] | None, digits: int = 10) -> tuple[int, ...]:
+def whole_numbers(option: str, values: Sequence[str] | None) -> tuple[int, ...]:
     """Return the numbers in `--micro-batch-size 1 2,4`, each once.
 
     Raises
     ------
-    UsageError: not a whole number of at least 1, with at most so many digits.
+    UsageError: not a whole number of at least 1, or beyond its limit.
     """
     numbers = []
     for text in ",".join(values).split(",") if values else ():
-        if not re.fullmatch(rf"[1-9][0-9]{{0,{digits - 1}}}", text.strip()):
-            raise UsageError(
-                f"{option}: found {text.strip()!r}, expected a whole number of at least 1"
-            )
+        whole = re.fullmatch(r"[1-9][0-9]*", text.strip())
+        expected = beyond(option, as_whole(text)) if whole else "a whole number of at least 1"
+        if expected:
+            raise UsageError(f"{option}: found {text.strip()!r:.60}, expected {expected}")
         numbers.append(int(text))
     return tuple(dict.fromkeys(numbers))
 

@@ -1,12 +1,11 @@
 """Reading JSON objects field by field; an error is one line with file, key, found and expected."""
 
 import difflib
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ilp_planner.errors import PlanError
-from ilp_planner.limits import WHOLE
+from ilp_planner.limits import FIGURE, MOST, WHOLE
 
 MISSING = object()
 
@@ -74,8 +73,8 @@ class Fields:
         return self.values[key] is not None
 
     def whole(self, key: str, *, least: int = 0, most: int = WHOLE) -> int:
-        """Return an integer in these limits."""
-        value = self.values.get(key, MISSING)
+        """Return an integer in these limits, and in that of its key."""
+        value, most = self.values.get(key, MISSING), min(most, int(MOST.get(key, most)))
         if not is_whole(value, least, most):
             raise self.error(key, f"a whole number {limits(least, most)}")
         return int(value)
@@ -88,11 +87,13 @@ class Fields:
         return value
 
     def number(self, key: str, *, least: float = 0.0) -> float:
-        """Return a finite number of at least `least`."""
+        """Return a number of at least `least`, which no calculation makes infinite."""
         value = self.values.get(key, MISSING)
         real = isinstance(value, int | float) and not isinstance(value, bool)
-        if not real or not math.isfinite(value) or value < least:
+        if not real or not value >= least:
             raise self.error(key, f"a number of at least {least:g}")
+        if value > FIGURE:
+            raise self.error(key, f"at most {FIGURE:g}")
         return float(value)
 
     def number_or(self, key: str, null: float) -> float:
@@ -140,8 +141,8 @@ class Fields:
     def wholes(
         self, key: str, *, least: int = 0, most: int = WHOLE, count: int | None = None
     ) -> list[int]:
-        """Return a list of integers in these limits, `count` of them."""
-        values = self.listed(key)
+        """Return a list of integers in these limits and in that of its key, `count` of them."""
+        values, most = self.listed(key), min(most, int(MOST.get(key, most)))
         if count is not None and len(values) != count:
             raise self.error(key, f"a list of {count}")
         for i, value in enumerate(values):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import UsageError
 from ilp_planner.inputs.asked_layout import AskedLayout, asked_layout
 from ilp_planner.inputs.kept import KeptStage, kept_stages
+from ilp_planner.limits import as_whole, beyond
 from ilp_planner.schedule import DIVIDED, PIPELINES
 from ilp_planner.specs.pipeline_layout import REMAINDERS
 from ilp_planner.specs.training import (
@@ -70,7 +71,7 @@ KEEP = "keep"
 AS_SAID = (LAYOUT, KEEP)  # whose commas do not part what may be instead
 NAMES = (*OF_PLANS, KEEP, *OF_DEVICES)
 SHARE = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,4})?")
-ITEM = re.compile(r"([1-9][0-9]{0,9})(?:\.\.([1-9][0-9]{0,9}))?")
+ITEM = re.compile(r"([1-9][0-9]*)(?:\.\.([1-9][0-9]*))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +247,8 @@ def _numbers(name: str, value: object) -> Numbers:
         match = ITEM.fullmatch(text)
         if match is None:
             raise _error(name, text, expected)
-        least, most = int(match[1]), int(match[2] or match[1])
+        least, most = as_whole(match[1]), as_whole(match[2] or match[1])
+        _check_limit(name, text, max(least, most))
         if least > most:
             raise _error(name, text, f"the smaller number first: {most}..{least}")
         ranges.append((least, most))
@@ -283,8 +285,9 @@ def _counts(name: str, value: object) -> tuple[str, ...]:
     expected = "whole numbers of at least 1, as 1,2,4"
     found = {*_items(name, value, expected)}
     for text in found:
-        if not re.fullmatch(r"[1-9][0-9]{0,9}", text):
+        if not re.fullmatch(r"[1-9][0-9]*", text):
             raise _error(name, text, expected)
+        _check_limit(name, text, as_whole(text))
     return tuple(sorted(found, key=int))
 
 
@@ -304,8 +307,9 @@ def _offloads(name: str, value: object) -> tuple[str, ...]:
 def _number(name: str, value: object) -> int:
     expected = "a whole number of at least 1"
     texts = _items(name, value, expected)
-    if len(texts) != 1 or not re.fullmatch(r"[1-9][0-9]{0,9}", texts[0]):
+    if len(texts) != 1 or not re.fullmatch(r"[1-9][0-9]*", texts[0]):
         raise _error(name, value, expected)
+    _check_limit(name, texts[0], as_whole(texts[0]))
     return int(texts[0])
 
 
@@ -318,14 +322,22 @@ def _nodes(name: str, value: object) -> tuple[str, ...]:
 
 
 def _size(name: str, value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    if not isinstance(value, str):
+    size = value
+    if isinstance(value, str):
+        try:
+            size = parse_size(value, what=name)
+        except ValueError as error:
+            raise UsageError(str(error).replace(f"{name} ", f"{name}: ", 1)) from None
+    if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
         raise _error(name, value, "bytes, or a size with its unit: 2 GiB")
-    try:
-        return parse_size(value, what=name)
-    except ValueError as error:
-        raise UsageError(str(error).replace(f"{name} ", f"{name}: ", 1)) from None
+    _check_limit(name, value, size)
+    return size
+
+
+def _check_limit(name: str, said: object, number: int) -> None:
+    """Refuse a number beyond its limit."""
+    if expected := beyond(name, number):
+        raise _error(name, said, expected)
 
 
 def _error(name: str, found: object, expected: str) -> UsageError:

@@ -3,11 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ilp_planner.errors import UsageError
 from ilp_planner.inputs.constraints import ANY, Constraints
+from ilp_planner.limits import beyond
 
 FILES = ("model", "cluster", "hostfile", "clusterfile", "profile")
 HELD = ("model", "cluster", "hostfile", "clusterfile")  # a saved plan holds what these say
 ANALYTIC = "analytic"
+NUMBERS = (
+    "global_batch", "micro_batch_sizes", "memory_limit", "max_stages", "max_tp", "max_cp",
+    "max_stage_nodes", "hidden", "sequence", "vocabulary",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,8 @@ class Request:
     hidden, sequence, vocabulary: sizes of the model that its profile does not say. text_only: of a
     model of text and something else, its text alone; what a saved plan holds is that.
     constraints: what plans must have besides, and which devices they may use.
+
+    Raises UsageError for a number beyond its limit.
     """
 
     files: Mapping[str, Reference]
@@ -69,6 +77,13 @@ class Request:
     vocabulary: int | None = None
     text_only: bool = False
     constraints: Constraints = ANY
+
+    def __post_init__(self) -> None:
+        for name in NUMBERS:
+            value = getattr(self, name)
+            for each in value if isinstance(value, tuple) else (value,):
+                if each is not None and (expected := beyond(name, each)):
+                    raise UsageError(f"{name}: found {each}, expected {expected}")
 
     def name(self, kind: str) -> str | None:
         """Return what the user called an input; None when it was not given."""

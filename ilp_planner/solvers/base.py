@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import UsageError
+from ilp_planner.limits import beyond
 from ilp_planner.resident import MemoryLimit
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class Limits:
         for name in ("workers", "starts"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}: found {getattr(self, name)}, expected at least 1")
+        for name in ("workers", "starts", "seed"):
+            if expected := beyond(name, getattr(self, name)):
+                raise UsageError(f"{name}: found {getattr(self, name)}, expected {expected}")
 
     def deadline(self, started: float | None = None, *, steady: bool = False) -> Deadline:
         """Return the end of a search within these limits. started, steady: as `Deadline` has

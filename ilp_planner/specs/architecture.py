@@ -3,11 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
-from ilp_planner.limits import DEVICES, DIMENSION, LAYERS
-
-# The most of what check_counts is asked for; DIMENSION of everything else.
-MOST = {"layers": LAYERS, "blocks": LAYERS, "prediction_layers": LAYERS}
-MOST |= {"devices": DEVICES, "nodes": DEVICES}
+from ilp_planner.limits import DIMENSION, MOST
 
 
 class Parameters(NamedTuple):

@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ilp_planner.errors import SpecError
-from ilp_planner.limits import DEVICES, FLOPS, LEAST_LATENCY, LEAST_RATE, MEMORY, RATE, SECONDS
+from ilp_planner.limits import (
+    DEVICES,
+    FLOPS,
+    LEAST_LATENCY,
+    LEAST_RATE,
+    MEMORY,
+    RATE,
+    SECONDS,
+    beyond,
+)
 from ilp_planner.specs.architecture import check_counts
 from ilp_planner.specs.kernel_constants import KernelConstants
 from ilp_planner.specs.link import Link, check_positive, check_within
@@ -96,6 +105,8 @@ class Device:
         for name in ("price", "spot_price"):
             if getattr(self, name) is not None:
                 check_positive(**{name: getattr(self, name)})
+                if expected := beyond("price", getattr(self, name)):
+                    raise ValueError(f"{name} must be {expected}, found {getattr(self, name)}")
 
     def arithmetic(self, precision: str) -> float:
         """Return the sustained FLOP/s.

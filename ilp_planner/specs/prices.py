@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.errors import UsageError
+from ilp_planner.limits import beyond
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -122,4 +123,6 @@ def _price(part: str, number: str) -> float:
         raise UsageError(
             f"price: found {part.strip()!r}, expected a number above 0, as 2.5 or a100=2.5"
         )
+    if expected := beyond("price", value):
+        raise UsageError(f"price: found {part.strip()!r}, expected {expected}")
     return value

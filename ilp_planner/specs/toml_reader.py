@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ilp_planner.errors import SpecError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import Document, read_document
-from ilp_planner.limits import DIGITS, DIMENSION, NESTING, check_parsed
+from ilp_planner.limits import DIGITS, DIMENSION, FIGURE, NESTING, beyond, check_parsed
 from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
 
 Value = TypeVar("Value")
@@ -235,8 +235,10 @@ class Table:
         result = convert(value)
         if result is None:
             raise self.error(f"{key} must be {expected}, found {_shown(value)}")
-        if isinstance(result, int) and result > DIMENSION:
-            raise self.error(f"{key} must be at most {DIMENSION}, found {result}")
+        for each in result if isinstance(result, tuple) else (result,):
+            limit = FIGURE if isinstance(each, float) else DIMENSION
+            if isinstance(each, int | float) and (expected := beyond(key, each, limit)):
+                raise self.error(f"{key} must be {expected}, found {each}")
         return result
 
     def _quantity(self, key: str, default: Value | None, parse: Callable[..., Value]) -> Value:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.inputs.constraints import ITEM
+from ilp_planner.limits import as_whole, beyond
 from ilp_planner.specs.gpu_cluster import Gpus
 from ilp_planner.specs.gpus import gpu
 
@@ -114,7 +115,9 @@ def _axis(field: str, texts: list[str], *, whole: bool = False) -> Axis:
         if match is None or match[2] is None:
             parts[text] = None
             continue
-        least, most = int(match[1]), int(match[2])
+        least, most = as_whole(match[1]), as_whole(match[2])
+        if expected := beyond(field, max(least, most)):
+            raise UsageError(f"{field}: found {text!r:.60}, expected {expected}")
         if least > most:
             raise UsageError(
                 f"{field}: found {text!r}, expected the smaller number first: {most}..{least}"

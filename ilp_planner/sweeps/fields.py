@@ -18,6 +18,7 @@ from ilp_planner.files import Document
 from ilp_planner.inputs.constraints import KEEP, NAMES, constraints_of
 from ilp_planner.inputs.files import DEFAULT_CLUSTER, DEFAULT_MODEL, InputFiles
 from ilp_planner.inputs.request import FILES, Reference, Request
+from ilp_planner.limits import as_whole
 from ilp_planner.specs.cluster_reader import DEVICE_KEYS
 from ilp_planner.specs.machine import CONSTANTS
 from ilp_planner.specs.toml_reader import nearest
@@ -196,8 +197,8 @@ def _read(said: tuple[tuple[str, str], ...]) -> Constraints:
 
 def _whole(name: str, text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
-        raise UsageError(f"{name}: found {text!r}, expected a whole number of at least 1")
-    return int(text)
+        raise UsageError(f"{name}: found {text!r:.60}, expected a whole number of at least 1")
+    return as_whole(text)
 
 
 def _size(text: str) -> float:

@@ -207,7 +207,7 @@ def constraints(draw: st.DrawFn) -> Constraints:
             **{name: draw(degrees) for name in DEGREES},
             "layout": draw(LAYOUTS),
             **{name: draw(st.lists(st.sampled_from(known))) for name, known in CHOICES.items()},
-            "max_devices": draw(st.none() | st.integers(1, 10**9)),
+            "max_devices": draw(st.none() | st.integers(1, 65_536)),
             "without": draw(st.lists(st.sampled_from(("3", "node0", "big nodes")), max_size=2)),
             "headroom": draw(st.none() | st.integers(1, 2**50)),
         }

@@ -97,7 +97,7 @@ def test_numbers(rate: float, latency: float, memory: int, share: float) -> None
     link = Link(bandwidth=rate, latency=latency)
     device = Device(
         name="gpu", memory=memory, peak={"fp16": rate}, sustained=share, memory_bandwidth=rate,
-        sustained_bandwidth=share, launch=latency, price=rate,
+        sustained_bandwidth=share, launch=latency, price=min(rate, 1e12),
         host_link=rate, host_memory=rate,
     )  # fmt: skip
     cluster = ClusterSpec(

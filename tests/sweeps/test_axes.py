@@ -42,9 +42,9 @@ def test_values_of_python_are_those_of_the_list(said: object, values: list[str])
 
 
 def test_a_range_is_never_written_out() -> None:
-    axis = parse_axis("pp=1..9999999999")
-    assert len(axis) == 9_999_999_999
-    assert axis[9_999_999_998] == "9999999999"
+    axis = parse_axis("pp=1..2000000000")
+    assert len(axis) == 2_000_000_000
+    assert axis[1_999_999_999] == "2000000000"
     assert axis.index("1234567890") == 1234567889
 
 

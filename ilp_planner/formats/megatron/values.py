@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.flags import Flag, Value, find_flag, flags, flags_by_key
-from ilp_planner.limits import DIGITS, LAYERS, STAGES, WHOLE
+from ilp_planner.limits import DIGITS, DIMENSION, FIGURE, LAYERS, STAGES, WHOLE, beyond
 
 TP, PP, CP = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 VIRTUAL = "num_virtual_stages_per_pipeline_rank"
@@ -283,6 +283,10 @@ def _convert(flag: Flag, text: str) -> Value:
         if flag.kind != "float" and re.fullmatch(r"\s*[+-]?[0-9_]{19,}\s*", text):
             expected = f"a whole number of at most {WHOLE}"
         raise SpecError(f"{flag.text}: found {_shown(text)}, expected {expected}") from None
+    for number in value if isinstance(value, tuple) else (value,):
+        limit = FIGURE if isinstance(number, float) else DIMENSION
+        if isinstance(number, int | float) and (expected := beyond(flag.key, abs(number), limit)):
+            raise SpecError(f"{flag.text}: found {_shown(text)}, expected {expected}")
     if flag.choices and str(value) not in flag.choices:
         choices = ", ".join(flag.choices)
         raise SpecError(f"{flag.text}: found {_shown(text)}, expected one of {choices}")

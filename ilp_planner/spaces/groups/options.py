@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import combinations, islice, product
+from itertools import combinations, islice, product, takewhile
 from math import log2
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.batches import few_counts
 from ilp_planner.costs.groups import GroupOption, option_of
 from ilp_planner.specs.degrees import divisors
 
@@ -42,17 +43,17 @@ def all_mixed_options(
     return ((), False) if found is None else (found, True)
 
 
-def replica_counts(samples: int, *, uneven: bool) -> tuple[int, ...]:
+def replica_counts(samples: int, most: int, *, uneven: bool) -> tuple[int, ...]:
     """Return how many replicas of one type may share the samples of a micro-batch, ascending.
 
     Parameters
     ----------
-    uneven: they may differ by a sample. More of them than the largest share needs are left out:
-        they would use more devices, and be no sooner done.
+    most: devices. uneven: they may differ by a sample. More of them than the largest share needs
+        are left out: they would use more devices, and be no sooner done.
     """
     if not uneven:
-        return tuple(divisors(samples))
-    return tuple(sorted({-(-samples // share) for share in range(1, samples + 1)}))
+        return tuple(n for n in divisors(samples) if n <= most)
+    return few_counts(samples, most)
 
 
 def single_type_options(
@@ -65,7 +66,7 @@ def single_type_options(
     counts: devices of each type. degrees: tensor-parallel degrees of each type.
     samples: of a micro-batch, over all replicas. uneven: replicas may differ by a sample.
     """
-    shared = replica_counts(samples, uneven=uneven)
+    shared = replica_counts(samples, max(counts), uneven=uneven)
     for kind, (count, known) in enumerate(zip(counts, degrees, strict=True)):
         for tp in known:
             for dp in shared:
@@ -173,9 +174,8 @@ def _mixed(tries: _Tries, replicas: Sequence[int], sizes: Sequence[int]) -> Iter
         for types in combinations(kinds, size):
             for degrees in tries.degrees_of(types):
                 tp_of: Mapping[int, int] = dict(zip(types, degrees, strict=True))
-                fitting = [
-                    [r for r in replicas if tp_of[kind] * r <= tries.counts[kind]] for kind in types
-                ]
+                most = [tries.counts[kind] // tp_of[kind] for kind in types]
+                fitting = [[*takewhile(each.__ge__, replicas)] for each in most]
                 for chosen in product(*fitting):
                     if sum(chosen) <= tries.samples:
                         of: Mapping[int, int] = dict(zip(types, chosen, strict=True))

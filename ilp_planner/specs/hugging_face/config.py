@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ilp_planner.errors import SpecError
-from ilp_planner.limits import DIMENSION, LAYERS
+from ilp_planner.limits import DIMENSION, FIGURE, LAYERS, MOST
 
 # Fields of a decoder, by the keys that say them here: for what its constructor refuses.
 KEYS = {
@@ -51,8 +51,8 @@ class Config:
     def whole(
         self, key: str, default: int | None = None, *, least: int = 1, most: int = DIMENSION
     ) -> int:
-        """Return a whole number in these limits."""
-        value = self.values.get(key)
+        """Return a whole number in these limits, and in that of its key."""
+        value, most = self.values.get(key), min(most, int(MOST.get(key, most)))
         if value is None and default is not None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -65,8 +65,8 @@ class Config:
         if value is None and default is not None:
             return default
         real = isinstance(value, int | float) and not isinstance(value, bool)
-        if not real or not 0 <= value < 2.0**1023 or (value == 0 and default != 0):
-            raise self.error(key, "a positive number")
+        if not real or not 0 <= value <= FIGURE or (value == 0 and default != 0):
+            raise self.error(key, f"a positive number of at most {FIGURE:g}")
         return float(value)
 
     def share(self, key: str, default: float) -> float:

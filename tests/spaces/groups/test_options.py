@@ -98,10 +98,10 @@ def test_every_option_once(counts, degrees, samples, uneven) -> None:
 @given(samples=st.integers(1, 500))
 def test_replicas_whose_shares_differ(samples) -> None:
     """The fewest replicas for every largest share, among them all that share equally."""
-    counts = replica_counts(samples, uneven=True)
+    counts = replica_counts(samples, samples, uneven=True)
     assert {-(-samples // n) for n in counts} == {-(-samples // n) for n in range(1, samples + 1)}
     assert len({-(-samples // n) for n in counts}) == len(counts)
-    assert set(replica_counts(samples, uneven=False)) <= set(counts)
+    assert set(replica_counts(samples, samples, uneven=False)) <= set(counts)
 
 
 @given(samples=st.integers(1, 2000))
