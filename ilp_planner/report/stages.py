@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.text import Text
@@ -177,7 +177,8 @@ def _devices_in_a_row(
 
 
 def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation) -> Table:
-    """Return a row per pipeline rank with all its virtual stages, or for several that are alike."""
+    """Return a row per pipeline rank with all its virtual stages, or for several that are alike and
+    on devices in their order."""
     again = any(stage.recompute.granularity != "none" for stage in plan.stages)
     table = new_table(
         "stage" if plan.virtual == 1 else "rank",
@@ -194,7 +195,9 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
     )
     cluster, costs = problem.cluster, evaluation.stages
     every = [_Rank.of(problem, plan, rank, costs) for rank in range(plan.ranks)]
-    for run in joined([rank.key for rank in every]):
+    begins = [min(rank.stage.devices) for rank in every]
+    turns = accumulate((after < before for before, after in pairwise(begins)), initial=0)
+    for run in joined([(rank.key, turn) for rank, turn in zip(every, turns, strict=True)]):
         own = [every[rank] for rank in run]
         devices = [device for rank in own for device in rank.stage.devices]
         cells = (

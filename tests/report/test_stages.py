@@ -144,6 +144,14 @@ def test_stages_that_are_alike_share_a_row(room: Problem[Any]) -> None:
     assert cells == ["0", "1-2"]
 
 
+def test_stages_on_devices_in_another_order_have_rows_of_their_own(room: Problem[Any]) -> None:
+    """Or nobody could tell which of them has which devices."""
+    plan = room_plan(room, [(0, 2, 1, (4, 5)), (2, 4, 1, (2, 3)), (4, 6, 1, (0, 1))])
+    nothing = Evaluation(violations=(), cost=None)
+    cells = [str(cell) for cell in stage_table(room, plan, nothing).columns[0].cells]
+    assert cells == ["0", "1", "2"]
+
+
 # ---- of layers ----------------------------------------------------------------------------------
 
 
