@@ -69,6 +69,14 @@ class Deadline:
         """Return the end of so many seconds from now on, or this one where it comes first."""
         return Deadline(min(seconds, self.left), self.wanted, memory=self.memory)
 
+    def but(self, seconds: float) -> Deadline:
+        """Return an end so many seconds earlier; this one where nothing may depend on the
+        machine."""
+        if self.steady:
+            return self
+        end = max(0.0, self.seconds - seconds)
+        return Deadline(end, self.wanted, self.started, memory=self.memory)
+
     def moment(self, seconds: float) -> Deadline:
         """Return when to turn to something better, after so many seconds; never before this end
         where nothing may depend on the machine."""

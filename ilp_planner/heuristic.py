@@ -57,6 +57,7 @@ def solve_by_heuristic(
         return find_plan(problem, limits, solver, progress, deadline)
 
     def bound(limits: Limits, progress: Progress | None, deadline: Deadline) -> Result:
+        limits = dataclasses.replace(limits, prefer_plain=0.0)  # the bound is all that is wanted
         return prove(problem, limits=limits, solver=PORTFOLIO, progress=progress, deadline=deadline)
 
     return plan_and_bound(find, bound, limits, progress, deadline)

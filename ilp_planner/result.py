@@ -167,7 +167,8 @@ class Result:
     objective, bound: seconds per iteration (inf without a plan; 0.0 without a bound).
     fastest: the fastest plan found where `plan` is a plainer one that takes hardly longer
     (`Limits.prefer_plain`); None where `plan` is the fastest. Only the fastest is called optimal:
-    `status`, `objective` and `gap` are of `plan`, and `bound` is of all plans.
+    `status`, `objective` and `gap` are of `plan`, and `bound` is of all plans. prefer_plain: the
+    share that was asked for; nan where no plan is plainer than another one.
     bound_source: which argument proved the bound. among: the plans that it is about. wall: seconds.
     certificate: JSON-ready record of what was enumerated and how each part was closed.
     notes: one-line remarks for the user (what was left out, which solver fell back).
@@ -199,6 +200,7 @@ class Result:
     history: tuple[Moment, ...] = ()
     aim: Aim | None = None
     fastest: Fastest | None = None
+    prefer_plain: float = math.nan
 
     @property
     def slower(self) -> float:

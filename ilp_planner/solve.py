@@ -10,8 +10,8 @@ from ilp_planner.deadline import Deadline, OutOfTimeError
 from ilp_planner.errors import UsageError, interruptible
 from ilp_planner.result import Stop
 from ilp_planner.search.history import Recorder
+from ilp_planner.search.preference import prefer_plain, time_kept
 from ilp_planner.search.start import start_from
-from ilp_planner.search.ties import take_plainest
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits, Progress, Task
 
@@ -36,7 +36,8 @@ def solve(
 
     Parameters
     ----------
-    limits: time, gap, workers and seed.
+    limits: time, gap, workers and seed, and what may be given up for a plainer plan, when one
+        plan is asked for.
     solver: `auto`, or the name of the backend that solves the stage graphs (`dp`, `cp-sat`, `milp`,
         `pulp`); `gradient` and `anneal` are heuristics, whose plan the bound of `auto` is put
         beside (`heuristic`).
@@ -65,14 +66,17 @@ def solve(
         prove = partial(solve, start=start)
         result = solve_by_heuristic(problem, limits, solver, recorder, top, prove, deadline)
         return _with_history(result, recorder)
-    search: SearchState = problem.space.begin(problem, Task(limits, solver, recorder, deadline))
+    prefers = top == 1 and limits.prefer_plain > 0 and problem.space.graded
+    until = deadline.but(time_kept(deadline.left)) if prefers else deadline
+    search: SearchState = problem.space.begin(problem, Task(limits, solver, recorder, until))
     ranking: tuple[Ranked, ...] = ()
     try:
         with interruptible():
             stop = _searched(search, start)
             search.confirm()
-            if top == 1:
-                take_plainest(search)
+            if prefers:
+                search.deadline = deadline
+                prefer_plain(search)
             if top > 1 and search.plan is not None:
                 ranking = problem.space.rank(search, top)
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.api.words import described, in_python, positive, python_words
 from ilp_planner.errors import UsageError
-from ilp_planner.solvers.base import TIE, Limits
+from ilp_planner.solvers.base import PREFER_PLAIN, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +40,7 @@ def sweep(
     workers: int | None = None,
     seconds: float = 200.0,
     gap: float = 0.0,
+    prefer_plain: float = PREFER_PLAIN,
     yes: bool = False,
     progress: Callable[[int, str], None] | bool | None = None,
     **common: Any,
@@ -64,8 +65,8 @@ def sweep(
     output: a table, .csv or .parquet, that the same call goes on with; plot: .png or .svg.
     executor: `local`, `slurm`, `dask` or `ray`. scheduler: its address. fallback: solve on this
         machine where it cannot be reached. workers: points at once.
-    seconds, gap: limits for each point. yes: more points than `limits.POINTS`, 100,000, are
-        meant.
+    seconds, gap, prefer_plain: limits for each point, as `ilp_planner.solve` has them.
+    yes: more points than `limits.POINTS`, 100,000, are meant.
     progress: called with the number of points that are done and what became of them; True: a bar on
         the terminal.
     common: keywords of `ilp_planner.problem` that all points have.
@@ -87,7 +88,7 @@ def sweep(
         positive("workers", workers)
     place = Place(executor=executor, workers=workers, scheduler=scheduler, fallback=fallback)
     files = Files(output=_path(output), plot=_path(plot))
-    limits = Limits(seconds=seconds, gap=gap, workers=1, tie=TIE)
+    limits = Limits(seconds=seconds, gap=gap, workers=1, prefer_plain=prefer_plain)
     names = objective if isinstance(objective, str) else ",".join(objective)
     with python_words():
         base = common_request({"model": model, "cluster": cluster, **common})

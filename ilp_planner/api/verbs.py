@@ -13,7 +13,7 @@ from ilp_planner.api.result import Result, Saved, load
 from ilp_planner.api.words import expect, positive, python_words
 from ilp_planner.errors import UsageError
 from ilp_planner.problem import Problem
-from ilp_planner.solvers.base import TIE, Limits, Task
+from ilp_planner.solvers.base import PREFER_PLAIN, Limits, Task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,7 @@ def solve(
     problem: Problem[Any],
     *,
     seconds: float | None = None,
+    prefer_plain: float | None = None,
     limits: Limits | None = None,
     solver: str = "auto",
     progress: Progress | bool | None = None,
@@ -51,9 +52,10 @@ def solve(
     Parameters
     ----------
     problem: of `ilp_planner.problem`.
-    seconds: wall clock; instead of `limits`, which also say gap, workers, seed and tie: the share
-        of the time that may be given up for a plainer plan of a runtime, 0 in `Limits()`, 0.001
-        without limits.
+    seconds: wall clock. prefer_plain: of plans for a training runtime that take up to this share
+        longer than the fastest one, the plainest is taken, and the fastest is `fastest` of the
+        result; 0: the fastest. None: 0.02. Instead of both, `limits` say them as well as gap,
+        workers and seed; in `Limits()` prefer_plain is 0.
     solver: `auto`, `dp`, `cp-sat`, `milp`, `pulp`, or a heuristic (`gradient`, `anneal`).
     progress: called with (incumbent seconds, bound seconds) as they improve; True: a line on the
         terminal or in the notebook.
@@ -74,16 +76,21 @@ def solve(
     """
     from ilp_planner.objectives.any_nodes import solve_on_any_nodes
     from ilp_planner.objectives.objective import TIME, objective_named
+    from ilp_planner.search.preference import check_preference
 
     expect("solve", problem, Problem)
     if limits is not None:
         expect("solve: limits", limits, Limits)
     positive("top", top)
-    if seconds is not None and limits is not None:
-        raise UsageError(f"seconds: found {seconds} beside limits, expected one of them")
-    known = limits or Limits(tie=TIE)
+    known = limits or Limits(prefer_plain=PREFER_PLAIN)
+    for name, value in (("seconds", seconds), ("prefer_plain", prefer_plain)):
+        if value is not None and limits is not None:
+            raise UsageError(f"{name}: found {value} beside limits, expected one of them")
     if seconds is not None:
         known = replace(known, seconds=seconds)
+    if prefer_plain is not None:
+        known = replace(known, prefer_plain=prefer_plain)
+    check_preference(problem, prefer_plain, top=top, solver=solver)
     aimed = objective_named(objective if isinstance(objective, str) else ",".join(objective))
     if aimed is not TIME or max_price_per_hour is not None:
         said_besides = {"top": top > 1, "start": start is not None, "all_devices": all_devices}

@@ -51,6 +51,7 @@ COMMANDS = {
     "schema": ("ilp_planner.cli.schema", "schema"),
 }
 GROUP = "profile"  # of commands
+REPLACED = {"--tie": "--prefer-plain"}  # options of before
 MANY_NUMBERS = ("solve", "import")  # whose --micro-batch-size takes several
 
 
@@ -168,6 +169,8 @@ def _text_of(error: Any) -> str:
         from ilp_planner.cli.wording import as_typed
 
         return as_typed(str(error))
+    if (option := getattr(error, "option_name", "")) in REPLACED:
+        return f"{option}: found an option of earlier versions, expected {REPLACED[option]}"
     text: str = error.format_message().replace("Value error, ", "")
     # What was found is lost in the message of a value of the wrong type, and kept in its cause.
     details = getattr(error.__cause__, "errors", None)

@@ -14,6 +14,7 @@ from ilp_planner.inputs.files import DEFAULT_CLUSTER as DEFAULT_CLUSTER
 from ilp_planner.inputs.files import DEFAULT_GLOBAL_BATCH
 from ilp_planner.inputs.files import DEFAULT_MODEL as DEFAULT_MODEL
 from ilp_planner.limits import DIMENSION, MOST
+from ilp_planner.solvers.base import PREFER_PLAIN
 from ilp_planner.spaces.registry import ALIASES, RUNTIMES, SPACES
 
 DEFAULT_PROFILE = "analytic"
@@ -319,6 +320,16 @@ TimeLimit = Annotated[
         "S",
         default=True,
         min=0.0,
+    ),
+]
+PreferPlain = Annotated[
+    float | None,
+    solving(
+        "--prefer-plain",
+        "Of plans for a training runtime that take up to this share longer than the fastest, take "
+        "the plainest: with the fewest virtual stages, then the fewest degrees above 1, and so on "
+        f"(docs/explain/plain.md); {PREFER_PLAIN:g}, 0 takes the fastest.",
+        "FRACTION",
     ),
 ]
 Workers = Annotated[int | None, number(SOLVER, "--workers", "Threads of a solver.", "2")]

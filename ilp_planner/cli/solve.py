@@ -41,7 +41,8 @@ from ilp_planner.report.live import Progress
 from ilp_planner.report.stages import result_tables
 from ilp_planner.report.tables import describe_gap
 from ilp_planner.result import Result, Status
-from ilp_planner.solvers.base import TIE, Task
+from ilp_planner.search.preference import check_preference
+from ilp_planner.solvers.base import PREFER_PLAIN, Task
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
@@ -130,16 +131,7 @@ def solve(
         float | None,
         o.option(SOLVER, "--require-gap", "Exit with 5 when the gap stays larger.", "FRACTION"),
     ] = None,
-    tie: Annotated[
-        float | None,
-        o.option(
-            SOLVER,
-            "--tie",
-            "Take the plainest of the plans that Megatron-LM runs in less than this share more "
-            f"time than the fastest; {TIE:g}, 0 takes the fastest.",
-            "FRACTION",
-        ),
-    ] = None,
+    prefer_plain: o.PreferPlain = None,
     solver: Annotated[
         Solver,
         o.option(
@@ -173,7 +165,12 @@ def solve(
     limits = solve_limits(
         time_limit, gap, require_gap, workers, seed, starts=starts, solvers=(solver,)
     )
-    limits = replace(limits, tie=tie_of(tie, require_gap), memory=memory_to_hold(max_memory))
+    limits = replace(
+        limits,
+        prefer_plain=PREFER_PLAIN if prefer_plain is None else prefer_plain,
+        require_gap=1.0 if require_gap is None else require_gap,
+        memory=memory_to_hold(max_memory),
+    )
     request = Request(
         files=references(
             model=named_once("--model", model, model_name),
@@ -247,6 +244,7 @@ def solve(
     problem = build(request) if all_devices else build_for_any_nodes(InputFiles(request))
     check_num_layers(problem, num_layers)
     problem = idle_workers(problem, workers, (solver,))
+    check_preference(problem, prefer_plain, top=top or 1, solver=solver)
     deadline = limits.deadline(ctx.obj, steady=reproducible)
     if aimed is not TIME or max_price_per_hour is not None:
         problem, result = j.on_sets(
@@ -273,18 +271,6 @@ def build(request: Request) -> "Problem[Any]":
     from ilp_planner.spaces.registry import build_problem
 
     return build_problem(InputFiles(request))
-
-
-def tie_of(tie: float | None, require_gap: float | None) -> float:
-    """Return the share of the time that may be given up for a plainer plan: as usual where nothing
-    is said, and never more than the gap that may be left."""
-    if tie is None:
-        return min(TIE, 1.0 if require_gap is None else require_gap)
-    if require_gap is not None and tie > require_gap:
-        raise UsageError(
-            f"--tie: found {tie:g} with --require-gap {require_gap:g}, expected no more than that"
-        )
-    return tie
 
 
 def named_once(option: str, said: str | None, position: str | None) -> str | None:

@@ -15,7 +15,7 @@ from ilp_planner.cli.values import memory_limit, references, solve_limits
 from ilp_planner.cli.wording import as_typed
 from ilp_planner.inputs.request import Request
 from ilp_planner.limits import POINTS
-from ilp_planner.solvers.base import TIE
+from ilp_planner.solvers.base import PREFER_PLAIN
 
 ExecutorName = Literal["local", "slurm", "dask", "ray"]
 swept = partial(o.option, SWEEP)
@@ -112,6 +112,7 @@ def sweep(
             SOLVER, "--gap", "Stop a point once its gap is this small.", "FRACTION", default=True
         ),
     ] = 0.0,
+    prefer_plain: o.PreferPlain = None,
     output: Annotated[
         Path | None,
         o.shown(
@@ -152,7 +153,8 @@ def sweep(
         text_only=text_only,
         constraints=c.demanded(constraints, {}),
     )
-    limits = replace(solve_limits(time_limit, gap, None, 1, None), tie=TIE)
+    share = PREFER_PLAIN if prefer_plain is None else prefer_plain
+    limits = replace(solve_limits(time_limit, gap, None, 1, None), prefer_plain=share)
     asked = asked_sweep(request, gpus, [parse_axis(text) for text in vary or ()], limits)
     check_size(asked, yes=yes)
     wish = asked_wish(asked, objective, tokens, price)

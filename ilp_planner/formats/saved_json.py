@@ -16,7 +16,7 @@ from ilp_planner.formats.aim_json import AIM_KEYS, SET_KEYS
 from ilp_planner.formats.inputs_json import decode_inputs, decode_operator_inputs, encode_inputs
 from ilp_planner.formats.json_fields import Fields, is_whole, shown
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
-from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict
+from ilp_planner.formats.saved_plan import Claim, Faster, Run, SavedPlan, Verdict
 from ilp_planner.inputs.constraints import Constraints, constraints_of
 from ilp_planner.inputs.references import named_for, named_in
 from ilp_planner.plan import is_of_groups, is_of_operators
@@ -48,11 +48,12 @@ KEYS = ("schema", "version", "plan", "inputs", "result", "evaluation", "certific
 LAYERS = "groups"
 RESULT_KEYS = (
     "status", "stopped_by", "objective_s", "bound_s", "gap", "bound_source", "solver", "seed",
-    "notes", "among", "confirmed_by",
+    "notes", "among", "confirmed_by", "prefer_plain", "fastest",
 )  # fmt: skip
+FASTEST_KEYS = ("status", "objective_s", "plan")
 RUN_KEYS = ("wall_s", "versions", "history")
 MOMENT_KEYS = ("after_s", "objective_s", "bound_s")
-# Since the first version, as are `among` and `confirmed_by`: files without them are read as well.
+# Since the first version, as are those from `among` on: files without them are read as well.
 SHARE_KEYS = ("provenance", "provenance_error")
 EVALUATION_KEYS = ("legal", "iteration_time_s", "stages", "violations", *SHARE_KEYS)
 VERDICT_STAGE_KEYS = ("time_s", "memory_bytes")
@@ -220,6 +221,8 @@ def _encode_claim(claim: Claim) -> dict[str, Any]:
         "notes": list(claim.notes),
         **({"among": claim.among} if claim.among else {}),
         **({"confirmed_by": claim.confirmed_by} if claim.confirmed_by else {}),
+        **({} if math.isnan(claim.prefer_plain) else {"prefer_plain": claim.prefer_plain}),
+        **({} if claim.fastest is None else {"fastest": _encode_fastest(claim.fastest)}),
     }
 
 
@@ -245,7 +248,27 @@ def _decode_claim(root: Fields) -> Claim:
         notes=fields.texts("notes"),
         among=fields.text("among") if "among" in fields.values else "",
         confirmed_by=fields.text("confirmed_by") if "confirmed_by" in fields.values else "",
+        prefer_plain=(
+            fields.number("prefer_plain") if "prefer_plain" in fields.values else math.nan
+        ),
+        fastest=_decode_fastest(fields.inside("fastest")) if "fastest" in fields.values else None,
         run=run,
+    )
+
+
+def _encode_fastest(fastest: Faster) -> dict[str, Any]:
+    """Return the fastest plan beside a plainer one."""
+    values = (str(fastest.status), fastest.objective, encode_plan(fastest.plan))
+    return dict(zip(FASTEST_KEYS, values, strict=True))
+
+
+def _decode_fastest(fields: Fields) -> Faster:
+    """Read the fastest plan beside a plainer one."""
+    fields.only(FASTEST_KEYS)
+    return Faster(
+        plan=decode_plan(fields.inside("plan")),
+        objective=fields.number("objective_s"),
+        status=Status(fields.choice("status", (Status.OPTIMAL, Status.FEASIBLE))),
     )
 
 

@@ -33,12 +33,24 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Faster:
+    """The fastest plan that was found, beside a plainer one that was chosen. objective: seconds per
+    iteration."""
+
+    plan: AnyPlan
+    objective: float
+    status: Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What the solver said about the plan.
 
     objective, bound: seconds per iteration. run: None where the file leaves it out.
     among: the plans that the bound is about, confirmed_by: the solver that found the same optimum,
-    both empty where the file does not say.
+    both empty where the file does not say. prefer_plain: how much longer than the fastest plan a
+    plainer one might take, relative; nan where the file does not say. fastest: that plan; None
+    where the plan is the fastest.
     """
 
     status: Status
@@ -52,6 +64,8 @@ class Claim:
     notes: tuple[str, ...] = ()
     among: str = ""
     confirmed_by: str = ""
+    prefer_plain: float = math.nan
+    fastest: Faster | None = None
     run: Run | None = None
 
 
@@ -136,6 +150,14 @@ def claim_of(result: Result, versions: Mapping[str, str] | None = None) -> Claim
         notes=result.notes,
         among=result.among,
         confirmed_by=result.confirmed_by,
+        prefer_plain=result.prefer_plain,
+        fastest=None
+        if result.fastest is None
+        else Faster(
+            plan=result.fastest.plan,
+            objective=result.fastest.objective,
+            status=result.fastest.status,
+        ),
         run=None
         if versions is None
         else Run(wall=result.wall, versions=dict(versions), history=result.history),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.saved_plan import verdict_of
 from ilp_planner.formats.versions import OWN, versions
 from ilp_planner.numerics import SAVED_ROUNDING
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ilp_planner.certificate import CertificateCheck
     from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
-    from ilp_planner.formats.saved_plan import SavedPlan, Verdict
+    from ilp_planner.formats.saved_plan import Claim, SavedPlan, Verdict
     from ilp_planner.objectives.check import AimCheck
     from ilp_planner.problem import Problem
 
@@ -148,6 +149,45 @@ def _status(gap: float, claimed: Status) -> Status:
     return claimed if claimed is Status.FEASIBLE and gap > 0 else Status.OPTIMAL
 
 
+def _best_status(claim: Claim) -> Status:
+    """Return what is claimed of the fastest plan: the plan itself where no other one is named."""
+    return claim.status if claim.fastest is None else claim.fastest.status
+
+
+def _fastest(e: Evidence) -> Iterator[str]:
+    """The fastest plan is legal, takes what is claimed, has the bound's proof, and is less plain
+    than the plan, which takes hardly longer."""
+    claim, problem = e.saved.claim, e.problem
+    if claim is None or claim.fastest is None:
+        return
+    fastest, where = claim.fastest, "result.fastest"
+    evaluation = evaluate(problem, fastest.plan)
+    outside = evaluation.legal and problem.space.outside(problem, fastest.plan)
+    if not evaluation.legal or outside:
+        yield from (f"{where}.plan: {why}" for why in evaluation.violations or (outside,))
+        return
+    time, slack = evaluation.iteration_time, 1 + SAVED_ROUNDING
+    if not _close(fastest.objective, time):
+        yield _differs(f"{where}.objective_s", fastest.objective, time)
+        return
+    if claim.bound > time * slack:
+        yield f"result.bound_s: found {claim.bound!r}, expected at most the {time!r} of {where}"
+        return
+    gap = relative_gap(time, claim.bound)
+    expected = _status(gap, fastest.status)
+    if fastest.status is not expected:
+        yield f"{where}.status: found {fastest.status}, expected {expected} with a gap of {gap!r}"
+    longest = time * (1 + (claim.prefer_plain if claim.prefer_plain >= 0 else 0.0))
+    if not time <= claim.objective * slack or claim.objective > longest * slack:
+        yield (
+            f"result.objective_s: found {claim.objective!r}, expected from {time!r} to "
+            f"{longest!r}, by prefer_plain beside {where}"
+        )
+    own, other = (problem.space.plainness(problem, one) for one in (e.saved.plan, fastest.plan))
+    if not (*own.values(),) < (*other.values(),):
+        yield f"{where}.plan: found one that is no less plain than the plan, expected none"
+
+
 def _source(e: Evidence) -> Iterator[str]:
     """The bound has the proof of a lowest part."""
     claim, least = e.saved.claim, e.least
@@ -190,8 +230,8 @@ def _confirmed(e: Evidence) -> Iterator[str]:
     found = f"result.confirmed_by: found {claim.confirmed_by!r}, expected"
     if claim.confirmed_by != CONFIRMER:
         yield f"{found} {CONFIRMER!r} or nobody"
-    elif claim.status is not Status.OPTIMAL:
-        yield f"{found} nobody with the status {claim.status}"
+    elif _best_status(claim) is not Status.OPTIMAL:
+        yield f"{found} nobody with the status {_best_status(claim)}"
 
 
 def _notes(e: Evidence) -> Iterator[str]:
@@ -199,7 +239,7 @@ def _notes(e: Evidence) -> Iterator[str]:
     claim = e.saved.claim
     if claim is None or not e.in_these_words:
         return
-    proved = e.derived if claim.status is Status.OPTIMAL else None
+    proved = e.derived if _best_status(claim) is Status.OPTIMAL else None
     anew = (*e.problem.notes, *(() if proved is None else proved.notes))
     expected = {_subject(note): note for note in anew}
     for note in claim.notes:
@@ -406,6 +446,15 @@ ROWS = (
     Row(("result.gap", "result.status"), _gap),
     Row(
         (
+            "result.fastest.status",
+            "result.fastest.objective_s",
+            "result.fastest.plan",
+            "result.prefer_plain",
+        ),
+        _fastest,
+    ),
+    Row(
+        (
             "evaluation.legal",
             "evaluation.violations",
             "evaluation.iteration_time_s",
@@ -443,6 +492,7 @@ JUDGED_BY = ("schema", "version", "plan", "inputs")
 FREE = {
     "result.stopped_by": "why the search ended",
     "result.solver": "who searched",
+    "result.prefer_plain": "what might be given up: a plan that took more of it is found out",
     "result.seed": "what it drew from",
     "result.notes": "how it was searched; what is derived again is compared",
     "run.wall_s": "how long it took",

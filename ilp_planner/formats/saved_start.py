@@ -44,6 +44,8 @@ def start_of(saved: SavedPlan, name: str) -> Start:
         certificate=saved.certificate,
         why_unproved=_why_unproved(saved),
         ended=claim is not None and claim.stopped_by is Stop.PROOF,
+        prefer_plain=math.nan if claim is None else claim.prefer_plain,
+        fastest=None if claim is None or claim.fastest is None else claim.fastest.plan,
     )
 
 

@@ -270,6 +270,7 @@ class AnyNodes:
             status=status,
             stopped_by=stop,
             bound=bound,
+            fastest=result.fastest and result.fastest.beside(bound),
             certificate={
                 **result.certificate,
                 "bound_s": bound if math.isfinite(bound) else None,

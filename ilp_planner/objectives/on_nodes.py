@@ -19,13 +19,14 @@ from ilp_planner.result import (
     Stop,
     relative_gap,
 )
+from ilp_planner.search.preference import prefer_plain
 from ilp_planner.search.start import Known
-from ilp_planner.search.ties import take_plainest
 from ilp_planner.spaces.registry import build_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ilp_planner.deadline import Deadline
     from ilp_planner.objectives.node_sets import NodeSet
     from ilp_planner.problem import Problem
     from ilp_planner.search.state import SearchState
@@ -169,10 +170,11 @@ class SetSearch:
         bound = None if self.bound >= NEVER else self.bound
         return ({self._key: EVERY_PART, "bound_s": bound, "by": self.source},)
 
-    def take_plainest(self) -> None:
-        """Put the plainest of the plans that take as good as the same time in place of the best."""
+    def prefer_plain(self, deadline: Deadline) -> None:
+        """Put the plainest of the plans that take hardly longer in place of the best one."""
         if self.found is not None:
-            take_plainest(self.found)
+            self.found.deadline = deadline
+            prefer_plain(self.found)
             self.seconds = self.found.objective
 
     def result(self, stop: Stop, wall: float) -> Result:
@@ -202,6 +204,7 @@ class SetSearch:
             notes=tuple(search.notes),
             among=search.problem.space.describe(search.problem),
             fastest=search.fastest and search.fastest.beside(self.bound),
+            prefer_plain=search.limits.prefer_plain if search.problem.space.graded else math.nan,
         )
 
 

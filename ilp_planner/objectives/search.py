@@ -229,7 +229,7 @@ class SetsSearch:
         complete = self.single or all(map(self.closed, self.sets))
         best = self.best()
         for one in best:
-            one.take_plainest()
+            one.prefer_plain(self.deadline)
         taken = best[0]
         assert taken.found is not None
         aim = Aim(

@@ -65,6 +65,9 @@ def proof_lines(judgement: Judgement) -> list[tuple[str, str]]:
     if not outside:
         gap_text = f"{describe_gap(claim.gap)}; --check-certificate derives it again"
         lines.append(("claimed gap", gap_text))
+    if claim.fastest is not None:
+        found = f"{exact_seconds(claim.fastest.objective)}, {claim.fastest.status}"
+        lines.append(("claimed fastest", f"{found}: its plan is in the file"))
     aim = judgement.saved.aim
     if aim:
         what = (

@@ -17,6 +17,7 @@ from ilp_planner.report.aim import aim_object
 from ilp_planner.report.expected import expected_object
 from ilp_planner.report.rates import worth_object
 from ilp_planner.report.shares import share_object
+from ilp_planner.report.tables import finite
 from ilp_planner.schemas import headed
 from ilp_planner.throughput import physical_bound
 
@@ -54,6 +55,8 @@ def result_object(
         "seed": result.seed,
         **problem_object(problem),
         **plan_object(problem, result.plan, result.evaluation, tokens),
+        "prefer_plain": finite(result.prefer_plain),
+        "fastest": fastest_object(problem, result, tokens),
         "ranking": [
             {
                 "objective_s": entry.evaluation.iteration_time,
@@ -65,6 +68,22 @@ def result_object(
         ],
         "reason": result.reason,
         "notes": list(dict.fromkeys((*problem.notes, *result.notes))),
+    }
+
+
+def fastest_object(
+    problem: Problem[Any], result: Result, tokens: float | None = None
+) -> dict[str, Any] | None:
+    """Return the fastest plan beside a plainer one; None where the plan is the fastest. tokens: as
+    in `result_object`."""
+    fastest = result.fastest
+    if fastest is None:
+        return None
+    return {
+        "status": str(fastest.status),
+        "objective_s": fastest.objective,
+        "gap": proved_gap(fastest.objective, result.bound),
+        **plan_object(problem, fastest.plan, fastest.evaluation, tokens),
     }
 
 

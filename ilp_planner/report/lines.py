@@ -8,6 +8,7 @@ from ilp_planner.evaluate import time_shares
 from ilp_planner.report.aim import aim_lines
 from ilp_planner.report.devices import describe_cluster, describe_idle_nodes, describe_types
 from ilp_planner.report.expected import expected_lines
+from ilp_planner.report.fastest import fastest_lines
 from ilp_planner.report.rates import worth_lines
 from ilp_planner.report.shares import share_lines
 from ilp_planner.report.stages import describe_training
@@ -133,6 +134,7 @@ def result_lines(
         lines.append(("no plan", f"proved infeasible: {result.reason or 'no plan fits'}"))
     else:
         lines.append(("no plan", "none found"))
+    lines += fastest_lines(problem, result)
     usual = result.aim is None or result.aim.usual
     proved = proof_lines(result) if usual else aim_lines(problem, result)
     lines += [*proved, *(_physical_lines(problem) if result.plan else ())]

@@ -19,7 +19,7 @@ from ilp_planner.errors import PlanError, SolverError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.likeness import other_costs
 from ilp_planner.numerics import SAVED_ROUNDING
-from ilp_planner.result import CERTIFICATE_VERSION, EVERY_PART, relative_gap
+from ilp_planner.result import CERTIFICATE_VERSION, EVERY_PART
 from ilp_planner.units import format_seconds
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ class Start:
     space: of the plan. seconds: what the plan took, nan where
     nothing is said. request: what it was asked for; None: not known. certificate: empty for a plan
     that came from elsewhere. why_unproved: why its bounds are not taken, whatever is asked for;
-    empty where they may be. ended: the search that it was saved by came to its end, and took the
-    plainest of the plans that are as good as the fastest.
+    empty where they may be. ended: the search that it was saved by came to its end. prefer_plain:
+    by which it chose the plan, as limits have it; nan where nothing is said. fastest: the fastest
+    plan that it found; None where that is the plan itself.
     """
 
     name: str
@@ -58,6 +59,8 @@ class Start:
     certificate: Mapping[str, Any] = field(default_factory=dict)
     why_unproved: str = ""
     ended: bool = False
+    prefer_plain: float = math.nan
+    fastest: AnyPlan | None = None
 
 
 def start_from(search: SearchState, start: Start) -> None:
@@ -75,6 +78,9 @@ def start_from(search: SearchState, start: Start) -> None:
     evaluation = evaluate(search.problem, start.plan)
     # The plan first: for bounds all parts are listed, for which there may be no time.
     plan = _take_plan(search, start, evaluation)
+    plain = search.plan is start.plan and search.evaluation is evaluation
+    if start.fastest is not None:
+        _take_fastest(search, start)
     search.from_an_end = start.ended and search.plan is not None
     try:
         bounds = _take_bounds(search, start, evaluation)
@@ -88,8 +94,9 @@ def start_from(search: SearchState, start: Start) -> None:
             f"most the {search.objective!r} s of a plan"
         )
     search.report()
-    gap = relative_gap(search.objective, search.bound)
-    search.answered = start.ended and search.plan == start.plan and gap <= search.limits.tie
+    alike = start.prefer_plain == search.limits.prefer_plain or not search.problem.space.graded
+    if plain and alike and start.ended:
+        _answer(search, start, evaluation)
 
 
 def _other_problem(search: SearchState, start: Start) -> Iterator[str]:
@@ -177,6 +184,33 @@ def _why_unproved(
             f"{start.name}: certificate: found bounds of {least!r} s and more, expected at most "
             f"the {found!r} s of its own plan"
         )
+
+
+def _take_fastest(search: SearchState, start: Start) -> None:
+    """Let a search have the fastest plan that was found, where it is one here.
+
+    Raises
+    ------
+    PlanError: it takes less than any can.
+    """
+    assert start.fastest is not None
+    evaluation = evaluate(search.problem, start.fastest)
+    if evaluation.legal and not search.problem.space.outside(search.problem, start.fastest):
+        try:
+            search.keep(start.fastest, evaluation, search.bound)
+        except SolverError as error:
+            raise PlanError(f"{start.name}: {error}") from None
+
+
+def _answer(search: SearchState, start: Start, evaluation: Evaluation) -> None:
+    """End a search that would end with the saved plan: the fastest one is proved to be the fastest,
+    and what is plainest of the plans near it was asked for in the same words."""
+    own = start.fastest or start.plan
+    search.answered = search.plan is own and search.proved()
+    if search.answered and search.plan is not start.plan:
+        search.fastest = search.as_fastest()
+        search.plan, search.evaluation = start.plan, evaluation
+        search.objective = evaluation.iteration_time
 
 
 def _take_plan(search: SearchState, start: Start, evaluation: Evaluation) -> str:

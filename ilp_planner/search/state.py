@@ -74,8 +74,7 @@ class SearchState(ABC):
     closing: the objective that it begins with is that of a good plan elsewhere, and nothing but a
     better one is of interest.
     from_an_end: it began with the plan of a search that came to its end, or with one like it.
-    answered: a saved plan is what a search would end with, as no plan is faster by more than what a
-    plainer one may cost (`limits.tie`).
+    answered: a saved plan is what a search would end with.
     judged: all plans of the space, where these are so few that each was judged, so that nothing is
     left open. fastest: the fastest plan, where a plainer one was put in its place.
     """
@@ -258,4 +257,5 @@ class SearchState(ABC):
             confirmed_by=self.confirmed_by,
             ranking=ranking,
             fastest=self.fastest and self.fastest.beside(self.bound),
+            prefer_plain=self.limits.prefer_plain if self.problem.space.graded else math.nan,
         )

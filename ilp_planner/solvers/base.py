@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ilp_planner.result import Status, Stop
 
 
-TIE = 1e-3  # relative: what users of a runtime give up for a plainer plan, unless they say
-"""The same job, run twice, differs by about as much."""
+PREFER_PLAIN = 0.02  # relative: what users of a runtime give up for a plainer plan, unless they say
+"""Less than what times are expected to be off by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,10 @@ class Limits:
     """When to stop. seconds: wall clock. gap: stop once 1 - bound / objective is at most this.
     memory: bytes that the process and its solvers' may hold.
 
-    starts: random points that a heuristic begins from. tie: of plans for a runtime that take less
-    than this share longer than the best one, the plainest is taken. Raises UsageError for what is
-    no limit.
+    starts: random points that a heuristic begins from. prefer_plain: of plans for a training
+    runtime that take up to this share longer than the fastest one, the plainest is taken; 0: the
+    fastest. require_gap: and only one with at most this gap. Raises UsageError for what is no
+    limit.
     """
 
     seconds: float = 200.0
@@ -35,7 +36,8 @@ class Limits:
     workers: int = 2
     seed: int = 0
     starts: int = 64
-    tie: float = 0.0
+    prefer_plain: float = 0.0
+    require_gap: float = 1.0
     memory: float = math.inf
 
     def __post_init__(self) -> None:
@@ -45,8 +47,10 @@ class Limits:
             raise UsageError(f"seconds: found {self.seconds}, expected at least 0")
         if not 0 <= self.gap < 1:
             raise UsageError(f"gap: found {self.gap}, expected a fraction from 0 to below 1")
-        if not 0 <= self.tie < 1:
-            raise UsageError(f"tie: found {self.tie}, expected a fraction from 0 to below 1")
+        if not 0 <= self.prefer_plain < 1:
+            raise UsageError(
+                f"prefer_plain: found {self.prefer_plain}, expected a fraction from 0 to below 1"
+            )
         for name in ("workers", "starts"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}: found {getattr(self, name)}, expected at least 1")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.families import Family
+    from ilp_planner.search.preference import Preference
     from ilp_planner.specs.training import TrainingJob
 
 AnySearch = TypeVar("AnySearch", bound=SearchState)
@@ -43,8 +44,9 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     name: what the command line and certificates call it. noun: what people call one of its plans.
     unit: what stages are made of. idles: devices may be in no stage. leaves_out: nodes may be left
     out of the problem that is searched; of a peer's space they may not, as the peer uses all.
-    part_key: what certificates call the name of a part; proof_keys: what they say of it besides its
-    bound and what proves that, each with the keys of what it lists.
+    graded: some plans are plainer than others (`plainness`). part_key: what certificates call the
+    name of a part; proof_keys: what they say of it besides its bound and what proves that, each
+    with the keys of what it lists.
     """
 
     name: ClassVar[str]
@@ -52,6 +54,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     unit: ClassVar[str] = "layer"
     idles: ClassVar[bool] = False
     leaves_out: ClassVar[bool] = True
+    graded: ClassVar[bool] = False
     part_key: ClassVar[str] = "part"
     proof_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
@@ -190,14 +193,14 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     def rank(self, search: AnySearch, top: int) -> tuple[Ranked, ...]:
         """Return the `top` best plans, the fastest first."""
 
-    def ties(self, search: AnySearch, limit: float) -> Iterator[Plan[Any]]:
-        """Yield plans that may take at most `limit` seconds and are plainer than the search's own;
-        none where plans are not for a runtime."""
-        return iter(())
+    def plainness(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> Mapping[str, int]:
+        """Return how plain a legal plan is, by what makes plans less plain: plans are compared by
+        one number after the other, and less is plainer. Nothing where plans are not for a
+        runtime: all are equally plain."""
+        return {}
 
-    def specialities(self, plan: Plan[Any]) -> tuple[str, ...]:
-        """Return what a runtime must be told for a plan beyond degrees, in words."""
-        return ()
+    def offer_plainer(self, search: AnySearch, preference: Preference) -> None:
+        """Offer plans that are plainer than what is chosen, or as plain and faster."""
 
     @abstractmethod
     def last_problem(self, search: AnySearch, plan: Plan[Any]) -> LastProblem | None:

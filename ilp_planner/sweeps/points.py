@@ -161,8 +161,11 @@ class Sweep:
         """The limits of one search that decide what it finds."""
         limits = self.limits
         return {
-            "seconds": limits.seconds, "gap": limits.gap, "tie": limits.tie, "seed": limits.seed,
-        }  # fmt: skip
+            "seconds": limits.seconds,
+            "gap": limits.gap,
+            "prefer_plain": limits.prefer_plain,
+            "seed": limits.seed,
+        }
 
 
 def device_types(sweep: Sweep) -> list[str]:

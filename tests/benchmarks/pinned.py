@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import ilp_planner as ilp
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.kernels import cores
-from ilp_planner.solvers.base import TIE, Limits
+from ilp_planner.solvers.base import PREFER_PLAIN, Limits
 from ilp_planner.sweeps.axes import axis_of
 from ilp_planner.sweeps.executors.local import Local
 from ilp_planner.sweeps.journal import Journal, heading
@@ -106,7 +106,7 @@ def swept(model: str) -> Row:
     """Return what a pinned sweep takes."""
     axes = tuple(axis_of(field, values) for field, values in SWEEPS[model].items())
     files = {"model": Reference(name=model), "profile": Reference(name="analytic")}
-    limits = Limits(seconds=200.0, workers=1, tie=TIE)
+    limits = Limits(seconds=200.0, workers=1, prefer_plain=PREFER_PLAIN)
     sweep = Sweep(base=Request(files=files), axes=axes, limits=limits)
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "pinned.csv.jsonl", heading(sweep))

@@ -14,7 +14,7 @@ from ilp_planner.coverage import coverage_of
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.plan import describe_job, plan_of_job
 from ilp_planner.solve import solve
-from ilp_planner.solvers.base import TIE, Limits
+from ilp_planner.solvers.base import Limits
 from tests.benchmarks.recipe_cases import (
     HEADROOM,
     RECIPES,
@@ -63,7 +63,7 @@ def said(job: TrainingJob) -> str:
 
 def planned(among: Problem[Any], seconds: float) -> Row:
     """Return the planner's plan, its terms, bound and gap."""
-    result: Result[Any] = solve(among, limits=Limits(seconds=seconds, tie=TIE))
+    result: Result[Any] = solve(among, limits=Limits(seconds=seconds))
     row: Row = {
         "bound": result.bound,
         "gap": result.gap if math.isfinite(result.gap) else None,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.kernels import cores
-from ilp_planner.solvers.base import TIE, Limits
+from ilp_planner.solvers.base import PREFER_PLAIN, Limits
 from ilp_planner.sweeps.axes import axis_of
 from ilp_planner.sweeps.executors.local import Local
 from ilp_planner.sweeps.journal import Journal, heading
@@ -70,7 +70,7 @@ def measure(only: str, seconds: float | None) -> None:
 
 def measured(name: str, vary: dict[str, object], seconds: float) -> Row:
     """Return what a sweep takes, and its points one by one."""
-    limits = Limits(seconds=seconds, workers=1, tie=TIE)
+    limits = Limits(seconds=seconds, workers=1, prefer_plain=PREFER_PLAIN)
     axes = tuple(axis_of(field, values) for field, values in vary.items())
     files = {"model": Reference(name="llama3-8b"), "profile": Reference(name="analytic")}
     sweep = Sweep(base=Request(files=files), axes=axes, limits=limits)

@@ -109,8 +109,8 @@ def test_a_decoder_like_deepseek_is_measured_and_planned_for_megatron(ilp_plan, 
     table = read_measurements(folder / "p.csv")
     rows = table.frame["record"] == "layer"
     assert set(table.frame[rows]["layers"]) == {"0", "1-2", "3"}
-    arguments = ("solve", "--runtime", "megatron", "--model", "decoder.toml")
-    arguments += ("--cluster", "v100-32gb-1x4", "--global-batch-size", 4, "--tie", 0, "--profile")
+    arguments = ("solve", "--runtime", "megatron", "--model", "decoder.toml", "--prefer-plain", 0)
+    arguments += ("--cluster", "v100-32gb-1x4", "--global-batch-size", 4, "--profile")
     found = ilp_plan(*arguments, "p.csv", "--json")
     assert found.code == 0, found.err
     assert json.loads(found.out)["status"] == "optimal"
@@ -155,7 +155,8 @@ def test_experts_and_parts_of_samples_are_measured_and_planned_with(ilp_plan, fo
     assert (done.code, done.err) == (0, "")
     assert "Traceback" not in ilp_plan("profile", "check", "p.csv").err
     arguments = ("solve", "--runtime", "megatron", "--model", "mixture.toml", "--max-cp", 2)
-    arguments += ("--cluster", "h100-8x8", "--global-batch-size", 16, "--tie", 0, "--profile")
+    arguments += ("--prefer-plain", 0)
+    arguments += ("--cluster", "h100-8x8", "--global-batch-size", 16, "--profile")
     found = ilp_plan(*arguments, "p.csv", "--json")
     assert found.code == 0, found.err
     known = json.loads(found.out)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ilp_planner.cli.main import REPLACED
 from ilp_planner.errors import InfeasibleError, SolverError
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.inputs.request import Reference
@@ -204,3 +205,41 @@ def test_time_limit_0_answers_with_what_is_known(ilp_plan: Command, operators: l
     done = ilp_plan("solve", *operators, "--time-limit", "0")
     assert done.code in (0, 4)
     assert "time limit" in done.out
+
+
+@pytest.mark.parametrize("old", REPLACED)
+def test_an_option_of_before_names_the_one_that_replaces_it(ilp_plan: Command, old: str) -> None:
+    done = ilp_plan("solve", "--gpus", "8xH100", old, "0.1")
+    assert done.code == 2
+    assert f"{old}: found an option of earlier versions, expected {REPLACED[old]}" in done.err
+    help_text = ilp_plan("solve", "--help").out
+    assert REPLACED[old] in help_text
+    assert f"{old} " not in help_text
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ([], {"prefer_plain": 0.02, "require_gap": 1.0}),
+        (["--prefer-plain", "0"], {"prefer_plain": 0.0, "require_gap": 1.0}),
+        (["--require-gap", "0.05"], {"prefer_plain": 0.02, "require_gap": 0.05}),
+    ],
+)
+def test_plainer_plans_are_preferred_unless_nobody_wants_them(
+    ilp_plan: Command,
+    operators: list[str],
+    fake: SimpleNamespace,
+    said: list[str],
+    expected: dict[str, float],
+) -> None:
+    assert ilp_plan("solve", *operators, *said).code == 0
+    limits = fake.calls[0]["limits"]
+    assert {name: getattr(limits, name) for name in expected} == expected
+
+
+def test_a_share_for_plainer_plans_of_no_runtime_is_refused(
+    ilp_plan: Command, operators: list[str]
+) -> None:
+    done = ilp_plan("solve", *operators, "--prefer-plain", "0.1")
+    assert done.code == 2
+    assert "--prefer-plain: found 0.1 with space operators" in done.err

@@ -21,6 +21,7 @@ from ilp_planner.formats.saved_json import decode_saved, encode_saved
 from ilp_planner.formats.saved_plan import SavedPlan, claim_of, verdict_of
 from ilp_planner.formats.saved_remarks import FREE, JUDGED_BY, ROWS
 from ilp_planner.formats.versions import versions
+from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.objectives.any_nodes import solve_on_any_nodes
 from ilp_planner.objectives.node_sets import node_sets
 from ilp_planner.objectives.objective import OBJECTIVES
@@ -31,6 +32,7 @@ from ilp_planner.spaces.operators.space import OperatorSpace
 from tests.every_space import problem_in, result_in
 from tests.examples import thinned
 from tests.formats.saved_cases import OF_LAYERS
+from tests.megatron_cases import FEW, small_problem
 from tests.objectives import cases
 
 if TYPE_CHECKING:
@@ -80,6 +82,14 @@ def unproved(**options: Any) -> Book:
     return bound_book(problem, result)
 
 
+def plainer() -> Book:
+    """Return a plan that is plainer than the fastest one."""
+    problem = small_problem(layers=5, constraints=constraints_of({**FEW, "pp": 2}))
+    result = solve(problem, limits=Limits(prefer_plain=0.5))
+    assert result.fastest is not None
+    return bound_book(problem, result)
+
+
 IN_SPACES = ("operators", "groups", "metis", "megatron", "torchtitan", "deepspeed", "amp, free")
 SHELF = {
     **{name: functools.partial(lambda n: bound_book(problem_in(n), result_in(n)), name)
@@ -91,6 +101,7 @@ SHELF = {
         *solve_on_any_nodes(cases.KINDS["megatron"][0](2), limits=Limits(seconds=1e6))
     ),
     "within a gap": functools.partial(unproved, limits=Limits(gap=0.9)),
+    "plainer than the fastest": plainer,
     "by a heuristic": functools.partial(unproved, solver="anneal", limits=Limits(gap=0.9)),
 }  # fmt: skip
 
@@ -120,6 +131,8 @@ def places(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
         return
     if place:
         yield place, value
+    if place == ("result", "fastest", "plan"):
+        return  # judged like the plan itself
     if isinstance(value, dict):
         for key in value:
             yield from places(value[key], (*place, key))
@@ -258,7 +271,13 @@ def test_what_is_free_changes_no_verdict(name: str) -> None:
 
 
 def test_what_is_judged_in_part_is_known() -> None:
-    """Notes that are derived again, what closed the lowest part, and the order of moments."""
-    both = {"result.notes", "certificate.parts.by", "run.history.after_s"}
+    """Notes that are derived again, what closed the lowest part, the order of moments, and what
+    might be given up."""
+    both = {
+        "result.notes",
+        "result.prefer_plain",
+        "certificate.parts.by",
+        "run.history.after_s",
+    }
     assert {*FREE} & {*JUDGED} == both
     assert all(itertools.chain(FREE.values(), TRUE_TOO.values()))

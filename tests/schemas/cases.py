@@ -41,6 +41,8 @@ solve {SMALL} --recompute none,full --tokens 1T --price 2.5 --top 2 --output pla
 solve {SMALL} --recompute full --keep plan.json:stage0 --output kept.json
 solve {SMALL} --tp 2 --recompute none --output two.json
 solve {SMALL} --recompute none --output mine.json
+solve {SMALL} --pp 2 --recompute none,full --prefer-plain 0.9 --tokens 1T --price 2.5 --output plainer.json
+evaluate plainer.json --check-certificate
 solve {SMALL} --memory-limit 1MiB
 solve {SMALL} --time-limit 0
 solve llama3.2-1b --gpus 4xA100-80GB --global-batch-size 8 --tp 2 --recompute none --output llama.json

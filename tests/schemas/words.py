@@ -65,6 +65,9 @@ MAY_BE: dict[str, set[str]] = {
     "throughput": {"null"},
     "parallelism": {"null"},
     "certificate": {"null"},
+    "fastest": {"null"},
+    "fastest.predicted_error": {"number"},
+    "prefer_plain": {"number"},
     "result": {"null"},
     "evaluation": {"null"},
     "run": {"null"},
@@ -83,8 +86,8 @@ LIKE = {"free.change": "more_gpus"}
 # Keys that may be missing in any output.
 OPTIONAL: dict[str, set[str]] = {
     "plan": {
-        "among", "confirmed_by", "provenance", "provenance_error", "run", "objective", "settings",
-        "virtual", "history", "parts", "version", "covered",
+        "among", "confirmed_by", "prefer_plain", "fastest", "provenance", "provenance_error", "run",
+        "objective", "settings", "virtual", "history", "parts", "version", "covered",
     },
     "evaluate": {"memory_bytes", "nodes", "types"},
 }  # fmt: skip
@@ -279,6 +282,9 @@ MEANING = {
     "wall_s": "Seconds that the search took.",
     "solver": "Which solver ran.",
     "seed": "Seed of what is drawn at random.",
+    "fastest": "The fastest plan found, where a plainer one was chosen; null where the plan is it.",
+    "prefer_plain": "How much longer than the fastest plan a plainer one might take, as a share; "
+    "null where no plan is plainer than others.",
     "ranking": "The best plans in order, where more than one was asked for.",
     "faults": "What does not hold of the file, the worst first.",
     # A plan
@@ -391,7 +397,7 @@ MEANING = {
     "changed": "What changes, by the option that says it.",
     "replan:before_s": "Seconds of an iteration before the change.",
     "slack": "How much longer than the fastest plan the one that moves least may take, relative.",
-    "fastest": "The fastest plan that was found, and what it moves; null where there is none.",
+    "replan:fastest": "The fastest plan that was found and what it moves; null for none.",
     "least_moved": "The plan that moves least of those within the slack; null where there is none.",
     "least_proved": "Whether no plan that was compared moves less; null without one.",
     "least_at_least_bytes": "Bytes that every plan which was compared moves; null without one.",

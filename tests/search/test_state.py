@@ -34,7 +34,9 @@ def judged(seconds: float, *violations: Violation) -> Evaluation:
     return Evaluation(cost=cost, violations=violations)
 
 
-SPACE = SimpleNamespace(describe=lambda _: "all plans", explain=lambda _: "nothing fits")
+SPACE = SimpleNamespace(
+    describe=lambda _: "all plans", explain=lambda _: "nothing fits", graded=False
+)
 PROBLEM: Any = SimpleNamespace(space=SPACE, notes=("a note of the problem",))
 
 

@@ -69,9 +69,9 @@ def test_it_has_no_choices_one_thread_and_stages_of_any_devices(problem: Problem
 
 def test_its_plans_need_nothing_special_and_are_not_sorted(problem: Problem[Any]) -> None:
     space, search, plan = Plain(), Search(problem), room_plan(problem)
-    assert list(space.ties(search, 1.0)) == []
     assert list(space.families(search, 1.0)) == []
-    assert space.specialities(plan) == ()
+    assert not space.graded
+    assert space.plainness(problem, plan) == {}
     assert list(space.names_before(search, problem.constraints)) == ["a", "b"]
 
 

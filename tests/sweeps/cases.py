@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ilp_planner.sweeps.row import Row
     from ilp_planner.sweeps.work import Chunk, Task
 
-LIMITS = Limits(seconds=30.0, workers=1, tie=1e-3)
+LIMITS = Limits(seconds=30.0, workers=1, prefer_plain=0.02)
 
 
 def sweep_of(model: str = "llama3-8b", **vary: object) -> Sweep:

@@ -30,7 +30,7 @@ def check_starts(sweep: Sweep) -> None:
             if "step_s" in cold.row:
                 least = min(warm["step_s"], cold.row["step_s"])
                 assert max(warm["bound_s"], cold.row["bound_s"]) <= least * (1 + 1e-9)
-                assert abs(warm["step_s"] - cold.row["step_s"]) <= 2 * LIMITS.tie * least
+                assert abs(warm["step_s"] - cold.row["step_s"]) <= 2 * LIMITS.prefer_plain * least
 
 
 def test_starts_of_operators(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ilp_planner.spaces.megatron.build import build_for
 from ilp_planner.spaces.megatron.checked import NO_SETTING, CheckedRuntime
 from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.specs.degrees import divisors
+from ilp_planner.specs.training import SHARDINGS
 
 if TYPE_CHECKING:
     from ilp_planner.inputs.files import InputFiles
@@ -32,6 +33,7 @@ class DeepSpeed(CheckedRuntime):
         "sharding": ("optimizer", "none", "gradients", "parameters"),
         "cp_comm": ("p2p",),
     }
+    usual_sharding = SHARDINGS
     interleaves = False
     most_cp = 1
     lacks: ClassVar = {

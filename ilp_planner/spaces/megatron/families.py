@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.search.families import Family
-from ilp_planner.spaces.megatron.plainest import even_ends
+from ilp_planner.spaces.megatron.layouts import even_ends
 from ilp_planner.spaces.megatron.search import MegatronSearch
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from ilp_planner.spaces.megatron.job import ends_of, layout_of, spread
 from ilp_planner.spaces.megatron.keeping import keeping, keeps
 from ilp_planner.spaces.megatron.layout_memory import may_fit
 from ilp_planner.spaces.megatron.partition import Cut, CutSearch
-from ilp_planner.specs.pipeline_layout import FIRST, LAST, balanced_layout
+from ilp_planner.specs.pipeline_layout import ANYHOW, FIRST, LAST, balanced_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +104,22 @@ def layout_asked_of(
     if layout is None or not part.problem.constraints.keep:
         return layout
     return layout if keeps(part, ends_of(layout), v_shaped=v_shaped) else None
+
+
+def even_ends(part: MegatronPart, variant: Variant) -> tuple[int, ...]:
+    """Return where the ranks of a variant end, or the virtual stages whose layouts are tried one by
+    one, with equally many layers in all virtual stages; nothing where there is no such plan."""
+    layers, stages = part.costs.model.layers, part.degrees.pp * variant.virtual
+    if layers % stages:
+        return ()
+    each, count = layers // stages, stages
+    if part.spread(variant):
+        each, count = each * variant.virtual, part.degrees.pp
+    ends = (0, *(1 + each * k for k in range(1, count)), layers + 2)
+    if part.spread(variant) or variant.remainder == ANYHOW:
+        return ends
+    every = layouts_of(part, variant)
+    return ends if (every == np.array(ends)).all(axis=1).any() else ()
 
 
 def plain_layout(model: Decoder, stages: int) -> PipelineLayout:

@@ -55,7 +55,8 @@ class Runtime:
     ranks may have several virtual stages. schedules: those of `PIPELINES` that it has. most_cp:
     context-parallel degree that is tried without being asked for more. deaf: names of `CHOICES`
     that it has no setting for. lacks: names of `rows.ROWS` likewise, and how that is. says: what it
-    says of others instead of their remark.
+    says of others instead of their remark. usual_sharding: of `SHARDINGS`, those that its usual
+    jobs have.
     """
 
     name = "megatron"
@@ -71,6 +72,7 @@ class Runtime:
         "overlap": ("data",),
         "fused_loss": ("native",),
     }
+    usual_sharding: ClassVar[tuple[str, ...]] = ("none", "optimizer")
     deaf: ClassVar[tuple[str, ...]] = ("compile",)
     lacks: ClassVar[Mapping[str, str]] = {
         "compiled layers": "it has no setting for it: fused kernels are its own"
@@ -102,6 +104,12 @@ class Runtime:
     def notes(self) -> tuple[str, ...]:
         """Return what a user has to know of every result."""
         return ()
+
+    def unmodelled(self, settings: Settings, virtual: int) -> Iterator[str]:
+        """Yield what a job has whose costs are not modelled in full. virtual: stages per rank."""
+        for name, choice in CHOICES.items():
+            if choice.uncounted and (value := choice.read(settings)) in choice.uncounted:
+                yield f"{name.replace('_', ' ')} {value}"
 
     def implied(self, asked: Constraints) -> Constraints:
         """Return what is asked for with what it cannot do without: nothing more."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
+    from ilp_planner.search.preference import Preference
     from ilp_planner.solvers.base import Task
     from ilp_planner.spaces.megatron.families import JobFamily
     from ilp_planner.specs.training import TrainingJob
@@ -48,6 +49,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     name = MEGATRON.name
     noun = "Megatron plan"
     runtime = MEGATRON
+    graded = True
 
     def parts(self, problem: Problem[MegatronCosts]) -> list[MegatronPart]:
         """Return the parts of the space."""
@@ -179,19 +181,19 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
 
         return rank_megatron(search, top)
 
-    def ties(self, search: MegatronSearchState, limit: float) -> Iterator[Plan[Any]]:
-        """Yield plans that may take at most `limit` seconds and are plainer than the search's."""
-        from ilp_planner.spaces.megatron.plainest import plainer
+    def plainness(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> Mapping[str, int]:
+        """Return how plain a plan is, by the rows of `plainness.ORDER`."""
+        from ilp_planner.spaces.megatron.plainness import ORDER, traits_of
 
-        if search.judged:
-            return (plan for plan, _ in search.judged)
-        return plainer(search, limit) if search.listed else iter(())
+        traits = traits_of(self.runtime, self.job(problem, plan))
+        return {row.name: row.grade(traits) for row in ORDER}
 
-    def specialities(self, plan: Plan[Any]) -> tuple[str, ...]:
-        """Return what a launch line needs for a plan beyond degrees."""
-        from ilp_planner.spaces.megatron.plainest import specialities
+    def offer_plainer(self, search: MegatronSearchState, preference: Preference) -> None:
+        """Offer plans that are plainer than what is chosen, or as plain and faster."""
+        from ilp_planner.spaces.megatron.plainer import offer_plainer
 
-        return specialities(plan)
+        if search.listed:
+            offer_plainer(search, preference)
 
     def last_problem(self, search: MegatronSearchState, plan: Plan[Any]) -> LastProblem | None:
         """Return the cuts of the plan's variant up to the plan; None for stages chosen one by

@@ -160,25 +160,36 @@ def variants(part: MegatronPart) -> tuple[Variant, ...]:
 
 def each_variant(part: MegatronPart) -> Iterator[Variant]:
     """Yield what `variants` returns."""
-    pp, layers = part.degrees.pp, part.costs.model.layers
-    runtime, allowed = part.costs.runtime, part.recomputations
-    for virtual in virtual_stages(part):
-        # Layers in a virtual stage, at most: the others of the rank have as many, the other
-        # ranks one in each, but for those of the embedding and of the output.
-        most = layers - max(0, pp * virtual - 2)
-        turn = turns(part, virtual)[0]
-        for remainder in remainders(part, virtual):
-            longest = most
-            if layout := layout_asked_of(part, virtual):
-                longest = max(stage.layers for stage in layout.stages)
-            elif virtual > 1 and part.alike and remainder != ANYHOW:
-                longest = 1 + -(-most // (virtual - (remainder == ALONE)))
-            # As many as there are is another way to write `full`.
-            longest += FULL not in allowed
-            blocks = map(_block, range(1, longest if runtime.blocks else 1))
-            every = (*allowed, *filter(part.allows, blocks))
-            yield from (Variant(virtual, r, remainder, turn) for r in every)
-    yield from part.divided
+    for pipeline in pipelines(part):
+        for again in recomputations_in(part, pipeline):
+            yield Variant(
+                pipeline.virtual, again, pipeline.remainder, pipeline.turn, pipeline.schedule
+            )
+
+
+def recomputations_in(part: MegatronPart, pipeline: Variant) -> Iterator[Recompute]:
+    """Yield what may be computed again with the schedule, the virtual stages and the remainder of a
+    variant."""
+    if pipeline.divided:
+        yield NOTHING
+        return
+    yield from part.recomputations
+    if part.costs.runtime.blocks:
+        yield from filter(part.allows, map(_block, range(1, _longest(part, pipeline))))
+
+
+def _longest(part: MegatronPart, pipeline: Variant) -> int:
+    """Return how many layers are more than any number of first layers of a virtual stage: as many
+    as there are would be another way to write `full`."""
+    pp, virtual, layers = part.degrees.pp, pipeline.virtual, part.costs.model.layers
+    # Layers in a virtual stage, at most: the others of the rank have as many, the other
+    # ranks one in each, but for those of the embedding and of the output.
+    longest = most = layers - max(0, pp * virtual - 2)
+    if layout := layout_asked_of(part, virtual):
+        longest = max(stage.layers for stage in layout.stages)
+    elif virtual > 1 and part.alike and pipeline.remainder != ANYHOW:
+        longest = 1 + -(-most // (virtual - (pipeline.remainder == ALONE)))
+    return longest + (FULL not in part.recomputations)
 
 
 @cache

@@ -23,6 +23,8 @@ from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.specs.degrees import divisors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.problem import Problem
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Settings, TrainingJob
+
+
+MEASURED_STAGES = 3  # virtual stages on a rank, all of which PyTorch keeps gathered
 
 
 class Torchtitan(CheckedRuntime):
@@ -53,6 +58,7 @@ class Torchtitan(CheckedRuntime):
         if name not in ("compiled layers", "overlap of tensor parallelism")
     }
     schedules = PIPELINES
+    usual_sharding = ("none", "gradients", "parameters")
     says: ClassVar = {
         **CheckedRuntime.says,
         "recomputation": "operators: outputs of attention, of messages and of every other product "
@@ -88,8 +94,15 @@ class Torchtitan(CheckedRuntime):
         return (
             *super().notes(),
             "virtual stages whose parameters PyTorch gathers again, where a rank has more than "
-            "three, are taken to come in time",
+            f"{MEASURED_STAGES}, are taken to come in time",
         )
+
+    def unmodelled(self, settings: Settings, virtual: int) -> Iterator[str]:
+        """Yield what a job has whose costs are not modelled in full: also what `notes` says of many
+        virtual stages."""
+        yield from super().unmodelled(settings, virtual)
+        if virtual > MEASURED_STAGES and settings.optimizer.divides:
+            yield f"{virtual} virtual stages of sharded parameters"
 
     def tries(self, job: TrainingJob, asked: Constraints) -> bool:
         """Tell whether there are as many ranks as copies are tried: all others are refused anyway,

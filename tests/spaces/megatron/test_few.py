@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import ilp_planner as ilp
 from ilp_planner.result import ALL_JUDGED
-from ilp_planner.search.ties import weight
+from ilp_planner.solvers.base import PREFER_PLAIN
 from ilp_planner.spaces.megatron.few import FEW, few_plans
 from ilp_planner.spaces.megatron.possible import megatron_parts
 
@@ -78,12 +78,12 @@ def test_of_a_handful_the_plainest_of_the_fastest_is_taken(
     assert result.plan in plans
     near = [ilp.evaluate(problem, plan).iteration_time for plan in plans]
     assert result.bound == min(near)
-    plainest = [
-        weight(problem.space.specialities(plan))
+    plain = [
+        tuple(problem.space.plainness(problem, plan).values())
         for plan, time in zip(plans, near, strict=True)
-        if time <= min(near) * (1 + 1e-3)
+        if time <= min(near) * (1 + PREFER_PLAIN)
     ]
-    assert weight(problem.space.specialities(result.plan)) == min(plainest)
+    assert tuple(problem.space.plainness(problem, result.plan).values()) == min(plain)
 
 
 def test_a_plan_without_the_memory_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from ilp_planner.formats.saved_check import judge_saved
 from ilp_planner.heuristic import find_plan
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.result import EVERY_PART, Status, Stop
-from ilp_planner.search.ties import take_plainest
+from ilp_planner.search.preference import prefer_plain
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron import search as megatron_search
@@ -240,14 +240,14 @@ def test_nothing_asks_for_the_parts_of_a_search_that_had_no_time_to_list_them(
     """Neither for plainer plans nor for others to rank: a plan that needs something special stays,
     and is the only one of a ranking."""
     problem = many_degrees()
-    search = problem.space.begin(problem, Task(Limits(), "auto", None, None))
+    search = problem.space.begin(problem, Task(Limits(prefer_plain=0.02), "auto", None, None))
     scout(search)
     search.deadline = Deadline(0.0)
     monkeypatch.setattr(
-        type(problem.space), "specialities", lambda space, plan: ("context parallelism",)
+        type(problem.space), "plainness", lambda space, problem, plan: {"degrees": 1}
     )
     plan, notes = search.plan, list(search.notes)
-    take_plainest(search)
+    prefer_plain(search)
     assert (search.plan, search.notes) == (plan, notes)
     (only,) = problem.space.rank(search, 3)
     assert (only.plan, only.bound) == (plan, search.bound)
