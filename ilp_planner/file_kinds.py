@@ -97,7 +97,7 @@ MARKS: tuple[tuple[FileKind, str, *tuple[str, ...]], ...] = (
     (
         FileKind.PYTHON,
         COMMENTS + r'("""(?s:.*?)"""\s*)?'
-        r"((import|from) [\w.]+( import .*| as \w+)?\s*\n|(async def|def|class) \w+.*:\s*\n)",
+        r"(import [\w., ]+\n|from [\w.]+ import .*\n|(async def|def|class) \w+.*:\s*\n)",
     ),
     (FileKind.KUBERNETES, rf"{COMMENTS}(---\s*\n)?\w+:", r"apiVersion:", r"kind:"),
     (FileKind.NANOTRON, "", r"parallelism:", r"(tokens|optimizer):"),

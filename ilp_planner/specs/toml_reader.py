@@ -283,9 +283,23 @@ def read_toml(
         raise
     except ValueError:  # Python makes no number of so many digits
         raise _too_long(document) from None
-    if keys is not None and set(values) - set(keys):
+    if keys is not None and (others := set(values) - set(keys)):
         refuse_other_kind(document, kind, SpecError)
+        _refuse_other_spec(document.name, others, kind)
     return Table(values, file=document.name, keys=keys)
+
+
+def _refuse_other_spec(name: str, others: set[str], kind: FileKind) -> None:
+    """Refuse a cluster where a model is expected, and the other way round; others: keys that are
+    not of what is expected."""
+    if kind is not FileKind.SPEC:
+        return
+    for key, found, expected in (
+        ("nodes", "a cluster, which --cluster takes", "a model"),
+        ("architecture", "a model, which --model takes", "a cluster"),
+    ):
+        if key in others:
+            raise SpecError(f"{name}: found {found}, expected {expected}")
 
 
 def _too_deep(document: Document, at: int | None = None) -> SpecError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ SAMPLES: dict[FileKind, str | bytes] = {
     FileKind.TITAN: '[job]\ndump_folder = "x"\n\n[training]\nsteps = 3\n',
     FileKind.DEEPSPEED: '{"train_batch_size": 8, "zero_optimization": {"stage": 1}}\n',
     FileKind.KUBERNETES: "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec:\n  a: 1\n",
-    FileKind.PYTHON: '"""Trains."""\n\nimport torch\n\nprint(torch)\n',
+    FileKind.PYTHON: '"""Trains."""\nimport os, torch\n\nprint(torch)\n',
     FileKind.YAML: "# my run\nlayers: 8\nhidden: 64\n",
     FileKind.JSON: '{"layers": 8}\n',
     FileKind.PICKLE: pickle.dumps({"a": 1}, protocol=4),
@@ -147,3 +148,25 @@ def test_launches_of_other_systems_are_named(
         assert done.code == 1
         assert f"run.sh: line 3: found a launch of {system}, which no command reads" in done.err
         assert "`ilp-plan fit MODEL --tp N --pp N --gpus 8xH100`" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("fit", "pair.toml", *GPUS),
+            "pair.toml: found a cluster, which --cluster takes, expected a",
+        ),
+        (("solve", "--model", "pair.toml", *GPUS), "found a cluster, .* expected a model"),
+        (
+            ("solve", "--model", "tiny.toml", "--cluster", "tiny.toml"),
+            "found a model, .* a cluster",
+        ),
+    ],
+)
+def test_models_and_clusters_are_told_apart(
+    ilp_plan: Command, folder: Path, words: tuple[str, ...], message: str
+) -> None:
+    done = ilp_plan(*words)
+    assert done.code == 1
+    assert re.search(message, done.err), done.err

@@ -5,6 +5,7 @@ writes the arguments of a job.
 """
 
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -106,6 +107,7 @@ def read_arguments(
         program=launch.program,
         source=source,
         remarks=(*ranks.remarks, *today.remarks),
+        launch=ranks.unlike,
         unread=today.unread,
         environment=(
             None
@@ -159,7 +161,9 @@ def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> Traini
         first = findings[0]
         absent = ": line " in args.source and first.found == "none" and first.flag[:2] == "--"
         added = f"; --set {first.flag[2:]}=VALUE adds it" if absent else ""  # to a script
-        raise SpecError(f"{where}{first}{added}{more}")
+        ranks = re.search(r"world size|\branks\b|data-parallel size", str(first)) and args.launch
+        beside = f" ({ranks})" if ranks else ""  # what the number rests on
+        raise SpecError(f"{where}{first}{added}{more}{beside}")
     try:
         model = decoder_of(args)
         dp = data_parallel_of(args)

@@ -32,12 +32,14 @@ def gpus_of(cluster: ClusterSpec) -> Gpus:
 
 class Ranks(NamedTuple):
     """What a launch starts. world: 0: nothing says. said: by the line or by the user, not by the
-    cluster. remarks: in words, beside the cluster."""
+    cluster. remarks: in words, beside the cluster; unlike: the one that says that it has another
+    number of ranks than GPUs, or one that was taken from the cluster."""
 
     world: int
     each: int
     said: bool
     remarks: tuple[str, ...] = ()
+    unlike: str = ""
 
 
 def ranks_of(launchers: Sequence[Said], world: int | None, gpus: Gpus | None) -> Ranks:
@@ -83,7 +85,8 @@ def ranks_of(launchers: Sequence[Said], world: int | None, gpus: Gpus | None) ->
         each = told.devices if isinstance(told.devices, int) else usual
     each = min(each, total)
     remarks = _beside(launchers, total, each, world, line, taken, gpus)
-    return Ranks(total, each, said=True, remarks=remarks)
+    unlike = gpus is not None and (total != gpus.devices or (world is None and not line))
+    return Ranks(total, each, said=True, remarks=remarks, unlike=remarks[-1] if unlike else "")
 
 
 def _of_cluster(nodes: Count, each: Count, total: Count, gpus: Gpus) -> tuple[int, list[str]]:

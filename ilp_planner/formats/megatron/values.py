@@ -24,7 +24,8 @@ class MegatronArguments:
 
     values: those that were given, by key. world: ranks; the fewest that can run these arguments
     where nothing says (world_said). devices_per_node: ranks that a launcher starts on each node.
-    environment: variables that are set, as far as known; None: unknown.
+    launch: how many ranks there are beside a cluster, in words, where that is not as many as it has
+    or was taken from it. environment: variables that are set, as far as known; None: unknown.
     source: where it was read, for messages. remarks: on what was left unread there. unread:
     arguments that Megatron-LM does not have, word for word.
     """
@@ -38,6 +39,7 @@ class MegatronArguments:
     source: str = ""
     remarks: tuple[str, ...] = field(default=(), compare=False)
     unread: tuple[str, ...] = field(default=(), compare=False)
+    launch: str = field(default="", compare=False)
 
     def __getitem__(self, key: str) -> Value:
         """Return a value, or Megatron's default."""

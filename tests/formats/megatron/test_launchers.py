@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.megatron.arguments import read_arguments
+from ilp_planner.formats.megatron.arguments import job_of_arguments, read_arguments
 from ilp_planner.formats.megatron.ranks import Gpus
 from ilp_planner.formats.megatron.script import read_script
 from ilp_planner.formats.megatron.values import MegatronArguments
@@ -240,3 +240,19 @@ def test_programs_with_options_of_a_launcher(tmp_path: Path) -> None:
     for program in ("-m my.trainer", "$TRAINER"):
         found = read(tmp_path, f"torchrun --nproc_per_node 4 {program} {MODEL}", None)
         assert found.world == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "rests_on"),
+    [
+        ("python", r"\(--world-size is not given: the 16 GPUs of 16xH100 are taken\)$"),
+        ("torchrun --nproc_per_node 8", r"\(launch: torchrun: 8 ranks, .* fewer than the 16 .*\)$"),
+        ("torchrun --nproc_per_node 8 --nnodes $N", r"\(launch: .*--nnodes \$N: taken from .*\)$"),
+    ],
+)
+def test_a_refused_number_says_which_ranks_it_rests_on(
+    tmp_path: Path, line: str, rests_on: str
+) -> None:
+    args = read(tmp_path, f"{line} {RUN} --global-batch-size 3", TWO_NODES)
+    with pytest.raises(SpecError, match=rests_on):
+        job_of_arguments(args)
