@@ -68,7 +68,7 @@ def headline_of(judgement: Judgement) -> Headline:
 def _nearby(judgement: Judgement) -> str:
     """Return the fastest plan, where a plainer one was taken; empty where there is none."""
     claim = judgement.saved.claim
-    fastest = None if claim is None else getattr(claim, "fastest", None)
+    fastest = None if claim is None else claim.fastest
     if fastest is None:
         return ""
     judged = evaluate(judgement.problem, fastest.plan)

@@ -129,7 +129,7 @@ def judgement_verdict(judgement: Judgement) -> Verdict:
     name, bound, gap = (aim.get(key) for key in ("name", "bound", "gap"))
     if not aim or name == "time":
         bound = bound if isinstance(bound, int | float) else claim.bound
-        other = getattr(claim, "fastest", None)
+        other = claim.fastest
         fastest = None if other is None else other.objective
         return plan_verdict(among, Standing(seconds, min(bound, seconds), fastest))
     open_gap = gap if isinstance(gap, int | float) else 1.0
