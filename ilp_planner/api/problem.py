@@ -113,6 +113,8 @@ def problem(
         or equally many on each of several nodes of one type.
     precision: of training, or a recipe of products in 8 or 4 bits (`fp8-current`, `mxfp8`), of
         `space="megatron"`; None: the model's.
+    micro_batch_sizes: to try: samples of a replica for a training runtime, of all replicas together
+        for other spaces.
     price: what a device costs per hour: 2.5, of every type as `a100=2.5,t4=0.4`, or `spot`, for the
         spot prices of the cluster; None: as the cluster says.
     memory_limit: bytes, or a size with its unit (`28 GB`), of every device.
@@ -175,7 +177,7 @@ def problem(
             seats=seats or "",
             experiment=experiment or "",
             global_batch=_positive("global_batch", global_batch),
-            micro_batch_sizes=_sizes(micro_batch_sizes),
+            micro_batch=_sizes(micro_batch_sizes),
             memory_limit=_bytes(memory_limit),
             max_stages=_positive("max_stages", max_stages),
             max_tp=_positive("max_tp", max_tp),

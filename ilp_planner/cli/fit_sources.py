@@ -10,6 +10,7 @@ from ilp_planner.analysis.devices import devices_of
 from ilp_planner.analysis.fit.needs import Needs, needs_of
 from ilp_planner.analysis.fit.site import Site
 from ilp_planner.cli.analyze_sources import cluster_asked, device_memory, one_source, said_job
+from ilp_planner.cli.wording import as_typed
 from ilp_planner.errors import PlanError, SpecError, UsageError
 from ilp_planner.file_kinds import FileKind, file_kind
 from ilp_planner.formats.line_change import LineChange
@@ -102,7 +103,7 @@ def read_job(ctx: typer.Context) -> Asked:
             writer: Writer = partial(option_change, asked, devices, job)
             words = "options"
         else:
-            space, timed, more = chosen.space, chosen.space is not None, (chosen.note,)
+            space, timed, more = chosen.space, chosen.space is not None, (as_typed(chosen.note),)
             writer, words = partial(_fields, job), "settings of the job"
     else:
         # Where a line says it without tensor parallelism, it counts as soon as there is some.

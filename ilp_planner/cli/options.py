@@ -291,7 +291,13 @@ MaybeGlobalBatch = Annotated[
 ]
 MicroBatchSizes = Annotated[
     list[str] | None,
-    limited(MANY, "Micro-batch sizes to try, over all replicas; all that are profiled.", "N..."),
+    limited(
+        MANY,
+        "Micro-batch sizes to try: samples of a replica for a --runtime, as its own options have "
+        "it; for other spaces, as of Aceso and Metis, of all replicas together. All that are "
+        "possible, or profiled.",
+        "N...",
+    ),
 ]
 MemoryLimit = Annotated[
     str | None,

@@ -189,7 +189,7 @@ def solve(
         experiment=experiment or "",
         price=price or "",
         global_batch=global_batch,
-        micro_batch_sizes=whole_numbers(o.MANY, micro_batch),
+        micro_batch=whole_numbers(o.MANY, micro_batch),
         memory_limit=memory_limit(memory),
         max_stages=max_stages,
         max_tp=max_tp,

@@ -11,6 +11,7 @@ from ilp_planner.spaces.registry import RUNTIMES
 RENAMED = {
     "global_batch": "--global-batch-size",
     "micro_batch": "--micro-batch-size",
+    "micro_batch_size": "--micro-batch-size",
     "micro_batch_sizes": "--micro-batch-size",
     "hidden": "--hidden-size",
     "sequence": "--sequence-length",
@@ -23,7 +24,8 @@ RENAMED = {
 NAMED = (
     "model", "cluster", "gpus", "hostfile", "clusterfile", "profile", "experiment", "cost_model",
     "space", "memory_rule", "placement", "shares", "stage_tp", "seats", "global_batch",
-    "micro_batch_sizes", "memory_limit", "max_stages", "max_tp", "max_cp", "precision", "hidden",
+    "micro_batch_size", "micro_batch_sizes",
+    "memory_limit", "max_stages", "max_tp", "max_cp", "precision", "hidden",
     "sequence", "vocabulary", "top",
     "schedule", "seconds", "gap", "prefer_plain", "solver", "starts", "workers", "seed",
     "num_layers", "tp", "text_only", "device", "backend", "resume", "output", "accept_changed",

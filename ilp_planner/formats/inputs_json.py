@@ -35,6 +35,7 @@ def encode_inputs(inputs: Request) -> dict[str, Any]:
         **{kind: _encode_reference(inputs.files[kind]) for kind in FILES if kind in inputs.files},
         **{key: getattr(inputs, key) or None for key in TEXTS},
         "global_batch": inputs.global_batch,
+        "micro_batch": list(inputs.micro_batch) or None,
         "micro_batch_sizes": list(inputs.micro_batch_sizes) or None,
         "memory_limit_bytes": None if inputs.memory_limit is None else _bytes(inputs.memory_limit),
         "memory_limits_bytes": limits or None,

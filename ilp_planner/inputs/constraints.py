@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 SWITCH = ("off", "on")
 BOTH = "both"  # the two values of what has just two
-DEGREES = ("tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch_group_size")
+DEGREES = (
+    "tp", "pp", "cp", "ep", "dp", "micro_batch_size", "virtual_stages", "micro_batch_group_size",
+)  # fmt: skip
 CHOICES = {
     "remainder": REMAINDERS,
     "rank_order": ORDERS,
@@ -96,9 +98,10 @@ class Numbers:
 class Constraints:
     """What a user demands of plans (`OF_PLANS`) and of the devices that they use (`OF_DEVICES`).
 
-    micro_batch_group_size: micro-batches that pass one virtual stage before the next one's turn.
-    layout: of the pipeline. remainder: some of `REMAINDERS`. rank_order: some of `ORDERS`.
-    schedule: some of `PIPELINES`. recompute: some of `RECOMPUTATIONS` and of `PARTS`. sharding:
+    micro_batch_size: samples of a replica. micro_batch_group_size: micro-batches that pass one
+    virtual stage before the next one's turn. layout: of the pipeline. remainder: some of
+    `REMAINDERS`. rank_order: some of `ORDERS`. schedule: some of `PIPELINES`. recompute: some of
+    `RECOMPUTATIONS` and of `PARTS`. sharding:
     some of `SHARDINGS`. sharding_copies: of what is sharded, any numbers. cp_comm: some of
     `CP_COMMUNICATIONS`. overlap: whether messages of data parallelism travel while passes compute.
     fused_loss: whose kernel. gradients, moments: types that they may be of.
@@ -117,6 +120,7 @@ class Constraints:
     cp: Numbers | None = None
     ep: Numbers | None = None
     dp: Numbers | None = None
+    micro_batch_size: Numbers | None = None
     virtual_stages: Numbers | None = None
     micro_batch_group_size: Numbers | None = None
     layout: AskedLayout | None = None

@@ -41,10 +41,12 @@ class Request:
     "spread": packed, or equally many on each of several nodes. precision: of
     training, or a recipe of quantised products; empty: the model's. price: what devices cost per
     hour, as `specs/prices.py` reads it; empty: as the cluster says.
-    global_batch: samples; None: the experiment's own, or the usual one. micro_batch_sizes: samples
-    over all replicas to try; empty: all. memory_limit: bytes per device. max_stages, max_tp,
-    max_cp: at most. max_stage_nodes: nodes that one stage of operators is on, at most. All None:
-    not limited further. memory_limits: device type -> bytes, as they
+    global_batch: samples; None: the experiment's own, or the usual one. micro_batch: what
+    `--micro-batch-size` says: samples of a replica for a training runtime, of all replicas for
+    other spaces; a problem that is built says it by the constraint `micro_batch_size` or by
+    micro_batch_sizes: samples over all replicas to try; empty: all. memory_limit: bytes per device.
+    max_stages, max_tp, max_cp: at most. max_stage_nodes: nodes that one stage of operators is on,
+    at most. All None: not limited further. memory_limits: device type -> bytes, as they
     came out; empty before a problem is built.
     hidden, sequence, vocabulary: sizes of the model that its profile does not say. text_only: of a
     model of text and something else, its text alone; what a saved plan holds is that.
@@ -65,6 +67,7 @@ class Request:
     precision: str = ""
     price: str = ""
     global_batch: int | None = None
+    micro_batch: tuple[int, ...] = ()
     micro_batch_sizes: tuple[int, ...] = ()
     memory_limit: float | None = None
     memory_limits: Mapping[str, float] | None = None

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.errors import UsageError
-from ilp_planner.inputs.constraints import space_with
+from ilp_planner.inputs.constraints import constraints_of, space_with
 from ilp_planner.inputs.likeness import DEVICES
 from ilp_planner.inputs.tables import find_tables, records_in
 from ilp_planner.specs.prices import with_prices
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.inputs.request import Request
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.megatron.runtime import Runtime
 
@@ -146,6 +147,20 @@ def register(name: str, entry: SpaceEntry) -> None:
     SPACES[name] = entry
 
 
+def with_micro_batch(asked: Request, *, runtime: bool) -> Request:
+    """Return a request that says by its own field what was asked of the micro-batch.
+
+    runtime: the space is of one, where it is of a replica, as in the runtime's own words.
+    """
+    if not asked.micro_batch:
+        return asked
+    if not runtime:
+        return replace(asked, micro_batch=(), micro_batch_sizes=asked.micro_batch)
+    own = constraints_of({"micro_batch_size": asked.micro_batch})
+    constraints = replace(asked.constraints, micro_batch_size=own.micro_batch_size)
+    return replace(asked, micro_batch=(), constraints=constraints)
+
+
 def build_problem(files: InputFiles) -> Problem[Any]:
     """Read all inputs of a request and build its problem.
 
@@ -154,6 +169,7 @@ def build_problem(files: InputFiles) -> Problem[Any]:
     SpecError, ProfileError, UsageError: what cannot be planned, and why.
     """
     space = space_of(files)
+    files.request = with_micro_batch(files.request, runtime=bool(SPACES[space].runtime))
     build = SPACES[space].build
     if isinstance(build, str):
         module, _, function = build.partition(":")

@@ -49,6 +49,7 @@ ALIASES = {
     "global_batch_size": "global_batch",
     "micro_batch_size": "micro_batch_sizes",
 }
+MEANT = {"micro_batch_sizes": "micro_batch"}  # of a replica, or of all, as the space has it
 OTHERS = ("gpus", "micro_batch_sizes", "memory_limit", "text_only")
 OF_REQUESTS = (*FILES, *OTHERS, *TEXTS, *NUMBERS, *NAMES)
 HELD = {"model": DEFAULT_MODEL, "cluster": DEFAULT_CLUSTER}  # files of which fields are varied
@@ -157,7 +158,7 @@ def _setter(name: str) -> Callable[[Request, str], Request]:
         "memory_limit": _size,
         "text_only": _flag,
     }
-    read, own = special.get(name, str), NUMBERS.get(name, name)
+    read, own = special.get(name, str), {**NUMBERS, **MEANT}.get(name, name)
 
     def put(request: Request, text: str) -> Request:
         value: dict[str, Any] = {own: read(text)}

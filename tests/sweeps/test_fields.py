@@ -37,6 +37,7 @@ def test_every_field_of_a_request_can_be_varied() -> None:
     others = {"files", "constraints", "memory_limits", "price"}
     own = {field.name for field in fields(Request)} - others
     renamed = {"hidden": "hidden_size", "sequence": "sequence_length", "vocabulary": "vocab_size"}
+    renamed["micro_batch"] = "micro_batch_sizes"
     assert {renamed.get(name, name) for name in own} | {*FILES, *NAMES, "gpus"} == {*OF_REQUESTS}
 
 
@@ -47,7 +48,7 @@ def test_every_field_of_a_request_can_be_varied() -> None:
         ("global-batch-size", "256", {"global_batch": 256}),
         ("runtime", "torchtitan", {"space": "torchtitan"}),
         ("sequence_length", "4096", {"sequence": 4096}),
-        ("micro_batch_sizes", "1,2", {"micro_batch_sizes": (1, 2)}),
+        ("micro_batch_sizes", "1,2", {"micro_batch": (1, 2)}),
         ("memory_limit", "40GiB", {"memory_limit": 40.0 * 2**30}),
         ("text_only", "true", {"text_only": True}),
     ],

@@ -39,7 +39,7 @@ def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
     if not able:
         names = " nor ".join(space.runtime.title for space in spaces)
         return Chosen(note=f"{head}, and neither {names} can: its times are not known")
-    options = " or ".join(f"--runtime {space.name}" for space, _ in able)
+    options = " or ".join(f"`space={space.name}`" for space, _ in able)
     for space, refusal in able:
         if not refusal:
             judged = f"judged as {space.runtime.title} runs it"

@@ -192,6 +192,8 @@ def _values(part: MegatronPart, name: str) -> Iterator[int | str]:
             layout = plain_layout(part.costs.model, part.degrees.pp * virtual)
             if keeps(part, ends_of(layout)):
                 yield str(layout)
+    elif name == "micro_batch_size":
+        yield part.degrees.micro_batch
     elif name in DEGREES:
         yield getattr(part.degrees, name)
     elif name in CHOICES:

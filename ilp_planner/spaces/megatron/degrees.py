@@ -196,6 +196,7 @@ def megatron_space(
                         MegatronDegrees(tp, cp, ep, etp, dp, pp, size, order, nodes)
                         for size in divisors(global_batch // dp)
                         if global_batch // (dp * size) in allowed
+                        and constraints.allows("micro_batch_size", size)
                         for ep, etp in expert_degrees(model, tp, tp * cp * dp)
                         if constraints.allows("ep", ep)
                         for order in rank_orders(constraints, pp, dp, orders)

@@ -51,6 +51,7 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
             "cp": degrees.cp,
             "ep": degrees.ep,
             "dp": degrees.dp,
+            "micro_batch_size": degrees.micro_batch,
             "virtual_stages": plan.virtual,
             **({"micro_batch_group_size": settings.turn or job.pp} if in_turns else {}),
             "layout": job.pipeline,

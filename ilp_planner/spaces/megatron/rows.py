@@ -98,7 +98,7 @@ DEGREES = (
         values=_always("divisors of the devices"),
     ),
     Row(
-        "micro-batch", ("micro_batch",), DECIDED, "", ("micro_batch_sizes",),
+        "micro-batch", ("micro_batch",), DECIDED, "samples of a replica", ("micro_batch_size",),
         values=_always("divisors of a replica's samples"),
     ),
     Row(

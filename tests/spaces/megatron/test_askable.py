@@ -29,6 +29,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "cp": {"1": EVERY},
     "ep": {"1": EVERY},
     "dp": {"2": EVERY},
+    "micro_batch_size": {"1": EVERY, "2..4": EVERY},
     "virtual_stages": {"1": EVERY, "2": EVERY - {DEEPSPEED}, "1..2": EVERY},
     "micro_batch_group_size": {"2": EVERY, "3..8": EVERY},
     "layout": {"even": EVERY, "any": EVERY, "2,1": EVERY},
