@@ -146,8 +146,9 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
     else:
         best = "none fits"
         if found.changes:
-            fits = "fits" if found.changes[0].judged.fits else "may fit, where none certainly does"
-            best = f"the fastest that {fits}: {found.changes[0].words}"
+            fastest = min(found.changes, key=lambda change: change.judged.seconds)
+            fits = "fits" if fastest.judged.fits else "may fit, where none certainly does"
+            best = f"the fastest that {fits}: {fastest.words}"
         yield f"tried   {tried} and {found.pairs:,} with two; {best}"
     if found.changes or found.more_gpus:
         yield f"words   what to add to the {words}, or to change or leave out there"

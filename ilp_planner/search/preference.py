@@ -9,18 +9,22 @@ plan, which stays beside the plainer one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ilp_planner.errors import UsageError
 from ilp_planner.numerics import PROVED
+from ilp_planner.solvers.base import PREFER_PLAIN
 from ilp_planner.solvers.registry import is_heuristic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
     from ilp_planner.search.state import SearchState
 
+Offer = TypeVar("Offer")
 KEPT, MOST_KEPT = 0.1, 20.0  # of a time limit for plainer plans: the share, and seconds at most
 
 Grades = tuple[int, ...]
@@ -52,6 +56,34 @@ def check_preference(problem: Problem[Any], said: float | None, *, top: int, sol
         why = f"`solver={solver}`, whose plan is taken as it is"
     if why:
         raise UsageError(f"prefer_plain: found {said:g} with {why}, expected none")
+
+
+def plainer_first(
+    offers: Iterable[Offer], graded: Callable[[Offer], tuple[float, Grades]]
+) -> list[Offer]:
+    """Return offers, the fastest first, where each goes before those next to it that are less plain
+    and faster by no more than `PREFER_PLAIN`.
+
+    An offer is before a faster one only if it is plainer and takes hardly longer; the first one is
+    the plainest of those that take hardly longer than the fastest.
+
+    Parameters
+    ----------
+    graded: returns the seconds of an offer, and how plain it is.
+    """
+    found: list[tuple[float, Grades, Offer]] = []
+    for offer in sorted(offers, key=graded):
+        seconds, grades = graded(offer)
+        place = len(found)
+        while place and grades < found[place - 1][1] and seconds <= most(found[place - 1][0]):
+            place -= 1
+        found.insert(place, (seconds, grades, offer))
+    return [offer for _, _, offer in found]
+
+
+def most(seconds: float) -> float:
+    """Return what a plainer offer than one of so many seconds may take."""
+    return seconds * (1 + PREFER_PLAIN)
 
 
 class Candidate(NamedTuple):

@@ -67,7 +67,7 @@ def test_what_is_offered_fits_when_it_is_done(ilp_plan: Command, script: Path) -
     assert not found["fits"]
     assert found["changes"]
     times = [change["seconds"] for change in found["changes"]]
-    assert times == sorted(times)
+    assert times[0] <= min(times) * (1 + PREFER_PLAIN)
     for change in found["changes"][:4]:
         dropped = {word.removeprefix("--") for word in change["drop"]}
         kept = [part for part in re.split(r" (?=--)", LINE) if part[2:].split()[0] not in dropped]

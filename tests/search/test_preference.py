@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ilp_planner as ilp
 from ilp_planner.evaluate import evaluate
@@ -16,12 +19,14 @@ from ilp_planner.formats.saved_start import start_of
 from ilp_planner.formats.versions import versions
 from ilp_planner.report.fastest import fastest_lines
 from ilp_planner.result import Status, Stop
-from ilp_planner.search.preference import check_preference, time_kept
+from ilp_planner.search.preference import check_preference, most, plainer_first, time_kept
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from tests.tiny import tight_problem
 
 if TYPE_CHECKING:
+    from random import Random
+
     from ilp_planner.problem import Problem
     from ilp_planner.result import Result
     from ilp_planner.search.start import Start
@@ -151,6 +156,46 @@ def test_a_search_keeps_some_of_its_time_for_plainer_plans(
     assert after - searching == pytest.approx(time_kept(60.0), abs=0.5)
     assert then == pytest.approx(steadily, abs=0.5)
     assert time_kept(math.inf) < 60
+
+
+def assert_plainer_first(order: list[tuple[float, tuple[int, ...]]]) -> None:
+    """Whatever is before something faster is plainer and hardly slower; of neighbours that differ
+    hardly the plainer one is first; the first one is what a search would choose."""
+    for place, (seconds, plain) in enumerate(order):
+        for faster, other in order[place + 1 :]:
+            assert seconds <= faster or (plain < other and seconds <= most(faster))
+    for (seconds, plain), (after, other) in pairwise(order):
+        assert not (other < plain and after <= most(seconds))
+    if order:
+        limit = most(min(seconds for seconds, _ in order))
+        near = [(plain, seconds) for seconds, plain in order if seconds <= limit]
+        assert (order[0][1], order[0][0]) == min(near)
+
+
+OFFERS = st.tuples(
+    st.one_of(st.floats(1.0, 1.1), st.sampled_from((1.0, 1.0501, 1.0509))),
+    st.tuples(st.integers(0, 2), st.integers(0, 2)),
+)
+
+
+@given(st.lists(OFFERS, max_size=12), st.randoms(use_true_random=False))
+def test_offers_are_in_a_total_order(
+    offers: list[tuple[float, tuple[int, ...]]], random: Random
+) -> None:
+    """Whatever order they come in, as far as two can be told apart."""
+    order = plainer_first(offers, lambda offer: offer)
+    assert sorted(order) == sorted(offers)
+    assert_plainer_first(order)
+    shuffled = list(offers)
+    random.shuffle(shuffled)
+    assert plainer_first(shuffled, lambda offer: offer) == order
+
+
+def test_the_plainer_of_two_offers_that_differ_hardly_comes_first() -> None:
+    offload, sequence_parallel = (1.0501, (1, 0)), (1.0509, (0, 0))
+    assert plainer_first([offload, sequence_parallel], lambda offer: offer)[0] == sequence_parallel
+    slow = (1.08, (0, 0))
+    assert plainer_first([slow, offload], lambda offer: offer)[0] == offload
 
 
 def test_plans_of_no_runtime_are_equally_plain() -> None:

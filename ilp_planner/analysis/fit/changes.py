@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.analysis.fit.draft import draft_of
 from ilp_planner.analysis.fit.settings import settings_of
+from ilp_planner.search.preference import plainer_first
+from ilp_planner.spaces.megatron.plainness import grades, traits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,14 +59,21 @@ class Changes:
         self._seen = {judge.job}
 
     def ranked(self) -> tuple[Change, ...]:
-        """Return what is kept, the fastest first, the fewest settings first of equally fast ones,
-        without what is no faster than a part of it."""
+        """Return what is kept, the fastest first but plainer jobs before those that are hardly
+        faster (`plainer_first`), the fewest settings first of equally fast ones, without what is no
+        faster than a part of it."""
         kept = [
             change
             for names, change in self.best.items()
             if change.judged.seconds < self._least(names, len(names) - 1)
         ]
-        return tuple(sorted(kept, key=lambda change: (change.judged.seconds, change.size)))
+        kept.sort(key=lambda change: change.size)
+        runtime = self.judge.space.runtime
+
+        def graded(change: Change) -> tuple[float, tuple[int, ...]]:
+            return change.judged.seconds, grades(traits_of(runtime, change.judged.job))
+
+        return tuple(plainer_first(kept, graded))
 
     def singles(self, start: Draft, already: tuple[str, ...] = ()) -> None:
         """Try every job with one setting changed. already: names of what was changed before."""

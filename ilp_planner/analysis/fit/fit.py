@@ -26,11 +26,11 @@ class Fit:
     """The answer.
 
     as_is: the job. changes: of one and two settings with which it certainly fits, or may where none
-    does more, the fastest first; of a job that fits, those of one setting that are faster. singles,
-    pairs: how many jobs were tried. more_gpus: the fewest on which it fits, with nothing else
-    changed, or, where no change fits on the same GPUs, with at most one setting besides; None where
-    there are none or it fits. free: the fastest plan with all settings free, where no pair fits.
-    enough: what would do, where nothing fits.
+    does more, in the order of `plainer_first`; of a job that fits, those of one setting that are
+    faster. singles, pairs: how many jobs were tried. more_gpus: the fewest on which it fits, with
+    nothing else changed, or, where no change fits on the same GPUs, with at most one setting
+    besides; None where there are none or it fits. free: the fastest plan with all settings free,
+    where no pair fits. enough: what would do, where nothing fits.
     """
 
     as_is: Judged

@@ -24,12 +24,15 @@ from ilp_planner.formats.megatron.changes import as_said, line_change
 from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.formats.megatron.repairs import Repair
 from ilp_planner.formats.megatron.rules import check_arguments
+from ilp_planner.spaces.megatron.plainness import grades, traits_of
+from ilp_planner.spaces.megatron.runtime import MEGATRON
 from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
 from tests.examples import examples
 from tests.megatron_cases import small_cluster
+from tests.search.test_preference import assert_plainer_first
 from tests.training_jobs import deepseek, jobs, llama
 
 if TYPE_CHECKING:
@@ -150,7 +153,8 @@ def test_what_is_offered_fits_and_keeps_the_rules(job: TrainingJob, share: float
     if found.as_is.left >= 0:
         assert all(change.judged.fits for change in found.changes)
     times = [change.judged.seconds for change in found.changes]
-    assert times == sorted(times)
+    plain = [grades(traits_of(MEGATRON, change.judged.job)) for change in found.changes]
+    assert_plainer_first(list(zip(times, plain, strict=True)))
     if found.as_is.fits:
         assert all(time < found.as_is.seconds for time in times)
         assert all(change.size == 1 for change in found.changes)
