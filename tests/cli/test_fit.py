@@ -49,7 +49,7 @@ def test_a_script_that_does_not_fit(ilp_plan: Command, script: Path) -> None:
     done = ilp_plan("fit", script, *A100, "--device-memory", "40GiB")
     assert done.code == 0, done.err
     verdict, holds, takes, *rest = done.out.splitlines()
-    assert re.match(r"DOES NOT FIT  \S+ GiB of 40\.00 GiB of \S+ on every GPU: ", verdict)
+    assert re.match(r"DOES NOT FIT +\S+ GiB of 40\.00 GiB of \S+ on every GPU: ", verdict)
     assert verdict.endswith("GiB too much")
     assert re.match(r"holds +activations \d+\.\d\d, ", holds)
     assert re.match(r"takes .* for 64 samples, were there room; [\d,]+ tokens/s on 4 GPUs", takes)

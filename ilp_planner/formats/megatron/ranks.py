@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.launchers import Count, LeftOpenError, Open, Said
+from ilp_planner.limits import RANKS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +70,8 @@ def ranks_of(launchers: Sequence[Said], world: int | None, gpus: Gpus | None) ->
     elif isinstance(total, int) and isinstance(each, int):
         nodes = -(-total // each)
     line = total if isinstance(total, int) else 0
+    if line > RANKS and world is None:
+        raise SpecError(f"world size: found {line}, expected at most {RANKS} ranks")
     opened = [count for count in (nodes, each, total) if isinstance(count, Open)]
     taken: list[str] = []
     if world is not None:

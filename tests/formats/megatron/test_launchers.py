@@ -256,3 +256,18 @@ def test_a_refused_number_says_which_ranks_it_rests_on(
     args = read(tmp_path, f"{line} {RUN} --global-batch-size 3", TWO_NODES)
     with pytest.raises(SpecError, match=rests_on):
         job_of_arguments(args)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torchrun --nnodes 2000000000 --nproc_per_node 2000000000",
+        "mpirun -H a:99999999999999999999999999 python",
+        f"mpirun -np {'9' * 50} python",
+        "srun -N 99999999999 --ntasks-per-node=8 python",
+    ],
+)
+def test_more_ranks_than_there_can_be(tmp_path: Path, line: str) -> None:
+    for gpus in (None, TWO_NODES):
+        with pytest.raises(SpecError, match="expected at most 2147483647"):
+            read(tmp_path, f"{line} {RUN}", gpus)
