@@ -34,6 +34,10 @@ class DeepSpeed(CheckedRuntime):
         "cp_comm": ("p2p",),
     }
     usual_sharding = SHARDINGS
+    told: ClassVar[tuple[str, ...]] = (
+        "sequence_parallel", "recompute.distribute", "optimizer.gradient", "kernels.capacity",
+        "kernels.pad_to_capacity",
+    )  # fmt: skip
     interleaves = False
     most_cp = 1
     lacks: ClassVar = {
@@ -61,6 +65,13 @@ class DeepSpeed(CheckedRuntime):
     def check_job(self, job: TrainingJob) -> None:
         """Refuse a job that DeepSpeed cannot run: a PlanError with its limit."""
         check_deepspeed(job)
+
+    def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
+        """Return the fields of settings that it is told: ZeRO overlaps gradients, or not
+        (`overlap_comm`), and nothing else does."""
+        zero = degrees.pp == 1 and settings.optimizer.sharding != "none"
+        overlap = {"optimizer.overlap_gradients"} if zero else set()
+        return super().told_fields(settings, degrees) | overlap
 
     def chunks(self, layers: int) -> tuple[int, ...]:
         """Return the numbers of layers that a checkpoint may span."""

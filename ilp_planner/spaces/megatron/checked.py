@@ -17,6 +17,7 @@ from ilp_planner.spaces.megatron.job import base_settings, layout_of
 from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING
 from ilp_planner.spaces.megatron.rules import JOB_RULES
 from ilp_planner.spaces.megatron.runtime import Runtime
+from ilp_planner.spaces.megatron.untold import untold
 from ilp_planner.specs.training import ORDERS, TrainingJob
 
 if TYPE_CHECKING:
@@ -30,16 +31,24 @@ if TYPE_CHECKING:
 
 
 NO_SETTING = "it has no setting for it"
+# What an export tells each of them; whether they take it say their checks.
+TOLD = (
+    "cp", "ep", "etp", "order", "schedule", "precision", "recompute.granularity",
+    "recompute.modules", "recompute.method", "recompute.layers", "optimizer.name",
+    "optimizer.sharding", "optimizer.offload",
+)  # fmt: skip
 OF_FIGURES = "the figures are of Megatron-LM's kernels"
 
 
 class CheckedRuntime(Runtime):
     """A training system with a check of jobs and one order of ranks; nothing pads the vocabulary
-    but the ranks that divide it. selective: recomputations of parts of every layer that it has."""
+    but the ranks that divide it. selective: recomputations of parts of every layer that it has.
+    told: fields of `Settings`, besides `TOLD`, that an export tells it."""
 
     blocks = False
     orders = ORDERS[:1]
     selective: tuple[Recompute, ...] = ()
+    told: ClassVar[tuple[str, ...]] = ()
     lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
             "turns",
@@ -49,6 +58,9 @@ class CheckedRuntime(Runtime):
             "compiled layers",
             "overlap of tensor parallelism",
             "overlap of expert parallelism",
+            "deterministic",
+            "mask of the loader",
+            "package flash-attn",
         ),
         NO_SETTING,
     )
@@ -166,10 +178,18 @@ class CheckedRuntime(Runtime):
         except PlanError as error:
             yield str(error)
 
-    def violations(self, job: TrainingJob) -> Iterator[Violation]:
-        """Yield what the runtime refuses."""
+    def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
+        """Return the fields of settings that the runtime is told."""
+        return frozenset((*TOLD, *self.told))
+
+    def violations(self, job: TrainingJob, base: Settings) -> Iterator[Violation]:
+        """Yield what the runtime refuses, and what it cannot be told."""
+        refused = ""
         try:
             self.check_job(job)
         except PlanError as error:
-            found, _, limit = str(error).partition(", but ")
-            yield Violation(self.title, "plan", found, limit)
+            refused, _, limit = str(error).partition(", but ")
+            yield Violation(self.title, "plan", refused, limit)
+        for broken in untold(self, job, base):
+            if broken.have.split()[0] not in refused:  # which says more of it
+                yield broken

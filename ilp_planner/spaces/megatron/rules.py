@@ -13,7 +13,7 @@ from ilp_planner.spaces.megatron.combined import check_combined
 from ilp_planner.spaces.megatron.degrees import same_pipelines, sequence_rules, tensor_rules
 from ilp_planner.spaces.megatron.job import node_order
 from ilp_planner.specs.recipes import check_recipe
-from ilp_planner.specs.training import ORDERS
+from ilp_planner.specs.training import OPERATORS, ORDERS, RECOMPUTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.megatron.costs import MegatronCosts
-    from ilp_planner.specs.training import TrainingJob
+    from ilp_planner.specs.training import Settings, TrainingJob
 
 
 def check_megatron(job: TrainingJob) -> Iterator[Violation]:
@@ -32,7 +32,6 @@ def check_megatron(job: TrainingJob) -> Iterator[Violation]:
         check_recompute,
         check_states,
         check_combined,
-        check_compiled,
     ):
         yield from check(job)
 
@@ -40,7 +39,7 @@ def check_megatron(job: TrainingJob) -> Iterator[Violation]:
 def check_plan(
     problem: Problem[MegatronCosts],
     plan: GroupPlan,
-    own: Callable[[TrainingJob], Iterator[Violation]],
+    own: Callable[[TrainingJob, Settings], Iterator[Violation]],
 ) -> Iterator[Violation]:
     """Check what the plans of every runtime keep, and what a runtime checks of their jobs."""
     costs = problem.costs
@@ -58,13 +57,14 @@ def check_plan(
 def check_job(
     problem: Problem[MegatronCosts],
     job: TrainingJob,
-    own: Callable[[TrainingJob], Iterator[Violation]],
+    own: Callable[[TrainingJob, Settings], Iterator[Violation]],
 ) -> Iterator[Violation]:
     """Check the same of a job whose ranks fill the nodes of the problem one after the other."""
     yield from check_precision(problem, job)
     yield from check_tensor(problem, job)
-    for check in (*JOB_RULES, own):
+    for check in JOB_RULES:
         yield from check(job)
+    yield from own(job, problem.costs.settings)
 
 
 def check_precision(problem: Problem[MegatronCosts], job: TrainingJob) -> Iterator[Violation]:
@@ -180,6 +180,7 @@ def _recomputed_parts(job: TrainingJob) -> Iterator[Violation]:
     for part, there, limit in (
         ("mla_up_proj", job.model.latent is not None, "latent attention with it"),
         ("moe_act", kernels.grouped_experts, "grouped products of experts with it"),
+        (OPERATORS, False, f"some of {', '.join(RECOMPUTED)}"),
     ):
         if recompute.granularity == "selective" and part in recompute.modules and not there:
             yield Violation("recompute modules", "plan", part, limit)
@@ -201,17 +202,14 @@ def check_states(job: TrainingJob) -> Iterator[Violation]:
             have = f"states in {optimizer.instances} copies"
             yield Violation("optimizer", "plan", have, f"a divisor of {count} {what}")
     narrow = optimizer.name == "adam" and (optimizer.moments < 8 or optimizer.master == 2)
+    if not optimizer.master and job.settings.width < 4:
+        have = f"no copy of {job.settings.precision} parameters that is stepped"
+        yield Violation("optimizer", "plan", have, "one of 4 bytes, or of 2 for what they lack")
     if optimizer.sharding == "none" and (optimizer.offload or narrow):
         have = (
             "states on the host" if optimizer.offload else f"moments of {optimizer.moments} bytes"
         )
         yield Violation("optimizer", "plan", f"{have}, not sharded", "optimizer sharding")
-
-
-def check_compiled(job: TrainingJob) -> Iterator[Violation]:
-    """Layers are not compiled by torch.compile: Megatron-LM has no setting for it."""
-    if job.settings.kernels.compiled:
-        yield Violation("kernels", "plan", "layers compiled by torch.compile", "none so")
 
 
 def check_offload(job: TrainingJob) -> Iterator[Violation]:

@@ -54,7 +54,8 @@ class Runtime:
     of `ORDERS`. blocks: the first layers of each stage can be computed again alone. interleaves:
     ranks may have several virtual stages. schedules: those of `PIPELINES` that it has. most_cp:
     context-parallel degree that is tried without being asked for more. deaf: names of `CHOICES`
-    that it has no setting for. lacks: names of `rows.ROWS` likewise, and how that is. says: what it
+    that it has no setting for. untold: fields of `Settings` that plans have as it has them always,
+    as no setting says them. lacks: names of `rows.ROWS` likewise, and how that is. says: what it
     says of others instead of their remark. usual_sharding: of `SHARDINGS`, those that its usual
     jobs have.
     """
@@ -74,6 +75,11 @@ class Runtime:
     }
     usual_sharding: ClassVar[tuple[str, ...]] = ("none", "optimizer")
     deaf: ClassVar[tuple[str, ...]] = ("compile",)
+    untold: ClassVar[tuple[str, ...]] = (
+        "keeps_gathered",
+        "kernels.compiled",
+        "optimizer.from_master",
+    )
     lacks: ClassVar[Mapping[str, str]] = {
         "compiled layers": "it has no setting for it: fused kernels are its own"
     }
@@ -212,9 +218,20 @@ class Runtime:
             or does_otherwise(job)
         )
 
-    def violations(self, job: TrainingJob) -> Iterator[Violation]:
-        """Yield the rules of this runtime alone that a job breaks."""
-        return check_megatron(job)
+    def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
+        """Return the fields of settings that the runtime is told, by names such as
+        `kernels.graphs`."""
+        from ilp_planner.spaces.megatron.untold import FIELDS
+
+        return frozenset(field.name for field in FIELDS if field.name not in self.untold)
+
+    def violations(self, job: TrainingJob, base: Settings) -> Iterator[Violation]:
+        """Yield the rules of this runtime alone that a job breaks. base: what all plans have
+        alike, which the runtime is not told."""
+        from ilp_planner.spaces.megatron.untold import untold
+
+        yield from check_megatron(job)
+        yield from untold(self, job, base)
 
     def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
         """Yield what the runtime cannot run of a plan."""

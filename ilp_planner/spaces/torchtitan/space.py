@@ -46,6 +46,10 @@ class Torchtitan(CheckedRuntime):
     `default` is `never` in a pipeline and `always` elsewhere."""
 
     selective = (BY_OPERATORS,)
+    told: ClassVar[tuple[str, ...]] = (
+        "cp_comm", "overlap_tensor", "optimizer.instances", "kernels.compiled", "kernels.quantised",
+        "kernels.number_format", "kernels.exact_first", "kernels.exact_last",
+    )  # fmt: skip
     tried: ClassVar = {
         "sharding": ("gradients", "parameters"),
         "sharding_copies": ("1",),
@@ -56,7 +60,7 @@ class Torchtitan(CheckedRuntime):
         name: why
         for name, why in CheckedRuntime.lacks.items()
         if name not in ("compiled layers", "overlap of tensor parallelism")
-    }
+    } | {"capacity of experts": "its routers drop no tokens"}
     schedules = PIPELINES
     usual_sharding = ("none", "gradients", "parameters")
     says: ClassVar = {
@@ -170,6 +174,12 @@ class Newest(Torchtitan):
     name = "torchtitan"
     title = torchtitan_python.TOOL
     tried: ClassVar = {**Torchtitan.tried, "cp_comm": ("all_gather",)}
+    told: ClassVar[tuple[str, ...]] = (
+        *Torchtitan.told,
+        "sequence_parallel",
+        "kernels.graphs",
+        "kernels.graphed",
+    )
     lacks: ClassVar = {name: why for name, why in Torchtitan.lacks.items() if name != "CUDA graphs"}
     says: ClassVar = {
         **Torchtitan.says,
@@ -201,6 +211,12 @@ class Earlier(Torchtitan):
         "cp by": "keys and values gathered, or around a ring",
         "tp of experts": "1 or tp with ep above 1, tp otherwise",
     }
+
+    def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
+        """Return the fields of settings that it is told: parameters are gathered in FP8, or not."""
+        fp8 = settings.kernels.quantised == "fp8-current"
+        gathered = {"kernels.quantised_parameters"} if fp8 else set()
+        return super().told_fields(settings, degrees) | gathered
 
     def check_release(self, job: TrainingJob) -> None:
         """Refuse a job that it cannot run."""

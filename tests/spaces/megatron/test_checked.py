@@ -222,7 +222,10 @@ def test_what_every_runtime_refuses_and_what_one_does_is_told() -> None:
     offload = replace(settings, offload=Offload(layers=3))
     first, *_ = DEEPSPEED.refusals(replace(case, settings=offload))
     assert first == "offloading: found activations of 3 layers, expected at most 2"
-    (broken,) = DEEPSPEED.violations(replace(case, settings=replace(settings, cp=2)))
+    (broken,) = DEEPSPEED.violations(
+        replace(case, settings=replace(settings, cp=2)),
+        DEEPSPEED.settings(DENSE, "bf16", small_cluster(), ""),
+    )
     assert (broken.rule, broken.where) == ("DeepSpeed", "plan")
     assert broken.have.startswith("settings.cp: found 2")
     assert broken.limit

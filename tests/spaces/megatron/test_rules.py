@@ -17,7 +17,6 @@ from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.spaces.megatron.build import build
 from ilp_planner.spaces.megatron.rules import (
-    check_compiled,
     check_context,
     check_experts,
     check_job,
@@ -487,25 +486,18 @@ def test_what_divides_backward_passes_has_no_turns_and_is_not_megatrons() -> Non
     assert said(check_usual, in_turns(2, 4)) == []
 
 
-def test_megatron_compiles_no_layers() -> None:
-    assert said(check_compiled, with_settings()) == []
-    assert said(check_compiled, with_settings(kernels=Kernels(compiled=True))) == [
-        "kernels: layers compiled by torch.compile / none so"
-    ]
-
-
 def test_all_that_megatron_asks_of_a_job_is_asked() -> None:
     case = with_settings(
         llama(sinks=True),
         cp=2,
         overlap_experts=True,
         recompute=full("uniform", 9),
-        kernels=Kernels(compiled=True, dispatcher="alltoall"),
+        kernels=Kernels(dispatcher="alltoall"),
         optimizer=OptimizerSettings(moments=4),
     )
     rules = [violation.rule for violation in check_megatron(case)]
     assert rules == [
-        "degrees", "recompute layers", "optimizer", "expert overlap", "expert overlap", "kernels",
+        "degrees", "recompute layers", "optimizer", "expert overlap", "expert overlap",
     ]  # fmt: skip
 
 
@@ -559,7 +551,8 @@ def test_a_plan_is_one_job_on_whole_nodes() -> None:
         if (plan.ranks, plan.virtual) == (2, 1) and problem.costs.job(plan, problem.cluster).tp == 2
     )
 
-    def own(case: TrainingJob) -> Iterator[Violation]:
+    def own(case: TrainingJob, base: Settings) -> Iterator[Violation]:
+        assert base == problem.costs.settings
         yield Violation("own", "plan", f"tp {case.tp}", "another")
 
     def found(other: Any) -> list[str]:

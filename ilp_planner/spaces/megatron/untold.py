@@ -1,0 +1,128 @@
+"""Settings that a runtime cannot be told: a plan has what the runtime does anyway.
+
+A runtime says which fields of settings its jobs may say (`Runtime.told`). All others follow from
+these, the degrees and the space's own settings (`Runtime.with_degrees`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.evaluate import Violation
+from ilp_planner.spaces.megatron.choices import CHOICES
+from ilp_planner.spaces.megatron.degrees import MegatronDegrees
+from ilp_planner.spaces.megatron.rows import ROWS
+from ilp_planner.specs.recipes import quantised_kernels
+from ilp_planner.specs.training import ORDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from ilp_planner.spaces.megatron.runtime import Runtime
+    from ilp_planner.specs.training import Settings, TrainingJob
+
+
+SETTINGS = "settings."
+
+
+class Field(NamedTuple):
+    """A field of settings, with the name of its row and that of the choice that it is part of."""
+
+    name: str
+    row: str
+    choice: str
+
+
+FIELDS = tuple(
+    Field(field.removeprefix(SETTINGS), row.name, row.choice)
+    for row in ROWS
+    for field in row.fields
+    if field.startswith(SETTINGS)
+)
+NO_PART = ("imbalance", "carried")  # what is assumed of tokens, and what an export writes back
+
+
+def untold(runtime: Runtime, job: TrainingJob, base: Settings) -> Iterator[Violation]:
+    """Yield the settings of a job that its runtime cannot be told, and does otherwise.
+
+    base: what all plans of the space have alike.
+    """
+    degrees = MegatronDegrees(
+        tp=job.tp,
+        cp=job.settings.cp,
+        ep=job.settings.ep,
+        etp=job.expert_tp if job.model.experts else 0,
+        dp=job.dp,
+        pp=job.pp,
+        micro_batch=0,
+        order=ORDERS.index(job.settings.order),
+        nodes=(),
+    )
+    yield from _untold(runtime, job.settings, base, degrees)
+
+
+@lru_cache(maxsize=4096)  # thousands of plans of a search have the same few
+def _untold(
+    runtime: Runtime, settings: Settings, base: Settings, degrees: MegatronDegrees
+) -> tuple[Violation, ...]:
+    names = runtime.told_fields(settings, degrees)
+    always = runtime.with_degrees(_told(settings, base, names), base, degrees)
+    found = []
+    for field in FIELDS:
+        if field.name in names or field.name.rpartition(".")[2] in NO_PART:
+            continue
+        have, expected = (attrgetter(field.name)(one) for one in (settings, always))
+        if have != expected and not _idle(field, settings, degrees):
+            limit = f"{_text(expected)}, as {runtime.title} has no setting for it"
+            what = f"{SETTINGS}{field.name} {_text(have)}"
+            found.append(Violation(field.row, "plan", what, limit))
+    return tuple(found)
+
+
+def _told(settings: Settings, base: Settings, names: Collection[str]) -> Settings:
+    """Return what plans have alike, with those fields of settings that a runtime is told. What
+    follows from them: whether parameters are gathered from the stepped copy, how wide that is, and
+    whether quantised parameters are gathered as such."""
+    values = {name: attrgetter(name)(settings) for name in names}
+    optimizer = base.optimizer.sharing(settings.optimizer.sharding)
+    optimizer = replace(optimizer, master=0 if settings.precision == "fp32" else 4)
+    kernels, recipe = base.kernels, settings.kernels.quantised
+    if recipe != kernels.quantised and "kernels.quantised" in names:
+        plain = replace(kernels, quantised="", quantised_parameters=False)
+        kernels = quantised_kernels(plain, recipe)
+    return with_fields(replace(base, optimizer=optimizer, kernels=kernels), values)
+
+
+def _idle(field: Field, settings: Settings, degrees: MegatronDegrees) -> bool:
+    """Tell whether a field makes no difference beside the others."""
+    if field.name == "kernels.loss_kernel":
+        return not settings.kernels.fused_loss
+    if field.name == "optimizer.from_master":
+        return not degrees.replicated
+    choice = CHOICES.get(field.choice)
+    return choice is not None and choice.idle(settings, degrees.replicated)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "none"
+    return str(value) if value != "" else "none"
+
+
+def with_fields(settings: Settings, values: dict[str, Any]) -> Settings:
+    """Return settings with other values of fields, by names such as `kernels.graphs`."""
+    own: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        group, _, field = name.rpartition(".")
+        if group:
+            inner.setdefault(group, {})[field] = value
+        else:
+            own[field] = value
+    parts = {group: replace(getattr(settings, group), **v) for group, v in inner.items()}
+    return replace(settings, **own, **parts)
