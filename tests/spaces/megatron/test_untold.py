@@ -125,6 +125,7 @@ WITHOUT_EXPERTS = {
     "torchtitan": {"sequence_parallel": (False,), "kernels.graphs": ("full_iteration",)}
 }
 IDLE_WITHOUT_EXPERTS = {"kernels.fused_permute", "kernels.dispatcher"}
+PRECISE = ("precision", "kernels.quantised")  # which a rule of their own is about
 REFUSED_BY_CHECKS = {"optimizer.instances"}  # their own tests know when
 
 
@@ -168,7 +169,7 @@ def legal(problem: Problem[Any], plan: GroupPlan, field: str, value: Any) -> boo
     found = evaluate(problem, replace(plan, settings=settings))
     if not found.legal:
         said = " ".join(map(str, found.violations)).replace("_", " ")
-        names = field.replace("_", " ").split(".")
+        names = [*field.replace("_", " ").split("."), *["precision"] * (field in PRECISE)]
         assert any(name in said for name in names), said
     return found.legal
 
