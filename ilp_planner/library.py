@@ -16,6 +16,7 @@ from ilp_planner.files import existing, places
 
 Kind = Literal["models", "clusters"]
 CONFIG = "config.json"  # of a model of Hugging Face
+WORD = re.compile(r"[0-9.]+(?:x[0-9]+)?b(?![a-z])|[0-9]+(?:\.[0-9]+)*|[a-z]+")
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -117,12 +118,36 @@ def _hub_file(name: str) -> Path:
     known = {hub.casefold(): (hub, path) for hub, path in hub_names().items()}
     if name.casefold() in known:
         return known[name.casefold()][1]
-    near = difflib.get_close_matches(name.casefold(), known, n=1, cutoff=0.8)
-    meant = f"did you mean {known[near[0]][0]!r}? " if near else ""
+    near = nearest_model(name)
+    meant = f"did you mean {near!r}? " if near else ""
     raise SpecError(
         f"{name}: no such model here, expected one of `ilp-plan models` or {name}/{CONFIG}; {meant}"
         f"`hf download {name} {CONFIG} --local-dir {name}` brings it"
     )
+
+
+def nearest_model(name: str) -> str:
+    """Return the model here whose family and size a name at Hugging Face has, such as that of a
+    variant for chats or pictures; empty where there is none.
+
+    All that tells the model here from others must be in the name, and the most of that decides.
+    """
+    asked = _words(name.rpartition("/")[2])
+    sizes = {word for word in asked if word[0].isdigit() and word.endswith("b")}
+    called = {path.stem: [path.stem] for path in library_files("models")}
+    for hub, path in hub_names().items():
+        called[path.stem].append(hub.rpartition("/")[2])
+    found = {
+        stem: max(len(_words(one)) for one in names if _words(one) <= asked)
+        for stem, names in called.items()
+        if any(_words(one) <= asked and sizes <= _words(one) for one in names)
+    }
+    return max(found, key=lambda stem: (found[stem], -len(stem)), default="")
+
+
+def _words(name: str) -> set[str]:
+    """Return what tells a model from others: letters, versions and sizes, without `text`."""
+    return set(WORD.findall(name.casefold())) - {"text"}
 
 
 def _config_in(path: Path) -> Path:

@@ -410,11 +410,16 @@ def find_cluster(name: str) -> ClusterSpec:
     SpecError: not there, or malformed.
     """
     from ilp_planner.specs.cluster_reader import read_cluster
-    from ilp_planner.specs.gpu_cluster import gpu_cluster, is_gpus, parse_gpus
+    from ilp_planner.specs.gpu_cluster import FORM, gpu_cluster, is_gpus, parse_gpus
 
     if is_gpus(name):
         return gpu_cluster(parse_gpus(name))
-    return read_cluster(find_spec(name, "clusters"))
+    try:
+        return read_cluster(find_spec(name, "clusters"))
+    except SpecError:
+        if FORM.fullmatch(name) and not Path(name).exists():
+            parse_gpus(name)  # says which GPUs there are
+        raise
 
 
 def cluster_or_gpus(cluster: str | None, gpus: str | None) -> str | None:

@@ -9,7 +9,7 @@ from ilp_planner.limits import DEVICES
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.cluster_writer import quoted
-from ilp_planner.specs.gpus import Gpu, gpu
+from ilp_planner.specs.gpus import Gpu, gpu, meant
 
 FORM = re.compile(r"\s*(\d+)\s*x\s*(\S.*?)\s*", re.IGNORECASE)
 
@@ -36,11 +36,21 @@ def parse_gpus(text: str) -> Gpus:
     """
     match = FORM.fullmatch(text)
     if match is None:
-        raise UsageError(f"gpus: found {text!r}, expected a count and a GPU, as in 16xA100-80GB")
+        names = meant(text)
+        hint = f": did you mean {' or '.join(f'8x{name}' for name in names)}?" if names else ""
+        raise UsageError(
+            f"gpus: found {text!r}, expected a count and a GPU, as in 16xA100-80GB{hint}"
+        )
     count = int(match[1])
     try:
         found = Gpus(count, gpu(match[2]))
     except SpecError as error:
+        if names := meant(match[2]):
+            counted = " or ".join(f"{count}x{name}" for name in names)
+            raise UsageError(
+                f"gpus: found {text!r}, expected GPUs of the table (`ilp-plan gpus` shows it): did "
+                f"you mean {counted}?"
+            ) from None
         raise UsageError(f"gpus: {error}") from None
     if not 1 <= count <= DEVICES:
         raise UsageError(f"gpus: found {text!r}, expected 1 to {DEVICES} GPUs")

@@ -27,6 +27,9 @@ LINK_KEYS = ("kind", "bandwidth", "pair")
 HOST_KEYS = ("kind", "bandwidth", "memory")
 NETWORK_KEYS = ("kind", "bandwidth", "latency")
 MAKERS = re.compile(r"\b(nvidia|amd|tesla|geforce|instinct)\b")
+FORM_FACTORS = re.compile(r"(?<![a-z])(sxm\d*|pcie|hbm\d*e?|oam)\b")
+MEMORY = re.compile(r"(?<![a-z\d])(\d+) *g(?:i?b)?\b")
+WORDS = re.compile(r"[a-z]+|[0-9]+")
 NEAREST, ALIKE = 3, 0.6  # names that a message offers, and how like they must be
 
 
@@ -127,6 +130,11 @@ def gpu(name: str) -> Gpu:
     """
     found = _names().get(_plain(name))
     if found is None:
+        if names := meant(name):
+            raise SpecError(
+                f"found {name!r}, expected a GPU of the table (`ilp-plan gpus` shows it): did you "
+                f"mean {' or '.join(names)}?"
+            )
         near = nearest(name)
         known = f"nearest: {', '.join(near)}" if near else ", ".join(table())
         raise SpecError(
@@ -135,6 +143,35 @@ def gpu(name: str) -> Gpu:
             "memory_bandwidth"
         )
     return found
+
+
+def meant(name: str) -> list[str]:
+    """Return the rows that a loosely written name may mean: all whose own name has its letters and
+    numbers, and, where it says a memory that some of them have, that."""
+    text = FORM_FACTORS.sub(" ", MAKERS.sub(" ", name.casefold()))
+    size = MEMORY.search(text)
+    asked = set(WORDS.findall(MEMORY.sub(" ", text)))
+    last = re.search(r"[ -](\d+)$", text.rstrip())  # `A100-80`
+    if size is None and last and len(asked) > 2 and _of_memory(int(last[1])):
+        size, asked = last, asked - {last[1]}
+    if not any(word.isdigit() for word in asked):
+        return []
+    rows = [row for row in table().values() if asked <= set(WORDS.findall(_stem(row.name)))]
+    same = [row for row in rows if size and row in _of_memory(int(size[1]))]
+    return [row.name for row in same or rows]
+
+
+def _stem(name: str) -> str:
+    return MEMORY.sub(" ", name.casefold())
+
+
+def _of_memory(size: int) -> list[Gpu]:
+    """Return the rows that are sold with so many GB, or GiB."""
+    return [
+        row
+        for row in table().values()
+        if size in (round(row.sold / 10**9), round(row.sold / 2**30))
+    ]
 
 
 def nearest(name: str) -> list[str]:

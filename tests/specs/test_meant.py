@@ -1,0 +1,81 @@
+"""GPUs that are written loosely, and variants of models, are told the right name."""
+
+import re
+
+import pytest
+
+from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.inputs.files import find_cluster
+from ilp_planner.library import find_spec, hub_names, nearest_model
+from ilp_planner.specs.gpu_cluster import parse_gpus
+from ilp_planner.specs.gpus import gpu, meant, table
+
+
+@pytest.mark.parametrize("row", table().values(), ids=lambda row: row.name)
+def test_every_row_is_meant_however_it_is_written(row) -> None:
+    stem = re.sub(r"-[0-9]+GB$", "", row.name)
+    size = round(row.sold / 2**30)
+    loose = [stem, stem.lower(), stem.replace("-", " "), f"NVIDIA {stem}", f"{stem} SXM"]
+    loose += [f"{stem} {size}GB", f"{stem}-{size}gib", f"nvidia-{stem.lower()}-{size}g"]
+    for said in loose:
+        try:
+            assert gpu(said).name.startswith(stem)
+        except SpecError as error:
+            assert row.name in meant(said), said
+            named = str(error).partition("did you mean ")[2].rstrip("?").split(" or ")
+            assert [gpu(name).name for name in named] == meant(said)
+        if re.search(r"\d+g", said, re.IGNORECASE) and not re.search(r"\dg", stem.lower()):
+            assert all(gpu(n).memory == row.memory for n in meant(said) if n.startswith(stem)), said
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ("16xA100", "16xA100-40GB or 16xA100-80GB"),
+        ("8x4090", "8xRTX-4090"),
+        ("4xv100 32", "4xV100-32GB"),
+        ("2xMI300", "2xMI300X"),
+    ],
+)
+def test_what_is_suggested_works(said: str, names: str) -> None:
+    for read in (parse_gpus, find_cluster):
+        with pytest.raises((UsageError, SpecError), match=f"did you mean {names}\\?$"):
+            read(said)
+    assert [parse_gpus(name).name for name in names.split(" or ")] == names.split(" or ")
+
+
+def test_a_gpu_that_is_in_no_row_is_not_taken_for_another() -> None:
+    assert meant("RTX 3090") == meant("A6000") == meant("") == meant("gb") == []
+    with pytest.raises(SpecError, match="nearest: RTX-4090"):
+        gpu("RTX 3090")
+    with pytest.raises(UsageError, match="did you mean 8xRTX-4090"):
+        parse_gpus("4090")
+
+
+VARIANTS = ("-it", "-Instruct", "-Instruct-2507", "-VL", "-GGUF", "-Chat-hf", "-FP8")
+
+
+@pytest.mark.parametrize("hub", [*hub_names(), "google/gemma-3-27b", "google/gemma-3-4b"])
+def test_variants_of_a_model_are_told_its_name(hub: str) -> None:
+    own = hub_names().get(hub)
+    stem = own.stem if own else hub.rpartition("/")[2].replace("-3", "3") + "-text"
+    for end in VARIANTS:
+        found = nearest_model(hub + end)
+        assert found == stem or stem.startswith(f"{found}-"), hub + end
+        assert find_spec(found, "models")
+
+
+@pytest.mark.parametrize(
+    ("hub", "stem"),
+    [
+        ("google/gemma-3-27b-it", "gemma3-27b-text"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-7b"),
+        ("somebody/gemma-9b", ""),
+        ("google/gemma-3-270m", ""),
+    ],
+)
+def test_family_and_size_decide(hub: str, stem: str) -> None:
+    assert nearest_model(hub) == stem
+    with pytest.raises(SpecError) as caught:
+        find_spec(hub, "models")
+    assert (f"did you mean '{stem}'?" in str(caught.value)) == bool(stem)
