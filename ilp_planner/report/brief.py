@@ -94,7 +94,7 @@ def nodes_text(problem: Problem[Any], plan: AnyPlan | None) -> str:
     every = range(own.device_count)
     used = every if plan is None else sorted(plan.used)
     number, total = len(nodes_of(own, used)), whole.node_count
-    idle = describe_types(own, [d for d in every if d not in set(used)])
+    idle = describe_types(own, sorted({*every} - {*used}))
     if whole.device_count > own.device_count:
         idle = _left_out(whole, own, used)
     idle = f" ({idle} idle)" if idle else ""

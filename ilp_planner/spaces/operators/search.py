@@ -92,25 +92,27 @@ class OperatorSearch(SearchState):
         return self.work() if self.locate() else Stop.PROOF
 
     def begin(self) -> None:
-        """Bound every part by its work and find a plan, whatever the time is: the first one is
-        judged at once. Then look for better ones for a moment."""
+        """Find a plan and bound every part by its work, whatever the time is: the first one is
+        judged at once, before other parts are bounded. Then look for better ones for a moment."""
         from ilp_planner.bounds.operator_part import OperatorPart
         from ilp_planner.spaces.operators.first_plans import PROMISING, first_plan
 
-        found = []
+        found, tried = [], 0
         for size in self.problem.micro_batch_sizes:
             part = OperatorPart(self.problem, size, self.limits.workers, self.check_time)
             part.bound_by_work()
             self.parts.append(part)
+            if self.plan is None:
+                tried, first = len(self.parts), first_plan(part)
+                if first is not None:
+                    found.append(first)
+                    self.judge(first.plan(), first.seconds)
         self.report()
-        for part in self.parts:
-            if self.plan is not None:
-                self.check_time()
+        for part in self.parts[tried:]:
+            self.check_time()
             first = first_plan(part)
             if first is not None:
                 found.append(first)
-                if self.plan is None:
-                    self.judge(first.plan(), first.seconds)
         found.sort(key=lambda plan: plan.seconds)
         deadline = self.while_improving(IMPROVING)
         for plan in found:
