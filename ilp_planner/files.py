@@ -48,7 +48,7 @@ def check_writable(path: Path, inputs: Iterable[Path] = ()) -> None:
     OutputError: what is in the way.
     """
     try:
-        target = path.resolve()
+        target = resolved(path)
         if target.is_file() and any(target == known.resolve() for known in inputs):
             raise OutputError(f"{path}: would be written over the input, expected another file")
         if target.is_dir():
@@ -69,6 +69,21 @@ def check_writable(path: Path, inputs: Iterable[Path] = ()) -> None:
         raise OutputError(f"{path}: not writable: {error.strerror}") from None
 
 
+def resolved(path: Path) -> Path:
+    """Return where a path leads.
+
+    Raises
+    ------
+    OutputError: nowhere: links that lead to one another, or no name of a file.
+    """
+    try:
+        return path.resolve()
+    except (RuntimeError, OSError):  # which one depends on the version of Python
+        raise OutputError(f"{path}: found links that lead in a circle, expected a file") from None
+    except ValueError:  # a NUL byte
+        raise OutputError(f"{str(path)!r}: is no name of a file") from None
+
+
 def missing_folder(folder: Path, holds: str) -> str:
     """Return what to say of a folder that is not there: what it would hold, and one of nearly that
     name."""
@@ -82,8 +97,8 @@ def missing_folder(folder: Path, holds: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file as `write_bytes` does."""
-    write_bytes(path, text.encode())
+    """Write a text file as `write_bytes` does. Bytes of a path that are no UTF-8 become `?`."""
+    write_bytes(path, text.encode(errors="replace"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -96,7 +111,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     ------
     OutputError: the system refuses.
     """
-    target = path.resolve()
+    target = resolved(path)
     try:
         if _is_special(target):
             target.write_bytes(content)
@@ -310,6 +325,7 @@ def read_json(
     try:
         value = json.loads(
             text,
+            object_pairs_hook=_unique,
             parse_constant=None if constants else _refuse_constant,
             parse_int=whole_number,
         )
@@ -334,6 +350,16 @@ def read_json(
         raise
     except ValueError as problem:
         raise error(f"{path}: not valid JSON: {problem}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object whose keys are there once: of two values one would be read in silence."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for n, key in enumerate(keys) if key in keys[:n])
+        raise ValueError(f"found the key {twice!r:.60} twice in one object, expected it once")
+    return found
 
 
 def _refuse_constant(name: str) -> None:

@@ -11,8 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
+# Of the keyboard, of whoever ends a job, and of schedulers that say that its time is nearly up.
+SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGXCPU,
+)
+REPEATED = (signal.SIGXCPU,)  # sent every second until the process ends
 
 _heard: list[int] = []
 

@@ -15,6 +15,7 @@ import typer
 
 from ilp_planner.cli.address_space import fit_address_space
 from ilp_planner.cli.echo import GONE, drop_output, echo, open_streams
+from ilp_planner.cli.environment import mend_environment
 from ilp_planner.cli.help import HELP, Command, Group
 from ilp_planner.cli.signals import end_like_ctrl_c, ignore
 from ilp_planner.errors import PlannerError, interruptible
@@ -137,6 +138,7 @@ def run(arguments: list[str]) -> int:
     begin here."""
     begun = time.monotonic()
     try:
+        mend_environment()
         fit_address_space()
         with interruptible():
             code = command_line(words_to_complete() or arguments)(

@@ -11,7 +11,7 @@ from ilp_planner.cli import options as o
 from ilp_planner.cli.echo import echo
 from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import OutputError, PlannerError, ProfileError, SpecError, UsageError
-from ilp_planner.files import check_writable, missing_folder, write_text
+from ilp_planner.files import check_writable, missing_folder, resolved, write_text
 from ilp_planner.inputs.files import find_model
 from ilp_planner.inputs.tables import find_tables, read_tables, wanted_rows
 
@@ -68,7 +68,7 @@ def import_profile(
 
     check_writable(output, [path, *([] if quotas is None else [quotas])])
     check_quotas(source, quotas, cluster_output)
-    if cluster_output is not None and cluster_output.resolve() == output.resolve():
+    if cluster_output is not None and resolved(cluster_output) == resolved(output):
         raise UsageError(f"--cluster-output: found {output}, as --output has, expected another")
     sizes = {"sequence": sequence, "hidden": hidden}
     if source == "alpa":

@@ -43,7 +43,7 @@ def predict(
 ) -> None:
     """Predict rows that a table lacks, each with where it comes from and its expected error."""
     from ilp_planner.cli.profile_wants import parse_wants
-    from ilp_planner.files import check_writable, write_text
+    from ilp_planner.files import check_writable, resolved, write_text
     from ilp_planner.profiles.measurements import read_measurements
     from ilp_planner.profiles.predict.layers import LayerPredictor
 
@@ -58,7 +58,7 @@ def predict(
     for path in (report, output):
         if path is not None:
             check_writable(path, [file])
-    if report is not None and output is not None and report.resolve() == output.resolve():
+    if report is not None and output is not None and resolved(report) == resolved(output):
         raise UsageError(f"--report and --output are both {report}, expected two files")
     table = read_measurements(file)
     predictor = LayerPredictor(table)

@@ -103,9 +103,9 @@ def replan(
 
 def check_outputs(outputs: list[Path], plan_file: Path) -> None:
     """See that both plans can be written, each to a file of its own."""
-    from ilp_planner.files import check_writable
+    from ilp_planner.files import check_writable, resolved
 
-    if len({file.resolve() for file in outputs}) < len(outputs):
+    if len({resolved(file) for file in outputs}) < len(outputs):
         raise UsageError(
             f"--output-least: found {outputs[0]}, the file of the fastest plan, expected another"
         )
@@ -119,7 +119,7 @@ def save_and_show(
     """Save both plans and print them; leave with the exit code of a search that finds none."""
     from ilp_planner.analysis.replan.replan import FASTEST, LEAST
     from ilp_planner.cli.solve import verdict
-    from ilp_planner.formats.saved_json import write_saved
+    from ilp_planner.formats.saved_json import keep_saved
     from ilp_planner.formats.saved_plan import saved_result
     from ilp_planner.formats.versions import versions
     from ilp_planner.report.console import print_verdict
@@ -135,7 +135,7 @@ def save_and_show(
             file = saved[name]
             if file is not None:
                 result = found.result_of(plan)
-                write_saved(file, saved_result(found.problem, result, versions()))
+                keep_saved(file, saved_result(found.problem, result, versions()))
     finally:
         if as_json:
             print_json(replan_object(found))

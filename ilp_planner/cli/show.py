@@ -11,7 +11,7 @@ from ilp_planner.cli.completion import plans
 from ilp_planner.cli.echo import echo
 from ilp_planner.cli.values import number_of_tokens
 from ilp_planner.errors import PlanError, UsageError
-from ilp_planner.files import check_writable, write_text
+from ilp_planner.files import check_writable, resolved, write_text
 from ilp_planner.formats.saved_json import read_saved
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def show(
     if html is trace is png is None:
         html = own_page(plan_files[0])
     outputs = [file for file in (html, trace, png) if file is not None]
-    if len({file.resolve() for file in outputs}) < len(outputs):
+    if len({resolved(file) for file in outputs}) < len(outputs):
         raise UsageError("--html, --trace, --png: found the same file twice, expected each its own")
     if png is not None:
         from ilp_planner.page.picture import check_picture

@@ -1,11 +1,12 @@
-"""SIGTERM and SIGHUP end a command as Ctrl-C does: with what is known so far."""
+"""SIGTERM, SIGHUP and the warnings of schedulers (SIGUSR1, SIGUSR2, SIGXCPU) end a command as
+Ctrl-C does: with what is known so far."""
 
 import os
 import signal
 import time
 from types import FrameType
 
-from ilp_planner.interrupts import SIGNALS, hear
+from ilp_planner.interrupts import REPEATED, SIGNALS, hear
 
 # Seconds in which another signal is the same request: `timeout` sends its signal to the process and
 # then to its group, and schedulers to every process that they see.
@@ -27,7 +28,7 @@ class Interruption:
             if not self.finishing:
                 hear(number)
                 raise KeyboardInterrupt
-        elif time.monotonic() - self.first > SAME:
+        elif time.monotonic() - self.first > SAME and number not in REPEATED:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 

@@ -26,7 +26,7 @@ from ilp_planner.cli.values import (
 )
 from ilp_planner.errors import InfeasibleError, ProfileError, UsageError
 from ilp_planner.files import check_writable
-from ilp_planner.formats.saved_json import write_saved
+from ilp_planner.formats.saved_json import keep_saved
 from ilp_planner.formats.saved_plan import saved_result
 from ilp_planner.formats.saved_start import read_start
 from ilp_planner.formats.versions import versions
@@ -328,7 +328,7 @@ def save_and_show(
     saved_to = None
     try:
         if output is not None and result.plan is not None:
-            write_saved(output, saved_result(problem, result, known))
+            keep_saved(output, saved_result(problem, result, known))
             saved_to = output
     finally:
         show(problem, result, saved_to, shown)

@@ -4,12 +4,15 @@ Times are seconds, sizes bytes; null stands for a number that does not exist (no
 """
 
 import math
+import os
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ilp_planner.errors import PlanError
+from ilp_planner.errors import OutputError, PlanError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import read_json, to_json, write_text
 from ilp_planner.formats.aim_json import AIM_KEYS, SET_KEYS
@@ -71,6 +74,36 @@ def write_saved(path: Path, saved: SavedPlan) -> None:
     """
     inputs = named_for(saved.inputs, path)
     write_text(path, to_json(encode_saved(replace(saved, inputs=inputs))))
+
+
+def keep_saved(path: Path, saved: SavedPlan) -> None:
+    """Write a plan file; where that cannot be, in the current folder or among temporary files.
+
+    Raises
+    ------
+    OutputError: the system refuses; it says where the plan, which may have cost hours, is instead.
+    """
+    try:
+        write_saved(path, saved)
+    except OutputError as error:
+        for folder in (Path(), Path(tempfile.gettempdir())):
+            with suppress(OSError):
+                kept = _kept_in(folder, saved)
+                break
+        else:
+            raise
+        raise OutputError(f"{error}; the plan is in {kept}") from None
+
+
+def _kept_in(folder: Path, saved: SavedPlan) -> Path:
+    handle, name = tempfile.mkstemp(prefix="plan-", suffix=".json", dir=folder)
+    os.close(handle)
+    try:
+        write_saved(Path(name), saved)
+    except OSError:
+        Path(name).unlink()
+        raise
+    return Path(name)
 
 
 def encode_saved(saved: SavedPlan) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import lines_of, missing_folder, read_text
-from ilp_planner.limits import TABLE_BYTES, check_lines
+from ilp_planner.limits import FIGURE, LEAST_RATE, RATE, TABLE_BYTES, check_lines
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, RowKey
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _number(path: Path, line: int, column: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and value >= 0):
+    if not 0 <= value <= FIGURE:
         raise ProfileError(
             f"{path}: line {line}: {column!r} must be a number >= 0, found {text.strip()!r}"
         )
@@ -232,4 +232,11 @@ def _read_bandwidths(path: Path) -> tuple[float, ...]:
     values = [_number(path, second, "bandwidth", text) for text in bandwidths]
     if 0.0 in values:
         raise ProfileError(f"{path}: line {second}: every bandwidth must be > 0, found '0'")
-    return tuple(value * BANDWIDTH_UNIT for value in values)
+    rates = tuple(value * BANDWIDTH_UNIT for value in values)
+    for text, rate in zip(bandwidths, rates, strict=True):
+        if not LEAST_RATE <= rate <= RATE:
+            raise ProfileError(
+                f"{path}: line {second}: every bandwidth must be from {LEAST_RATE:g} to {RATE:g} "
+                f"bytes/s, found {text.strip()!r}"
+            )
+    return rates

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ilp_planner.result import Result
 
 
-SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 
 
 def heard() -> None:

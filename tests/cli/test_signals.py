@@ -104,8 +104,10 @@ def check_kept(process: subprocess.Popen[str], plan: Path) -> None:
         pytest.param("SIGTERM", OPERATORS, marks=pytest.mark.slow),
         pytest.param("SIGTERM", LAYERS, marks=pytest.mark.slow),  # below it comes three times
         ("SIGHUP", LAYERS),
+        ("SIGUSR1", OPERATORS),
+        pytest.param("SIGUSR2", OPERATORS, marks=pytest.mark.slow),
+        pytest.param("SIGXCPU", LAYERS, marks=pytest.mark.slow),  # below it comes again and again
     ],
-    ids=["SIGINT-operators", "SIGTERM-operators", "SIGTERM-layers", "SIGHUP-layers"],
 )
 def test_the_best_plan_so_far_is_kept(
     name: str, options: list[str], plan: Path, processes: list[subprocess.Popen[str]]
@@ -121,6 +123,18 @@ def test_the_same_signal_twice_is_one(plan: Path, processes: list[subprocess.Pop
     for _ in range(3):
         process.send_signal(signal.SIGTERM)
         time.sleep(0.02)
+    check_kept(process, plan)
+
+
+def test_a_spent_limit_of_seconds_is_said_every_second(
+    plan: Path, processes: list[subprocess.Popen[str]]
+) -> None:
+    """As the kernel says it, from a soft limit on; a second one does not end the saving."""
+    process = start(processes, OPERATORS, plan)
+    for _ in range(3):
+        if process.poll() is None:
+            process.send_signal(signal.SIGXCPU)
+            time.sleep(1.1)
     check_kept(process, plan)
 
 

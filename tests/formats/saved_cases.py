@@ -188,7 +188,7 @@ def plans(draw: st.DrawFn) -> Plan[Any]:
 
 NAMES = TEXTS.filter(lambda text: text and "\0" not in text)
 BYTES = st.floats(1.0, 1e15)
-COUNTS = st.none() | st.integers(1, 2**40)
+COUNTS = st.none() | st.integers(1, 2**16)
 
 
 LAYOUTS = (
@@ -201,7 +201,7 @@ LAYOUTS = (
 @st.composite
 def constraints(draw: st.DrawFn) -> Constraints:
     """Draw demands of any kind, possible or not."""
-    degrees = st.lists(st.integers(1, 2**30), max_size=3) | st.just("2..8") | st.none()
+    degrees = st.lists(st.integers(1, 2**16), max_size=3) | st.just("2..8") | st.none()
     return constraints_of(
         {
             **{name: draw(degrees) for name in DEGREES},
@@ -232,7 +232,7 @@ def requests(draw: st.DrawFn) -> Request:
         seats=draw(TEXTS),
         experiment=draw(TEXTS),
         precision=draw(TEXTS),
-        global_batch=draw(st.integers(1, 2**40)),
+        global_batch=draw(st.integers(1, 2**20)),
         micro_batch_sizes=tuple(draw(st.lists(st.integers(1, 64), max_size=4))),
         memory_limit=draw(st.none() | (st.just(max(limits.values())) if limits else BYTES)),
         memory_limits=limits,

@@ -345,10 +345,12 @@ def test_a_file_of_bandwidths_with_one_line(tmp_path: Path) -> None:
     ("name", "text", "found"),
     [
         ("p2p_intra_node.csv", "1,2,4\n10,0,40\n", "found '0'"),
+        ("p2p_intra_node.csv", "1,2,4\n10,1e308,40\n", "found '1e308'"),
+        ("p2p_intra_node.csv", "1,2,4\n10,1e20,40\n", "found '1e20'"),
+        ("p2p_intra_node.csv", "1,2,4\n1e-300,20,40\n", "found '1e-300'"),
         ("p2p_intra_node.csv", "1,2,4\n", "found 1 line"),
         ("prim_gpt_tiny_all_gather_2gpus.csv", "data_size(MB),time(ms)\n8\n", "found '8'"),
     ],
-    ids=["zero", "one line", "no time"],
 )
 def test_what_was_found_is_said(tmp_path: Path, name: str, text: str, found: str) -> None:
     path = write(tmp_path / "db") / name

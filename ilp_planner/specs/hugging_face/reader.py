@@ -54,6 +54,9 @@ def read_config(document: Document, *, text_only: bool = False) -> ModelSpec:
     )
 
 
+SIZES = ("num_hidden_layers", "hidden_size", "n_layer", "n_embd")
+
+
 def _family(whole: Config) -> tuple[str, Config]:
     """Return the family of the text, and the object that describes it.
 
@@ -65,6 +68,9 @@ def _family(whole: Config) -> tuple[str, Config]:
         raise whole.error("model_type", f"{one_of(sorted(FAMILIES))}{_hint(whole)}")
     config, kind = whole, whole.text("model_type")
     nested = next((key for key in NESTED if whole.has(key)), "")
+    if nested and kind in FAMILIES and kind not in TEXT_OF and whole.has(*SIZES):
+        found = f"a second model inside one of {kind!r}, which has sizes of its own"
+        raise whole.error(nested, "one of the two; leave out the other", found)
     if nested:
         config = whole.inside(nested)
     own = config.text("model_type", kind)

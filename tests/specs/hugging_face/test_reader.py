@@ -199,6 +199,14 @@ def test_a_model_of_pictures_that_does_not_say_their_part():
     assert "found 'llama4', which has vision parts, expected a model of text" in refusal(values)
 
 
+def test_two_models_in_one_file_are_named():
+    """Of a dense model with sizes of its own, a model inside is not read in silence."""
+    assert refusal(LLAMA | {"text_config": LLAMA}) == (
+        "config.json: text_config: found a second model inside one of 'llama', which has sizes of "
+        "its own, expected one of the two; leave out the other"
+    )
+
+
 # ---- refusals -----------------------------------------------------------------------------------
 
 
