@@ -86,8 +86,8 @@ GRAPHS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 # What is sharded with (True) and without a pipeline by the runtimes that differ there.
 KINDS_OF_SHARDING = {
-    ("torchtitan", False): ("gradients", "parameters"),
-    ("torchtitan", True): ("gradients", "parameters"),
+    ("torchtitan", False): ("gradients", "parameters", "none"),
+    ("torchtitan", True): ("gradients", "parameters", "none"),
     ("deepspeed", False): SHARDINGS,
     ("deepspeed", True): ("none", "optimizer"),
 }

@@ -140,7 +140,7 @@ def torchtitan_settings(base: Settings, d: Degrees) -> Iterator[Settings]:
             yield replace(common, cp_comm=how, optimizer=alone)
             continue
         kinds = ("gradients", "parameters")
-        for sharding, instances in itertools.product(kinds, divisors(d.dp)):
+        for sharding, instances in (*itertools.product(kinds, divisors(d.dp)), ("none", 1)):
             optimizer = replace(own, sharding=sharding, instances=instances, from_master=True)
             yield replace(common, cp_comm=how, optimizer=optimizer)
 

@@ -92,6 +92,8 @@ def _by_unit(job: TrainingJob, pp_rank: int, modules: tuple[Module, ...]) -> Ite
             ("gradients", "reduce_scatter", gradient, reduced, INSTANCE),
             (OVER, "all_reduce", gradient / shards, reduced, ACROSS),
         ]
+        if job.settings.optimizer.sharding == "none":
+            messages = [("gradients", "all_reduce", gradient, reduced, "")]
         for title, collective, size, often, part in messages:
             if group_size(job, group, part) > 1:
                 times = (count * often[0], count * often[1])

@@ -59,7 +59,8 @@ def state_widths(job: TrainingJob, *, expert: bool) -> StateWidths:
     master = optimizer.master if settings.width < SINGLE else 0
     parameter = settings.width / (ways if level >= 3 else 1)
     if optimizer.from_master:
-        parameter = (master or settings.width) / ways + (settings.width if level < 3 else 0)
+        shards = ways if level else 1
+        parameter = (master or settings.width) / shards + (settings.width if level < 3 else 0)
         master = 0
     states = (master + optimizer.moments) * (1 - optimizer.offload)
     return StateWidths(
@@ -113,7 +114,8 @@ def gathers(job: TrainingJob) -> tuple[bool, bool]:
 def divides_parameters(job: TrainingJob) -> bool:
     """Return whether each rank keeps its share of the parameters alone, from one iteration to the
     next."""
-    return _level(job) >= 3 or job.settings.optimizer.from_master
+    level = _level(job)
+    return level >= 3 or (level > 0 and job.settings.optimizer.from_master)
 
 
 def divides_states(job: TrainingJob) -> bool:
@@ -129,7 +131,8 @@ def rhythm(job: TrainingJob) -> Rhythm:
     and backward (Rajbhandari et al. 2020, arXiv 1910.02054, section 7). Several instances sum their
     shards after the last micro-batch (`megatron_fsdp.py: outer_fsdp_group_grad_reduce`).
 
-    `fully_shard` gathers and reduces with every micro-batch, over instances as well. In a pipeline
+    `fully_shard` gathers and reduces with every micro-batch, over instances as well; with nothing
+    sharded it reduces alone, as torchtitan's plain replicas do. In a pipeline
     gradients are reduced after the last one, and parameters stay after a backward pass: one right
     after another gathers none, nor does the next forward pass. Where forward passes give parameters
     up, M micro-batches gather M + 1 times: those that fill the pipeline, and one more, in their
@@ -142,8 +145,8 @@ def rhythm(job: TrainingJob) -> Rhythm:
             forward=sharded, backward=sharded, once=level in (1, 2), reduces=level in (2, 3)
         )
     if reduces_late(job):
-        return Rhythm(backward=sharded, once=True)
-    return Rhythm(forward=True, backward=sharded, reduces=True, sums=True)
+        return Rhythm(backward=sharded, once=level > 0)
+    return Rhythm(forward=level > 0, backward=sharded, reduces=True, sums=True)
 
 
 def reduces_late(job: TrainingJob) -> bool:

@@ -135,7 +135,8 @@ class OptimizerSettings:
     moments: both of Adam's together (0 for plain SGD). instances: of the distributed optimizer, or
     groups of ranks that share parameters (hybrid sharding). from_master: every micro-batch gathers
     parameters, layer by layer, from their shards of the master copy, beside which no other is kept
-    (torch's `fully_shard`, in torchtitan). With sharding `parameters` they are given up after a
+    (torch's `fully_shard`, in torchtitan; with sharding `none` a rank's shard is all of it). With
+    sharding `parameters` they are given up after a
     layer's forward pass and gathered again, with `gradients` after its backward pass.
     offload: share of the states that lies in the host's memory, and is stepped there.
     overlap_offload: gradients go there, and parameters come back, while others are stepped.
@@ -157,11 +158,8 @@ class OptimizerSettings:
         if self.sharding not in SHARDINGS:
             raise ValueError(f"sharding must be one of {SHARDINGS}, got {self.sharding!r}")
         check_counts(instances=self.instances)
-        if self.from_master and not self.divides:
-            raise ValueError(
-                "from_master must be false unless sharding is gradients or parameters, "
-                f"got {self.sharding!r}"
-            )
+        if self.from_master and self.sharding == "optimizer":
+            raise ValueError("from_master must be false with sharding optimizer, got true")
         if not 0 <= self.offload <= 1:
             raise ValueError(f"offload must be a share of at most 1, got {self.offload!r}")
 

@@ -7,6 +7,7 @@ import pytest
 from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.anatomy.states import (
     Rhythm,
+    divides_parameters,
     quantised_width,
     reduces_late,
     rhythm,
@@ -91,10 +92,20 @@ def test_shards_in_the_training_precision():
     assert state_widths(single, expert=False).parameter == 4 / 4
 
 
-@pytest.mark.parametrize("sharding", ["none", "optimizer"])
-def test_whole_parameters_are_not_gathered_from_shards(sharding):
-    with pytest.raises(ValueError, match=f"from_master must be false .* got '{sharding}'"):
-        OptimizerSettings(sharding=sharding, from_master=True)
+def test_sharded_states_alone_are_gathered_from_no_shards():
+    with pytest.raises(ValueError, match="from_master must be false with sharding optimizer"):
+        OptimizerSettings(sharding="optimizer", from_master=True)
+
+
+def test_replicas_cast_parameters_from_a_whole_copy_that_is_stepped():
+    """torchtitan's `fully_shard` over one rank: 4 bytes and what they are cast to, gradients and
+    moments, and a reduction with every micro-batch, or after the last one of a pipeline."""
+    job = with_optimizer(a_job(dp=4, pp=1, layout=None), sharding="none", from_master=True)
+    widths = state_widths(job, expert=False)
+    assert (widths.parameter, widths.gradient, widths.optimizer) == (4 + 2, 4, 8)
+    assert rhythm(job) == Rhythm(reduces=True, sums=True)
+    assert rhythm(replace(job, pp=2, layout=None)) == Rhythm()
+    assert not divides_parameters(job)
 
 
 @pytest.mark.parametrize("sharding", ["gradients", "parameters"])

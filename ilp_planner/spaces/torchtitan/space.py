@@ -51,7 +51,7 @@ class Torchtitan(CheckedRuntime):
         "kernels.number_format", "kernels.exact_first", "kernels.exact_last",
     )  # fmt: skip
     tried: ClassVar = {
-        "sharding": ("gradients", "parameters"),
+        "sharding": ("gradients", "parameters", "none"),
         "sharding_copies": ("1",),
         "tensor_overlap": ("off",),
         "compile": ("off",),
@@ -80,11 +80,11 @@ class Torchtitan(CheckedRuntime):
         "bytes are those of Transformer Engine's recipe; changes the arithmetic",
         "kept inputs divided": "tensor parallelism divides them already",
         "sharding": "by FSDP: parameters are given up after a layer's forward pass where they are "
-        "sharded (`fsdp_reshard_after_forward` always), else never; none for being asked alone, "
-        "with nothing but dp",
+        "sharded (`fsdp_reshard_after_forward` always), else never; or none, plain replicas "
+        "(`data_parallel_replicate_degree` alone), without cp; by 0.2.2 with nothing but dp",
         "copies of sharded states": "HSDP: any divisor of dp but dp x cp itself",
         "overlap of data parallelism": "of gradients without a pipeline",
-        "parameters from the stepped copy": "where they are sharded",
+        "parameters from the stepped copy": "where several ranks have them",
         "gathered inputs kept": "DTensor keeps them",
     }
 
@@ -127,12 +127,14 @@ class Torchtitan(CheckedRuntime):
                 "FSDP divides the copy of parameters that is stepped, and gradients",
                 "sharding = gradients",
             )
-        if alone(job) or optimizer.sharding == "none":
+        if alone(job):
             return
         if not optimizer.from_master:
             raise Unfit("settings.optimizer.from_master", "false").but(
-                "FSDP gathers parameters from the copy that is stepped", "from_master = true"
+                "parameters are cast from the copy that is stepped", "from_master = true"
             )
+        if optimizer.sharding == "none":
+            return
         if job.dp * job.settings.cp == optimizer.instances:
             raise Unfit("settings.optimizer.instances", optimizer.instances).but(
                 "no two ranks are left to share states", "instances = 1"
@@ -160,7 +162,7 @@ class Torchtitan(CheckedRuntime):
         optimizer = replace(
             settings.optimizer, overlap_gradients=d.pp == 1, overlap_parameters=True
         )
-        optimizer = replace(optimizer, from_master=optimizer.divides)
+        optimizer = replace(optimizer, from_master=optimizer.sharding != "optimizer")
         compiled = settings.kernels.compiled or settings.overlap_tensor
         settings = replace(settings, kernels=replace(settings.kernels, compiled=compiled))
         if not d.replicated:

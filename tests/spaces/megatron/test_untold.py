@@ -103,7 +103,11 @@ TITAN: dict[str, tuple[Any, ...]] = {
     "recompute.modules": (("core_attn",), ("operators",)),
 }
 TOLD: dict[str, dict[str, tuple[Any, ...]]] = {
-    "torchtitan": {**TITAN, "overlap_tensor": (True,)},
+    "torchtitan": {
+        **TITAN,
+        "overlap_tensor": (True,),
+        "optimizer.sharding": ("parameters", "none"),
+    },
     "torchtitan@0.2.2": {**TITAN, "overlap_tensor": (True,)},
     "deepspeed": {
         "precision": ("fp16",),

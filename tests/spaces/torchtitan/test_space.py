@@ -9,18 +9,24 @@ import pytest
 from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
 from ilp_planner.errors import InfeasibleError, PlanError, SpecError, UsageError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.megatron.plan import job_of_plan
+from ilp_planner.formats.torchtitan import export_torchtitan
+from ilp_planner.formats.torchtitan_python import export_torchtitan_python
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.report.stages import describe_training
 from ilp_planner.schedule import PIPELINES
 from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS, FULL
 from ilp_planner.spaces.torchtitan.space import EARLIER, NEWEST, Torchtitan
+from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, TrainingJob
 from tests.divided_layouts import DIVIDED
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import every_plan, runtime_problem
 from tests.training_jobs import job, settings
+
+EXPORTS = {"torchtitan": export_torchtitan_python, "torchtitan@0.2.2": export_torchtitan}
 
 
 @pytest.mark.parametrize(
@@ -62,6 +68,58 @@ def test_sharding_that_was_asked_for(asked: str, pp: int) -> None:
     assert plan.settings.optimizer.sharding == asked
     assert plan.settings.optimizer.from_master
     assert problem.space.outside(problem, plan) is None
+
+
+@pytest.mark.parametrize("space", ["torchtitan", "torchtitan@0.2.2"])
+def test_plain_replicas_are_a_choice(space: str) -> None:
+    """With much memory and few micro-batches they are the fastest, and both releases write them."""
+    problem = runtime_problem(space, cluster=small_cluster(2, 1, between=1e9))
+    found = solve(problem)
+    plain = solve(
+        runtime_problem(
+            space,
+            cluster=small_cluster(2, 1, between=1e9),
+            constraints=constraints_of({"sharding": "none"}),
+        )
+    )
+    assert plain.plan is not None
+    assert plain.plan.settings.optimizer.sharding == "none"
+    assert problem.space.outside(problem, plain.plan) is None
+    assert found.objective <= plain.objective
+    model = ModelSpec(name=problem.model, precision="bf16", architecture=problem.costs.model)
+    case = job_of_plan(plain.plan, model, problem.cluster)
+    text = next(iter(EXPORTS[space](case, "run").files.values()))
+    replicate = next(line for line in text.splitlines() if "replicate_degree" in line)
+    shard = next(line for line in text.splitlines() if "shard_degree" in line)
+    assert f"{case.dp}" in replicate
+    assert "1" in shard
+
+
+@pytest.mark.parametrize(
+    ("space", "degrees", "possible"),
+    [
+        ("torchtitan", {"tp": 2, "dp": 2}, True),
+        ("torchtitan", {"pp": 2, "dp": 2}, True),
+        ("torchtitan", {"cp": 2, "dp": 2}, False),
+        ("torchtitan@0.2.2", {"tp": 2, "dp": 2}, False),
+        ("torchtitan@0.2.2", {"pp": 2, "dp": 2}, False),
+        ("torchtitan@0.2.2", {"dp": 4}, True),
+    ],
+)
+def test_where_torchtitan_replicates(
+    space: str, degrees: dict[str, int], *, possible: bool
+) -> None:
+    """0.2.2 has DDP in one dimension alone; 0.3.0 applies `fully_shard` to one rank each, but
+    shards over those of cp."""
+    asked = constraints_of({"sharding": "none", **degrees})
+    cluster = small_cluster(1, 4)
+    if not possible:
+        with pytest.raises(InfeasibleError, match="sharding"):
+            solve(runtime_problem(space, cluster=cluster, constraints=asked))
+        return
+    plan = solve(runtime_problem(space, cluster=cluster, constraints=asked)).plan
+    assert plan is not None
+    assert plan.settings.optimizer.sharding == "none"
 
 
 def test_sharding_that_it_has_not() -> None:
@@ -301,7 +359,8 @@ def test_async_tensor_parallelism_asks_for_compiling_unless_something_else_is_as
     ("changes", "degrees", "refused"),
     [
         ({}, {"dp": 2}, ""),
-        ({"sharding": "none", "from_master": False}, {"dp": 2}, ""),
+        ({"sharding": "none"}, {"dp": 2}, ""),
+        ({"sharding": "none", "from_master": False}, {"dp": 2}, "from_master"),
         ({"from_master": False}, {"dp": 2}, "from_master"),
         ({"from_master": False}, {}, ""),  # one device shares nothing
         ({"instances": 2}, {"dp": 2}, "instances"),
