@@ -369,12 +369,14 @@ def _refuse_constant(name: str) -> None:
 def to_json(value: Any, *, indent: int = 1) -> str:
     """Return JSON text for people: what is flat and short stays on one line.
 
-    Numbers that are not finite become null.
+    Numbers that are not finite become null; those of NumPy are Python's.
     """
     return _spread(_finite(value), indent, 0) + "\n"
 
 
 def _finite(value: Any) -> Any:
+    if hasattr(value, "dtype"):
+        value = value.item()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

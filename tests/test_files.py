@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ilp_planner.errors import OutputError, PlanError
@@ -219,6 +220,11 @@ def test_json_text_reads_back_and_keeps_what_is_short_on_a_line() -> None:
 def test_numbers_that_are_none_become_null() -> None:
     value = {"a": math.inf, "b": [math.nan, (1.5, -math.inf)]}
     assert json.loads(to_json(value)) == {"a": None, "b": [None, [1.5, None]]}
+
+
+def test_numbers_of_numpy_are_written_as_pythons() -> None:
+    value = [np.bool_(True), np.int64(3), np.float32(0.5), np.float64("inf"), np.float32("nan")]
+    assert json.loads(to_json({"a": value})) == {"a": [True, 3, 0.5, None, None]}
 
 
 def test_hash_of_a_folder_sees_names_contents_and_only_what_is_wanted(tmp_path: Path) -> None:
