@@ -11,7 +11,7 @@ from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.files import Document, existing, places, read_document, sha256_of
 from ilp_planner.inputs.devices import usable, usable_nodes
 from ilp_planner.inputs.request import HELD, Reference, Request
-from ilp_planner.library import find_spec, find_specs
+from ilp_planner.library import find_specs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -201,7 +201,7 @@ class InputFiles:
         if kind == "model":
             return find_specs(name, "models", self.folders)
         if kind == "cluster":
-            return find_specs(name, "clusters", self.folders)
+            return cluster_places(name, self.folders)
         return self._tries(name)
 
     def _tries(self, name: str) -> list[Path]:
@@ -410,15 +410,27 @@ def find_cluster(name: str) -> ClusterSpec:
     SpecError: not there, or malformed.
     """
     from ilp_planner.specs.cluster_reader import read_cluster
-    from ilp_planner.specs.gpu_cluster import FORM, gpu_cluster, is_gpus, parse_gpus
+    from ilp_planner.specs.gpu_cluster import gpu_cluster, is_gpus, parse_gpus
 
     if is_gpus(name):
         return gpu_cluster(parse_gpus(name))
+    return read_cluster(cluster_places(name)[0])
+
+
+def cluster_places(name: str, folders: tuple[Path, ...] = ()) -> list[Path]:
+    """Return the files that the name of a cluster may mean.
+
+    Raises
+    ------
+    SpecError, UsageError: there is none; of so many GPUs, those that there are.
+    """
+    from ilp_planner.specs.gpu_cluster import FORM, parse_gpus
+
     try:
-        return read_cluster(find_spec(name, "clusters"))
+        return find_specs(name, "clusters", folders)
     except SpecError:
-        if FORM.fullmatch(name) and not Path(name).exists():
-            parse_gpus(name)  # says which GPUs there are
+        if FORM.fullmatch(name):
+            parse_gpus(name)
         raise
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ilp_planner.solvers.base import PREFER_PLAIN
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path

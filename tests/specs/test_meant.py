@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+import ilp_planner as ilp
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.inputs.files import find_cluster
 from ilp_planner.library import find_spec, hub_names, nearest_model
@@ -38,7 +39,7 @@ def test_every_row_is_meant_however_it_is_written(row) -> None:
     ],
 )
 def test_what_is_suggested_works(said: str, names: str) -> None:
-    for read in (parse_gpus, find_cluster):
+    for read in (parse_gpus, find_cluster, lambda text: ilp.problem("llama3-8b", text)):
         with pytest.raises((UsageError, SpecError), match=f"did you mean {names}\\?$"):
             read(said)
     assert [parse_gpus(name).name for name in names.split(" or ")] == names.split(" or ")
