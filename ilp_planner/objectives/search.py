@@ -28,6 +28,7 @@ from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.objectives.node_sets import describe_set, priced_sets
 from ilp_planner.objectives.on_nodes import SetSearch
 from ilp_planner.result import Aim, Best, Result, Status, Stop
+from ilp_planner.search.preference import time_kept
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits, Progress, Task
 
@@ -122,7 +123,9 @@ class SetsSearch:
             problem, objective, max_hourly, task,
         )  # fmt: skip
         assert task.deadline is not None
-        self.deadline = task.deadline
+        prefers = task.limits.prefer_plain > 0 and problem.space.graded
+        self.end = task.deadline
+        self.deadline = self.end.but(time_kept(self.end.left)) if prefers else self.end
         every = [SetSearch(problem, nodes) for nodes in priced_sets(problem.cluster)]
         within = max_hourly * (1 + PROVED)
         self.sets = [one for one in every if one.nodes.hourly <= within]
@@ -229,7 +232,10 @@ class SetsSearch:
         complete = self.single or all(map(self.closed, self.sets))
         best = self.best()
         for one in best:
-            one.prefer_plain(self.deadline)
+            one.prefer_plain(self.end)
+        # Of two that differ hardly, the plainer plan of one may be worse than that of the other.
+        points = self.objective.best([one.point for one in best])
+        best = [one for one in best if one.point in points]
         taken = best[0]
         assert taken.found is not None
         aim = Aim(

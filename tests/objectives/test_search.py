@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -183,3 +184,20 @@ def test_no_plan_of_the_front_is_slower_than_the_fastest_on_its_nodes(kind: str,
     for one in chosen.result.aim.best:
         alone = solve_on_any_nodes(problem_on(problem, one.on.nodes), limits=EXACTLY)
         assert one.on.seconds <= alone.result.objective * (1 + ROUNDING)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_front_of_plainer_plans_has_none_that_another_one_beats(seed: int) -> None:
+    """And each takes hardly longer than the fastest on its nodes."""
+    problem, both = KINDS["megatron"][0](seed), BOTH
+    limits = EXACTLY
+    fastest = solve_on_sets(problem, both, limits=limits).result.aim
+    plain = solve_on_sets(problem, both, limits=replace(limits, prefer_plain=0.3)).result.aim
+    assert fastest is not None
+    assert plain is not None
+    before = {one.on.counts: one.on.seconds for one in fastest.best}
+    assert {one.on.counts for one in plain.best} <= before.keys()
+    for one in plain.best:
+        assert one.on.seconds <= before[one.on.counts] * 1.3
+    points = [Point(one.on.seconds, one.on.hourly) for one in plain.best]
+    assert both.best(points) == points

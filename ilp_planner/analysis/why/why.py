@@ -101,7 +101,8 @@ class Case:
             return None
         if self.changed or self.start.why_unproved:
             return None
-        return Known(claim.bound, self.evaluation.iteration_time)
+        fastest = math.inf if claim.fastest is None else claim.fastest.objective
+        return Known(claim.bound, min(fastest, self.evaluation.iteration_time))
 
 
 @dataclass(frozen=True, kw_only=True)
