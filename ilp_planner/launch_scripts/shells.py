@@ -80,12 +80,20 @@ class Shells:
             ):
                 document = script.commands.document(token)
                 return (self._shell(document, [], ["bash"], extra, node.line),)
+        for at, word in enumerate(words[:-1]):  # `srun .. bash inner.sh`
+            file = words[at + 1]
+            if not at or PurePosixPath(word).name not in SHELLS or file[:1] == "-":
+                continue
+            text = script.read_file(file) if known(file) and script.depth < 40 else None
+            if text is not None:
+                return (self._shell(text, words[:at], words[at + 1 :], extra, node.line),)
         for at, word in enumerate(rest if starts else [w for w in rest if "/" in w]):
             text = script.files.get(_file(word)) if known(word) else None
             if text is None and starts and not at and known(word) and script.depth < 40:
                 text = script.read_file(word)
             if text is not None:
-                return (self._shell(text, [], [word, *rest[at + 1 :]], extra, node.line),)
+                arguments = words[words.index(word) :]
+                return (self._shell(text, [], arguments, extra, node.line),)
         return None
 
     def _shell(

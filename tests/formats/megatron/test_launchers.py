@@ -271,3 +271,11 @@ def test_more_ranks_than_there_can_be(tmp_path: Path, line: str) -> None:
     for gpus in (None, TWO_NODES):
         with pytest.raises(SpecError, match="expected at most 2147483647"):
             read(tmp_path, f"{line} {RUN}", gpus)
+
+
+@pytest.mark.parametrize("line", ["srun -N 2 --ntasks-per-node=8 bash inner.sh", "bash inner.sh"])
+def test_a_script_that_a_launcher_starts(tmp_path: Path, line: str) -> None:
+    (tmp_path / "inner.sh").write_text(f"python {RUN} $@\n")
+    found = read(tmp_path, f"{line} --global-batch-size 32\n", TWO_NODES)
+    assert (found.world, found.whole("global_batch_size")) == (16, 32)
+    assert ("srun" in found.remarks[0]) is line.startswith("srun")
