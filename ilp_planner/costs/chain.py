@@ -358,6 +358,21 @@ class ChainCosts(ABC):
                 names.append(name)
         return names, np.array([by_name[name] for name in self.chain], dtype=np.int64)
 
+    def least_compute(self, micro_batch: int, devices: int, micro_batches: int) -> np.ndarray:
+        """Return the seconds [n] that each operator takes at least on so many devices, without its
+        messages; inf for one that is not profiled."""
+        names, kind = self._kinds
+        options = self.options(micro_batch, devices)
+        least = np.full(len(names), np.inf)
+        for number, name in enumerate(names):
+            for option in options:
+                row = self._row(name, option, micro_batch)
+                if row is not None:
+                    work = self.iteration_work(row, option) / micro_batches
+                    least[number] = min(least[number], row.forward + row.backward + work)
+        found: np.ndarray = least[kind]
+        return found
+
     def tables(self, micro_batch: int, devices: int, micro_batches: int) -> StageTables | None:
         """Return what the optimiser reads, or None when no option is profiled."""
         options = self.options(micro_batch, devices)

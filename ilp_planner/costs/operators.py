@@ -88,6 +88,12 @@ class OperatorTables(Costs, Protocol):
         """Samples of a micro-batch over all replicas, ascending, that stages on these numbers of
         devices may have."""
 
+    def least_compute(
+        self, micro_batch: int, devices: int, micro_batches: int
+    ) -> NDArray[np.float64]:
+        """Return the seconds [n] that each operator takes at least on so many devices, without its
+        messages; inf for one that is not profiled."""
+
     def tables(self, micro_batch: int, devices: int, micro_batches: int) -> StageTables | None:
         """Return what the optimiser reads, or None when no option is profiled."""
 

@@ -130,7 +130,11 @@ class AnyNodes:
         ------
         InfeasibleError: no set of nodes has a plan. Others as `solve` does.
         """
-        main, start = self.first()
+        try:
+            with interruptible():
+                main, start = self.first()
+        except KeyboardInterrupt:
+            return self.interrupted()
         while True:
             problem = main.problem()
             if problem is None:
@@ -144,8 +148,10 @@ class AnyNodes:
                 with interruptible():
                     self.close(main, self.deadline.elapsed - begun)
             except KeyboardInterrupt:
+                if self.best is not main:
+                    return self.interrupted()
                 return self.chosen(main, problem, replace(result, stopped_by=Stop.USER))
-            best = min(self.sets, key=lambda one: one.seconds)
+            best = self.best
             if not best.seconds < main.seconds * (1 - PROVED):
                 break
             main, start = best, self.start_at(best)
@@ -169,9 +175,8 @@ class AnyNodes:
             for one in looks:
                 if one.bound < self.cutoff and self.deadline.goon():
                     self.search(one, self.deadline.within(moment), self.cutoff)
-        best = min(self.sets, key=lambda one: one.seconds)
-        if best.seconds < math.inf:
-            return best, self.start_at(best)
+        if self.cutoff < math.inf:
+            return self.best, self.start_at(self.best)
         possible = (one for one in (self.whole, *self.sets) if one.problem() is not None)
         return next(possible, self.whole), self.start
 
@@ -223,9 +228,14 @@ class AnyNodes:
                 self.search(one, deadline, self.cutoff, closing=self.cutoff < math.inf)
 
     @property
+    def best(self) -> SetSearch:
+        """The set with the fastest plan found."""
+        return min(self.sets, key=lambda one: one.seconds)
+
+    @property
     def cutoff(self) -> float:
         """Seconds of the fastest plan found."""
-        return min(one.seconds for one in self.sets)
+        return self.best.seconds
 
     def closed(self, one: SetSearch) -> bool:
         """Tell whether a set has nothing faster than what was found, but for the gap."""
@@ -238,6 +248,19 @@ class AnyNodes:
         """Look for plans of a set that take less than `cutoff` seconds."""
         limits = replace(self.task.limits, seconds=math.inf)
         one.work(Task(limits, self.task.solver, None, deadline), cutoff, closing=closing)
+
+    def interrupted(self) -> Chosen:
+        """Return the best plan that a search had when it was interrupted.
+
+        Raises
+        ------
+        KeyboardInterrupt: it had none.
+        """
+        best = self.best
+        if best.found is None:
+            raise KeyboardInterrupt
+        result = best.result(Stop.USER, self.deadline.elapsed)
+        return self.chosen(best, best.found.problem, result)
 
     # ---- what comes of it -----------------------------------------------------------------------
 

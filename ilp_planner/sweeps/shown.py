@@ -152,7 +152,7 @@ def _columns(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> dict[str, Callabl
 
 def _gpus(row: Row) -> str:
     """Return `16 x H100-80GB`, or `8 of 16 x H100-80GB` where nodes are left out."""
-    used, every = row["gpus_used"], row["gpus"]
+    used, every = row.get("gpus_used"), row["gpus"]
     return f"{every if used in (None, every) else f'{used} of {every}'} x {row['gpu']}"
 
 

@@ -33,7 +33,15 @@ def plan(ilp_plan: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.toml").write_text(MODEL)
     (tmp_path / "pair.toml").write_text(CLUSTER)
-    words = ("--pp", "2", "--rank-order", "tp-cp-ep-dp-pp", "--output", "plan.json")
+    words = (
+        "--pp",
+        "2",
+        "--rank-order",
+        "tp-cp-ep-dp-pp",
+        "--all-devices",
+        "--output",
+        "plan.json",
+    )
     done = ilp_plan(*MEGATRON, *words)
     assert done.code == 0, done.err
     return tmp_path / "plan.json"

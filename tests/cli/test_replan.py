@@ -35,7 +35,8 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"nodes{count}.toml").write_text(cluster_text(small_cluster(count, between=1e9)))
     with chdir(folder):
         words = ["solve", "small.toml", "nodes3.toml", "--global-batch-size", "12", *ASKED]
-        assert run([*words, "--output", "plan.json"]) == 0
+        assert run([*words, "--all-devices", "--output", "plan.json"]) == 0
+        assert run([*words, "--output", "some.json"]) == 0
     return folder
 
 
@@ -68,6 +69,18 @@ def test_both_plans_are_told_saved_and_exported(ilp_plan: Command, plan: Path) -
         assert ilp_plan("export", name, "--to", "megatron", "--output", "run.sh").code == 0
         (note,) = (n for n in ilp.load(name).claim.notes if n.startswith("machines"))
         assert "node0" in note
+
+
+def test_a_node_that_the_search_left_out_takes_the_place_of_one_that_is_lost(
+    ilp_plan: Command, plan: Path
+) -> None:
+    assert ilp.load("some.json").problem.cluster.node_count == 1
+    done = ilp_plan("replan", "some.json", "--without", "node0", "--output-fastest", "again.json")
+    assert done.code == 0, done.err
+    assert "node0 lost" in done.out
+    again = ilp.load("again.json")
+    assert list(again.problem.node_numbers) == [1]
+    assert again.check().holds
 
 
 def test_what_is_printed_is_what_python_has(ilp_plan: Command, plan: Path) -> None:

@@ -18,7 +18,7 @@ from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.objectives import any_nodes
-from ilp_planner.objectives.any_nodes import build_for_any_nodes, solve_on_any_nodes
+from ilp_planner.objectives.any_nodes import AnyNodes, build_for_any_nodes, solve_on_any_nodes
 from ilp_planner.objectives.check import check_aim
 from ilp_planner.objectives.node_sets import node_sets
 from ilp_planner.objectives.on_nodes import problem_on
@@ -218,3 +218,30 @@ def test_every_set_is_a_problem_of_its_own(tmp_path: Any) -> None:
     best = chosen.result.aim.best[0].on
     assert chosen.problem.cluster.device_count == 2 * len(best.nodes)
     assert math.isnan(best.hourly)
+
+
+@pytest.mark.parametrize("looks", [0, 1])
+def test_an_interrupted_search_keeps_its_best_plan(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    """While the first sets are looked at, and while others are closed."""
+    name = cluster_file(tmp_path, h100=("H100-80GB", 1), a100=("A100-80GB", 1))
+    problem = build_problem(InputFiles(request(name)))
+    search, done = AnyNodes.search, []
+
+    def interrupted(self: AnyNodes, *given: Any, **said: Any) -> None:
+        if len(done) == looks:
+            raise KeyboardInterrupt
+        done.append(given)
+        search(self, *given, **said)
+
+    monkeypatch.setattr(AnyNodes, "search", interrupted)
+    monkeypatch.setattr(any_nodes, "LOOK", 1e6)
+    if looks == 0:
+        with pytest.raises(KeyboardInterrupt):
+            solve_on_any_nodes(problem, limits=EXACTLY)
+        return
+    chosen = solve_on_any_nodes(problem, limits=EXACTLY)
+    assert chosen.result.stopped_by is Stop.USER
+    assert chosen.result.plan is not None
+    assert chosen.result.bound <= chosen.result.objective

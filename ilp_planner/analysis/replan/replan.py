@@ -22,10 +22,9 @@ from ilp_planner.analysis.why.why import check_legal
 from ilp_planner.errors import interruptible
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.numerics import PROVED
+from ilp_planner.objectives.any_nodes import build_for_any_nodes, solve_on_any_nodes
 from ilp_planner.result import Status, Stop, relative_gap
-from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
-from ilp_planner.spaces.registry import build_problem
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.why.why import Case
@@ -125,19 +124,20 @@ def replan(
     there is no plan of the changed problem. SolverError: the judge refutes what a search believes.
     """
     check_legal(case)
-    request = changed(case.request, changes)
+    request = changed(case.asked, changes)
     holdings = case.problem.space.holdings(case.problem, case.plan)
-    problem = build_problem(InputFiles(request, case.folders))
-    known = Before(
-        plan=case.plan, holdings=holdings, machines=machines(case.problem, problem, changes)
-    )
+    problem = build_for_any_nodes(InputFiles(request, case.folders))
     limits = limits or Limits()
-    result = solve(
+    problem, result = solve_on_any_nodes(
         problem,
         limits=limits,
         start=replace(case.start, space=problem.space.name),
         deadline=deadline.within(SHARE * deadline.left),
         progress=progress,
+        all_devices=not case.judgement.saved.aim,
+    )
+    known = Before(
+        plan=case.plan, holdings=holdings, machines=machines(case.problem, problem, changes)
     )
     fastest = least = None
     if result.plan is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from ilp_planner.analysis.why.resolve import GAP, Found, Near, resolve
 from ilp_planner.analysis.why.side_by_side import side_by_side
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.saved_start import start_of
+from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.likeness import DEVICES
 from ilp_planner.result import Stop
@@ -85,6 +86,21 @@ class Case:
                 "problems are built from them again"
             )
         return self.problem.request
+
+    @property
+    def asked(self) -> Request:
+        """What was asked for, before the search chose nodes.
+
+        Raises
+        ------
+        PlanError: as `request`.
+        """
+        request, aim = self.request, self.judgement.saved.aim
+        if not self.chosen:
+            return request
+        said = constraints_of({name: aim["devices"][name] for name in aim["devices"]})
+        own = {name: getattr(said, name) for name in DEVICES}
+        return replace(request, constraints=replace(request.constraints, **own))
 
     @property
     def chosen(self) -> tuple[str, ...]:

@@ -89,6 +89,8 @@ class OperatorSearch(SearchState):
     def run(self) -> Stop:
         """Work until proof, gap or time."""
         self.begin()
+        if self.closing and self.gap_reached():
+            return Stop.PROOF
         return self.work() if self.locate() else Stop.PROOF
 
     def begin(self) -> None:
@@ -102,13 +104,13 @@ class OperatorSearch(SearchState):
             part = OperatorPart(self.problem, size, self.limits.workers, self.check_time)
             part.bound_by_work()
             self.parts.append(part)
-            if self.plan is None:
+            if self.plan is None and not self.closing:
                 tried, first = len(self.parts), first_plan(part)
                 if first is not None:
                     found.append(first)
                     self.judge(first.plan(), first.seconds)
         self.report()
-        for part in self.parts[tried:]:
+        for part in () if self.closing else self.parts[tried:]:
             self.check_time()
             first = first_plan(part)
             if first is not None:
@@ -131,6 +133,7 @@ class OperatorSearch(SearchState):
         while self.bound < NEVER:
             # never far above the bound, however poor the incumbent: little is left open
             guess = self.bound * (1 + slack) if slack < LAST_SLACK else NEVER
+            guess = self.objective if self.closing else guess
             self.search_below(guess)
             if self.gap_reached() or guess >= self.objective:
                 break
@@ -149,7 +152,7 @@ class OperatorSearch(SearchState):
         factor = LOCATE_FACTOR
         while self.bound < NEVER:
             guess = self.bound * factor if factor < LOCATE_LAST else NEVER
-            guess = self.objective if self.plan is not None else guess
+            guess = self.objective if self.plan is not None or self.closing else guess
             for part in sorted(self.parts, key=lambda p: p.bound):
                 if part.bound < guess:
                     self.check_time()

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ilp_planner.costs.operators import OperatorTables
 from ilp_planner.coverage import check_tried
 from ilp_planner.evaluate import Violation
+from ilp_planner.numerics import NEVER
 from ilp_planner.plan import OperatorPlan, Plan, is_of_operators
 from ilp_planner.solvers import registry
 from ilp_planner.spaces.base import Space
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import PlanCost
     from ilp_planner.inputs.request import Request
@@ -74,6 +75,13 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     def threaded(self) -> bool:
         """Stages are prepared and solved side by side."""
         return True
+
+    def work_bound(self, problem: Problem[OperatorTables], nodes: Iterable[int]) -> float:
+        """Return what the operators take on all devices at once, of the best micro-batch size."""
+        from ilp_planner.spaces.operators.work import works_of
+
+        devices = sum(problem.cluster.devices_of_nodes[node] for node in nodes)
+        return min((work.seconds(devices) for work in works_of(problem)), default=NEVER)
 
     def part_names(self, problem: Problem[OperatorTables]) -> list[int | str]:
         """Return the sizes of micro-batches that are tried."""
