@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.deadline import Deadline
@@ -27,7 +27,8 @@ class Limits:
 
     starts: random points that a heuristic begins from. prefer_plain: of plans for a training
     runtime that take up to this share longer than the fastest one, the plainest is taken; 0: the
-    fastest. require_gap: and only one with at most this gap. Raises UsageError for what is no
+    fastest. tie: what prefer_plain was called before. require_gap: and only one with at most this
+    gap. Raises UsageError for what is no
     limit.
     """
 
@@ -39,8 +40,11 @@ class Limits:
     prefer_plain: float = 0.0
     require_gap: float = 1.0
     memory: float = math.inf
+    tie: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, tie: float | None) -> None:
+        if tie is not None:
+            object.__setattr__(self, "prefer_plain", tie)
         if not self.memory > 0:
             raise UsageError(f"memory: found {self.memory}, expected bytes, at least 1")
         if not self.seconds >= 0:

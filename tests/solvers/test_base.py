@@ -1,0 +1,17 @@
+"""Limits of a search: what they are called, and what is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ilp_planner.errors import UsageError
+from ilp_planner.solvers.base import Limits
+
+
+def test_the_name_of_before_says_the_same() -> None:
+    assert Limits(tie=0.25) == Limits(prefer_plain=0.25)
+    assert replace(Limits(tie=0.25), seconds=1.0).prefer_plain == 0.25
+    with pytest.raises(UsageError, match="prefer_plain: found 2"):
+        Limits(tie=2)
