@@ -26,6 +26,14 @@ class SpecError(PlannerError, ValueError):
     """A model, cluster or training specification that cannot be used."""
 
 
+class LackingError(SpecError):
+    """Devices that cannot compute what is asked for. devices: their types, by name."""
+
+    def __init__(self, *args: object, devices: tuple[str, ...]) -> None:
+        super().__init__(*args)
+        self.devices = devices
+
+
 class ProfileError(PlannerError, ValueError):
     """A profile that is missing, malformed or holds nothing that can be planned with."""
 

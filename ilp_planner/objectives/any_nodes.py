@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.errors import InfeasibleError, UsageError, interruptible
+from ilp_planner.errors import InfeasibleError, LackingError, UsageError, interruptible
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.objectives.node_sets import describe_covered, kinds_of, node_sets, whole_kinds
 from ilp_planner.objectives.objective import TIME
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.problem import Problem
 
-ALWAYS = 64  # sets that are closed however long that takes
+ALWAYS, EQUAL = 64, 16  # sets that are closed however long that takes; of equal nodes
 SHARE = 0.25  # of the time that the plan took, for closing sets where there are more of them
 LOOK = 0.5  # seconds in which a first plan is looked for on each set of whole kinds of nodes
 LOOKS = 0.2  # of the time there is, for all these looks
@@ -91,7 +91,7 @@ def _solved(problem: Problem[Any], task: Task, top: int, start: Start | None) ->
 
 def build_for_any_nodes(files: InputFiles) -> Problem[Any]:
     """Build the problem of a request whose plans may leave nodes out: all nodes together may be
-    more than any plan can use.
+    more than any plan can use, and some may lack a precision.
 
     Raises
     ------
@@ -99,6 +99,15 @@ def build_for_any_nodes(files: InputFiles) -> Problem[Any]:
     """
     try:
         return build_problem(files)
+    except LackingError as error:
+        cluster = files.cluster_file()
+        able = [n for n, name in enumerate(cluster.node_types) if name not in error.devices]
+        if not able or files.request.constraints.keep:
+            raise
+        problem = build_for_any_nodes(files.on_nodes(files.request, able))
+        lacking = ", ".join(cluster.device_types[name].type for name in error.devices)
+        note = f"{lacking}: left out, without the precision that the model needs"
+        return replace(problem, notes=(*problem.notes, note))
     except InfeasibleError:
         problem = build_problem(files.unchecked())
         if not why_all(problem, "auto") and any(
@@ -122,6 +131,7 @@ class AnyNodes:
         every = [SetSearch(problem, nodes) for nodes in node_sets(problem.cluster)]
         self.sets = sorted(every, key=lambda one: (one.bound, -len(one.nodes.nodes)))
         self.whole = max(self.sets, key=lambda one: len(one.nodes.nodes))
+        self.kinds = kinds_of(problem.cluster)
 
     def run(self) -> Chosen:
         """Work until every set is closed or the time is up.
@@ -190,8 +200,7 @@ class AnyNodes:
             left = () if request is None else files.nodes_left(request)
         except UsageError:  # nodes that are not here
             left = ()
-        kinds = kinds_of(self.problem.cluster)
-        counts = tuple(sum(node in left for node in kind) for kind in kinds)
+        counts = tuple(sum(node in left for node in kind) for kind in self.kinds)
         return next((one for one in self.sets if one.nodes.counts == counts), self.whole)
 
     def start_at(self, one: SetSearch) -> Start:
@@ -219,7 +228,8 @@ class AnyNodes:
         """
         left = [one for one in self.sets if one is not main and not self.closed(one)]
         deadline = self.deadline
-        if len(self.sets) > ALWAYS and not deadline.steady:
+        most = ALWAYS if len(self.kinds) > 1 else EQUAL
+        if len(self.sets) > most and not deadline.steady:
             deadline = deadline.within(SHARE * spent)
         for one in left:
             if not deadline.goon():

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ilp_planner.errors import SpecError
+from ilp_planner.errors import LackingError, SpecError
 from ilp_planner.limits import (
     DEVICES,
     FLOPS,
@@ -353,16 +353,21 @@ class ClusterSpec:
 
         Raises
         ------
-        SpecError: one is missing.
+        LackingError: one is missing.
         """
+        lacking = {}
         for name in self.type_names:
             try:
                 self.device_types[name].arithmetic(precision)
                 _ = self.device_types[name].streaming
             except SpecError as error:
-                raise SpecError(
-                    f"cluster {self.name!r}: {error}{self._other_precision(precision, model)}"
-                ) from None
+                lacking[name] = error
+        if lacking:
+            first = next(iter(lacking.values()))
+            raise LackingError(
+                f"cluster {self.name!r}: {first}{self._other_precision(precision, model)}",
+                devices=tuple(lacking),
+            )
 
     def _other_precision(self, precision: str, model: str) -> str:
         """Return which precision would do where some device type has no figure for the asked one;

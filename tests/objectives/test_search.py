@@ -173,8 +173,9 @@ def test_where_nothing_fits_on_any_nodes_memory_is_blamed() -> None:
         solve_on_sets(problem, PRICE, limits=EXACTLY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=2)
+@settings(max_examples=6)
 @given(seed=SEEDS)
 def test_no_plan_of_the_front_is_slower_than_the_fastest_on_its_nodes(kind: str, seed: int) -> None:
     problem = KINDS[kind][0](seed)

@@ -158,8 +158,8 @@ class OperatorSearch(SearchState):
                     self.check_time()
                     part.bound_by_stages(guess, coarse=True)
                     self.report()
-            if self.bound < guess or self.plan is not None:
-                return True
+            if self.bound < guess or self.plan is not None or self.closing:
+                return self.bound < guess or not self.closing
             factor *= LOCATE_FACTOR
             if factor >= LOCATE_LAST and self.nothing_fits():
                 return False
