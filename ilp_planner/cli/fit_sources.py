@@ -103,7 +103,8 @@ def read_job(ctx: typer.Context) -> Asked:
             writer: Writer = partial(option_change, asked, devices, job)
             words = "options"
         else:
-            space, timed, more = chosen.space, chosen.space is not None, (as_typed(chosen.note),)
+            job, space, timed = chosen.job, chosen.space, chosen.space is not None
+            more = (as_typed(chosen.note),)
             writer, words = partial(_fields, job), "settings of the job"
     else:
         # Where a line says it without tensor parallelism, it counts as soon as there is some.

@@ -49,7 +49,8 @@ RECOMPUTED = (
 class NearRun:
     """A job that a system runs, with the plan of it.
 
-    differs: what of it is other than in the plan that was asked for. seconds: of an iteration.
+    plan: as Megatron-LM runs the job. differs: what of the job is other than in the plan that was
+    asked for. seconds: of an iteration.
     before: seconds of the plan that was asked for; None: it cannot be judged alike.
     """
 
@@ -121,12 +122,20 @@ def nearest_run(
 
 
 def _judged(problem: Problem[Any], job: TrainingJob) -> tuple[GroupPlan, float] | None:
-    """Return the plan of a job and its seconds; None where it is not legal on the cluster."""
+    """Return the plan of a job as Megatron-LM runs it, and its seconds; None where that is not
+    legal on the cluster.
+
+    What Megatron-LM has no setting for is as it does it: the plan came from another system, or goes
+    to one.
+    """
     from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.megatron.plan import plan_of_job
+    from ilp_planner.spaces.megatron.untold import as_it_does
 
+    runtime, base = problem.costs.runtime, problem.costs.settings
     try:
-        plan = plan_of_job(job, problem.cluster, model=problem.model)
+        own = as_it_does(runtime, job, base)
+        plan = plan_of_job(own, problem.cluster, model=problem.model)
         evaluation = evaluate(problem, plan)
     except PlannerError:
         return None

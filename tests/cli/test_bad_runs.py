@@ -210,7 +210,9 @@ def test_a_script_that_trains_no_decoder(
             "megatron",
             "settings.kernels.compiled: found true, but Megatron-LM has no setting for layers that "
             "torch.compile compiles; nearest it can run: compiled = false; nearest plan that it "
-            "runs: settings.kernels.compiled false instead of true; ",
+            "runs: settings.optimizer.sharding optimizer instead of none, "
+            "settings.optimizer.from_master false instead of true, settings.kernels.compiled false "
+            "instead of true; ",
         ),
         (
             ("--tp", "2"),

@@ -49,7 +49,12 @@ def test_changes_are_told_in_the_names_of_settings(ilp_plan: Command) -> None:
     done = ilp_plan(*job, "0.1")
     assert done.code == 0, done.err
     assert "judged as DeepSpeed runs it" in done.out
+    assert "(settings.vocab_multiple 1 instead of 128)" in done.out
     assert re.search(r"^\S.* \w+ instead of \w+", done.out, re.M)
+    asked = ilp_plan(*job, "0.1", "--fused-loss")
+    assert asked.code == 0, asked.err
+    said = " ".join(asked.out.split())
+    assert "does not run this job: plan: fused loss: found settings.kernels.fused_loss true" in said
 
 
 def test_a_job_that_none_runs_has_a_verdict_without_times(ilp_plan: Command) -> None:

@@ -18,6 +18,7 @@ from ilp_planner.inputs.constraints import Constraints
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.spaces.megatron.build import build
+from ilp_planner.spaces.megatron.untold import as_it_does
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import (
@@ -151,7 +152,8 @@ def test_what_is_offered_is_run_and_legal_and_near(runtime: Runtime, case: Train
     evaluation = evaluate(problem, near.plan)
     assert evaluation.legal
     assert evaluation.iteration_time == near.seconds
-    assert near.plan == plan_of_job(near.job, CLUSTER, model=problem.model)
+    as_judged = as_it_does(problem.costs.runtime, near.job, problem.costs.settings)
+    assert near.plan == plan_of_job(as_judged, CLUSTER, model=problem.model)
     assert near.differs == tuple(differences(case, near.job))
     assert bool(near.differs) == bool(refusal(case))
     if near.differs and near.job not in reached(case, 1):

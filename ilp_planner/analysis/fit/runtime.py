@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.errors import PlannerError, SpecError
+from ilp_planner.formats.nearest_run import differences
 from ilp_planner.spaces.megatron.runtime import MEGATRON
 from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.spaces.megatron.unfit import check_model
+from ilp_planner.spaces.megatron.untold import as_it_does, untold
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
+from ilp_planner.specs.training import Settings
 
 if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.runtime import Runtime
@@ -16,10 +19,15 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 
-class Chosen(NamedTuple):
-    """The space of what runs a job; None: nothing does, so that its times are not known. note: what
-    to say of that; empty where Megatron-LM can train the model, by whose rules it is judged."""
+USUAL = Settings()  # of a job that says no more
 
+
+class Chosen(NamedTuple):
+    """The space of what runs a job; None: nothing does, so that its times are not known. job: with
+    what that cannot be told as it does it. note: what to say of that; empty where Megatron-LM can
+    train the model, by whose rules it is judged."""
+
+    job: TrainingJob
     space: MegatronSpace | None = None
     note: str = ""
 
@@ -32,23 +40,25 @@ def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
     except SpecError as error:
         head = f"Megatron-LM cannot train the model ({error})"
     else:
-        return Chosen()
+        return Chosen(job)
     spaces = [_space_of(name) for name in RUNTIMES if "@" not in name and name != MEGATRON.name]
-    refusals = [(space, _refusal(space.runtime, job, cluster)) for space in spaces]
-    able = [(space, refusal) for space, refusal in refusals if refusal is not None]
+    able = [(space, *said) for space in spaces if (said := _tried(space.runtime, job, cluster))]
     if not able:
         names = " nor ".join(space.runtime.title for space in spaces)
-        return Chosen(note=f"{head}, and neither {names} can: its times are not known")
-    options = " or ".join(f"`space={space.name}`" for space, _ in able)
-    for space, refusal in able:
+        return Chosen(job, note=f"{head}, and neither {names} can: its times are not known")
+    options = " or ".join(f"`space={space.name}`" for space, *_ in able)
+    for space, own, refusal in able:
         if not refusal:
             judged = f"judged as {space.runtime.title} runs it"
-            return Chosen(space, f"{head}: {judged}; `solve` with {options} plans it")
-    (space, refusal), *_ = able
+            if others := ", ".join(differences(job, own)):
+                judged += f" ({others})"
+            return Chosen(own, space, f"{head}: {judged}; `solve` with {options} plans it")
+    (space, _, refusal), *_ = able
     title = space.runtime.title
     return Chosen(
+        job,
         note=f"{head}; {title} can, but does not run this job: {refusal}; `solve` with {options} "
-        "finds one that it runs"
+        "finds one that it runs",
     )
 
 
@@ -58,13 +68,18 @@ def _space_of(name: str) -> MegatronSpace:
     return next(space for space in MegatronSpace.__subclasses__() if space.runtime is runtime)()
 
 
-def _refusal(runtime: Runtime, job: TrainingJob, cluster: ClusterSpec) -> str | None:
-    """Return why a training system does not run a job, empty where it does; None where it cannot
-    even train the model."""
+def _tried(
+    runtime: Runtime, job: TrainingJob, cluster: ClusterSpec
+) -> tuple[TrainingJob, str] | None:
+    """Return a job as a training system does it, where nobody asked for more than is usual of what
+    it cannot be told, and why it does not run that, empty where it does; None where it cannot even
+    train the model."""
     kernels, precision = job.settings.kernels, job.settings.precision
     try:
         plain = runtime.settings(job.model, precision, cluster, kernels.quantised)
         runtime.check_model(job.model, plain)
     except PlannerError:
         return None
-    return next(runtime.refusals(job), "")
+    own = as_it_does(runtime, job, plain, usual=USUAL)
+    refused = (*runtime.refusals(own), *map(str, untold(runtime, own, plain)))
+    return own, next(iter(refused), "")

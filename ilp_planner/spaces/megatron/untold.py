@@ -50,7 +50,27 @@ def untold(runtime: Runtime, job: TrainingJob, base: Settings) -> Iterator[Viola
 
     base: what all plans of the space have alike.
     """
-    degrees = MegatronDegrees(
+    yield from _untold(runtime, job.settings, base, _degrees(job))
+
+
+def as_it_does(
+    runtime: Runtime, job: TrainingJob, base: Settings, usual: Settings | None = None
+) -> TrainingJob:
+    """Return a job with the settings that its runtime cannot be told as the runtime has them.
+
+    usual: only those that are as in it are changed; None: all.
+    """
+    found = _otherwise(runtime, job.settings, base, _degrees(job))
+    values = {
+        field.name: expected
+        for field, have, expected in found
+        if usual is None or have == attrgetter(field.name)(usual)
+    }
+    return replace(job, settings=with_fields(job.settings, values))
+
+
+def _degrees(job: TrainingJob) -> MegatronDegrees:
+    return MegatronDegrees(
         tp=job.tp,
         cp=job.settings.cp,
         ep=job.settings.ep,
@@ -61,25 +81,34 @@ def untold(runtime: Runtime, job: TrainingJob, base: Settings) -> Iterator[Viola
         order=ORDERS.index(job.settings.order),
         nodes=(),
     )
-    yield from _untold(runtime, job.settings, base, degrees)
 
 
 @lru_cache(maxsize=4096)  # thousands of plans of a search have the same few
 def _untold(
     runtime: Runtime, settings: Settings, base: Settings, degrees: MegatronDegrees
 ) -> tuple[Violation, ...]:
-    names = runtime.told_fields(settings, degrees)
-    always = runtime.with_degrees(_told(settings, base, names), base, degrees)
     found = []
-    for field in FIELDS:
-        if field.name in names or field.name.rpartition(".")[2] in NO_PART:
-            continue
-        have, expected = (attrgetter(field.name)(one) for one in (settings, always))
-        if have != expected and not _idle(field, settings, degrees):
+    for field, have, expected in _otherwise(runtime, settings, base, degrees):
+        if not _idle(field, settings, degrees):
             limit = f"{_text(expected)}, as {runtime.title} has no setting for it"
             what = f"{SETTINGS}{field.name} {_text(have)}"
             found.append(Violation(field.row, "plan", what, limit))
     return tuple(found)
+
+
+def _otherwise(
+    runtime: Runtime, settings: Settings, base: Settings, degrees: MegatronDegrees
+) -> Iterator[tuple[Field, Any, Any]]:
+    """Yield the fields that a runtime is not told, where settings have another value than it has
+    always: with both."""
+    names = runtime.told_fields(settings, degrees)
+    always = runtime.with_degrees(_told(settings, base, names), base, degrees)
+    for field in FIELDS:
+        if field.name in names or field.name.rpartition(".")[2] in NO_PART:
+            continue
+        have, expected = (attrgetter(field.name)(one) for one in (settings, always))
+        if have != expected:
+            yield field, have, expected
 
 
 def _told(settings: Settings, base: Settings, names: Collection[str]) -> Settings:

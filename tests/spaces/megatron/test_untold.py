@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.solve import solve
-from ilp_planner.spaces.megatron.untold import FIELDS, with_fields
+from ilp_planner.spaces.megatron.untold import FIELDS, as_it_does, untold, with_fields
+from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
     GRAPHS,
@@ -181,6 +183,28 @@ def legal(problem: Problem[Any], plan: GroupPlan, field: str, value: Any) -> boo
 def beside(field: str) -> dict[str, Any]:
     """Return what else settings need so that a field decides something."""
     return {"recompute.granularity": "selective"} if field == "recompute.modules" else {}
+
+
+@pytest.mark.parametrize("space", [*TOLD, "megatron"])
+def test_a_job_as_its_runtime_does_it_has_nothing_untold(space: str) -> None:
+    """What is not as usual stays, where that is asked for, to be refused."""
+    problem, plan = planned(space, "dense")
+    runtime, base = problem.costs.runtime, problem.costs.settings
+    model = ModelSpec(name=problem.model, precision="bf16", architecture=problem.costs.model)
+    job = job_of_plan(plan, model, problem.cluster)
+    changed = 0
+    for field in {*DOMAIN} | SWITCHES:
+        for value in values_of(field, job.settings):
+            try:
+                other = replace(job, settings=with_fields(job.settings, {field: value}))
+            except ValueError:
+                continue
+            own = as_it_does(runtime, other, base)
+            assert not any(untold(runtime, own, base)), field
+            asked = as_it_does(runtime, other, base, usual=job.settings)
+            assert attrgetter(field)(asked.settings) == value
+            changed += attrgetter(field)(own.settings) != value
+    assert changed
 
 
 @pytest.mark.parametrize("model", ["dense", "experts"])
