@@ -17,6 +17,7 @@ from ilp_planner.files import existing, places
 Kind = Literal["models", "clusters"]
 CONFIG = "config.json"  # of a model of Hugging Face
 WORD = re.compile(r"[0-9.]+(?:x[0-9]+)?b(?![a-z])|[0-9]+(?:\.[0-9]+)*|[a-z]+")
+SLIP = 0.9  # how like a name is that differs in a letter or two, as `SequenceMatcher.ratio` has it
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -118,7 +119,8 @@ def _hub_file(name: str) -> Path:
     known = {hub.casefold(): (hub, path) for hub, path in hub_names().items()}
     if name.casefold() in known:
         return known[name.casefold()][1]
-    near = nearest_model(name)
+    slip = difflib.get_close_matches(name.casefold(), known, n=1, cutoff=SLIP)
+    near = nearest_model(name) or (known[slip[0]][0] if slip else "")
     meant = f"did you mean {near!r}? " if near else ""
     raise SpecError(
         f"{name}: no such model here, expected one of `ilp-plan models` or {name}/{CONFIG}; {meant}"

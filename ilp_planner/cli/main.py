@@ -24,6 +24,8 @@ TRACEBACK = "ILP_PLAN_TRACEBACK"
 # What all complaints about the command line are: Click's, that of the copy of Click in Typer, or
 # Typer's own, as its version has it.
 CommandError: Any = typer.BadParameter.__mro__[2]
+# Of the causes of complaints about numbers: what is said of the limit.
+BOUNDS = {"greater_than_equal": "at least", "less_than_equal": "at most"}
 INTERRUPTED = 130
 BUG = 1
 LONGEST = 2000  # characters of a message
@@ -178,9 +180,15 @@ def _text_of(error: Any) -> str:
     details = getattr(error.__cause__, "errors", None)
     if details is None or repr(details()[0]["input"]) in text:
         return text
-    option = text.partition(": ")[0]
-    expected = details()[0]["msg"].replace("Input should be", "expected")
-    return f"{option}: found {details()[0]['input']!r}, {expected}"
+    (detail, *_), option = details(), text.partition(": ")[0]
+    if detail["type"] in BOUNDS and error.param is not None:
+        (limit,) = detail["ctx"].values()
+        kind = f"a number of {BOUNDS[detail['type']]} {limit:g}"
+        if isinstance(limit, int):
+            kind = f"a whole number of {BOUNDS[detail['type']]} {limit}"
+        return f"{error.param.opts[0]}: found {detail['input']}, expected {kind}"
+    expected = detail["msg"].replace("Input should be", "expected")
+    return f"{option}: found {detail['input']!r}, {expected}"
 
 
 def _fail(error: BaseException, message: str, code: int) -> int:

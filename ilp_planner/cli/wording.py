@@ -23,6 +23,7 @@ RENAMED = {
 # Parameters that messages of the planner name.
 NAMED = (
     "model", "cluster", "gpus", "hostfile", "clusterfile", "profile", "experiment", "cost_model",
+    "constraints",
     "space", "memory_rule", "placement", "shares", "stage_tp", "seats", "global_batch",
     "micro_batch_size", "micro_batch_sizes",
     "memory_limit", "max_stages", "max_tp", "max_cp", "precision", "hidden",

@@ -295,8 +295,8 @@ def _refuse_other_spec(name: str, others: set[str], kind: FileKind) -> None:
     if kind is not FileKind.SPEC:
         return
     for key, found, expected in (
-        ("nodes", "a cluster, which --cluster takes", "a model"),
-        ("architecture", "a model, which --model takes", "a cluster"),
+        ("nodes", "a cluster, which `cluster` takes", "a model"),
+        ("architecture", "a model, which `model` takes", "a cluster"),
     ):
         if key in others:
             raise SpecError(f"{name}: found {found}, expected {expected}")

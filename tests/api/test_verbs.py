@@ -268,9 +268,13 @@ def test_a_problem_without_a_plan_says_why(files: tuple[Path, Path], tmp_path: P
 
 @pytest.mark.parametrize("space", SPACES)
 def test_the_text_is_that_of_the_command_line(
-    files: tuple[Path, Path], space: str, capsys: pytest.CaptureFixture[str]
+    files: tuple[Path, Path],
+    space: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """But for what to type next."""
+    """But for what to type next, and in a terminal of fewer columns."""
+    monkeypatch.delenv("COLUMNS", raising=False)
     result = ilp.solve(ilp.problem(*files, global_batch=8, space=space), limits=LIMITS)
     chosen = [] if space == "megatron" else ["--space", space]
     command = ["solve", "--model", str(files[0]), "--cluster", str(files[1])]

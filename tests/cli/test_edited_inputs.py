@@ -88,7 +88,7 @@ def test_an_edit_is_noted_by_every_command(
         (lambda i: i.pop("profile"), "inputs.profile: found nothing, expected a profile"),
         (
             lambda i: i.update(model=i["cluster"], cluster=i["model"]),
-            "unknown key 'nodes', expected name, family",
+            "found a cluster, which --cluster takes, expected a model",
         ),
         (lambda i: i["model"].pop("name"), "inputs.model.name: found nothing, expected a text"),
         (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ilp_planner.cli.wording import as_typed
 from ilp_planner.file_kinds import EXPECTED, FileKind, file_kind
 from tests import amp_cases
 from tests.mixed_cases import write_room
@@ -113,7 +114,7 @@ def test_another_kind_is_named(ilp_plan: Command, folder: Path, command: str) ->
         write(folder, kind)
         done = ilp_plan(*words)
         assert done.code in (1, 2), (kind, done.out)
-        assert f"found {kind.value.replace('`model`', '--model')}" in done.err, kind
+        assert f"found {as_typed(kind.value)}" in done.err, kind
         assert "expected" in done.err, kind
         assert done.err.count("\n") == 1, done.err
         assert "not valid" not in done.err

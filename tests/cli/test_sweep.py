@@ -79,10 +79,10 @@ def test_points_without_a_plan_are_counted_with_their_reasons(
 
 
 def test_ten_million_points_have_to_be_confirmed(ilp_plan: Command, at_once: AtOnce) -> None:
-    done = ilp_plan(*LLAMA, "--vary", "global_batch=1..5000000")
+    done = ilp_plan(*LLAMA, "--vary", "tp=1..5000000")
     assert done.code == 2
     assert done.err == (
-        "ilp-plan: --vary: found 10,000,000 points (2 of gpus x 5,000,000 of global_batch), "
+        "ilp-plan: --vary: found 10,000,000 points (2 of gpus x 5,000,000 of tp), "
         "expected at most 100,000 unless --yes says that so many are meant\n"
     )
     assert at_once.given == []
