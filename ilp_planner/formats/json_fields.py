@@ -72,9 +72,9 @@ class Fields:
             raise self.error(key, "a value or null")
         return self.values[key] is not None
 
-    def whole(self, key: str, *, least: int = 0, most: int = WHOLE) -> int:
-        """Return an integer in these limits, and in that of its key."""
-        value, most = self.values.get(key, MISSING), min(most, int(MOST.get(key, most)))
+    def whole(self, key: str, *, least: int = 0, most: int | None = None) -> int:
+        """Return an integer in these limits. most: None: that of its key."""
+        value, most = self.values.get(key, MISSING), most or int(MOST.get(key, WHOLE))
         if not is_whole(value, least, most):
             raise self.error(key, f"a whole number {limits(least, most)}")
         return int(value)

@@ -19,7 +19,7 @@ from ilp_planner.formats.settings_json import (
     encode_recompute,
     encode_settings,
 )
-from ilp_planner.limits import DEVICES
+from ilp_planner.limits import DEVICES, WHOLE
 from ilp_planner.plan import AnyPlan, GroupStage, OperatorStage, Plan, Replica, Stage, Strategy
 from ilp_planner.specs.training import Recompute
 
@@ -119,7 +119,7 @@ def _decode_operators(fields: Fields) -> Stage:
     strategies: list[Strategy] = []
     for run in fields.each("strategies"):
         run.only(RUN_KEYS)
-        count = run.whole("count", least=1)
+        count = run.whole("count", least=1, most=WHOLE)  # of operators, not of experts
         # Checked before it is multiplied out: a count of 10^18 must not fill the memory.
         if len(strategies) + count > size:
             raise run.error("count", f"at most {size - len(strategies)} more operators")

@@ -18,7 +18,7 @@ from ilp_planner.objectives.objective import TIME
 from ilp_planner.objectives.on_nodes import SetSearch
 from ilp_planner.objectives.search import Chosen, asked_devices
 from ilp_planner.result import ON_NODES, Aim, Best, Moment, Result, Status, Stop, relative_gap
-from ilp_planner.search.start import Start
+from ilp_planner.search.start import NOTE, Start
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits, Progress, Task
 from ilp_planner.spaces.registry import build_problem
@@ -122,10 +122,12 @@ class AnyNodes:
     """State of one search.
 
     sets: all of them, the one with the least arithmetic bound first. whole: that of all nodes.
+    told: what was taken of the saved plan, whichever set the best plan is of.
     """
 
     def __init__(self, problem: Problem[Any], task: Task, top: int, start: Start | None) -> None:
         self.problem, self.task, self.top, self.start = problem, task, top, start
+        self.told: tuple[str, ...] = ()
         assert task.deadline is not None
         self.deadline = task.deadline
         every = [SetSearch(problem, nodes) for nodes in node_sets(problem.cluster)]
@@ -152,6 +154,8 @@ class AnyNodes:
             begun = self.deadline.elapsed
             result = _solved(problem, self.task, self.top, start)
             main.take(result)
+            if start is not None and start is self.start:
+                self.told = tuple(note for note in result.notes if note.startswith(NOTE))
             if result.stopped_by in (Stop.USER, Stop.MEMORY):
                 break
             try:
@@ -309,6 +313,7 @@ class AnyNodes:
                 "bound_s": bound if math.isfinite(bound) else None,
             },
             history=tuple(history),
+            notes=tuple(dict.fromkeys((*result.notes, *self.told))),
             among=f"{result.among}{ON_NODES}{on}",
             wall=self.deadline.elapsed,
         )

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from ilp_planner.search.state import SearchState
 
 
+NOTE = "start: "  # what notes on a saved plan begin with
+
+
 class Known(NamedTuple):
     """A bound that a certificate claims of a part, in seconds, and what proved it."""
 
@@ -73,7 +76,7 @@ def start_from(search: SearchState, start: Start) -> None:
     """
     other = next(_other_problem(search, start), "")
     if other:
-        search.notes.append(f"start: nothing of {start.name}: {other}")
+        search.notes.append(f"{NOTE}nothing of {start.name}: {other}")
         return
     evaluation = evaluate(search.problem, start.plan)
     # The plan first: for bounds all parts are listed, for which there may be no time.
@@ -87,7 +90,7 @@ def start_from(search: SearchState, start: Start) -> None:
     except OutOfTimeError:
         bounds = "none of its bounds: there was no time to list the parts"
     if start.name:
-        search.notes.append(f"start: {plan}; {bounds}")
+        search.notes.append(f"{NOTE}{plan}; {bounds}")
     if search.objective < search.bound * (1 - search.rounding):
         raise PlanError(
             f"{start.name}: certificate: found bounds of {search.bound!r} s and more, expected at "

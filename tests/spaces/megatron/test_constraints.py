@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ilp_planner.certificate import check_certificate
@@ -51,6 +51,7 @@ def keeps(plan: GroupPlan, said: dict[str, list[int | str]]) -> bool:
         "cp": plan.settings.cp,
         "ep": plan.settings.ep,
         "dp": plan.stages[0].dp,
+        "micro_batch_size": plan.global_batch // plan.micro_batches // plan.stages[0].dp,
         "virtual_stages": plan.virtual,
         "rank_order": plan.settings.order,
         "recompute": "block" if again.method == "block" else again.granularity,
@@ -95,6 +96,11 @@ def demands(draw: st.DrawFn) -> dict[str, list[int | str]]:
     return few | {name: values for name, values in said.items() if values and name in kept}
 
 
+def sizes_of(*sizes: int) -> dict[str, list[int | str]]:
+    """Return demands for micro-batches of these sizes, which are not those of the fastest plan."""
+    return {name: text.split(",") for name, text in FEW.items()} | {"micro_batch_size": [*sizes]}
+
+
 @examples(4)
 @given(
     said=demands(),
@@ -102,6 +108,9 @@ def demands(draw: st.DrawFn) -> dict[str, list[int | str]]:
     limit=st.sampled_from((None, 1.6 * GIB, 2.2 * GIB)),
     experts=st.sampled_from((None, MIXTURE)),
 )
+@example(said=sizes_of(2), cluster=small_cluster(1, 2, slow=1), limit=None, experts=None)
+@example(said=sizes_of(4), cluster=small_cluster(1, 2, slow=1), limit=None, experts=None)
+@example(said=sizes_of(1, 4), cluster=small_cluster(2, 1), limit=None, experts=MIXTURE)
 def test_the_optimum_is_that_of_all_plans_that_keep_them(said, cluster, limit, experts):
     options = {"batch": 4, "memory_limit": limit, **SHORT, "experts": experts}
     options["max_cp"] = max(said.get("cp", [1]))

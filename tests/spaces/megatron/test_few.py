@@ -54,7 +54,7 @@ def test_the_one_plan_is_proved_by_judging_it(
     )  # fmt: skip
     assert result.gap == 0.0
     assert result.bound_source == ALL_JUDGED
-    assert f"proved by {ALL_JUDGED}" in str(result)
+    assert f"proved by {ALL_JUDGED}" in result.details
     assert not any("not confirmed" in note for note in result.notes)
     result.save(tmp_path / "plan.json")
     saved = ilp.load(tmp_path / "plan.json")

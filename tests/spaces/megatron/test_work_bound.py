@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,11 +12,14 @@ from hypothesis import strategies as st
 import ilp_planner
 from ilp_planner.certificate import check_certificate
 from ilp_planner.deadline import Deadline
+from ilp_planner.profiles.analytic_layers import analytic_layers
 from ilp_planner.result import Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.registry import RUNTIMES
 from tests.examples import examples
+from tests.megatron_cases import small_cluster, small_model
+from tests.problems import build_megatron_problem
 from tests.random_problems import small_problems
 
 if TYPE_CHECKING:
@@ -80,7 +84,15 @@ def test_half_the_devices_take_twice_as_long() -> None:
 
 def test_measured_layers_have_none() -> None:
     """Times of a profile may be anything."""
-    problem = ilp_planner.problem(
-        model="gpt3-1.3b", gpus="4xV100-32GB", global_batch=8, space="operators"
+    cluster, model = small_cluster(1, 2), small_model()
+    layers = analytic_layers(model, cluster, [1, 2])
+    measured = replace(
+        layers,
+        source="metis:somewhere",
+        time={key: seconds / 1000 for key, seconds in layers.time.items()},
     )
+    estimated = build_megatron_problem(cluster, model, global_batch=4)
+    assert_below_every_part(estimated)
+    problem = build_megatron_problem(cluster, model, global_batch=4, profile=measured)
     assert least_of(problem) == 0.0
+    assert solve(problem).objective < least_of(estimated)
