@@ -80,6 +80,7 @@ MAY_BE: dict[str, set[str]] = {
     "free.bound": {"number"},
     "memory_limit_bytes": {"number"},
     "fits": {"boolean", "null"},
+    "verdict": {"null"},
 }
 # Places where the same part stands as under another key, or null.
 LIKE = {"free.change": "more_gpus"}
