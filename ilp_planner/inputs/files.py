@@ -69,6 +69,7 @@ class InputFiles:
         self.anew = anew
         self.compared = compared
         self.possible = possible
+        self.refused: SpecError | None = None  # of nodes that were left out for it
         self.kind, self.path = split_profile(request.profile)
         self.held: dict[str, Reference] = {}
         self.notes: list[str] = []

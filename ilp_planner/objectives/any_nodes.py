@@ -11,9 +11,10 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, LackingError, UsageError, interruptible
 from ilp_planner.numerics import NEVER, PROVED
-from ilp_planner.objectives.node_sets import describe_covered, kinds_of, node_sets, whole_kinds
+from ilp_planner.objectives.node_sets import describe_covered, is_whole, kinds_of, node_sets
 from ilp_planner.objectives.objective import TIME
 from ilp_planner.objectives.on_nodes import SetSearch
 from ilp_planner.objectives.search import Chosen, asked_devices
@@ -24,7 +25,6 @@ from ilp_planner.solvers.base import Limits, Progress, Task
 from ilp_planner.spaces.registry import build_problem
 
 if TYPE_CHECKING:
-    from ilp_planner.deadline import Deadline
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.problem import Problem
 
@@ -32,6 +32,8 @@ ALWAYS, EQUAL = 64, 16  # sets that are closed however long that takes; of equal
 SHARE = 0.25  # of the time that the plan took, for closing sets where there are more of them
 LOOK = 0.5  # seconds in which a first plan is looked for on each set of whole kinds of nodes
 LOOKS = 0.2  # of the time there is, for all these looks
+LOOKED = 16  # sets of whole kinds that are looked at; of more, all nodes come first
+TRYING = 5.0  # seconds of looking for nodes on which what is asked for is possible
 
 
 def solve_on_any_nodes(
@@ -59,6 +61,8 @@ def solve_on_any_nodes(
     limits = limits or Limits()
     deadline = deadline or limits.deadline()
     task = Task(limits, solver, progress, deadline)
+    if all_devices and problem.files is not None and problem.files.refused is not None:
+        raise problem.files.refused
     counts = () if all_devices or why_all(problem, solver) else node_sets(problem.cluster)
     if len(counts) < 2:
         return Chosen(problem, _solved(problem, task, top, start))
@@ -74,7 +78,7 @@ def why_all(problem: Problem[Any], solver: str) -> str:
     if problem.constraints.keep:
         return "stages are kept on nodes of their own"
     files = problem.files
-    if files is None or "hostfile" in files.request.files or "metis_cluster" in files.objects:
+    if files is None or _named_one_by_one(files):
         return "the nodes are no cluster's"
     return ""
 
@@ -100,22 +104,40 @@ def build_for_any_nodes(files: InputFiles) -> Problem[Any]:
     try:
         return build_problem(files)
     except LackingError as error:
+        if _named_one_by_one(files) or files.request.constraints.keep:
+            raise
         cluster = files.cluster_file()
-        able = [n for n, name in enumerate(cluster.node_types) if name not in error.devices]
-        if not able or files.request.constraints.keep:
+        types = [cluster.device_types[name].type for name in cluster.node_types]
+        able = [node for node, name in enumerate(types) if name not in error.devices]
+        if len(able) in (0, len(types)):
             raise
         problem = build_for_any_nodes(files.on_nodes(files.request, able))
-        lacking = ", ".join(cluster.device_types[name].type for name in error.devices)
-        note = f"{lacking}: left out, without the precision that the model needs"
+        note = f"{', '.join(error.devices)}: left out ({error})"
+        assert problem.files is not None
+        problem.files.refused = error
         return replace(problem, notes=(*problem.notes, note))
     except InfeasibleError:
         problem = build_problem(files.unchecked())
-        if not why_all(problem, "auto") and any(
-            SetSearch(problem, nodes).problem() is not None
-            for nodes in sorted(node_sets(problem.cluster), key=lambda one: -len(one.nodes))
-        ):
-            return problem
+        if why_all(problem, "auto"):
+            raise
+        sets = sorted(node_sets(problem.cluster), key=lambda one: -len(one.nodes))
+        deadline = Deadline(TRYING)
+        for nodes in sets:
+            if not deadline.goon():
+                raise
+            if SetSearch(problem, nodes).problem() is not None:
+                return problem
         raise
+
+
+def _named_one_by_one(files: InputFiles) -> bool:
+    """Tell whether the nodes are those of a hostfile, of which none is left out."""
+    return "hostfile" in files.request.files or "metis_cluster" in files.objects
+
+
+def _stop_of(error: BaseException) -> Stop:
+    """Return what an error that ends a search is called."""
+    return Stop.MEMORY if isinstance(error, MemoryError) else Stop.USER
 
 
 class AnyNodes:
@@ -145,8 +167,8 @@ class AnyNodes:
         try:
             with interruptible():
                 main, start = self.first()
-        except KeyboardInterrupt:
-            return self.interrupted()
+        except (KeyboardInterrupt, MemoryError) as error:
+            return self.interrupted(error)
         while True:
             problem = main.problem()
             if problem is None:
@@ -157,14 +179,17 @@ class AnyNodes:
             if start is not None and start is self.start:
                 self.told = tuple(note for note in result.notes if note.startswith(NOTE))
             if result.stopped_by in (Stop.USER, Stop.MEMORY):
+                if result.plan is None and self.best.found is not None:
+                    return self.ended(self.best, result.stopped_by)
                 break
             try:
                 with interruptible():
                     self.close(main, self.deadline.elapsed - begun)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, MemoryError) as error:
                 if self.best is not main:
-                    return self.interrupted()
-                return self.chosen(main, problem, replace(result, stopped_by=Stop.USER))
+                    return self.interrupted(error)
+                stop = _stop_of(error)
+                return self.chosen(main, problem, replace(result, stopped_by=stop))
             best = self.best
             if not best.seconds < main.seconds * (1 - PROVED):
                 break
@@ -180,15 +205,15 @@ class AnyNodes:
         with the best first plan.
         """
         saved = self.of_start()
-        if saved is not None:
+        if saved is not None and saved.problem() is not None:
             return saved, self.start
-        kinds = whole_kinds(self.problem.cluster)
-        looks = [one for one in self.sets if one.nodes.counts in kinds]
-        if len(looks) > 1 and not self.deadline.steady:
+        looks = [one for one in self.sets if is_whole(self.kinds, one.nodes.counts)]
+        if 1 < len(looks) <= LOOKED and not self.deadline.steady:
             moment = min(LOOK, LOOKS * self.deadline.left / len(looks))
+            deadline = self.deadline.within(LOOKS * self.deadline.left)
             for one in looks:
-                if one.bound < self.cutoff and self.deadline.goon():
-                    self.search(one, self.deadline.within(moment), self.cutoff)
+                if one.bound < self.cutoff and deadline.goon():
+                    self.search(one, deadline.within(moment), self.cutoff)
         if self.cutoff < math.inf:
             return self.best, self.start_at(self.best)
         possible = (one for one in (self.whole, *self.sets) if one.problem() is not None)
@@ -263,17 +288,21 @@ class AnyNodes:
         limits = replace(self.task.limits, seconds=math.inf)
         one.work(Task(limits, self.task.solver, None, deadline), cutoff, closing=closing)
 
-    def interrupted(self) -> Chosen:
-        """Return the best plan that a search had when it was interrupted.
+    def interrupted(self, error: BaseException) -> Chosen:
+        """Return the best plan that a search had when it was interrupted, or ran out of memory.
 
         Raises
         ------
-        KeyboardInterrupt: it had none.
+        BaseException: what ended it, where it had none.
         """
-        best = self.best
-        if best.found is None:
-            raise KeyboardInterrupt
-        result = best.result(Stop.USER, self.deadline.elapsed)
+        if self.best.found is None:
+            raise error
+        return self.ended(self.best, _stop_of(error))
+
+    def ended(self, best: SetSearch, stop: Stop) -> Chosen:
+        """Return the plan that the search of a set has found so far."""
+        assert best.found is not None
+        result = best.result(stop, self.deadline.elapsed)
         return self.chosen(best, best.found.problem, result)
 
     # ---- what comes of it -----------------------------------------------------------------------
@@ -298,6 +327,9 @@ class AnyNodes:
             status = Status.FEASIBLE  # a gap that is allowed was left
         if stop is Stop.PROOF and not every and not self.deadline.goon():
             stop = Stop.TIME
+        # A plan that is not listed may be one of another set.
+        others = min([math.inf, *(one.bound for one in self.sets if one is not main)])
+        ranking = tuple(replace(one, bound=min(one.bound, others)) for one in result.ranking)
         on = describe_covered(self.problem.cluster, sets)
         history = [moment._replace(bound=min(moment.bound, bound)) for moment in result.history]
         if history and history[-1].bound != bound:
@@ -307,6 +339,7 @@ class AnyNodes:
             status=status,
             stopped_by=stop,
             bound=bound,
+            ranking=ranking,
             fastest=result.fastest and result.fastest.beside(bound),
             certificate={
                 **result.certificate,
@@ -324,7 +357,13 @@ class AnyNodes:
             figure=TIME.figures[0],
             max_hourly=math.inf,
             devices=asked_devices(self.problem),
-            best=(Best(on=main.known(), value=result.objective, bound=bound),),
+            best=(
+                Best(
+                    on=replace(main.known(), seconds=result.objective, plan=result.plan),
+                    value=result.objective,
+                    bound=bound,
+                ),
+            ),
             sets=sets,
             complete=True,
             on=on,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.certificate import check_certificate, well_formed
-from ilp_planner.errors import InfeasibleError, PlanError
+from ilp_planner.errors import InfeasibleError, PlanError, ProfileError, SpecError
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.likeness import DEVICES
@@ -217,7 +217,7 @@ def _rederived(
 ) -> float:
     try:
         problem = problem_on(whole, nodes.nodes)
-    except InfeasibleError:
+    except (InfeasibleError, ProfileError, SpecError):
         return math.inf
     least = problem.space.work_bound(problem, range(problem.cluster.node_count))
     if claimed <= least or not parts:  # nothing more is claimed of it

@@ -18,7 +18,7 @@ from ilp_planner.specs.prices import check_prices, hourly_price
 from ilp_planner.units import counted, number_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ilp_planner.specs.cluster import ClusterSpec
 
@@ -62,7 +62,7 @@ def node_sets(cluster: ClusterSpec) -> list[NodeSet]:
     each = [hourly_price(cluster, kind[:1]) for kind in kinds]
     known = None not in each
     found = []
-    for counts in product(*_numbers([len(kind) for kind in kinds])):
+    for counts in _counts([len(kind) for kind in kinds]):
         if any(counts):
             prices = (count * (price or 0.0) for count, price in zip(counts, each, strict=True))
             nodes = sorted(n for kind, c in zip(kinds, counts, strict=True) for n in kind[:c])
@@ -88,11 +88,25 @@ def priced_sets(cluster: ClusterSpec) -> list[NodeSet]:
     return node_sets(cluster)
 
 
+def _counts(sizes: Sequence[int]) -> Iterable[tuple[int, ...]]:
+    """Return how many nodes of each kind sets have; of very many kinds, those of one kind, and of
+    all kinds but one, besides all nodes."""
+    numbers = _numbers(sizes)
+    if math.prod(map(len, numbers)) - 1 <= MOST_SETS:
+        return product(*numbers)
+    found = [tuple(sizes)]
+    for place, size in enumerate(sizes):
+        alone = [0] * len(sizes)
+        alone[place] = size
+        found += [tuple(alone), tuple(s if n != place else 0 for n, s in enumerate(sizes))]
+    return found
+
+
 def _numbers(sizes: Sequence[int]) -> list[list[int]]:
     """Return how many nodes of each kind sets have: any number, or evenly spread ones where that
     were more than `MOST_SETS` sets."""
     most = max(sizes, default=0)
-    while math.prod(min(size, most) + 1 for size in sizes) - 1 > MOST_SETS:
+    while most > 1 and math.prod(min(size, most) + 1 for size in sizes) - 1 > MOST_SETS:
         most -= 1
     return [
         sorted({round(size * step / min(size, most)) for step in range(min(size, most) + 1)})
@@ -105,10 +119,9 @@ def every_set(cluster: ClusterSpec) -> bool:
     return math.prod(len(kind) + 1 for kind in kinds_of(cluster)) - 1 <= MOST_SETS
 
 
-def whole_kinds(cluster: ClusterSpec) -> set[tuple[int, ...]]:
-    """Return the counts of the sets that have all nodes of some kinds and none of the others."""
-    sizes = [len(kind) for kind in kinds_of(cluster)]
-    return set(product(*((0, size) for size in sizes))) - {(0,) * len(sizes)}
+def is_whole(kinds: Kinds, counts: tuple[int, ...]) -> bool:
+    """Tell whether a set has all nodes of some kinds and none of the others."""
+    return all(count in (0, len(kind)) for count, kind in zip(counts, kinds, strict=True))
 
 
 class Covered(Protocol):

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.deadline import OutOfTimeError
-from ilp_planner.errors import InfeasibleError
+from ilp_planner.errors import InfeasibleError, ProfileError, SpecError
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.objectives.node_sets import describe_set
 from ilp_planner.objectives.objective import Point
@@ -66,7 +66,7 @@ class SetSearch:
         if self._problem is None and self.bound < NEVER:
             try:
                 self._problem = problem_on(self.whole, self.nodes.nodes)
-            except InfeasibleError as error:
+            except (InfeasibleError, ProfileError, SpecError) as error:  # nothing to plan there
                 self.bound, self.source, self.reason = NEVER, "enumeration", str(error)
         return self._problem
 

@@ -366,7 +366,7 @@ class ClusterSpec:
             first = next(iter(lacking.values()))
             raise LackingError(
                 f"cluster {self.name!r}: {first}{self._other_precision(precision, model)}",
-                devices=tuple(lacking),
+                devices=tuple(dict.fromkeys(self.device_types[n].type for n in lacking)),
             )
 
     def _other_precision(self, precision: str, model: str) -> str:

@@ -27,11 +27,13 @@ from ilp_planner.search.start import Start
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.registry import build_problem
+from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from tests.objectives.cases import KINDS, every_point
 
 if TYPE_CHECKING:
     from ilp_planner.objectives.search import Chosen
     from ilp_planner.problem import Problem
+    from ilp_planner.specs.link import Link
 
 EXACTLY = Limits(seconds=1e6)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -250,9 +252,71 @@ def test_nodes_without_the_precision_of_the_model_are_left_out(tmp_path: Any) ->
     name = cluster_file(tmp_path, v100=("V100-32GB", 1), h100=("H100-80GB", 1), t4=("T4", 1))
     problem = build_for_any_nodes(InputFiles(request(name)))
     assert problem.cluster.type_names == ("h100",)
-    assert "v100, t4: left out, without the precision that the model needs" in problem.notes
+    assert any(note.startswith("v100, t4: left out (cluster") for note in problem.notes)
+    with pytest.raises(LackingError, match="no bf16"):
+        solve_on_any_nodes(problem, limits=EXACTLY, all_devices=True)
     with pytest.raises(LackingError, match="no bf16"):
         build_problem(InputFiles(request(name)))
     without = request(name, without="1")
     with pytest.raises(LackingError, match="no bf16"):
         build_for_any_nodes(InputFiles(without))
+
+
+def test_many_nodes_that_differ_are_no_obstacle() -> None:
+    """Of 16 kinds some sets are planned; those that are not are not covered."""
+    cluster = gpu_cluster(parse_gpus("16xH100"))
+    alone = replace(cluster.nodes[0], count=1, devices=1)
+    slow = cluster.inter_node
+
+    def link(a: int, b: int) -> Link:
+        return replace(slow, bandwidth=slow.bandwidth * (1 + a * b / 1000))
+
+    links = tuple(tuple(link(a, b) for b in range(16)) for a in range(16))
+    matrix = replace(cluster, nodes=(alone,) * 16, matrix=links)
+    asked = request("unused", batch=16, pp="1", tp="1", cp="1")
+    files = {"model": asked.files["model"]}
+    given = InputFiles(replace(asked, files=files), objects={"cluster": matrix})
+    chosen = found_of(build_for_any_nodes(given))
+    assert chosen is not None
+    assert chosen.result.aim is not None
+    assert len(chosen.result.aim.sets) < 100
+    assert "any of these" not in chosen.result.among
+
+
+def test_a_plan_of_nodes_that_have_none_now_is_no_end() -> None:
+    """The start's nodes divide another batch."""
+    asked = request("24xH100", batch=48, tp="1", pp="1", cp="1")
+    first = found_of(build_problem(InputFiles(asked)))
+    assert first is not None
+    start = Start(
+        name="before.json",
+        plan=first.result.plan,
+        space="megatron",
+        seconds=first.result.objective,
+        request=first.problem.request,
+        certificate=first.result.certificate,
+    )
+    problem = build_for_any_nodes(InputFiles(replace(asked, global_batch=64)))
+    again = found_of(problem, start=start)
+    assert again is not None
+    assert again.problem.cluster.node_count == 2
+
+
+def test_memory_that_runs_out_loses_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: Any, **said: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(AnyNodes, "close", full)
+    chosen = found_of(build_problem(InputFiles(request("16xH100", tp="1", pp="1"))))
+    assert chosen is not None
+    assert chosen.result.stopped_by is Stop.MEMORY
+    assert chosen.result.plan is not None
+
+
+def test_what_is_listed_claims_nothing_of_other_nodes() -> None:
+    problem = build_problem(InputFiles(request("16xH100", tp="1", pp="1..2")))
+    chosen = found_of(problem, top=4)
+    assert chosen is not None
+    assert len(chosen.result.ranking) > 1
+    fastest = chosen.result.objective * (1 + ROUNDING)
+    assert all(one.bound <= fastest for one in chosen.result.ranking)

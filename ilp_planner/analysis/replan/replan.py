@@ -134,7 +134,7 @@ def replan(
         start=replace(case.start, space=problem.space.name),
         deadline=deadline.within(SHARE * deadline.left),
         progress=progress,
-        all_devices=not case.judgement.saved.aim,
+        all_devices=not case.any_nodes,
     )
     known = Before(
         plan=case.plan, holdings=holdings, machines=machines(case.problem, problem, changes)

@@ -17,6 +17,7 @@ from ilp_planner.formats.saved_start import start_of
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.likeness import DEVICES
+from ilp_planner.objectives.objective import TIME
 from ilp_planner.result import Stop
 from ilp_planner.solvers.base import Limits
 
@@ -106,7 +107,13 @@ class Case:
     def chosen(self) -> tuple[str, ...]:
         """Constraints on devices that the search chose, and nobody asked for."""
         aim = self.judgement.saved.aim
-        return tuple(name for name in DEVICES if aim and name not in aim["devices"])
+        return tuple(name for name in DEVICES if self.any_nodes and name not in aim["devices"])
+
+    @property
+    def any_nodes(self) -> bool:
+        """Whether the plan is the fastest on any nodes, whatever they cost."""
+        aim = self.judgement.saved.aim
+        return aim.get("name") == TIME.name and aim.get("max_price_per_hour") is None
 
     @property
     def claimed(self) -> Known | None:
