@@ -21,6 +21,7 @@ from tests.benchmarks import (
     first_solve,
     growth,
     kernel_judge,
+    left_out,
     memory,
     mixed,
     peers,
@@ -66,6 +67,7 @@ SUITES = (
     "sweep",
     "why",
     "price",
+    "left-out",
     "again",
     "stage-tp",
     "seats",
@@ -119,6 +121,8 @@ def main() -> None:
             why.measure(options.only, options.seconds)
         elif suite == "price":
             price.measure(options.only, options.seconds)
+        elif suite == "left-out":
+            left_out.measure(options.only)
         elif suite == "again":
             again.SUITE.measure(options.only, options.seconds)
         elif suite == "stage-tp":
