@@ -1,20 +1,16 @@
 """Alpa's profile database: a small one as its profiler writes it, and the published one."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 import types
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "alpa"
 DATABASE = DATA / "prof_database.json"

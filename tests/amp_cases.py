@@ -1,29 +1,22 @@
 """AMP's files for tests: where the published ones are, and small ones to write and to break."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from ilp_planner.profiles.amp import AmpProfile, read_amp
+from ilp_planner.profiles.amp import AmpExperiment, AmpProfile, read_amp
 from ilp_planner.profiles.amp_models import AmpModel
 from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees
 from ilp_planner.specs.amp_cluster import GIGABIT, AmpNode, amp_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from ilp_planner.profiles.amp import AmpExperiment
-    from ilp_planner.specs.cluster import ClusterSpec
+from ilp_planner.specs.cluster import ClusterSpec
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "amp"
 EXPERIMENTS = ("homogeneous", "het_cluster", "het_model")

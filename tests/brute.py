@@ -1,13 +1,12 @@
 """Every plan of the planner's space on tiny clusters, without a line of its search."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +21,6 @@ from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.training import Recompute
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 Counts = tuple[tuple[int, ...], ...]
 """Of each device type and each of its nodes: replicas."""

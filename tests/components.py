@@ -4,8 +4,6 @@
 format of CycloneDX 1.6; `python -m tests.components` prints the table of docs/reference/hostile.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import re

@@ -1,16 +1,11 @@
 """Pipelines whose schedules divide backward passes, without a line of the search: where their
 stages are, and the layouts that are tried."""
 
-from __future__ import annotations
-
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from tests.random_layouts import with_ends
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterable, Iterator, Sequence
 
 IN_A_V = ("zb-v", "dualpipe-v")
 DIVIDED = (*IN_A_V, "interleaved-zb")

@@ -1,18 +1,18 @@
 """A small problem of every plan space, for what all of them promise."""
 
-from __future__ import annotations
-
 import functools
 import math
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.evaluate import evaluate
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.amp import read_amp
-from ilp_planner.result import Status
+from ilp_planner.result import Result, Status
 from ilp_planner.solve import solve
 from tests import amp_cases
 from tests.megatron_cases import GIB, small_cluster, small_problem
@@ -20,12 +20,6 @@ from tests.mixed_cases import room_problem
 from tests.problems import build_group_problem
 from tests.runtime_cases import runtime_problem
 from tests.tiny import tight_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
 
 
 def amp_problem(placement: str) -> Problem[Any]:

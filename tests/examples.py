@@ -1,14 +1,10 @@
 """How much a property test tries: little in `make test`, more in `make test-all`."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 MORE = 4  # times as many in `make test-all`, which loads the profile "new"
 USUAL = 30  # random examples of a property in `make test`, where its test says nothing of them

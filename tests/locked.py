@@ -5,8 +5,6 @@
 but Python for the former, as nothing else is there yet.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path

@@ -1,16 +1,17 @@
 """Small models and clusters for planning with Megatron, and every plan of theirs, one by one."""
 
-from __future__ import annotations
-
 import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.elements import Shard
 from ilp_planner.spaces.megatron.costs import Found
 from ilp_planner.spaces.megatron.job import layout_of
+from ilp_planner.spaces.megatron.measured import MeasuredTimes
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.degrees import divisors
@@ -19,12 +20,6 @@ from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import ORDERS, Recompute, Settings
 from tests.problems import build_megatron_problem
 from tests.random_layouts import REMAINDERS, dealt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from ilp_planner.problem import Problem
-    from ilp_planner.spaces.megatron.measured import MeasuredTimes
 
 GIB = 2**30
 SMALL = {"layers": 4, "hidden": 256, "heads": 4, "sequence": 512, "vocab": 2000, "ffn": 768}

@@ -1,11 +1,10 @@
 """Metis profiles and clusters: synthetic ones, and the published cases where the data is there."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +15,6 @@ from ilp_planner.profiles.metis_files import read_metis_profile
 from ilp_planner.spaces.metis.costs import MetisCosts, rank_types, terms_ms, total_ms
 from ilp_planner.spaces.metis.formulas import MetisFormulas
 from ilp_planner.specs.metis_cluster import MetisCluster, MetisNode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 SHARED = Path(__file__).parents[2] / "shared"
 DATA = SHARED / "data" / "metis"

@@ -1,15 +1,10 @@
 """Random layouts of pipelines: how many elements of the chain each virtual stage has."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING
+import random
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Sequence
-
-    from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.decoder import Decoder
 
 REMAINDERS = ("first", "last", "alone")
 ANY = 0.05  # of the layouts with virtual stages, the share that is spread in any way

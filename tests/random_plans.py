@@ -1,14 +1,14 @@
 """Random plans for a runtime that shares Megatron's search, drawn without a line of it: from what
 `ilp-plan runtimes` says is tried, and now and then from what is not."""
 
-from __future__ import annotations
-
 import itertools
 import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ilp_planner.plan import GroupPlan, GroupStage, Plan
+from ilp_planner.problem import Problem
 from ilp_planner.spaces.megatron.job import node_order
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.training import (
@@ -34,11 +34,6 @@ from tests.runtime_cases import (
     orders_of_nodes,
     replicated,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from ilp_planner.problem import Problem
 
 T = TypeVar("T")
 

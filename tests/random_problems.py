@@ -1,23 +1,18 @@
 """Random problems of any kind of model for the runtimes that share Megatron's search."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import assume
 from hypothesis import strategies as st
 
 from ilp_planner.errors import InfeasibleError
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.problem import Problem
 from ilp_planner.specs.decoder import Experts, Window
 from ilp_planner.specs.training import ORDERS, SHARDINGS
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import MODELS, runtime_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ilp_planner.problem import Problem
 
 # What a model is besides one of `MODELS`; torchtitan has none of these.
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -1,8 +1,6 @@
 """Hashes for .constraints.txt: pip is asked which files it would install, for every Python and
 every processor, and downloads none of them that has no metadata of its own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -10,15 +8,13 @@ import tempfile
 import tomllib
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.locked import FILE, ROOT, Locked, locked
-
-if TYPE_CHECKING:
-    from packaging.markers import Marker
 
 PYTHONS = ("3.11", "3.12", "3.13")
 PATCH = 9  # of each: some packages need more than its first release

@@ -1,12 +1,11 @@
 """Small problems of training systems that share Megatron's search, and every plan of theirs, made
 without a line of the search."""
 
-from __future__ import annotations
-
 import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -15,13 +14,14 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.plan import GroupPlan, GroupStage, Plan
+from ilp_planner.problem import Problem
 from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.job import layout_of
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.decoder import Experts, LatentAttention
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.model import ModelSpec
-from ilp_planner.specs.training import Recompute
+from ilp_planner.specs.training import Recompute, Settings, TrainingJob
 from tests.divided_layouts import DIVIDED, is_tried, ranks_in, takes
 from tests.megatron_cases import (
     GIB,
@@ -32,12 +32,6 @@ from tests.megatron_cases import (
     small_model,
 )
 from tests.training_jobs import LLAMA_LIKE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ilp_planner.problem import Problem
-    from ilp_planner.specs.training import Settings, TrainingJob
 
 MIXTURE = Experts(count=4, top_k=2, ffn=256)
 SHORT = {

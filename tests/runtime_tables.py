@@ -3,19 +3,15 @@
 `python -m tests.runtime_tables` writes them into the page.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.cli.main import run
 from ilp_planner.spaces.registry import RUNTIMES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "runtimes.md"
 

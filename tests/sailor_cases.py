@@ -1,15 +1,11 @@
 """Sailor's files for tests: where the published ones are, and small ones to write and to break."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "sailor" / "opt350.json"
 published = pytest.mark.skipif(

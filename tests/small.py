@@ -1,24 +1,18 @@
 """A model, a cluster and plans that are small enough for tests of files, reports and commands."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.plan import OperatorStage, Plan, Strategy
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.analytic import analytic_profile
 from ilp_planner.result import Result, Status, Stop
 from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ilp_planner.problem import Problem
 
 ACESO = Path(__file__).parents[2] / "shared" / "data" / "aceso"
 MODEL = """\

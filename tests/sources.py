@@ -1,14 +1,9 @@
 """Sources as trees, for tests that read the package's own code: each file is parsed once."""
 
-from __future__ import annotations
-
 import ast
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from pathlib import Path
 
 
 @cache

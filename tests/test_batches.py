@@ -1,7 +1,5 @@
 """How the samples of an iteration are parted."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

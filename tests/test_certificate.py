@@ -1,11 +1,10 @@
 """A certificate is believed in nothing: what it claims is derived again, or it does not hold."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from ilp_planner.certificate import (
 )
 from ilp_planner.errors import PlanError
 from ilp_planner.numerics import NEVER
+from ilp_planner.problem import Problem
 from ilp_planner.result import CERTIFICATE_VERSION, Result, Status
 from ilp_planner.solve import solve
 from ilp_planner.spaces.operators.space import OperatorSpace
@@ -25,11 +25,6 @@ from tests.every_space import METIS, every_space, problem_in, result_in
 from tests.megatron_cases import GIB, small_problem
 from tests.mixed_cases import room_problem
 from tests.tiny import tight_problem, with_limit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.problem import Problem
 
 SAME = 1e-9  # relative
 IN_ONE_LINE = r"^certificate: [^\n]+$"

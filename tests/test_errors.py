@@ -1,7 +1,5 @@
 """A Ctrl-C is a Ctrl-C, wherever it comes."""
 
-from __future__ import annotations
-
 import pytest
 
 from ilp_planner.errors import interruptible

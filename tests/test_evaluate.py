@@ -1,11 +1,9 @@
 """The judge names every rule that a plan breaks, prices what can be priced, and never crashes."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,14 +26,12 @@ from ilp_planner.plan import (
     Replica,
     Strategy,
 )
+from ilp_planner.problem import Problem
 from ilp_planner.specs.training import Recompute, Settings
 from tests.every_space import METIS, every_space, problem_in, result_in
 from tests.examples import examples
 from tests.megatron_cases import small_cluster, small_problem
 from tests.mixed_cases import room_plan, room_problem
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 GIB = 2**30
 

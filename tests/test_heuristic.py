@@ -1,16 +1,17 @@
 """A heuristic's plan beside the portfolio's bound: whose is what, and however the search ends."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from ilp_planner.certificate import check_certificate
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError, UsageError
 from ilp_planner.heuristic import find_plan, plan_and_bound
+from ilp_planner.problem import Problem
 from ilp_planner.result import Result, Status, Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
@@ -18,12 +19,6 @@ from ilp_planner.solvers.registry import HEURISTICS
 from tests.every_space import METIS, check_consistent, every_space, problem_in, result_in
 from tests.mixed_cases import room_problem
 from tests.tiny import fixed_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.deadline import Deadline
-    from ilp_planner.problem import Problem
 
 FEW = Limits(starts=4, workers=1, seconds=60.0)
 every_heuristic = pytest.mark.parametrize("solver", HEURISTICS)

@@ -1,11 +1,9 @@
 """Names from files steer no terminal, whoever prints them."""
 
-from __future__ import annotations
-
 import io
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from rich.text import Text
@@ -16,9 +14,6 @@ from ilp_planner.measure.progress import measuring_bar
 from ilp_planner.printable import STEERING
 from ilp_planner.report.tables import new_table, summary
 from tests.small import make_plan, make_problem, make_result
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMES = ["a\x1b]0;title\x07b", "a\x9b31mb", "a\u202eb", "a\x1b[2Jb"]
 

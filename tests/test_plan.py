@@ -1,7 +1,5 @@
 """A plan cannot be put together from nonsense."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,26 +1,21 @@
 """Inputs that do not go together are refused in one line; what is left out is noted."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import ProfileError, SpecError, UsageError
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import Profile, RowKey
 from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.spaces.operators.space import OperatorSpace, stage_devices
 from tests.examples import examples
 from tests.tiny import make_cluster, make_model, make_profile, make_row
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ilp_planner.problem import Problem
 
 
 def profile_of(

@@ -1,7 +1,5 @@
 """What a gap is."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

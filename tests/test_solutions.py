@@ -1,21 +1,15 @@
 """The saved plans in solutions/ are what they claim to be, and so are those of before."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from ilp_planner.formats.saved_check import judge_saved
+from ilp_planner.formats.saved_check import Judgement, judge_saved
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.formats.saved_problem import problem_of
 from ilp_planner.units import parse_size
 from tests.benchmarks.cases import CASES, DATA, Case
 from tests.benchmarks.solutions import KEPT, file_of
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.saved_check import Judgement
 
 ROOT = Path(__file__).parents[1]
 SOLUTIONS = sorted((ROOT / "solutions").glob("*.json"))

@@ -1,7 +1,5 @@
 """However a search ends, in every space: the best plan so far, a valid bound, why it stopped."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What a time is worth, and what no run can undercut."""
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import islice
 

@@ -1,17 +1,18 @@
 """Instances that can be enumerated: synthetic profiles, every stage, every plan."""
 
-from __future__ import annotations
-
 import itertools
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ilp_planner.costs import COST_MODELS
+from ilp_planner.costs.operators import OperatorTables, StageTables
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.plan import OperatorStage, Plan, Strategy
@@ -22,13 +23,6 @@ from ilp_planner.spaces.operators.space import OperatorSpace, stage_devices
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.model import ModelSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from ilp_planner.costs.operators import OperatorTables, StageTables
 
 GB = 1000 * MIB
 # Chains in which every special case of the memory rules occurs, at every place of a stage.

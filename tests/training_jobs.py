@@ -1,7 +1,5 @@
 """Training jobs for tests: small ones by hand, and any that a planner could think of."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from ilp_planner.formats.megatron.arguments import arguments_of_job

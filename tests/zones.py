@@ -1,20 +1,15 @@
 """One cluster of nodes in zones, spelt in three ways: as a tree, as a matrix of links between
 nodes, and with a device type for every type in every zone."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations_with_replacement
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.zones import Zone
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
 
 NEAR, FAR = Link(bandwidth=1.1e10, latency=3e-5), Link(bandwidth=1.2e9, latency=1e-3)
 INSIDE = Link(bandwidth=2.4e11, latency=1e-5)

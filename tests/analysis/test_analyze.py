@@ -1,14 +1,11 @@
 """The whole answer: trees, memory, messages, groups, recomputation, as data and as tables."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
-from ilp_planner.analysis import analyze
+from ilp_planner.analysis import Analysis, analyze
 from ilp_planner.analysis.recomputation import describe_recompute, extra_flops
 from ilp_planner.analysis.rows import TABLES, module_rows, stage_name, weight_texts
 from ilp_planner.analysis.stages import attach
@@ -19,9 +16,6 @@ from ilp_planner.errors import PlanError
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
-
-if TYPE_CHECKING:
-    from ilp_planner.analysis import Analysis
 
 SMALL = Decoder(layers=8, hidden=512, heads=8, sequence=512, vocab=1000)
 MIXED = replace(

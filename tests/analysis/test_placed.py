@@ -1,7 +1,5 @@
 """Plans whose stages differ: each stage a job of its own, on its own devices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

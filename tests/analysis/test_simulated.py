@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,10 +7,7 @@ from ilp_planner.analysis.simulated import simulated, stage_times
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.evaluate import Evaluation
-from ilp_planner.plan import OperatorStage, Plan, Strategy
-
-if TYPE_CHECKING:
-    from ilp_planner.plan import OperatorPlan
+from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 
 
 def priced(

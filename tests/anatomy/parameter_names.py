@@ -1,17 +1,11 @@
 """Megatron's names of what modules hold, for comparing them with models that Megatron builds."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.decoder import stage_modules
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.anatomy.modules import Module
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.anatomy.modules import Module
+from ilp_planner.specs.training import TrainingJob
 
 
 def parameter_names(job: TrainingJob, pp_rank: int) -> Iterator[tuple[str, tuple[int, ...]]]:

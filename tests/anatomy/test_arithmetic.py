@@ -1,7 +1,5 @@
 """What recomputation adds to the arithmetic of a job, by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

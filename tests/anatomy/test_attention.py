@@ -1,20 +1,14 @@
 """What attention keeps, where it depends on its kernel."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ilp_planner.anatomy.attention import attention_modules, local_softmax, reads_strided
+from ilp_planner.anatomy.modules import Kept, Module
 from ilp_planner.specs.training import Kernels, Recompute, TrainingJob
 from tests.training_jobs import deepseek, gpt, job, llama, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.anatomy.modules import Kept, Module
 
 
 def kept(modules: tuple[Module, ...], inside: str = "") -> Iterator[tuple[str, Kept]]:

@@ -1,11 +1,8 @@
 """What ranks send: counts and bytes against hand computation, and against each other."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,6 +12,7 @@ from ilp_planner.anatomy.communication import boundary_size, stage_traffic, traf
 from ilp_planner.anatomy.decoder import layer_module, rank_modules
 from ilp_planner.anatomy.groups import ACROSS, BETWEEN, INSIDE, INSTANCE
 from ilp_planner.anatomy.messages import (
+    Messages,
     head_widths,
     layer_messages,
     local_tokens,
@@ -25,15 +23,11 @@ from ilp_planner.anatomy.messages import (
     unsplit_parameters,
 )
 from ilp_planner.anatomy.quantised import quantised_counts
-from ilp_planner.anatomy.traffic import sent_share
+from ilp_planner.anatomy.traffic import Traffic, sent_share
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.examples import examples
-
-if TYPE_CHECKING:
-    from ilp_planner.anatomy.messages import Messages
-    from ilp_planner.anatomy.traffic import Traffic
 
 MIB, GIB = 2**20, 2**30
 SEED = Decoder(layers=32, hidden=4096, heads=32, sequence=2048, vocab=50257, gated=True)

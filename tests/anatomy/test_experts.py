@@ -1,21 +1,15 @@
 """What a layer's experts hold and keep, tensor by tensor."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from ilp_planner.anatomy.experts import expert_modules, routed_tokens
+from ilp_planner.anatomy.modules import Module
 from ilp_planner.specs.decoder import Experts
-from ilp_planner.specs.training import Kernels, Recompute
+from ilp_planner.specs.training import Kernels, Recompute, TrainingJob
 from tests.training_jobs import job, llama, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.anatomy.modules import Module
-    from ilp_planner.specs.training import TrainingJob
 
 TOKENS = 512  # 512 of each of 2 samples, on two ranks of tensor parallelism
 SENT = 2 * TOKENS  # each to two experts

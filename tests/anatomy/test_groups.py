@@ -1,7 +1,5 @@
 """Groups of ranks: by arithmetic, equal to what Megatron builds."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections import Counter

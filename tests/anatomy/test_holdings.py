@@ -1,7 +1,5 @@
 """What ranks hold of each parameter adds up to what their memory is said to hold."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

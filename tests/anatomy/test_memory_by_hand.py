@@ -1,7 +1,5 @@
 """A stage of made-up parts, whose moments are worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

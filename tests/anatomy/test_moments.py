@@ -4,10 +4,8 @@
 one of these between products, NARROW the half of it that is a rank's with sequence parallelism.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -25,11 +23,8 @@ from ilp_planner.anatomy.moments import (
 from ilp_planner.anatomy.quantised import copies_width, kept_width
 from ilp_planner.specs.decoder import Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import split_layout
-from ilp_planner.specs.training import Kernels
+from ilp_planner.specs.training import Kernels, TrainingJob
 from tests.training_jobs import job, llama, settings
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
 
 ROWS, HIDDEN = 512 * 2, 256
 WHOLE = 2 * ROWS * HIDDEN

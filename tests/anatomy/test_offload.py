@@ -1,8 +1,6 @@
 """Activations in the host's memory: what leaves, what stays, and that more of it never costs
 memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -1,9 +1,6 @@
 """Recomputation by operators: between none and that of whole layers, in bytes and in seconds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -20,15 +17,11 @@ from ilp_planner.anatomy.operators import (
     shares_kept,
 )
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS, FULL, NOTHING
-from ilp_planner.specs.decoder import Experts, LatentAttention
-from ilp_planner.specs.training import OPERATORS, Recompute
+from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
+from ilp_planner.specs.training import OPERATORS, Recompute, TrainingJob
 from tests.examples import examples
 from tests.training_jobs import deepseek, job, llama
 from tests.training_jobs import settings as usual
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.training import TrainingJob
 
 MIXTURE = Experts(count=8, top_k=2, ffn=96)
 MODELS = (llama(), llama(qk_norm=True, kv_heads=4), llama(experts=MIXTURE), deepseek())

@@ -1,9 +1,7 @@
 """Memory besides states and activations: workspaces, tables, buffers, and what is outside."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,14 +14,10 @@ from ilp_planner.anatomy.overheads import (
     tables,
     workspace,
 )
-from ilp_planner.specs.decoder import Experts
+from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.generations import AMPERE, BLACKWELL, HOPPER
-from ilp_planner.specs.training import Kernels
+from ilp_planner.specs.training import Kernels, TrainingJob
 from tests.training_jobs import deepseek, gpt, job, llama, settings
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.training import TrainingJob
 
 MIB = 2**20
 LOCAL = {"implementation": "local", "attention": "unfused"}

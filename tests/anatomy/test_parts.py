@@ -1,7 +1,5 @@
 """Parts of a rank's memory: what they add up from."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

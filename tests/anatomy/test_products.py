@@ -1,7 +1,5 @@
 """Shards, norms and products, and what of them is computed again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What rows of messages add up to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Whole parameters and gradients of FSDP's units, of made-up parts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,19 +1,14 @@
 """What waits for gradients of weights, counted product by product."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ilp_planner.anatomy.parts import memory_parts
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
+from ilp_planner.specs.training import TrainingJob
 from tests.training_jobs import gpt, job, llama, settings
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
 
 ROWS = 512 * 2
 

@@ -1,7 +1,5 @@
 """Arithmetic of the modules against the closed formulas of the model."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -4,8 +4,6 @@ python -m tests.benchmarks [--suite SUITE] [--only TEXT] [--seconds 200]
                            [--solvers auto,cp-sat,milp]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform

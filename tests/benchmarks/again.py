@@ -6,8 +6,6 @@ Every case is solved without recomputation (`--recompute none`, what there was b
 that is tried (`twice`).
 """
 
-from __future__ import annotations
-
 from tests.benchmarks.twice import Twice
 
 SUITE = Twice(

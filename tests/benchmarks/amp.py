@@ -7,8 +7,6 @@ and the best one with the placement free (under the repaired formula). AMP's own
 1100 s for 53 configurations.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

@@ -15,29 +15,23 @@ samples or fewer per micro-batch, several stages, up to twice as slow as with la
 T4 nodes alone do not show it, and no term here explains it.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ilp_planner.costs.launch_floor import Calibration
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.profiles.amp import layer_profile, read_amp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from ilp_planner.profiles.layers import LayerProfile
-    from ilp_planner.specs.cluster import ClusterSpec
+from ilp_planner.profiles.layers import LayerProfile
+from ilp_planner.specs.cluster import ClusterSpec
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "amp"
 EXPERIMENTS = ("homogeneous", "het_cluster")

@@ -8,25 +8,21 @@ it takes at most 2 % more than the final one of the longest limit. On the larges
 1 to 60 s are tried: a process may take 1.05 times its limit and half a second.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.numerics import PROVED
 from ilp_planner.result import relative_gap
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import percent, write_table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Row = dict[str, Any]
 

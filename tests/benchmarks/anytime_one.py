@@ -6,8 +6,6 @@ BEGUN: seconds since the epoch, of the moment at which the process was started. 
 seconds since then, those of the plan (null: none yet) and those of the bound.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The cases of Aceso's evaluation, with what its own search found and the best that was known."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

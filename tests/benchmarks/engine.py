@@ -3,8 +3,6 @@
 python -m tests.benchmarks --suite engine
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import time

@@ -4,8 +4,6 @@ Every row is the command line in a process of its own on two cores, from start t
 that compiled code is kept in is empty at first; the second time is with what is in it then.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -26,8 +26,6 @@ Korthikanti et al. 2022, arXiv 2205.05198). States take 16 bytes per parameter.
 Global batch: 512 samples up to 256 devices, then 1024: micro-batches of 8 or 16 make B = 64.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ilp_planner.profiles.layers import LayerKey, LayerProfile

@@ -7,8 +7,6 @@ asked for is proved; seconds are those of the whole process. Without `--seconds`
 times what is asked, and 20 s at least.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -16,18 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.numerics import PROVED
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_cases import SEEDS
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import percent, write_table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Row = dict[str, Any]
 

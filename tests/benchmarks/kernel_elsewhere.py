@@ -8,19 +8,15 @@ A100: NCCL's all-reduce of VIA-Research/vTrain. `error` is as predicted; `clock`
 predicted over measured, as a machine's clock under load would make it; `shape` the error with it.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from ilp_planner.profiles.kernel_times import KernelRates
 from ilp_planner.specs.kernel_constants import measured_constants
 from tests.benchmarks.kernel_rows import DATA, GPUS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SIMUMAX = DATA / "simumax_b200_kernels.json"
 VTRAIN = DATA.parent / "measured" / "vtrain_allreduce_lut.json"

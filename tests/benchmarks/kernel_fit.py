@@ -1,11 +1,11 @@
 """Constants of kernels from measured rows: equations are those of `profiles.kernel_times`."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import least_squares
 
 from ilp_planner.profiles.kernel_times import KernelRates, interpolated
@@ -15,11 +15,6 @@ from ilp_planner.specs.kernel_constants import (
     ProductConstants,
 )
 from tests.benchmarks.kernel_rows import SHAPE, Gpu
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    import pandas as pd
 
 SCALE = 0.05  # of log errors, above which an error counts in proportion
 

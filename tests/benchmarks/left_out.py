@@ -6,8 +6,6 @@ Every case is the command `ilp-plan solve` in processes of its own, with `--all-
 without, one after the other.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess

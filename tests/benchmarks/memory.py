@@ -23,8 +23,6 @@ Transformer Engine's kernel, which writes the gradient over the logits (the file
 "fusion"); and the vocabulary has one entry more than the script gives.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path

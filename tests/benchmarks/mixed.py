@@ -5,16 +5,15 @@ Metis's cases and AMP's winners go through the command line, from the files that
 of Metis are made in a temporary folder, as its profiles may not be kept here.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_cases import (
@@ -26,9 +25,6 @@ from tests.benchmarks.mixed_cases import (
     ScaleCase,
 )
 from tests.metis_cases import SAMPLES, published_cluster, scaled_samples, write_metis_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 Row = dict[str, Any]
 

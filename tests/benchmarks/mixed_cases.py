@@ -1,7 +1,5 @@
 """The cases of mixed clusters: what the published searches found, and what is asked for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -5,8 +5,6 @@ python -m tests.benchmarks.mixed_one accuracy
 python -m tests.benchmarks.mixed_one scale NETWORK TYPES DEVICES_PER_TYPE LAYERS SEED SECONDS [GAP]
 """
 
-from __future__ import annotations
-
 import json
 import math
 import resource

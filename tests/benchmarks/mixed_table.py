@@ -1,15 +1,11 @@
 """Tables of mixed clusters in the manual, made from the measured results."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from tests.benchmarks.amp_accuracy import table as accuracy_table
 from tests.benchmarks.mixed_cases import AMP_PUBLISHED, METIS_CASES, SCALE_CASES, SEEDS
 from tests.benchmarks.table import percent, write_table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Row = dict[str, Any]
 

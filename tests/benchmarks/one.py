@@ -3,8 +3,6 @@
 python -m tests.benchmarks.one CASE SOLVER SECONDS
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

@@ -8,17 +8,16 @@ share nothing with the planner. What the peers' searches take is published or wa
 core by running them; both are in the data.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.benchmarks import piper
 from tests.benchmarks.cases import ROOT
@@ -33,9 +32,6 @@ from tests.benchmarks.sailor_space import Rules, best_plan
 from tests.benchmarks.table import write_table
 from tests.sailor_cases import DATA as SAILOR_DATA
 from tests.sailor_cases import ZONE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Row = dict[str, Any]
 

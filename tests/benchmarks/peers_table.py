@@ -1,14 +1,10 @@
 """Tables of docs/benchmarks/speed.md that put peers beside the planner."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import percent
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Row = dict[str, Any]
 

@@ -7,15 +7,14 @@ processes solve the points, with a journal on disk, from their start to their en
 those of the process that hands the points out included, say more on a machine where others work.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ilp_planner as ilp
 from ilp_planner.inputs.request import Reference, Request
@@ -29,9 +28,6 @@ from ilp_planner.sweeps.run import Run
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import write_table
 from tests.benchmarks.times import children_cpu
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Row = dict[str, Any]
 

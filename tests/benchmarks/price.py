@@ -6,19 +6,15 @@ Every row is the command line in a process of its own on two cores, with compile
 are those of the process.
 """
 
-from __future__ import annotations
-
 import json
 import platform
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import percent, write_table
 from tests.benchmarks.warm import CORES, solve
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Row = dict[str, Any]
 

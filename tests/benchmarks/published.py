@@ -7,8 +7,6 @@ the tensor-parallel ones, adds up gradients in a pass of its own, and waits for 
 gradients. Layouts of models whose layers no number of stages divides are those of NVIDIA's recipes.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ al. 2022 (arXiv 2205.05198, table 5) on A100, by the Megatron of their years: sc
 of tokens, softmax and dropout as kernels of their own.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from typing import Any

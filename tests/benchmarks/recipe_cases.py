@@ -8,18 +8,13 @@ loss, and hide messages of data parallelism. Where embedding and output count as
 for_*_in_pipeline_split`), the first and the last virtual stage have one layer less.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.api.problem import problem
+from ilp_planner.problem import Problem
 from ilp_planner.specs.pipeline_layout import balanced_layout, read_layout
-from ilp_planner.specs.training import ORDERS, Recompute, TrainingJob
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
-    from ilp_planner.specs.training import Settings
+from ilp_planner.specs.training import ORDERS, Recompute, Settings, TrainingJob
 
 GPU = "H100-80GB"
 HEADROOM = "8 GiB"

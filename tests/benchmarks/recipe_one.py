@@ -3,18 +3,20 @@
 python -m tests.benchmarks.recipe_one RECIPE SECONDS
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.coverage import coverage_of
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.plan import describe_job, plan_of_job
+from ilp_planner.plan import GroupPlan
+from ilp_planner.problem import Problem
+from ilp_planner.result import Result
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
+from ilp_planner.specs.training import TrainingJob
 from tests.benchmarks.recipe_cases import (
     HEADROOM,
     RECIPES,
@@ -25,12 +27,6 @@ from tests.benchmarks.recipe_cases import (
     usual_problem,
 )
 from tests.benchmarks.recipe_terms import sent_of, terms_of
-
-if TYPE_CHECKING:
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
-    from ilp_planner.specs.training import TrainingJob
 
 GIB = 2**30
 Row = dict[str, Any]

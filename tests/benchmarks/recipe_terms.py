@@ -4,36 +4,31 @@ What pipeline ranks compute and send is their mean, so that it says how fast ker
 whoever has the layers; what the fullest rank has beyond it is a term of its own.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.anatomy.states import rhythm
 from ilp_planner.anatomy.work import (
     FusedAttention,
+    Kernel,
+    ModuleWork,
     Product,
     embedding_work,
     layer_work,
     output_work,
     prediction_work,
 )
+from ilp_planner.plan import GroupPlan
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.work import kernel_time
 from ilp_planner.spaces.megatron.iteration import SLOWEST, SYNC, iteration_terms, stages_of
 from ilp_planner.spaces.megatron.job import ends_of
-from ilp_planner.spaces.megatron.ranks import LAYER_GROUPS
+from ilp_planner.spaces.megatron.ranks import LAYER_GROUPS, RankCosts
 from ilp_planner.spaces.megatron.shares import WAITING
 from ilp_planner.spaces.megatron.times import element_messages, job_passes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ilp_planner.anatomy.work import Kernel, ModuleWork
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
-    from ilp_planner.spaces.megatron.ranks import RankCosts
-    from ilp_planner.specs.cluster import Device
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.cluster import Device
+from ilp_planner.specs.training import TrainingJob
 
 PRODUCTS, ATTENTION, PASSES, HOST = "products", "attention", "passes over memory", "host"
 TENSOR, CONTEXT, EXPERTS, REPLICAS = "tp", "cp", "ep", "dp"

@@ -7,8 +7,6 @@ plans the same model, GPUs, samples and precision twice: with the widths, kernel
 the recipe has (`same`), and as `solve` does without being told (`usual`).
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess

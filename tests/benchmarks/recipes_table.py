@@ -1,18 +1,12 @@
 """The tables of docs/benchmarks/recipes.md, from the kept results."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from tests.benchmarks.mixed_table import line
-from tests.benchmarks.recipe_cases import RECIPES
+from tests.benchmarks.recipe_cases import RECIPES, Recipe
 from tests.benchmarks.recipe_terms import GROUPS, REPLICAS, TERMS
 from tests.benchmarks.table import percent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from tests.benchmarks.recipe_cases import Recipe
 
 Row = dict[str, Any]
 

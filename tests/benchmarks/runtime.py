@@ -3,8 +3,6 @@
 Every row is the command line in a process of its own, from start to end, with compiled kernels.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import resource
@@ -13,16 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import percent, write_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Row = dict[str, Any]
 

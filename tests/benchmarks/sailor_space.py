@@ -11,21 +11,16 @@ Two rules can be taken away, to see what each is worth: that the types of a stag
 degrees, and that the last micro-batch may be short.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.benchmarks.sailor_score import Replica, Sailor, Stage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from numpy.typing import NDArray
 
 MOST_STAGES = 4
 DEGREES = (1, 2, 4)  # that machines of 4 GPUs have curves for

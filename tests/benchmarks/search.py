@@ -6,24 +6,20 @@ Each solve is a process of its own with compiled code loaded before. Gaps are to
 in its time limit; of a heuristic's seeds, the worst gap counts.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.coverage import proved_gap
 from ilp_planner.solvers.registry import HEURISTICS
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import percent, write_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 Row = dict[str, Any]
 

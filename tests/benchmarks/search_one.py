@@ -3,27 +3,22 @@
 python -m tests.benchmarks.search_one CASE SOLVER SEED SECONDS
 """
 
-from __future__ import annotations
-
 import json
 import math
 import resource
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ilp_planner.heuristic import find_plan
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Reference, Request
+from ilp_planner.result import Result
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.registry import is_heuristic
 from ilp_planner.spaces.registry import build_problem
 from tests.benchmarks.search import AMP_DATA, CASES, Case
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.result import Result
 
 
 def request_of(case: Case) -> Request:

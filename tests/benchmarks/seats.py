@@ -5,8 +5,6 @@ python -m tests.benchmarks --suite seats [--only TEXT] [--seconds 60]
 Every case is solved with packed stages alone and with both patterns of seats (`twice`).
 """
 
-from __future__ import annotations
-
 from tests.benchmarks.twice import Twice
 
 T4 = "--cluster tests/benchmarks/t4-4x4.toml"

@@ -9,17 +9,12 @@ total of the layer costs, the same for all: `Slicing.value` subtracts it, and co
 `extra` of the stage before the cut. All numbers are small integers, exact in float64.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ilp_planner.graph import StageGraph
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 BATCHES = 3
 LOW, HIGH = 5, 9

@@ -6,8 +6,6 @@ Times are of the whole call of a solver on a finished graph, compiled code loade
 optimum is the DP's; what another solver calls proved must agree with it.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import time

@@ -5,16 +5,11 @@ python -m tests.benchmarks --suite solutions [--only TEXT]
 Equal inputs give equal bytes: what differs afterwards has changed.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.benchmarks.cases import CASES, ROOT, Case
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECONDS = 200.0
 LARGE = "scale-layer-1024"  # whose plan is a large file

@@ -7,8 +7,6 @@ Every case is solved with one degree for all replicas of a stage and then, from 
 first, with a degree for each device type (`twice`).
 """
 
-from __future__ import annotations
-
 from tests.benchmarks.twice import Twice
 
 SUITE = Twice(

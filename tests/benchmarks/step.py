@@ -5,42 +5,35 @@ suite `gpu` measures profiles of known models first, keeps them under `clusters/
 checks steps against these.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib.util
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.measure.decoder_job import decoder_of, job_of
+from ilp_planner.measure.job import Job
 from ilp_planner.measure.layers import (
     LayerBench,
     layer_values,
     optimizer_seconds,
 )
 from ilp_planner.measure.run import measure_model
-from ilp_planner.measure.target import open_target
+from ilp_planner.measure.target import Target, open_target
 from ilp_planner.measure.wish import chain_job
 from ilp_planner.profiles.measurements import Record, layer_range, read_measurements, rows_of
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
+from ilp_planner.specs.training import TrainingJob
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import write_table
-from tests.benchmarks.training_step import StepBench, chain_of, predict_step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.measure.job import Job
-    from ilp_planner.measure.target import Target
-    from ilp_planner.specs.training import TrainingJob
-    from tests.benchmarks.training_step import StepFigures
+from tests.benchmarks.training_step import StepBench, StepFigures, chain_of, predict_step
 
 Row = dict[str, Any]
 

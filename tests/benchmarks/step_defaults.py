@@ -19,20 +19,14 @@ One default did see NVIDIA's rows: the host's time for a layer of experts, which
 the table says what is left without it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ilp_planner.specs.generations import AMPERE, BLACKWELL, HOPPER
 from ilp_planner.specs.machine import Machine, usual_machine
-from tests.benchmarks.published import MOSAIC, newest, runs
+from tests.benchmarks.published import MOSAIC, Run, newest, runs
 from tests.benchmarks.published_tables import b200_runs, korthikanti_runs, sc21_runs
 from tests.benchmarks.step_fit import fitted, one_out
 from tests.benchmarks.step_times import constants, kernels_of, score
-
-if TYPE_CHECKING:
-    from tests.benchmarks.published import Run
 
 # Where nothing was fitted: what fits start from, also those that judge runs which the defaults saw.
 ASSUMED = Machine(

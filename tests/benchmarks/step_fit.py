@@ -1,20 +1,14 @@
 """Machines fitted to published runs: what a number of runs can tell, and how halves are drawn."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from ilp_planner.anatomy.states import rhythm
 from ilp_planner.calibration.fit import fit
+from ilp_planner.specs.machine import Machine
+from tests.benchmarks.published import Run
 from tests.benchmarks.step_times import Judged, judge, seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ilp_planner.specs.machine import Machine
-    from tests.benchmarks.published import Run
 
 FEW, MANY = 5, 10  # runs from which on more constants are fitted
 SEEDS = range(5)

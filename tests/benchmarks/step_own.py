@@ -7,8 +7,6 @@ fitted to them from constants that saw none of them, and the others are predicte
 docs/howto/calibration.md.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 

@@ -7,15 +7,14 @@ planner comes with, which saw no row of NVIDIA's. Otherwise constants are fitted
 set and judged by others, over several seeds.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,9 +24,6 @@ from tests.benchmarks.published_tables import b200_runs, korthikanti_runs, sc21_
 from tests.benchmarks.step_defaults import DEFAULTS, MEGATRON, base_of
 from tests.benchmarks.step_fit import by_machine, drawn, one_out
 from tests.benchmarks.step_times import Judged, constants, physical, score, seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 RESULTS = Path(__file__).parent / "results" / "steps.json"
 TOP = (1, 3)

@@ -1,7 +1,5 @@
 """The manual's table of predicted iteration times, from the kept results."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.benchmarks.mixed_table import line

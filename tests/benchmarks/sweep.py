@@ -8,15 +8,14 @@ what the sweep is held to. Then as the sweep does it, on all cores, with starts 
 Seconds of CPU are counted as well: on a machine where others work, they say more.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import platform
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.kernels import cores
@@ -31,9 +30,6 @@ from ilp_planner.sweeps.work import Chunk, Task
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import write_table
 from tests.benchmarks.times import children_cpu
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Row = dict[str, Any]
 

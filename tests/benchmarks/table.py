@@ -1,14 +1,10 @@
 """Tables of the manual, made from the measured results."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.benchmarks.cases import CASES, ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEAD = (
     "| case | Aceso's search (ms) | best known before (ms) | bound known before (ms) "

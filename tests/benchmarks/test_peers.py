@@ -1,17 +1,16 @@
 """Sailor's costs to plan with, and what the tables of docs/benchmarks/speed.md say of runs."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.plan import GroupStage, Plan
 from ilp_planner.plan import Replica as Group
+from ilp_planner.problem import Problem
 from tests.benchmarks import peers
 from tests.benchmarks.peers import SailorCase, read_sailor
 from tests.benchmarks.peers_one import sailor_problem, stages_of
@@ -23,9 +22,6 @@ from tests.benchmarks.peers_table import (
 )
 from tests.benchmarks.table import shown_table
 from tests.sailor_cases import published
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 SMALL = SailorCase(a100=8, v100=8, batch=32)
 

@@ -1,10 +1,8 @@
 """Piper's formula: its optimum against every plan, and the same costs to plan with."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -24,9 +22,6 @@ from tests.benchmarks.piper import (
 )
 from tests.examples import examples
 from tests.problems import build_group_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 published = pytest.mark.skipif(
     not DATA.is_file(), reason="Piper's BERT is not in ../shared/data/piper"

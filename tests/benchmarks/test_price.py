@@ -1,7 +1,5 @@
 """What the table of prices in docs/howto/price.md says of runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.benchmarks import price

@@ -1,10 +1,8 @@
 """Sailor's formulas and space: its published plan, and every plan of small instances."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -16,9 +14,6 @@ from tests.benchmarks.sailor_score import Curve, Replica, Sailor, Stage
 from tests.benchmarks.sailor_space import Found, Rules, best_plan, parts
 from tests.examples import examples
 from tests.sailor_cases import ZONE, published
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 GPUS = ("A100-40", "V100-16")
 EVERY_RULE = [Rules(degrees=a, short=b) for a, b in product((True, False), repeat=2)]

@@ -1,7 +1,5 @@
 """What the table of seats in docs/benchmarks/speed.md says of runs."""
 
-from __future__ import annotations
-
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.seats import SUITE
 from tests.benchmarks.test_again import run

@@ -1,7 +1,5 @@
 """pipeDejavu's slicing problems as stage graphs: the same plans at the same cost."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the table of tensor-parallel degrees in docs/benchmarks/speed.md says of runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.benchmarks import stage_tp

@@ -1,7 +1,5 @@
 """What the table of `why` in docs/benchmarks/speed.md says of runs."""
 
-from __future__ import annotations
-
 from tests.benchmarks import why
 
 

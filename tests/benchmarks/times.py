@@ -1,7 +1,5 @@
 """Seconds of CPU."""
 
-from __future__ import annotations
-
 import resource
 
 

@@ -4,22 +4,16 @@ The step takes so many micro-batches through all layers, one after the other, an
 optimiser: what one pipeline stage does that has the whole model.
 """
 
-from __future__ import annotations
-
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.errors import ProfileError
+from ilp_planner.measure.job import Job
 from ilp_planner.measure.memory import MemoryTrace
 from ilp_planner.measure.shard import AROUND, EMBEDDING, HEAD
-from ilp_planner.measure.target import median_spread
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ilp_planner.measure.job import Job
-    from ilp_planner.measure.target import Target
+from ilp_planner.measure.target import Target, median_spread
 
 WARM_UP = 2  # steps
 

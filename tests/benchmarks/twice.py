@@ -5,22 +5,18 @@ Every row is the command line twice, each in a process of its own on two cores, 
 kernels; seconds are those of both cores together.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import resource
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import percent, write_table
 from tests.benchmarks.warm import CORES, solve
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Row = dict[str, Any]
 

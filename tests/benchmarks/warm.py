@@ -7,8 +7,6 @@ are those of the process. The plan to start from is solved first; then every cha
 it and with it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -16,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.plan import is_of_groups
@@ -25,9 +24,6 @@ from ilp_planner.specs.degrees import divisors
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import write_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 Row = dict[str, Any]
 

@@ -6,8 +6,6 @@ Every command is a process of its own on four cores, with compiled kernels; seco
 process. The plan is solved first, until it is proved.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,15 +1,15 @@
 """Parts of problems that are always the same, and small enough for kernels that are not compiled:
 what properties say of random ones is tried on them in milliseconds."""
 
-from __future__ import annotations
-
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hypothesis.errors import HypothesisDeprecationWarning
 
+from ilp_planner.problem import Problem
 from tests.tiny import (
     GB,
     fastest_memory,
@@ -18,11 +18,6 @@ from tests.tiny import (
     random_profile,
     with_limit,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.problem import Problem
 
 UNLIKE = ("conv1", "bn1", "layer0-0-conv1", "layer0-0-bn3", "layer0-1-conv1")
 ALIKE = ("conv1", "layer0-0-conv1", "layer0-0-bn3", "layer0-0-conv1", "layer0-0-bn3")

@@ -1,20 +1,14 @@
 """Chains of stages on groups at random, in whole seconds, and every way through them."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ilp_planner.bounds.group_chain import Cards, ChainStages, GroupChain, Sending, first_stops
 from ilp_planner.bounds.group_regions import Regions, regions
 from ilp_planner.bounds.group_states import states
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,12 @@
 """Chains of few kinds of operators at random, whose stages rows share."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ilp_planner.bounds.rows import Rows, first_copy, share_rows
 from ilp_planner.bounds.sweep import Extent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Chains of three layers, made by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ilp_planner.bounds.group_chain import Cards, ChainStages, GroupChain, Sending

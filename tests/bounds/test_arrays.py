@@ -1,7 +1,5 @@
 """What compiled searches share, run as plain Python."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,10 +1,7 @@
 """Boxes of the slowest stage and the peaks: bounds against every plan, and against every chain."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,22 +11,19 @@ from hypothesis import strategies as st
 from ilp_planner.bounds import boxes as boxes_module
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.boxes import SMALL, WIDE, Box, BoxSearch, Choice
-from ilp_planner.bounds.group_chain import Cards
+from ilp_planner.bounds.group_chain import Cards, GroupChain
 from ilp_planner.bounds.group_labels import ChainSearch, search_chain
 from ilp_planner.bounds.group_potentials import plain, prefixes, through
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.costs.group_network import shared_rings, stage_ring
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.costs.seat_patterns import is_packed, spread_over
+from ilp_planner.problem import Problem
 from ilp_planner.spaces.groups.parts import GroupPart
 from tests.bounds.small_chains import made
 from tests.brute import cheapest, random_problem, spread_problem
 from tests.costs.mixed_instances import Floor, cluster_of, stage_of
 from tests.examples import examples
-
-if TYPE_CHECKING:
-    from ilp_planner.bounds.group_chain import GroupChain
-    from ilp_planner.problem import Problem
 
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = examples(15)

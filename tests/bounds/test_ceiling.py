@@ -1,10 +1,8 @@
 """A bound above any pipeline's time proves that there is none."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 from ilp_planner.bounds.ceiling import slowest_pipeline
 from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.certificate import check_certificate
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status, Stop
 from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.solve import solve
@@ -28,9 +27,6 @@ from tests.tiny import (
     random_profile,
     with_limit,
 )
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 FEW = examples(12)
 

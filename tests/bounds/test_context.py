@@ -1,7 +1,5 @@
 """Arcs without a context, and chains of some of the candidates."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The best prices are found from wherever one begins, however far they are."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,16 +1,14 @@
 """The fastest legal way to run one stage is the one that enumeration finds."""
 
-from __future__ import annotations
-
 import math
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ilp_planner.bounds import exact_stage
 from ilp_planner.bounds.arrays import INFINITE
@@ -19,16 +17,12 @@ from ilp_planner.bounds.labels import grow
 from ilp_planner.bounds.prices import completion, search_price
 from ilp_planner.bounds.sweep import Chain, spread
 from ilp_planner.costs import COST_MODELS
+from ilp_planner.costs.operators import StageTables
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.profiles.table import MIB, RowKey
 from tests.bounds.fixed_parts import body
 from tests.examples import examples
 from tests.tiny import every_way, make_problem, make_profile, make_row, price_stages, random_profile
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ilp_planner.costs.operators import StageTables
 
 ENOUGH = 10**9
 SAME = 1e-9  # relative

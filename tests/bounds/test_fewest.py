@@ -1,10 +1,7 @@
 """What is found without counting the stages behind bounds every pipeline, and leaves none out."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,16 +12,13 @@ from ilp_planner.bounds import fewest
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.fewest import FewestBehind
 from ilp_planner.bounds.paths import best_path
-from ilp_planner.bounds.pipelines import fewest_before
+from ilp_planner.bounds.pipelines import OpenStages, fewest_before
 from ilp_planner.bounds.stages import EXACT
 from ilp_planner.schedule import OneForwardOneBackward
 from tests.bounds.fixed_parts import FIXED, body, fixed_part
 from tests.bounds.test_pipeline import Listed, listed, listed_part
 from tests.examples import examples
 from tests.tiny import stands
-
-if TYPE_CHECKING:
-    from ilp_planner.bounds.pipelines import OpenStages
 
 FEW = examples(10)
 SAME = 1e-9  # relative

@@ -1,12 +1,11 @@
 """The cheapest chain of groups by labels, against all ways one by one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.group_chain import Cards, ChainStages, GroupChain, Sending, first_stops
@@ -15,9 +14,6 @@ from ilp_planner.bounds.group_potentials import prefixes
 from ilp_planner.bounds.group_states import states
 from tests.bounds.random_chain import every_way, random_chain
 from tests.bounds.small_chains import no_regions
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SEEDS = range(60)
 

@@ -1,23 +1,16 @@
 """Least sums along chains of groups with prices on devices, against all ways one by one."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.group_chain import GroupChain
 from ilp_planner.bounds.group_potentials import Potentials, plain, prefixes, through
 from tests.bounds.random_chain import Way, before, every_way, random_chain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from ilp_planner.bounds.group_chain import GroupChain
 
 SEEDS = range(120)
 SLOWEST = [5.0, 8.0, np.inf]

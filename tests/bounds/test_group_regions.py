@@ -1,7 +1,5 @@
 """Devices that are counted while stages stay among some types."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """By what senders tell groups apart: classes, and devices of a node that are taken."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,11 +1,8 @@
 """Stages grown by labels: the fastest of all ways, one by one, and the steps by hand."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ilp_planner.bounds import labels
 from ilp_planner.bounds.arrays import INFINITE, ascending
@@ -29,9 +26,6 @@ from ilp_planner.bounds.labels import (
 )
 from tests.bounds.random_stage import BYTE, SECOND, Stage, Way, random_stage
 from tests.bounds.test_arrays import plain
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SEEDS = range(60)
 ENOUGH = 10**9

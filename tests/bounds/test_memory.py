@@ -1,20 +1,15 @@
 """Why nothing fits: the number is the least of all pipelines, and what needs it is named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ilp_planner.bounds.memory import _fullest_stage, explain_infeasible
 from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.numerics import ROUNDING
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import MIB, RowKey
 from tests.tiny import least_memory, make_problem, make_profile, make_row, with_limit
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 NAMES = ("enc-1st-layernorm", "enc-MLP-gelu", "enc-MLP-GEMM-2")
 

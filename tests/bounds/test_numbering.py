@@ -1,7 +1,5 @@
 """Values are numbered as by sorting them, dense or not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

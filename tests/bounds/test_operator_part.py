@@ -1,11 +1,9 @@
 """What is proved of a part of operators, and what its open graph says, by hand and by listing."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,11 +26,9 @@ from ilp_planner.bounds.pipeline import Landscape
 from ilp_planner.bounds.pipelines import Place
 from ilp_planner.bounds.stages import EXACT
 from ilp_planner.evaluate import evaluate
+from ilp_planner.problem import Problem
 from tests.bounds.test_pipeline import Listed
 from tests.tiny import fastest_memory, least_memory, make_problem, random_profile, with_limit
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 SAME = 1e-9  # relative
 

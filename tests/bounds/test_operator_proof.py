@@ -1,7 +1,5 @@
 """What a certificate keeps of a part of operators, and what is read of it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,10 +1,8 @@
 """The best path of a graph is the one that enumeration finds."""
 
-from __future__ import annotations
-
 import math
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -12,13 +10,9 @@ from hypothesis import strategies as st
 
 from ilp_planner.bounds import paths
 from ilp_planner.bounds.paths import best_path, search_paths
+from ilp_planner.graph import StageGraph
 from tests.examples import examples
 from tests.solvers.graphs import chain, graphs, make_graph
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.graph import StageGraph
 
 MANY = examples(75)
 SAME = 1e-12  # relative

@@ -1,33 +1,26 @@
 """Pipelines over stages' times: what is left out cannot be part of a plan below the cutoff."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, Step, steps
-from ilp_planner.bounds.pipelines import Place
+from ilp_planner.bounds.pipelines import OpenStages, Place
 from ilp_planner.bounds.rows import share_rows
 from ilp_planner.numerics import ROUNDING
+from ilp_planner.problem import Problem
 from ilp_planner.schedule import OneForwardOneBackward
 from tests.bounds.fixed_parts import FIXED, body, fixed_part
 from tests.examples import examples
 from tests.tiny import StageCatalogue, problems, stands
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ilp_planner.bounds.pipelines import OpenStages
-    from ilp_planner.problem import Problem
 
 FEW = examples(10)
 SAME = 1e-9  # relative

@@ -1,7 +1,5 @@
 """What all descriptions of pipelines share, over pipelines that are listed one by one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The price of a stage's memory, against all ways to run it, and by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One step over pipelines, against all stages one by one, at limits that stages meet exactly."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

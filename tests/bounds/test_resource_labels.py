@@ -1,13 +1,11 @@
 """Labels on stage graphs: families, seats in nodes, and what is dropped, against all paths."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.context import Context, no_context
@@ -19,9 +17,6 @@ from ilp_planner.spaces.groups.seating import Seating
 from tests.bounds.test_arrays import plain
 from tests.solvers.graphs import paths_of
 from tests.spaces.groups.test_seating import cluster
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SEEDS = range(40)
 

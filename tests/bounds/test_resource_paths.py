@@ -1,10 +1,9 @@
 """Labels on stage graphs with devices to share, extras and peaks, against every path."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +17,6 @@ from ilp_planner.bounds.resource_prices import Interval, PricedGraph, Prices
 from ilp_planner.graph import StageGraph
 from tests.examples import examples
 from tests.solvers.graphs import chain, general_graphs, odd_one_out, paths_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FEW = examples(30)
 

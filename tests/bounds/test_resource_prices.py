@@ -1,9 +1,6 @@
 """Bounds from prices on devices: below every path, and nothing closed that is needed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,12 +9,10 @@ from hypothesis import strategies as st
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.resource_prices import Interval, PricedGraph, Prices
+from ilp_planner.graph import StageGraph
 from tests.bounds.test_resource_labels import chain_of, parallel
 from tests.examples import examples
 from tests.solvers.graphs import chain, general_graphs, odd_one_out, paths_of, two_types
-
-if TYPE_CHECKING:
-    from ilp_planner.graph import StageGraph
 
 FEW = examples(30)
 ROUNDING = 1 + 1e-9

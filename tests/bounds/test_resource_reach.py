@@ -1,7 +1,5 @@
 """What ways to a node cost at least: all of them one by one, and capacities counted by hand."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

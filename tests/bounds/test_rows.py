@@ -1,7 +1,5 @@
 """Stages that share an entry hold the same operators, and every stage has one owner."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,9 +1,6 @@
 """What stages were solved with raises the bounds of others, to no more than they take."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,13 +8,11 @@ from hypothesis import assume, given
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.operator_part import OperatorPart
+from ilp_planner.bounds.stages import StageBounds
 from ilp_planner.errors import PlanError
 from tests.bounds.test_pipeline import Listed, listed
 from tests.examples import examples
 from tests.tiny import fixed_problem
-
-if TYPE_CHECKING:
-    from ilp_planner.bounds.stages import StageBounds
 
 SAME = 1e-9  # relative
 

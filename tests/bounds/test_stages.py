@@ -1,7 +1,5 @@
 """Bounds of all stages: what they are counted by, kept in, and sharpened with."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,13 +1,12 @@
 """Suffixes told apart by their devices: every state by its definition, at limits met exactly."""
 
-from __future__ import annotations
-
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.fewest import Suffixes
@@ -15,11 +14,6 @@ from ilp_planner.bounds.pipelines import fewest_before
 from ilp_planner.bounds.suffixes import Shape, Times, open_between, prefixes, suffixes, windows
 from tests.bounds.random_rows import Shared, shared
 from tests.tiny import stands
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 SHAPES = [(1, 1), (1, 3), (1, 4), (2, 2), (3, 1), (2, 3)]
 NOWHERE = (INFINITE, 0)

@@ -1,11 +1,8 @@
 """No stage is faster, or needs less memory, than its bound."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -18,6 +15,7 @@ from ilp_planner.bounds.pipeline import Place
 from ilp_planner.bounds.rows import share_rows
 from ilp_planner.bounds.sweep import Chain, extent, spread
 from ilp_planner.numerics import ROUNDING
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import RowKey
 from tests.bounds.fixed_parts import FIXED, body, fixed_part
 from tests.examples import examples
@@ -29,9 +27,6 @@ from tests.tiny import (
     problems,
     with_limit,
 )
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 FEW = examples(10)
 SAME = 1e-9  # relative

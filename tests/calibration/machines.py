@@ -1,8 +1,7 @@
 """A cluster of H100, jobs on it, and what they take on a machine that is known."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ilp_planner.calibration.predict import Predictions
 from ilp_planner.calibration.runs import Run
@@ -11,14 +10,9 @@ from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.kernel_constants import measured_constants
 from ilp_planner.specs.link import Link
-from ilp_planner.specs.machine import usual_machine
+from ilp_planner.specs.machine import Machine, usual_machine
 from ilp_planner.specs.training import Kernels, Settings, TrainingJob
 from tests.training_jobs import llama
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ilp_planner.specs.machine import Machine
 
 # What users write of such a cluster.
 TOML = """\

@@ -1,9 +1,7 @@
 """Published runs: constants of a third of them judge the rest. The data are not part of the
 repository."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,9 +14,6 @@ from ilp_planner.specs.link import Link
 from tests.benchmarks import published
 from tests.benchmarks.published_tables import b200_runs
 from tests.calibration.machines import h100, lab
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 pytestmark = pytest.mark.skipif(
     not published.DATA.is_dir(), reason="../shared/data/measured is not there"

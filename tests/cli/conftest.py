@@ -1,27 +1,21 @@
 """Commands run in the process, on the small model, with a solver that answers at once."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.cli.main import run
+from ilp_planner.problem import Problem
+from ilp_planner.result import Result
 from tests.schemas.valid import check_printed
 from tests.small import make_plan, make_result, write_specs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
-
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 

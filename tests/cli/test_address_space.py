@@ -1,21 +1,16 @@
 """Commands under `ulimit -v`, in processes of their own."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ilp_planner.cli.address_space import LEAST
 from tests.small import write_specs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WORDS = ("solve", "tiny.toml", "pair.toml", "--global-batch-size", "64")
 

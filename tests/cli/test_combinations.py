@@ -4,16 +4,15 @@ ends with an answer or with one line that says why there is none.
 By default a part of them is tried, in `make test-all` all of them.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shlex
 import shutil
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -22,9 +21,6 @@ from ilp_planner.formats.exports import EXPORTS
 from ilp_planner.library import known_names
 from ilp_planner.specs.gpus import table
 from tests.examples import everything, thinned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EARLIER = Path(__file__).parents[1] / "formats" / "saved"  # files of versions before
 TARGETS = [*(f"{name}@{r}" if r else name for name, each in EXPORTS.items() for r in each), "aceso"]

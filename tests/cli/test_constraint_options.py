@@ -1,9 +1,9 @@
 """Every value that the help of a constraint names is one, wherever constraints are said."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +15,8 @@ from ilp_planner.inputs.demand import demanded as demanded_by_why
 from ilp_planner.inputs.request import Request
 from ilp_planner.objectives.objective import objective_named
 from ilp_planner.sweeps.fields import find_field
+from tests.cli.conftest import Done
 from tests.cli.test_help import parser_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.cli.conftest import Done
 
 OF_FILES = ("keep", "constraints")  # whose values are files
 

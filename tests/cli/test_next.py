@@ -1,23 +1,17 @@
 """What a result says to type next works when it is typed."""
 
-from __future__ import annotations
-
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ilp_planner.report.console import BRIEF_WIDTH
 from tests import amp_cases
+from tests.cli.conftest import Done
 from tests.mixed_cases import SIZE_OPTIONS, write_room
 from tests.small import MODEL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.cli.conftest import Done
 
 HOSTS = ("--hostfile", "hostfile", "--clusterfile", "clusterfile.json")
 METIS = (*HOSTS, "--profile", "metis:profile", *SIZE_OPTIONS, "--global-batch-size", "16")

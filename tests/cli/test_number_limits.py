@@ -1,23 +1,17 @@
 """Every option that is a number has a limit, and whatever is typed ends in time: with a result, or
 with one line."""
 
-from __future__ import annotations
-
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from ilp_planner.cli.main import COMMANDS, command_line
 from ilp_planner.limits import DIMENSION, MOST
+from tests.cli.conftest import Done
 from tests.examples import thinned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.cli.conftest import Done
 
 CPU_SECONDS = 120  # of one command: for ever, as these take two
 HOSTILE = ("0", "-1", "1e-320", "nan", "-inf")

@@ -1,9 +1,7 @@
 """`solve --runtime megatron`: solved, saved, judged, proved again, compared; and bad usage."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +9,6 @@ from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MODEL = """\
 name = "short"

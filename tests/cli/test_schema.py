@@ -1,19 +1,13 @@
 """`ilp-plan schema`."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from ilp_planner.schemas import names, schema
+from tests.cli.conftest import Done
 from tests.schemas.valid import WHY, check_printed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.cli.conftest import Done
 
 
 def test_schemas_are_listed_and_printed(ilp_plan: Callable[..., Done]) -> None:

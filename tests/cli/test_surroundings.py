@@ -1,13 +1,12 @@
 """Commands in surroundings that are not as usual: variables, paths, and files that cannot be
 written. A plan that was found is never lost, and nothing is called a bug."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,12 +14,7 @@ from ilp_planner.cli.environment import VARIABLES, mend_environment
 from ilp_planner.errors import OutputError, PlanError
 from ilp_planner.files import read_json, write_bytes, write_text
 from ilp_planner.formats.saved_json import read_saved
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import SimpleNamespace
-
-    from tests.cli.conftest import Done
+from tests.cli.conftest import Done
 
 ROOT = Path(__file__).parents[2]
 # Of the terminal, libraries and folders; not Python's own, which end it before a line of ours runs.

@@ -1,9 +1,7 @@
 """Small random clusters, profiles and packed placements for tests of group costs."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from hypothesis import assume
@@ -14,9 +12,6 @@ from ilp_planner.plan import GroupStage, Replica
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NAMES = ("fast", "mid", "slow")
 

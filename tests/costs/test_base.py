@@ -1,7 +1,5 @@
 """Costs as values: what they are compared by."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

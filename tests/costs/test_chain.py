@@ -1,7 +1,5 @@
 """The tables that the optimiser reads say what the judge says, stage by stage."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

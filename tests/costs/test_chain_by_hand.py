@@ -1,25 +1,18 @@
 """Stages of a few operators, worked out by hand: time and where it comes from, memory and its
 peak."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ilp_planner.costs import COST_MODELS
-from ilp_planner.costs.chain import missing_row
+from ilp_planner.costs.chain import ChainCosts, missing_row
 from ilp_planner.costs.native import NativeCosts
 from ilp_planner.costs.operators import Surroundings
 from ilp_planner.plan import OperatorStage, Plan, Strategy
 from ilp_planner.profiles.table import MIB, Origin, Provenance, RowKey
 from tests.tiny import make_cluster, make_profile, make_row
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ilp_planner.costs.chain import ChainCosts
 
 GB = 10**9
 ROWS = Origin(Provenance.INTERPOLATED, 0.05)

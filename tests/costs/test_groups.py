@@ -1,7 +1,5 @@
 """Options of groups of devices, and what is read of their tables."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What is kept, and what is dropped for it."""
 
-from __future__ import annotations
-
 from ilp_planner.costs.kept import Kept
 
 

@@ -1,7 +1,5 @@
 """What rows of whole layers say of a replica, by hand: three layers on one type of device."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

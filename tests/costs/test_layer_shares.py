@@ -1,7 +1,5 @@
 """Where the seconds of plans of layers come from: optimiser steps, and a short last micro-batch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A stage of layers by hand, of which some are computed again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

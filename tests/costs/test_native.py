@@ -1,7 +1,5 @@
 """The planner's own cost model: what it adds to Aceso's, and what it mends."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

@@ -1,16 +1,15 @@
 """Stages that compute layers again: the optimiser's tables against the judge, and which are left
 out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.costs.groups import GroupOption
 from ilp_planner.costs.layer_rows import ALL_IN_FLIGHT, LayerRows
 from ilp_planner.costs.layer_stage import stage_cost
 from ilp_planner.costs.layers import LayerCosts
@@ -25,15 +24,12 @@ from ilp_planner.costs.recomputed_layers import (
     rows_needed,
 )
 from ilp_planner.plan import GroupStage
+from ilp_planner.problem import Problem
 from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.specs.training import Recompute
 from tests.brute import group_ways, random_problem, recomputations, seatings
 from tests.costs.test_layer_rows import ONE, TWO, again, profile
 from tests.examples import examples
-
-if TYPE_CHECKING:
-    from ilp_planner.costs.groups import GroupOption
-    from ilp_planner.problem import Problem
 
 SEEDS = st.integers(0, 2**32 - 1)
 

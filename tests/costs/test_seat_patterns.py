@@ -1,7 +1,5 @@
 """Packed, spread evenly, and pairs: by hand, and by what both patterns say of themselves."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """What a short last micro-batch takes, and messages of replicas that differ by a sample."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -4,8 +4,6 @@
 seed.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

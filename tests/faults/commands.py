@@ -1,8 +1,6 @@
 """Commands that write files, small enough to be killed hundreds of times, and what must hold of
 their files whenever that happens."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,22 +1,16 @@
 """Commands killed at moments that are spread over their run: no file is broken, nothing is lost or
 done twice, and the next run ends as if nothing had been."""
 
-from __future__ import annotations
-
 import random
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tests.faults.commands import living
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.faults.commands import Command
+from tests.faults.commands import Command, living
 
 LONGEST = 900  # seconds of a run, on a machine that is busy with much else
 ORPHANED = 10  # seconds that processes may take to see that their planner is gone

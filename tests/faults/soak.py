@@ -6,8 +6,6 @@ Memory is what the system says is resident, at most in the tenth of the time tha
 solves go up and down. What was loaded, compiled and kept in the first half stays.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import gc
@@ -18,8 +16,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ilp_planner.cli.main import run as command
 from ilp_planner.formats.exports import TARGETS
@@ -29,9 +28,6 @@ from ilp_planner.solvers.base import Limits
 from tests.every_space import PROBLEMS
 from tests.fuzz.__main__ import made
 from tests.fuzz.readers import run as reading
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MEBIBYTE = 2**20
 GROWTH, ROOM = 0.02, 8 * MEBIBYTE  # that memory may have after half the time, of what it was then

@@ -1,16 +1,15 @@
 """Full disks: whatever is written, and wherever it stops, there is the old file or the new one."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
 import resource
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,12 +19,8 @@ from ilp_planner.measure.journal import Journal as Rows
 from ilp_planner.measure.journal import begun
 from ilp_planner.profiles.measurements import read_measurements
 from ilp_planner.sweeps.journal import Journal as Points
+from tests.cli.conftest import Done
 from tests.faults.commands import Calibrate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.cli.conftest import Done
 
 OLD, NEW = b"what was there before\n", b"what is written\n" * 99
 MACHINE = {"device": "one", "model": "small", "dtype": "fp32"}

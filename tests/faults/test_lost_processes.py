@@ -1,13 +1,13 @@
 """Processes that are killed or stopped while somebody waits for them: the work goes on without."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,10 +28,6 @@ from tests.solvers.graphs import two_types
 from tests.sweeps.executor_cases import check_loss, small_sweep
 from tests.test_children import hold
 from tests.tiny import tight_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SIGNALS = {
     signal.SIGKILL: "its process was killed by signal 9, as when memory runs out",

@@ -1,8 +1,6 @@
 """Commands where something is missing that machines mostly have: room on the disk, a home, a place
 for kernels, a clock that goes forward. Each ends right, or in one line with the right exit code."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,16 +1,11 @@
 """What is said of memory over time, and a short run of it."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.faults.soak import MEBIBYTE, Sample, exports, grows, held, reads, solves
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def line(begin: float, end: float, count: int = 200) -> list[Sample]:

@@ -1,10 +1,8 @@
 """Random plans and requests, and the files that hold them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -13,13 +11,11 @@ from ilp_planner.formats.saved_plan import SavedPlan, claim_of, verdict_of
 from ilp_planner.inputs.constraints import CHOICES, DEGREES, Constraints, constraints_of
 from ilp_planner.inputs.request import HELD, Reference, Request
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
+from ilp_planner.problem import Problem
+from ilp_planner.result import Result
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, Settings
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.small import make_plan, make_problem, make_result
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
 
 # Text of any length with everything that TOML, JSON and editors may put in a file.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

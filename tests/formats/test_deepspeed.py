@@ -1,7 +1,5 @@
 """DeepSpeed's JSON and boundaries: what they say, and what is refused with the nearest."""
 
-from __future__ import annotations
-
 import ast
 import json
 from dataclasses import replace

@@ -1,24 +1,18 @@
 """What all exporters say of a plan in the same words."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ilp_planner.formats.deepspeed import export_deepspeed
+from ilp_planner.formats.exported import Exported
 from ilp_planner.formats.megatron.launch import export_megatron
 from ilp_planner.formats.nemo import export_nemo
 from ilp_planner.formats.torchtitan import export_torchtitan
 from ilp_planner.specs.training import OptimizerSettings
 from tests.training_jobs import job
 from tests.training_jobs import settings as usual
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.formats.exported import Exported
 
 OTHERS = [export_deepspeed, export_megatron, export_nemo]
 OPTIMIZER = OptimizerSettings(sharding="parameters", from_master=True)

@@ -1,9 +1,8 @@
 """What was asked for, as JSON: the inputs by name, hash and content."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,9 +13,6 @@ from ilp_planner.formats.inputs_json import decode_inputs, decode_operator_input
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.inputs.request import Reference, Request
 from tests.formats.saved_cases import OF_LAYERS, OF_OPERATORS, requests
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def written(request: Request) -> dict[str, Any]:

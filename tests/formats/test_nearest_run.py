@@ -1,10 +1,7 @@
 """The nearest plan that a training system runs: accepted, legal, near, and its time is its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -17,8 +14,11 @@ from ilp_planner.formats.nearest_run import compared, differences, nearest_run, 
 from ilp_planner.inputs.constraints import Constraints
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
+from ilp_planner.problem import Problem
 from ilp_planner.spaces.megatron.build import build
 from ilp_planner.spaces.megatron.untold import as_it_does
+from ilp_planner.specs.cluster import ClusterSpec
+from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import (
@@ -32,11 +32,6 @@ from ilp_planner.specs.training import (
 from tests.examples import examples
 from tests.megatron_cases import small_cluster
 from tests.training_jobs import llama
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
-    from ilp_planner.specs.cluster import ClusterSpec
-    from ilp_planner.specs.decoder import Decoder
 
 PRECISIONS = ("bf16", "fp16", "fp32")
 RUNTIMES = [Runtime(name, release) for name, releases in EXPORTS.items() for release in releases]

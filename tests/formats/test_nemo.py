@@ -1,7 +1,5 @@
 """NeMo's overrides: sections and names of Megatron-Bridge, what is said and what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Models of long and odd names are planned, saved, judged, drawn and written for every runtime."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,11 +1,11 @@
 """The decision as JSON: what is written is read back, and everything else is refused in one
 line."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,17 +14,12 @@ from ilp_planner.errors import PlanError
 from ilp_planner.files import to_json
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
+from ilp_planner.plan import Plan
 from ilp_planner.solve import solve
 from tests.formats.saved_cases import plans
 from tests.megatron_cases import small_cluster, small_problem
 from tests.mixed_cases import room_plan, room_problem
 from tests.small import make_plan, make_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from ilp_planner.plan import Plan
 
 
 @pytest.fixture

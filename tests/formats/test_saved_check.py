@@ -1,12 +1,10 @@
 """A saved plan judged again: files from before hold, and nothing that a file claims is believed."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,17 +12,15 @@ from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.saved_check import Judgement, judge_saved
 from ilp_planner.formats.saved_json import read_saved, write_saved
+from ilp_planner.formats.saved_plan import SavedPlan
 from ilp_planner.formats.saved_problem import problem_of
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.spaces.operators.space import OperatorSpace
 from ilp_planner.spaces.registry import space_named
 from ilp_planner.specs.gpus import gpu
 from tests.formats.saved_cases import wherever
 from tests.tiny import tight_problem
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.saved_plan import SavedPlan
-    from ilp_planner.problem import Problem
 
 SAVED = Path(__file__).parent / "saved"
 FILES = sorted(SAVED.glob("*-v?.json"))

@@ -1,14 +1,13 @@
 """Every key of a saved file, edited: what is no longer true is refused, with the key in the reason,
 or it is in the list of what no check covers."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools
 import json
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,6 +25,8 @@ from ilp_planner.objectives.any_nodes import solve_on_any_nodes
 from ilp_planner.objectives.node_sets import node_sets
 from ilp_planner.objectives.objective import OBJECTIVES
 from ilp_planner.objectives.search import solve_on_sets
+from ilp_planner.problem import Problem
+from ilp_planner.result import Result
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.operators.space import OperatorSpace
@@ -34,12 +35,6 @@ from tests.examples import thinned
 from tests.formats.saved_cases import OF_LAYERS
 from tests.megatron_cases import FEW, small_problem
 from tests.objectives import cases
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
 
 
 class Book(NamedTuple):

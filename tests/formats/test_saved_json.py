@@ -1,13 +1,12 @@
 """The saved plan: what is written is read back, files from before are read as ever, and everything
 else is refused in one line."""
 
-from __future__ import annotations
-
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,9 +31,6 @@ from tests.formats.saved_cases import (
     wherever,
 )
 from tests.mixed_cases import room_plan, room_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SAVED = Path(__file__).parent / "saved"
 KINDS = ("operators", "layers")

@@ -1,14 +1,12 @@
 """From a saved plan to its problem: by what the file holds, whatever became of the files that it
 names; by these only where that is asked for."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,12 +19,10 @@ from ilp_planner.formats.saved_plan import SavedPlan, saved_import, saved_result
 from ilp_planner.formats.saved_problem import model_and_cluster, problem_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Reference, Request
+from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import build_problem
 from tests.mixed_cases import room_plan, room_result, write_room
 from tests.small import make_plan, make_result, write_specs
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 SAVED = Path(__file__).parent / "saved"
 GIB = 2**30

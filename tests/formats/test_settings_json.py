@@ -1,7 +1,5 @@
 """Settings survive their files; what is wrong is named in one line."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

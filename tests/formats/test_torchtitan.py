@@ -1,7 +1,5 @@
 """torchtitan's TOML: what it says, and what it refuses with the nearest that torchtitan can run."""
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from dataclasses import replace

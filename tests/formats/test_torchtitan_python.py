@@ -1,7 +1,5 @@
 """torchtitan's Python configuration: literals only, and refusals with what torchtitan runs."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 

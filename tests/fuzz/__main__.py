@@ -5,8 +5,6 @@ input that ended in something else than a value or a message, took more than 5 s
 more than 500 MB.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing as mp
 import os

@@ -1,13 +1,9 @@
 """From a real example to a hostile one: bytes, tokens, lines, numbers, nesting, JSON values."""
 
-from __future__ import annotations
-
 import json
+import random
 import re
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import random
+from typing import Any
 
 NUMBERS = (
     "0", "-1", "1e308", "1e-320", "1e400", "nan", "inf", "9" * 40, "9" * 5000, "2147483648",

@@ -1,12 +1,11 @@
 """Every reader of files and texts from outside, with real examples of what it reads."""
 
-from __future__ import annotations
-
 import json
 import tempfile
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ilp_planner.profiles.aceso import OPERATOR_COLUMNS
 from tests.alpa_cases import database, pickled
@@ -15,9 +14,6 @@ from tests.calibration.machines import lab
 from tests.sailor_cases import small_files as sailor_files
 from tests.sailor_cases import write_files, write_quotas
 from tests.specs.hugging_face.published import PUBLISHED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 SAVED = ROOT / "tests" / "formats" / "saved"

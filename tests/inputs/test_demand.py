@@ -1,7 +1,5 @@
 """Demands in one text."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,18 +5,17 @@ those that survived. Needs what `make coverage` wrote down. Mutant n of a module
 `python -m tests.mutants --only PATH:n`.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random
 import sys
 from bisect import bisect_right
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tests.mutants.hosting import NOT_HERE, SURVIVED, Asked, hosted
 from tests.mutants.kept import HEAD, Kept
@@ -24,9 +23,6 @@ from tests.mutants.modules import DRAWN, Module, modules
 from tests.mutants.mutations import Mutation, mutated, mutations
 from tests.mutants.reached import FOLDER, Reached
 from tests.mutants.running import Version, first_failure, preload
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SECONDS = 12.0
 """What the tests that a mutant has to survive take at most, as measured."""

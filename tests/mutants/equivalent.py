@@ -1,7 +1,5 @@
 """Mutants that no test can notice, as they do the same: listed by hand, each with the reason."""
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache
 from pathlib import Path

@@ -6,27 +6,22 @@ a second. What is there already may also hide a mutant: whoever survives here, o
 is tried again in a process of its own (`running`).
 """
 
-from __future__ import annotations
-
 import multiprocessing as mp
 import os
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from itertools import zip_longest
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pytest
+
+from tests.mutants.modules import Module
 from tests.mutants.mutations import mutated
 from tests.mutants.patching import patched
 from tests.mutants.running import PATIENCE, bounded, end, quick_examples, quiet, uncompiled
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pytest
-
-    from tests.mutants.modules import Module
 
 FORK = mp.get_context("fork")
 SURVIVED, NOT_HERE = "", "cannot be tried here"

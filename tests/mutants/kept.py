@@ -1,17 +1,12 @@
 """What became of mutants, kept from one run to the next."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.mutants.equivalent import equivalents, strangers
+from tests.mutants.modules import Module
 from tests.mutants.mutations import mutations
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.mutants.modules import Module
 
 HEAD = "| module | mutants | drawn | killed | equivalent | survived | killed of the others |"
 

@@ -1,7 +1,5 @@
 """The modules whose mutants are tried, and the tests that are asked first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -4,14 +4,10 @@ Mutants are numbered by their place in the module, so the number of a mutant mea
 as the module's text does.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub,

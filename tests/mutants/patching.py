@@ -1,14 +1,9 @@
 """A mutant in a module that is imported already: the code of one function is exchanged."""
 
-from __future__ import annotations
-
+import ast
 import inspect
-from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import ast
-    from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
 
 def patched(module: ModuleType, tree: ast.Module, function: str) -> bool:

@@ -4,19 +4,15 @@ As a plugin of pytest, this module notes what every test takes. Coverage notes f
 tests went through it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".mutants"

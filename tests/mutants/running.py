@@ -4,28 +4,24 @@ No file is changed. The process is a fork of one that has imported what tests ne
 package, and ends at the first test that fails.
 """
 
-from __future__ import annotations
-
+import ast
 import multiprocessing as mp
 import os
 import resource
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import ast
-    from collections.abc import Sequence
+import pytest
 
-    import pytest
-
-    from tests.mutants.modules import Module
+from tests.mutants.modules import Module
 
 MEMORY = 4 * 2**30  # bytes that a mutant may take besides what is imported
 LOST = "a test is not there"

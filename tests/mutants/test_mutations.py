@@ -1,7 +1,5 @@
 """The harness itself: what is changed, that nothing else is, and that tests are run against it."""
 
-from __future__ import annotations
-
 import ast
 import textwrap
 from types import ModuleType

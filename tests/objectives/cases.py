@@ -1,12 +1,12 @@
 """Small problems with prices, and every plan of theirs on every set of nodes."""
 
-from __future__ import annotations
-
 import itertools
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ilp_planner.errors import InfeasibleError
 from ilp_planner.evaluate import evaluate
@@ -15,20 +15,13 @@ from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.objectives.objective import Point
 from ilp_planner.objectives.on_nodes import problem_on
-from ilp_planner.profiles.layers import LayerKey
+from ilp_planner.problem import Problem
+from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.spaces.registry import build_problem
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.prices import hourly_price, nodes_of, with_prices
 from tests import brute, megatron_cases, tiny
 from tests.problems import build_group_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
-    from numpy.typing import NDArray
-
-    from ilp_planner.problem import Problem
-    from ilp_planner.profiles.layers import LayerProfile
-    from ilp_planner.specs.cluster import ClusterSpec
 
 PRICES = (0.5, 1.0, 3.0)
 

@@ -1,10 +1,8 @@
 """The fastest plan on any set of nodes is what enumeration finds, and no plan beats its bound."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,18 +20,16 @@ from ilp_planner.objectives.any_nodes import AnyNodes, build_for_any_nodes, solv
 from ilp_planner.objectives.check import check_aim
 from ilp_planner.objectives.node_sets import node_sets
 from ilp_planner.objectives.on_nodes import problem_on
+from ilp_planner.objectives.search import Chosen
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status, Stop
 from ilp_planner.search.start import Start
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
+from ilp_planner.specs.link import Link
 from tests.objectives.cases import KINDS, every_point
-
-if TYPE_CHECKING:
-    from ilp_planner.objectives.search import Chosen
-    from ilp_planner.problem import Problem
-    from ilp_planner.specs.link import Link
 
 EXACTLY = Limits(seconds=1e6)
 SEEDS = st.integers(0, 2**32 - 1)

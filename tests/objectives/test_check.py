@@ -1,10 +1,9 @@
 """Proofs of objectives are derived again from the inputs, and what is claimed too high is found."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Mapping
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +16,6 @@ from ilp_planner.objectives.search import Chosen, SetsSearch, solve_on_sets
 from ilp_planner.result import Stop
 from ilp_planner.solvers.base import Limits, Task
 from tests.objectives.cases import KINDS, every_point, points_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SEEDS = {"groups": 20, "operators": 0, "megatron": 2}
 

@@ -1,12 +1,10 @@
 """Sets of nodes are counted by kinds: every set is one of them but for which nodes of a kind."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -26,15 +24,11 @@ from ilp_planner.objectives.node_sets import (
     priced_sets,
 )
 from ilp_planner.result import OnNodes
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.prices import hourly_price
 from tests import brute
 from tests.objectives.cases import priced
 from tests.tiny import make_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from ilp_planner.specs.cluster import ClusterSpec
 
 
 def cluster_of(seed: int) -> ClusterSpec:

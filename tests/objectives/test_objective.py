@@ -1,7 +1,5 @@
 """What is better than what, by time, by price and by both."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,9 +1,7 @@
 """A set of nodes is searched in turns, and what one turn knows the next one has."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,12 +9,10 @@ import ilp_planner
 from ilp_planner.deadline import Deadline, OutOfTimeError
 from ilp_planner.objectives.node_sets import node_sets
 from ilp_planner.objectives.on_nodes import SetSearch
+from ilp_planner.problem import Problem
 from ilp_planner.result import EVERY_PART
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron import space as megatron_space
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 UNTIL_PROVED = Task(Limits(), "auto", None, None)
 

@@ -1,10 +1,9 @@
 """The search over sets of nodes finds what enumeration does, and no plan beats its bounds."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,9 +21,6 @@ from ilp_planner.specs.prices import hourly_price, nodes_of
 from ilp_planner.units import HOUR
 from tests.mixed_cases import room_problem
 from tests.objectives.cases import KINDS, every_point, group_problem, points_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 EXACTLY = Limits(seconds=1e6)
 SEEDS = st.integers(0, 2**32 - 1)

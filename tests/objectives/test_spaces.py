@@ -1,10 +1,8 @@
 """Every plan space whose nodes can be left out is searched over sets of them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,12 +14,10 @@ from ilp_planner.objectives.node_sets import node_sets
 from ilp_planner.objectives.objective import OBJECTIVES, PRICE, Point
 from ilp_planner.objectives.on_nodes import problem_on
 from ilp_planner.objectives.search import solve_on_sets
+from ilp_planner.problem import Problem
 from ilp_planner.solve import solve
 from ilp_planner.spaces.registry import build_problem
 from tests.every_space import PROBLEMS
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 SPACES = ("megatron", "megatron, two types", "torchtitan", "torchtitan@0.2.2", "deepspeed", "amp")
 

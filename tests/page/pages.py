@@ -1,7 +1,5 @@
 """Plans judged for a page, and pages read back: what a browser would be given."""
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile
@@ -10,22 +8,18 @@ from base64 import b64decode
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ilp_planner.formats.saved_check import judge_saved
+from ilp_planner.formats.saved_check import Judgement, judge_saved
 from ilp_planner.formats.saved_plan import SavedPlan, claim_of
 from ilp_planner.inputs.request import Request
-from ilp_planner.page.view import view_of
+from ilp_planner.page.view import View, view_of
+from ilp_planner.problem import Problem
+from ilp_planner.result import Result
 from tests import small
 from tests.mixed_cases import room_plan, room_problem, room_result
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.saved_check import Judgement
-    from ilp_planner.page.view import View
-    from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
 
 HOSTILE = "<script>alert(1)</script> & \"q\" 'a' </style> $x$ \u202e"
 

@@ -1,8 +1,6 @@
 """Pictures are drawn of any plan, and only in formats that are known."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,9 +12,6 @@ from ilp_planner.page.picture import COLUMNS, IDLE, picture, sampled, write_pict
 from ilp_planner.page.timeline import windows
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.page.pages import hostile_view, long_view, room_view
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("name", ["plan.svg", "plan.PNG"])

@@ -1,7 +1,5 @@
 """A page is one file that fetches nothing, however names are spelt, and however long a pipeline."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from base64 import b64encode

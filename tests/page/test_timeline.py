@@ -1,9 +1,5 @@
 """What the script draws are the operations that the engine has run."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,15 +8,12 @@ from hypothesis import strategies as st
 from ilp_planner.analysis.simulated import Simulated
 from ilp_planner.page.packed import packed
 from ilp_planner.page.timeline import MOST_SHOWN, sends_of, timeline_data, windows
-from ilp_planner.simulation.engine import simulate
+from ilp_planner.simulation.engine import StageTimes, Timeline, simulate
+from ilp_planner.simulation.orders import Orders
 from ilp_planner.simulation.schedules import schedule_orders
 from tests.examples import examples
 from tests.page.pages import unpacked
 from tests.simulation.pipelines import equal_times, pipelines
-
-if TYPE_CHECKING:
-    from ilp_planner.simulation.engine import StageTimes, Timeline
-    from ilp_planner.simulation.orders import Orders
 
 SMALL = st.integers(-(2**31), 2**31 - 1)
 

@@ -1,10 +1,7 @@
 """What a page says of plans: of every space, of illegal ones, of ones from elsewhere."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,6 +9,7 @@ import pytest
 from ilp_planner.errors import UsageError
 from ilp_planner.page.curve import HEIGHT, WIDTH, curve_of
 from ilp_planner.page.devices import device_map
+from ilp_planner.page.view import View
 from ilp_planner.plan import is_of_groups
 from ilp_planner.report.tables import exact_seconds
 from ilp_planner.report.verdict import result_verdict
@@ -20,9 +18,6 @@ from ilp_planner.specs.prices import with_prices
 from tests.every_space import every_space, problem_in, result_in
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.page.pages import judged, room_view, unpacked, viewed
-
-if TYPE_CHECKING:
-    from ilp_planner.page.view import View
 
 
 def figures(view: View) -> dict[str, str]:

@@ -1,15 +1,9 @@
 """Layer rows of a made-up model: what they say follows from simple laws."""
 
-from __future__ import annotations
+from collections.abc import Iterable
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from ilp_planner.profiles.measurements import measurements_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ilp_planner.profiles.measurements import Measurements
+from ilp_planner.profiles.measurements import Measurements, measurements_of
 
 MIB = 2**20
 KINDS = (("embedding", "0", 0.1, 40.0), ("layer", "1-4", 1.0, 20.0), ("head", "5", 0.5, 40.0))

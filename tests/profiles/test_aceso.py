@@ -1,9 +1,8 @@
 """The reader of Aceso's database, on folders that the tests write."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +10,6 @@ from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.aceso import OPERATOR_COLUMNS, read_aceso_profile
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, Provenance
 from tests.small import ACESO
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 HEADER = ",".join(OPERATOR_COLUMNS)
 ROW = "enc-MLP-gelu,100.5,200.25,8,16.5,4,12,1,2"

@@ -1,11 +1,10 @@
 """The reader of AMP's file: what it gives, and what it says of files that are wrong."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,9 +23,6 @@ from tests.amp_cases import (
     published,
     write,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_rows_models_and_clusters(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """What layers of AMP's models hold, against PyTorch and against the dimensions of the models."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,8 +1,7 @@
 """Reading Sailor's profiles: every figure in its place, and one line for what is wrong."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +10,6 @@ from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.sailor import PLACES, read_sailor_profile, sailor_models
 from tests.sailor_cases import MODEL, published, small_files, write_files, write_published
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TIMES, SIZES = "profiles_tmp.json", "llm_info.json"
 

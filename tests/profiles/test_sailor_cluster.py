@@ -1,9 +1,8 @@
 """Sailor's clusters: machines that quotas fill, and lines through its curves."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +10,10 @@ import pytest
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.sailor import read_sailor_profile
 from ilp_planner.profiles.sailor_cluster import BUCKET, Curve, sailor_cluster
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.cluster_writer import cluster_text
 from tests.sailor_cases import ZONE, small_files, write_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ilp_planner.specs.cluster import ClusterSpec
 
 BETWEEN = "multizone_bandwidths_het.json"
 TWO = {"A100-40": {ZONE: 8, "us-west1-b": 4}, "V100-16": {ZONE: 6}}

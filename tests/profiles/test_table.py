@@ -1,7 +1,5 @@
 """The table of profiled rows: looked up by key, and as a data frame."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from ilp_planner.profiles.table import OperatorRow, Provenance, RowKey

@@ -1,7 +1,5 @@
 """An analysis for people and for programs."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

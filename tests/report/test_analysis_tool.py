@@ -1,7 +1,5 @@
 """The analysis tool's report reproduced: every number and group that it printed."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

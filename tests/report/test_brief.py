@@ -1,12 +1,11 @@
 """A result in few lines: the verdict comes first, nothing is too wide, nothing unproved is said."""
 
-from __future__ import annotations
-
 import io
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,22 +13,16 @@ from hypothesis import strategies as st
 
 from ilp_planner.coverage import proved_gap
 from ilp_planner.plain_console import PlainConsole
+from ilp_planner.problem import Problem
 from ilp_planner.report.brief import brief_lines, short_count
 from ilp_planner.report.console import BRIEF_WIDTH, write_brief
 from ilp_planner.report.grid import headed_lines
 from ilp_planner.report.lines import result_lines
 from ilp_planner.report.stages import result_tables
 from ilp_planner.report.verdict import at_least, rounded_up
-from ilp_planner.result import Fastest, Ranked, Status, Stop
+from ilp_planner.result import Fastest, Ranked, Result, Status, Stop
 from tests.every_space import every_space, problem_in, result_in
 from tests.mixed_cases import room_plan, room_problem, room_result
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
 
 HEADS = re.compile(
     r"PROVED (OPTIMAL|CHEAPEST|FRONT|INFEASIBLE)|WITHIN [0-9.]+ %|NO (BOUND|PLAN FOUND)|OPEN FRONT"

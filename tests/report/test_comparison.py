@@ -1,8 +1,6 @@
 """Plans and solvers side by side."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +13,6 @@ from ilp_planner.report.comparison import (
 from ilp_planner.report.lines import problem_lines
 from tests.report.texts import text_of
 from tests.small import make_problem
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """What became of a certificate is said part by part."""
 
-from __future__ import annotations
-
 from ilp_planner.certificate import CertificateCheck, PartCheck
 from ilp_planner.report.evaluation import certificate_table
 from ilp_planner.report.json_report import certificate_object

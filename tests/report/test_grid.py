@@ -1,7 +1,5 @@
 """Plain tables: aligned, wrapped only in text, and never cut."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,27 +1,21 @@
 """Lines of problems, plans and results say what is meant, and nothing that is not proved."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ilp_planner.evaluate import evaluate
+from ilp_planner.problem import Problem
 from ilp_planner.report.json_report import result_object
 from ilp_planner.report.lines import evaluation_lines, result_lines
 from ilp_planner.result import Result, Status, Stop
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.report.texts import A100_ONLY
 from tests.small import make_plan, make_problem, make_result
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
-
-    from ilp_planner.problem import Problem
 
 
 @pytest.fixture

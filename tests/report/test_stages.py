@@ -1,11 +1,10 @@
 """Tables of plans: a row per stage, or per plan of a ranking; nothing that is not proved."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.evaluate import Evaluation, evaluate
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
+from ilp_planner.problem import Problem
 from ilp_planner.report.console import BRIEF_WIDTH
 from ilp_planner.report.json_report import result_object
 from ilp_planner.report.stages import (
@@ -29,12 +29,6 @@ from tests.every_space import every_space, problem_in, result_in
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.report.texts import A100_ONLY, text_of
 from tests.small import make_plan, make_problem
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
-
-    from ilp_planner.problem import Problem
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Words and numbers that tables and lines share."""
 
-from __future__ import annotations
-
 import math
 
 from ilp_planner.report.tables import describe_gap, span, summary

@@ -1,13 +1,7 @@
 """What tables and lines say, as tests read them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from rich.console import Console
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from rich.table import Table
 
 A100_ONLY = [(0, 6, 1, (2, 3, 4, 5))]  # one stage of the small mixed cluster: its T4 stay idle
 

@@ -5,17 +5,12 @@ What Megatron asks of CUDA is answered for the CPU: devices, names of types, str
 numbers. Its norm, which is Transformer Engine's or Apex's on a GPU, is PyTorch's.
 """
 
-from __future__ import annotations
+from pathlib import Path
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from ilp_planner.specs.training import TrainingJob
 from tests.runtimes.gloo_cases import MEGATRON
 from tests.runtimes.processes import Measured, bytes_of, main, plain
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ilp_planner.specs.training import TrainingJob
 
 
 def read_case(job: TrainingJob, _: Path) -> dict[str, Any]:

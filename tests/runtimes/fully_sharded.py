@@ -4,17 +4,12 @@ Run as `python -m tests.runtimes.fully_sharded FOLDER CASE ...` by `processes.me
 exported, and what torchtitan makes of the files is trained as `torchtitan/train.py` does.
 """
 
-from __future__ import annotations
+from pathlib import Path
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from ilp_planner.specs.training import TrainingJob
 from tests.runtimes.gloo_cases import TITAN, WHOLE_LOGITS
 from tests.runtimes.processes import Measured, bytes_of, main, plain
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ilp_planner.specs.training import TrainingJob
 
 
 class Trainer:

@@ -1,16 +1,9 @@
 """Small jobs of 2 to 4 ranks, for the training systems to run on gloo."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from ilp_planner.specs.pipeline_layout import split_layout
+from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.pipeline_layout import PipelineLayout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.training_jobs import llama
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 # No two kinds of their messages have equal sizes.
 SMALL = llama(layers=2, hidden=64, heads=4, kv_heads=2, sequence=48, vocab=256, ffn=96)

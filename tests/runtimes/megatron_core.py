@@ -4,22 +4,17 @@ The model is built on the meta device by one process that takes itself for that 
 device and no memory is needed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from ilp_planner.formats.megatron.flags import flags_by_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.formats.megatron.values import MegatronArguments
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.formats.megatron.values import MegatronArguments
+from ilp_planner.specs.training import TrainingJob
 
 torch = pytest.importorskip("torch", reason="needs the extra 'runtimes': torch")
 pytest.importorskip("megatron.core", reason="needs the extra 'runtimes': megatron-core")

@@ -1,17 +1,12 @@
 """Predictions of `anatomy` beside what ranks measured."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.communication import stage_traffic
 from ilp_planner.anatomy.memory import rank_memory
+from ilp_planner.specs.training import TrainingJob
 from tests.rank_groups import group_of, pp_rank_of
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
-    from tests.runtimes.processes import Measured, Messages
+from tests.runtimes.processes import Measured, Messages
 
 STATES = ("parameters", "gradients", "optimizer")
 

@@ -5,8 +5,6 @@ the training system have been imported, which takes longer than all the cases. E
 it found. There is no network: gloo connects the processes over the loopback device.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -14,17 +12,15 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from multiprocessing.process import BaseProcess
-
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 300

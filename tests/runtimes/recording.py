@@ -5,18 +5,15 @@ ranks make (`_c10d_functional`). Names and arguments are those of PyTorch 2.13 (
 distributed/c10d/Ops.cpp` and `Functional.cpp`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import distributed
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-if TYPE_CHECKING:
-    from tests.runtimes.processes import Messages
+from tests.runtimes.processes import Messages
 
 NAMESPACES = ("c10d", "_c10d_functional")
 NOTHING_SENT = {

@@ -1,11 +1,8 @@
 """What ranks of small jobs hold and send, measured on gloo, is what `anatomy` says of the job."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +10,7 @@ from ilp_planner.anatomy.memory import rank_memory
 from tests.rank_groups import pp_rank_of
 from tests.runtimes.gloo_cases import ALONE, EXACT, PIPELINES, TITAN, UNEVEN, WHOLE_LOGITS
 from tests.runtimes.predictions import STATES, check_messages, check_states, few, predicted
-from tests.runtimes.processes import Measured, measured
-
-if TYPE_CHECKING:
-    from tests.runtimes.processes import Messages
+from tests.runtimes.processes import Measured, Messages, measured
 
 MISSING = [name for name in ("torch", "tyro", "torchtitan") if find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")

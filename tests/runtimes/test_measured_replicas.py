@@ -1,21 +1,15 @@
 """What replicas hold and send under Megatron-Core and DeepSpeed, measured on gloo, is predicted."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import pytest
 
+from ilp_planner.specs.training import TrainingJob
 from tests.runtimes.gloo_cases import MEGATRON, ZERO
 from tests.runtimes.predictions import check_messages, check_states, predicted
-from tests.runtimes.processes import measured
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
-    from tests.runtimes.processes import Measured, Messages
+from tests.runtimes.processes import Measured, Messages, measured
 
 pytestmark = pytest.mark.slow
 

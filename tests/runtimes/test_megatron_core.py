@@ -1,7 +1,5 @@
 """Exported configurations, built by Megatron-Core itself: its verdict, layers, shapes, groups."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -1,9 +1,7 @@
 """The planner's verdict on arguments against that of Megatron-Core's configuration."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,14 +10,12 @@ from hypothesis import strategies as st
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.findings import CONFIG
 from ilp_planner.formats.megatron.rules import check_arguments
+from ilp_planner.formats.megatron.values import MegatronArguments
+from ilp_planner.specs.training import TrainingJob
 from tests.examples import examples
 from tests.runtimes.megatron_core import section_of_arguments, transformer_config
 from tests.training_jobs import deepseek, gpt, job, llama
 from tests.training_jobs import settings as usual
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.megatron.values import MegatronArguments
-    from ilp_planner.specs.training import TrainingJob
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 BASES = {

@@ -1,9 +1,8 @@
 """Exported modules in the hands of torchtitan 0.3.0: its reader, meshes, models and schedules."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given
@@ -12,6 +11,7 @@ from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.torchtitan_python import export_torchtitan_python
 from ilp_planner.library import find_spec
+from ilp_planner.problem import Problem
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
 from ilp_planner.specs.decoder import Decoder, Experts, Rotary
 from ilp_planner.specs.model_reader import read_model
@@ -24,11 +24,6 @@ from tests.runtimes.titan import whole_parameters
 from tests.runtimes.titan_python import FOLDER, VERSION, look_at
 from tests.training_jobs import deepseek, job, jobs, llama
 from tests.training_jobs import settings as usual
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ilp_planner.problem import Problem
 
 pytest.importorskip("torch", reason="needs the extra 'runtimes': torch")
 pytest.importorskip("tyro", reason="needs the extra 'runtimes': tyro")

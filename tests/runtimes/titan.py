@@ -1,25 +1,20 @@
 """torchtitan without the packages that read text and draw charts, which do nothing here, and what
 it reads of an exported plan."""
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.formats.exported import file_name
 from ilp_planner.formats.torchtitan import export_torchtitan
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 # of `Requires-Dist`
 UNUSED = ("datasets", "einops", "PIL", "tokenizers", "torchdata")

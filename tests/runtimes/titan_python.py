@@ -1,18 +1,14 @@
 """torchtitan 0.3.0 in a process of its own: it has the package name of the release that the tests
 import. Reads a JSON list of exported modules, and prints what torchtitan makes of each."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any
 
 VERSION = "0.3.0"
 # Where `make` installs it, beside the environment's own packages.

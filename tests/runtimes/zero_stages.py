@@ -4,20 +4,15 @@ Run as `python -m tests.runtimes.zero_stages FOLDER CASE ...` by `processes.meas
 exported for DeepSpeed; the model is torchtitan's, as plain PyTorch.
 """
 
-from __future__ import annotations
-
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ilp_planner.formats.deepspeed import export_deepspeed
+from ilp_planner.specs.training import TrainingJob
 from tests.runtimes.gloo_cases import ZERO
 from tests.runtimes.processes import Measured, bytes_of, main, plain
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ilp_planner.specs.training import TrainingJob
 
 # Gradients travel as they are added up. A model of less than 1e9 parameters would stay gathered.
 FP32 = {"communication_data_type": "fp32", "zero_allow_untested_optimizer": True}

@@ -1,7 +1,5 @@
 """Writes the schemas: `python -m tests.schemas`."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -1,17 +1,13 @@
 """All schemas, from outputs and from where files declare their keys."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ilp_planner.formats.saved_json import VERSION as PLAN_VERSION
 from ilp_planner.schemas import VERSION
 from tests.schemas import declared
 from tests.schemas.inferred import Writer
 from tests.schemas.titles import FILES, OUTPUTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 DECLARED = {

@@ -1,12 +1,12 @@
 """Outputs of every command, and the files that commands write, of small problems."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,10 +25,6 @@ from tests.megatron_cases import small_cluster, small_model
 from tests.mixed_cases import SIZE_OPTIONS, write_room
 from tests.small import make_plan, make_problem, write_specs
 from tests.sweeps.cases import AtOnce
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SMALL = "small.toml nodes.toml --global-batch-size 8 --sharding optimizer"
 OPERATORS = "--model tiny.toml --cluster pair.toml --global-batch-size 16 --space operators"

@@ -1,8 +1,7 @@
 """Schemas of files that people write or tables hold, from where their readers declare the keys."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from ilp_planner.calibration import runs
 from ilp_planner.inputs.constraints import KEEP, NAMES
@@ -17,9 +16,6 @@ from ilp_planner.sweeps.table import COSTS, FOUND, LAST, TEXTS
 from ilp_planner.sweeps.table import WHOLE as WHOLE_OF_SWEEPS
 from tests.schemas.derived import closed, described, of_class, sentence
 from tests.schemas.words import column, meaning
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 TEXT: dict[str, Any] = {"type": "string"}
 NUMBER: dict[str, Any] = {"type": "number"}

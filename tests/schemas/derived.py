@@ -1,8 +1,6 @@
 """Schemas that are derived from where keys are declared: dataclasses with their docstrings, tuples
 of keys and of columns."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import types

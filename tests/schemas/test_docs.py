@@ -1,20 +1,16 @@
 """docs/reference/outputs.md runs as written, and names what there is."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from ilp_planner.cli.main import run
 from ilp_planner.report.rates import WORTH
 from ilp_planner.schemas import schema
 from tests.schemas.titles import FILES
-
-if TYPE_CHECKING:
-    import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "outputs.md").read_text()
 

@@ -1,12 +1,11 @@
 """The published schemas: they are schemas, they say what every key means, and outputs and files are
 as they say."""
 
-from __future__ import annotations
-
 import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,9 +17,6 @@ from tests.schemas.build import DECLARED, schemas
 from tests.schemas.cases import examples
 from tests.schemas.titles import FILES, OUTPUTS
 from tests.schemas.valid import WHY, faults
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 SPECS = [

@@ -1,7 +1,5 @@
 """What each schema is of."""
 
-from __future__ import annotations
-
 OUTPUTS = {
     "solve": "What `ilp-plan solve --json` prints: a plan, how it was judged and what is proved",
     "evaluate": "What `ilp-plan evaluate --json` prints: a saved plan, judged again",

@@ -1,7 +1,5 @@
 """Whether an output or a file is as its published schema says."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

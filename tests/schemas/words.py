@@ -1,8 +1,7 @@
 """What the keys of outputs mean, and their units: what no output can say of itself."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_args
 
 from ilp_planner.check.finding import Severity
 from ilp_planner.cli.values import Solver
@@ -19,9 +18,6 @@ from ilp_planner.specs.gpus import Gpu
 from ilp_planner.specs.training import Settings
 from ilp_planner.sweeps.row import NO_PLAN
 from tests.schemas.derived import closed, of_class
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 # Objects whose keys are names: of device types, of terms, of packages, of fields.
 BY_NAME = (

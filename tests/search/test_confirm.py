@@ -1,7 +1,5 @@
 """What a proof leaves open has the plan's own time as its optimum, and CP-SAT finds it."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

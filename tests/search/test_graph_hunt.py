@@ -1,7 +1,5 @@
 """Heuristics on plan spaces of layers: what is looked at, and how paths and choices are moved."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

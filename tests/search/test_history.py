@@ -1,9 +1,7 @@
 """What a search knew from moment to moment is kept, each improvement once."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +9,6 @@ from ilp_planner.deadline import Deadline
 from ilp_planner.search.history import MOST, Recorder
 from ilp_planner.solve import solve
 from tests.small import make_problem
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_what_is_no_news_is_not_kept_and_all_is_told() -> None:

@@ -1,12 +1,11 @@
 """Of nearly equal plans for a runtime, the plainest, and the fastest beside it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,20 +16,15 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.saved_plan import saved_result
 from ilp_planner.formats.saved_start import start_of
 from ilp_planner.formats.versions import versions
+from ilp_planner.problem import Problem
 from ilp_planner.report.fastest import fastest_lines
-from ilp_planner.result import Status, Stop
+from ilp_planner.result import Result, Status, Stop
 from ilp_planner.search.preference import check_preference, most, plainer_first, time_kept
+from ilp_planner.search.start import Start
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
+from ilp_planner.spaces.megatron.costs import MegatronCosts
 from tests.tiny import tight_problem
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
-    from ilp_planner.search.start import Start
-    from ilp_planner.spaces.megatron.costs import MegatronCosts
 
 LIMITS = Limits(seconds=60)
 

@@ -1,9 +1,7 @@
 """What a search of any space takes of a saved plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,14 +9,12 @@ from ilp_planner.certificate import check_certificate
 from ilp_planner.errors import PlanError, SolverError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.request import Reference, Request
+from ilp_planner.problem import Problem
 from ilp_planner.search.start import Known, Start
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
 from tests.every_space import every_space, problem_in, result_in
 from tests.tiny import tight_problem
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 FILES = {"profile": Reference(name="analytic")}
 

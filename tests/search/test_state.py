@@ -1,10 +1,9 @@
 """A search keeps the best legal plan, and believes nothing that contradicts its bound."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,9 +18,6 @@ from ilp_planner.plan import Plan
 from ilp_planner.result import Status, Stop
 from ilp_planner.search.state import Proved, SearchState
 from ilp_planner.solvers.base import Limits, Task
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def plan(name: str = "plan") -> Plan[Any]:

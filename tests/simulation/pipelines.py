@@ -1,19 +1,15 @@
 """Random pipelines, and a slow simulator that shares no line with the engine."""
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from ilp_planner.simulation.engine import StageTimes
+from ilp_planner.simulation.orders import Orders
 from ilp_planner.simulation.schedules import SCHEDULES, schedule_orders
-
-if TYPE_CHECKING:
-    from ilp_planner.simulation.orders import Orders
 
 SECONDS = st.integers(0, 40).map(lambda quarters: quarters / 4)  # sums of them are exact
 

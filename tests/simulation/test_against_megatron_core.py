@@ -1,19 +1,15 @@
 """Orders against Megatron-Core's own schedules, run for one rank with stubs that record."""
 
-from __future__ import annotations
-
 import warnings
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.simulation.schedules import schedule_orders
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 torch = pytest.importorskip("torch", reason="needs the extra 'runtimes': torch")
 pytest.importorskip("megatron.core", reason="needs the extra 'runtimes': megatron-core")

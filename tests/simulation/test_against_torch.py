@@ -1,7 +1,5 @@
 """Orders against those that torch.distributed.pipelining runs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any

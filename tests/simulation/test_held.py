@@ -1,7 +1,5 @@
 """What ranks hold at once, against a count of every operation, one by one."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hypothesis import given

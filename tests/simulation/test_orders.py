@@ -1,7 +1,5 @@
 """What all schedules promise, and ZB-H1 by the rules of its paper."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +9,6 @@ from ilp_planner.simulation.engine import simulate
 from ilp_planner.simulation.schedules import schedule_orders
 from ilp_planner.simulation.trace import trace_events, write_trace
 from tests.simulation.pipelines import equal_times
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_trace_has_every_operation_where_it_runs(tmp_path: Path) -> None:

@@ -1,17 +1,12 @@
 """Stage graphs for tests: random small ones for hypothesis, and one that takes solvers seconds."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
 from hypothesis import strategies as st
 
 from ilp_planner.graph import StageGraph
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Arc = tuple[int, int, int, int, float]
 """First operator, operator after the last, devices used before, devices of the stage, seconds."""

@@ -1,30 +1,24 @@
 """Simulated annealing: what it returns is a path, what it claims is true, and it is often good."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.graph import StageGraph
 from ilp_planner.result import Status, Stop
 from ilp_planner.solvers.anneal import Anneal
 from ilp_planner.solvers.anneal_draws import chance
 from ilp_planner.solvers.anneal_graph import Arcs, Kinds, Room
 from ilp_planner.solvers.anneal_groups import recut, regroup
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import GraphSolution, Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.solvers.chain_dp import ChainDP
 from tests.examples import examples
 from tests.solvers.graphs import chain, general_graphs, graphs, paths_of, two_types
-
-if TYPE_CHECKING:
-    from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.base import GraphSolution
 
 FEW = Limits(starts=4, workers=1)
 quick = examples(12)

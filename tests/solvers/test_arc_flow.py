@@ -1,9 +1,6 @@
 """The shared model: every path satisfies every row, at its cost."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,15 +8,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import SolverError
-from ilp_planner.solvers.arc_flow import linear_model, maxima_of, ordered_path, solver_scale
+from ilp_planner.graph import StageGraph
+from ilp_planner.solvers.arc_flow import (
+    LinearModel,
+    linear_model,
+    maxima_of,
+    ordered_path,
+    solver_scale,
+)
 from ilp_planner.solvers.arc_reduction import reduced
 from ilp_planner.solvers.arc_rows import capacity_rows
 from tests.examples import examples
 from tests.solvers.graphs import FORK, chain, general_graphs, graphs, paths_of
-
-if TYPE_CHECKING:
-    from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.arc_flow import LinearModel
 
 quick = examples(50)
 

@@ -1,10 +1,8 @@
 """Nothing that matters is dropped."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import SolverError
+from ilp_planner.graph import StageGraph
 from ilp_planner.solvers.arc_reduction import check_positions, reduced
 from ilp_planner.solvers.incumbent import incumbent
 from tests.examples import examples
 from tests.solvers.graphs import FORK, chain, general_graphs, graphs, paths_of
-
-if TYPE_CHECKING:
-    from ilp_planner.graph import StageGraph
 
 quick = examples(50)
 

@@ -1,23 +1,18 @@
 """Every path satisfies every row, and nothing else does."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.graph import StageGraph
 from ilp_planner.solvers.arc_reduction import reduced
 from ilp_planner.solvers.arc_rows import above, capacity_rows, cover_rows, flow_rows
 from ilp_planner.solvers.incumbent import incumbent
 from tests.examples import examples
 from tests.solvers.graphs import chain, general_graphs, graphs, make_graph, paths_of
-
-if TYPE_CHECKING:
-    from ilp_planner.graph import StageGraph
 
 quick = examples(50)
 

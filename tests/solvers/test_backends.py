@@ -1,23 +1,22 @@
 """Every backend, with and without reduction, answers what enumeration answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 
 from ilp_planner.errors import SolverError, UsageError
+from ilp_planner.graph import StageGraph
 from ilp_planner.result import Status, Stop, relative_gap
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.arc_reduction import reduced
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.backend import Backend
+from ilp_planner.solvers.base import GraphSolution, Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.solvers.cpsat import CpSat
 from ilp_planner.solvers.incumbent import incumbent
@@ -33,11 +32,6 @@ from tests.solvers.graphs import (
     paths_of,
     two_types,
 )
-
-if TYPE_CHECKING:
-    from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.backend import Backend
-    from ilp_planner.solvers.base import GraphSolution
 
 ARC_FLOW: dict[str, Backend] = {
     "cp-sat": CpSat(),

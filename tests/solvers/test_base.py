@@ -1,7 +1,5 @@
 """Limits of a search: what they are called, and what is none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

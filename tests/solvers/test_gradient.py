@@ -1,27 +1,26 @@
 """The gradient search: its gradient, its paths, and what it does not claim."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from ilp_planner.graph import StageGraph
 from ilp_planner.result import Status, Stop
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.arc_reduction import reduced
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import GraphSolution, Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.solvers.gradient import Gradient, Tuning, _Descent
-from ilp_planner.solvers.soft_graph import path_counts, soft_graph
+from ilp_planner.solvers.soft_graph import SoftGraph, path_counts, soft_graph
 from ilp_planner.solvers.soft_path import decode, path_cost, relaxed
 from tests.benchmarks.slicing import slicing
 from tests.examples import examples
@@ -35,13 +34,6 @@ from tests.solvers.graphs import (
     paths_of,
     two_types,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.base import GraphSolution
-    from ilp_planner.solvers.soft_graph import SoftGraph
 
 FEW = Limits(starts=8)
 quick = examples(20)

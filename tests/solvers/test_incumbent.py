@@ -1,21 +1,16 @@
 """Shortest paths, and the best of a few of them."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 
+from ilp_planner.graph import StageGraph
 from ilp_planner.solvers.arc_reduction import reduced
 from ilp_planner.solvers.incumbent import incumbent, shortest_path
 from tests.examples import examples
 from tests.solvers.graphs import graphs, paths_of, two_types
-
-if TYPE_CHECKING:
-    from ilp_planner.graph import StageGraph
 
 quick = examples(50)
 

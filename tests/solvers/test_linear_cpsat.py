@@ -1,7 +1,5 @@
 """Linear models in CP-SAT: the optimum that the arc flow of a graph has."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

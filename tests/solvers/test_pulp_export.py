@@ -1,12 +1,10 @@
 """The written .lp and .mps files hold the problem: other readers find the same optimum in them."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import subprocess
 import tempfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pulp
@@ -14,15 +12,11 @@ import pytest
 from ortools.linear_solver.python import model_builder
 
 from ilp_planner.errors import InfeasibleError, OutputError
+from ilp_planner.graph import StageGraph
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.solvers.pulp_backend import Pulp, read_cbc_log, write_program
 from tests.solvers.graphs import chain, make_graph, two_types
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ilp_planner.graph import StageGraph
 
 SMALL = make_graph(
     4,

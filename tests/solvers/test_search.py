@@ -1,7 +1,5 @@
 """The state of a search: what may be claimed of a path and a bound."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,20 +1,16 @@
 """What a space answers that says nothing of its own."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.request import Request
+from ilp_planner.problem import Problem
 from ilp_planner.spaces.base import Space
 from tests.mixed_cases import room_plan, room_problem
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 GIB = 2**30
 

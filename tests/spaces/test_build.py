@@ -1,9 +1,8 @@
 """A layer-level problem: what is put together, and what is refused before any search."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.profiles import ModelSizes, check_model_layers
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.profiles.analytic_layers import analytic_layers
+from ilp_planner.profiles.metis import MetisProfile
 from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
@@ -20,11 +20,6 @@ from tests.metis_cases import synthetic_profile
 from tests.mixed_cases import LAYERS, ROOM, SPEEDS, room, room_problem
 from tests.problems import build_group_problem
 from tests.small import write_specs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ilp_planner.profiles.metis import MetisProfile
 
 GIB = 2**30
 

@@ -1,7 +1,5 @@
 """Which plans a proof is about: none of them is below the bound."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import random

@@ -1,16 +1,16 @@
 """The rules of a plan of layers, whatever space of them it is in."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.certificate import check_certificate
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER
+from ilp_planner.plan import GroupPlan
+from ilp_planner.problem import Problem
 from ilp_planner.result import Stop
 from ilp_planner.search import graph_search
 from ilp_planner.solve import solve
@@ -19,10 +19,6 @@ from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.training import Recompute, Settings
 from tests.every_space import METIS
 from tests.mixed_cases import room_plan, room_problem
-
-if TYPE_CHECKING:
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
 
 GIB = 2**30
 MODELS: list[dict[str, Any]] = [

@@ -1,9 +1,7 @@
 """The reason why no plan exists is true, and names what is missing."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
@@ -12,9 +10,6 @@ from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.infeasible import exists_without_limits, misfit
 from tests.mixed_cases import room_problem
-
-if TYPE_CHECKING:
-    from typing import Any
 
 GIB = 2**30
 METIS: dict[str, Any] = {"cost_model": "metis", "space": "metis"}

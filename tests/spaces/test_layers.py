@@ -1,7 +1,5 @@
 """Which numbers of micro-batches are tried of what was asked for."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

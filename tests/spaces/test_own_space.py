@@ -4,13 +4,13 @@ Its plans cut the layers over all devices in a row, one device a stage. Costs ar
 estimated layers and nothing else.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,22 +18,16 @@ import pytest
 import ilp_planner as ilp
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.graph import StageGraph
+from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.profiles import layer_source
 from ilp_planner.plan import GroupStage, Plan, Replica
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.schedule import OneForwardOneBackward
-from ilp_planner.search.parts import FixedGraph
+from ilp_planner.search.parts import FixedGraph, OpenGraph
 from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.layers import Costing, layer_problem
 from ilp_planner.spaces.registry import SPACES, SpaceEntry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from ilp_planner.inputs.files import InputFiles
-    from ilp_planner.problem import Problem
-    from ilp_planner.search.parts import OpenGraph
 
 
 class RowCosts:

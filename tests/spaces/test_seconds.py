@@ -1,9 +1,6 @@
 """Where the seconds of plans go, in every space."""
 
-from __future__ import annotations
-
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -11,14 +8,12 @@ from hypothesis import strategies as st
 
 from ilp_planner.anatomy.traffic import FAMILIES
 from ilp_planner.evaluate import evaluate
+from ilp_planner.problem import Problem
 from ilp_planner.spaces.megatron.seconds import communication
 from tests.every_space import every_space, problem_in, result_in
 from tests.examples import examples
 from tests.random_plans import Drawer
 from tests.random_problems import small_problems
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 PLANS = 40  # of a random problem
 

@@ -1,7 +1,5 @@
 """AMP's clusters as the planner sees them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What does not divide, and the nearest value that does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,21 +1,16 @@
 """Nodes that links tell apart, as types: every link stays, and no more types than there must be."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.node_kinds import MOST_KINDS, node_kinds, with_kinds
 from tests.examples import examples
 from tests.zones import FAR, as_matrix, as_types, random_tree, tree
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.cluster import ClusterSpec
 
 SEEDS = st.integers(0, 2**32 - 1)
 PAIR = [("fast", 2, "a"), ("fast", 2, "b"), ("slow", 4, "a"), ("fast", 2, "a")]

@@ -1,7 +1,5 @@
 """Nodes are billed whole, each once, and prices are read as people write them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,9 +1,7 @@
 """Zones of a cluster file: the link of the smallest common zone, and what is no tree."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -19,9 +17,6 @@ from ilp_planner.specs.link import Link
 from ilp_planner.specs.subcluster import with_nodes
 from ilp_planner.specs.zones import Zone
 from tests.examples import examples
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SEEDS = st.integers(0, 2**32 - 1)
 HEAD = """\

@@ -1,21 +1,14 @@
 """Small sweeps, and places that solve their points at once, or lose them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.solvers.base import Limits
 from ilp_planner.sweeps.axes import axis_of
 from ilp_planner.sweeps.executors.base import Done
 from ilp_planner.sweeps.points import Sweep
-from ilp_planner.sweeps.work import Outcome, Solved
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.sweeps.row import Row
-    from ilp_planner.sweeps.work import Chunk, Task
+from ilp_planner.sweeps.row import Row
+from ilp_planner.sweeps.work import Chunk, Outcome, Solved, Task
 
 LIMITS = Limits(seconds=30.0, workers=1, prefer_plain=0.02)
 

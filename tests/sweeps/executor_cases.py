@@ -1,22 +1,16 @@
 """What every executor promises, held against a real one."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
+from ilp_planner.sweeps.executors.base import Executor
 from ilp_planner.sweeps.journal import Journal, heading
+from ilp_planner.sweeps.points import Sweep
+from ilp_planner.sweeps.row import Row
 from ilp_planner.sweeps.run import Run
 from tests.small import write_specs
 from tests.sweeps.cases import sweep_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from ilp_planner.sweeps.executors.base import Executor
-    from ilp_planner.sweeps.points import Sweep
-    from ilp_planner.sweeps.row import Row
 
 PATIENCE = 120.0  # seconds
 

@@ -1,7 +1,5 @@
 """Values, lists and ranges of fields, and GPUs."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,16 +1,14 @@
 """Executors, on real processes and real clusters of this machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +18,6 @@ from ilp_planner.sweeps.executors.registry import EXECUTORS, open_executor
 from ilp_planner.sweeps.sweep import Place, opened
 from ilp_planner.sweeps.work import Chunk, Task
 from tests.sweeps.executor_cases import PATIENCE, check_executor, check_loss, small_sweep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 

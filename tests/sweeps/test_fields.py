@@ -1,7 +1,5 @@
 """Fields by their names, and what their values make of a request."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import pytest

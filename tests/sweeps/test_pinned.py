@@ -1,9 +1,8 @@
 """Points that leave nothing to choose are judged, not searched, and share what others have found:
 their rows are those of single solves that search and know nothing, to the digit."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -14,14 +13,10 @@ from ilp_planner.spaces.megatron import build
 from ilp_planner.spaces.megatron.few import judge_each
 from ilp_planner.sweeps.axes import axis_of
 from ilp_planner.sweeps.points import Sweep
+from ilp_planner.sweeps.row import Row
 from ilp_planner.sweeps.work import Task, solve_point
 from tests.examples import examples
 from tests.sweeps.cases import LIMITS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ilp_planner.sweeps.row import Row
 
 PINNED: dict[str, object] = {
     "sharding": "optimizer", "cp_comm": "p2p", "rank_order": "tp-cp-ep-dp-pp", "layout": "even",

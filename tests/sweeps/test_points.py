@@ -1,9 +1,7 @@
 """Every combination is a point, and its key says all that its result depends on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,9 +10,6 @@ from hypothesis import strategies as st
 from ilp_planner.errors import PlannerError, UsageError
 from tests.small import write_specs
 from tests.sweeps.cases import LIMITS, sweep_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())

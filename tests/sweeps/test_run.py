@@ -1,10 +1,8 @@
 """Every point is solved once, whatever happens on the way; nothing that was found is lost."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,15 +10,11 @@ from hypothesis import strategies as st
 
 from ilp_planner.errors import UsageError
 from ilp_planner.sweeps.journal import Journal, heading
+from ilp_planner.sweeps.points import Sweep
 from ilp_planner.sweeps.row import LOST, REFUSED
 from ilp_planner.sweeps.run import Run
+from ilp_planner.sweeps.work import Outcome
 from tests.sweeps.cases import AtOnce, found, rows_by_values, sweep_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ilp_planner.sweeps.points import Sweep
-    from ilp_planner.sweeps.work import Outcome
 
 VARY = {"gpus": "8,16xH100", "global_batch": [64, 128, 256]}
 

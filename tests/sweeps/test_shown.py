@@ -1,7 +1,5 @@
 """A sweep is shown with a line for each point, however much there is to say."""
 
-from __future__ import annotations
-
 import pytest
 
 from ilp_planner.report.console import BRIEF_WIDTH

@@ -1,7 +1,5 @@
 """Tables: prices, fronts, formats; and pictures of them."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

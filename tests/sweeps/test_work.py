@@ -1,20 +1,14 @@
 """What a point is found to be does not depend on the neighbour that it starts from."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from ilp_planner.sweeps.points import Sweep
 from ilp_planner.sweeps.row import FAILED
 from ilp_planner.sweeps.work import Task, solve_point
 from tests.small import write_specs
 from tests.sweeps.cases import LIMITS, sweep_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ilp_planner.sweeps.points import Sweep
 
 
 def check_starts(sweep: Sweep) -> None:

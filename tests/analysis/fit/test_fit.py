@@ -1,32 +1,34 @@
 """Changes that are offered fit and keep the rules; nothing faster among single ones is missed."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
 from ilp_planner.analysis import analyze
-from ilp_planner.analysis.fit.fit import fit
+from ilp_planner.analysis.fit.changes import Change, Writer
+from ilp_planner.analysis.fit.fit import Fit, fit
 from ilp_planner.analysis.fit.judge import Judge
 from ilp_planner.analysis.fit.needs import needs_of, telling_ranks
 from ilp_planner.analysis.fit.site import Site
 from ilp_planner.anatomy.verdict import Verdict, verdict_of
 from ilp_planner.errors import PlanError, PlannerError, SpecError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.line_change import LineChange
 from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
 from ilp_planner.formats.megatron.changes import as_said, line_change
 from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.formats.megatron.repairs import Repair
 from ilp_planner.formats.megatron.rules import check_arguments
+from ilp_planner.formats.megatron.values import MegatronArguments
 from ilp_planner.spaces.megatron.plainness import grades, traits_of
 from ilp_planner.spaces.megatron.runtime import MEGATRON
 from ilp_planner.spaces.megatron.space import MegatronSpace
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
@@ -34,15 +36,6 @@ from tests.examples import examples
 from tests.megatron_cases import small_cluster
 from tests.search.test_preference import assert_plainer_first
 from tests.training_jobs import deepseek, jobs, llama
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.analysis.fit.changes import Change, Writer
-    from ilp_planner.analysis.fit.fit import Fit
-    from ilp_planner.formats.line_change import LineChange
-    from ilp_planner.formats.megatron.values import MegatronArguments
-    from ilp_planner.specs.cluster import ClusterSpec
 
 SHARDED = Settings(
     sequence_parallel=True, optimizer=OptimizerSettings(sharding="optimizer"), kernels=Kernels()

@@ -1,21 +1,16 @@
 """What ranks hold, parameter by parameter: listed, without a line of the planner's arithmetic."""
 
-from __future__ import annotations
-
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ilp_planner.anatomy.holdings import COLUMNS, KINDS, ROWS
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import ORDERS, SHARDINGS, OptimizerSettings, Settings, TrainingJob
 from tests.training_jobs import llama
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LAYERS = 4
 MODEL = llama(

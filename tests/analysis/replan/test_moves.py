@@ -1,9 +1,6 @@
 """Bytes that move from one plan to another: counted as boxes, and parameter by parameter."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from hypothesis import given
@@ -11,11 +8,9 @@ from hypothesis import strategies as st
 
 from ilp_planner.analysis.replan.moves import lacking, moves
 from ilp_planner.anatomy.holdings import KINDS, NOBODY, Holdings, job_holdings
+from ilp_planner.specs.training import TrainingJob
 from tests.analysis.replan.listing import LAYERS, SHAPE, jobs, listed
 from tests.examples import examples
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
 
 
 def small(job: TrainingJob) -> Holdings:

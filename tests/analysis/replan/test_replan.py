@@ -1,11 +1,9 @@
 """Both plans of a changed problem, against every plan of it one by one."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,19 +24,17 @@ from ilp_planner.formats.versions import versions
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Reference, Request
+from ilp_planner.plan import GroupPlan
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron import space as megatron_space
 from ilp_planner.spaces.registry import build_problem
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.model_writer import model_text
 from tests.megatron_cases import FEW, MIXTURE, every_plan, small_cluster, small_model
-
-if TYPE_CHECKING:
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
-    from ilp_planner.specs.cluster import ClusterSpec
 
 CLOSE = 1e-9  # relative
 LONG = 600.0  # seconds: what is tested does not depend on time

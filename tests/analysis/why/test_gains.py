@@ -1,10 +1,7 @@
 """Gains of relaxations: what is said to be proved contains what is true."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -21,13 +18,11 @@ from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.search.start import Start
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.registry import build_problem
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.model_writer import model_text
 from tests.examples import examples
 from tests.megatron_cases import GIB, small_cluster, small_model
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.cluster import ClusterSpec
 
 EXACT = Limits()
 CLOSE = 1e-9  # relative

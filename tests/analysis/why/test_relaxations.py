@@ -1,9 +1,6 @@
 """Which limits are let go, and how."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,12 +13,10 @@ from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.registry import build_problem
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.model_writer import model_text
 from tests.megatron_cases import small_cluster, small_model
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.cluster import ClusterSpec
 
 GIB = 2**30
 

@@ -1,17 +1,12 @@
 """How wrong times may be."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.analysis.why.robust import guarantee, survived, turned
-
-if TYPE_CHECKING:
-    import random
 
 ERRORS = st.floats(0, 0.9)
 SECONDS = st.lists(st.floats(0.1, 10), min_size=1, max_size=6)

@@ -1,20 +1,15 @@
 """Work in processes of its own."""
 
-from __future__ import annotations
-
 import os
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ilp_planner.analysis.why.side_by_side import side_by_side
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BOTH = pytest.mark.parametrize("workers", [1, 3])
 

@@ -1,14 +1,12 @@
 """What is to be changed in a line makes it say the other job, whatever words it says it in."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.formats.line_change import LineChange
 from ilp_planner.formats.megatron.arguments import (
     arguments_of_job,
     job_of_arguments,
@@ -21,9 +19,6 @@ from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Offload, Recompute, TrainingJob
 from tests.examples import examples
 from tests.training_jobs import jobs
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.line_change import LineChange
 
 LINE = (
     "--num-layers 8 --hidden-size 256 --num-attention-heads 16 --seq-length 512 "

@@ -1,7 +1,5 @@
 """Plans as training jobs and back; refusals name field, limit and a plan that can run."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import replace
 from itertools import islice, pairwise

@@ -1,17 +1,12 @@
 """Megatron-LM's verdict on a launch line, without Megatron-LM."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.arguments import read_arguments
 from ilp_planner.formats.megatron.findings import PARSE, Finding
 from ilp_planner.formats.megatron.rules import check_arguments, check_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

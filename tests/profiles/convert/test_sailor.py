@@ -1,8 +1,6 @@
 """Sailor's profiles as native tables: its seconds, and the bytes that its planner counts."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
@@ -11,9 +9,6 @@ from ilp_planner.profiles.layer_table import layer_profile
 from ilp_planner.profiles.measurements import read_measurements, write_measurements
 from ilp_planner.profiles.sailor import read_sailor_profile
 from tests.sailor_cases import MODEL, published, small_files, write_files, write_published
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_bytes_are_those_of_the_planner(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """AMP's cost model: every published prediction, its defect, and plans of the planner's own form."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import PlanError
-from ilp_planner.plan import Replica
+from ilp_planner.plan import GroupPlan, Replica
 from ilp_planner.profiles.amp import read_amp
 from ilp_planner.spaces.amp.costs import (
     AmpCosts,
@@ -36,11 +34,6 @@ from tests.amp_cases import (
     write,
 )
 from tests.examples import examples
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ilp_planner.plan import GroupPlan
 
 
 @published

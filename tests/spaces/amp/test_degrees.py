@@ -1,10 +1,9 @@
 """AMP's space: what it holds, and that its optimum is the optimum."""
 
-from __future__ import annotations
-
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,10 +46,6 @@ from tests.amp_cases import (
     write,
 )
 from tests.examples import examples
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 BEST = {"homogeneous": 1.2443, "het_cluster": 1.0617, "het_model": 1.1444}
 """Seconds: AMP's own best plans take 1.2443, 1.0859 and 1.1502 under the same cost."""

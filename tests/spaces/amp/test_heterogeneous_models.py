@@ -1,26 +1,20 @@
 """Models of layers that differ in size: priced as AMP's program does it (its `cost_het_model.py`),
 and planned as well as any partition can be."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from ilp_planner.profiles.amp import read_amp
-from ilp_planner.spaces.amp.costs import AmpCosts
+from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees
 from ilp_planner.spaces.amp.degrees import rank_plans
 from tests.amp_cases import NODE, amp_cost_s, entry, write
 from tests.examples import examples
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from ilp_planner.spaces.amp.costs import AmpDegrees
 
 GIGABIT_OF_NUMBERS = 1e9 / 32
 FIRST = (3, 7, 9, 15, 22, 29)  # layer of a group's first block, but for the blocks of groups before

@@ -1,10 +1,8 @@
 """Free placement: the best plan over every placement, and bounds where not all can be tried."""
 
-from __future__ import annotations
-
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -18,14 +16,10 @@ from ilp_planner.spaces.amp.degrees import amp_space, rank_plans
 from ilp_planner.spaces.amp.partition import best_cut
 from ilp_planner.spaces.amp.placement import best_links, cpsat_counts, in_order, place
 from ilp_planner.spaces.amp.routes import Hosts, pipelines, placements, transport
+from ilp_planner.specs.cluster import ClusterSpec
 from tests.amp_cases import clusters, experiment, profiles, published
 from tests.examples import examples
 from tests.spaces.amp.test_degrees import partitions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.specs.cluster import ClusterSpec
 
 
 def every_placement(cluster: ClusterSpec, degrees: AmpDegrees) -> Iterator[np.ndarray]:

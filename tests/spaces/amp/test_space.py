@@ -1,10 +1,9 @@
 """AMP's space as a whole: which of its programs speak of free placements."""
 
-from __future__ import annotations
-
 import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +21,6 @@ from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.space import AmpSpace
 from ilp_planner.specs.amp_cluster import GIGABIT, AmpNode, amp_cluster
 from tests.every_space import problem_in, result_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OTHERS = ("cp-sat", "milp", "pulp")
 

@@ -1,7 +1,5 @@
 """DeepSpeed's space: which stage of ZeRO goes with what, and what checkpoints span."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

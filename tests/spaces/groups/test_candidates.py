@@ -1,7 +1,5 @@
 """The candidates that are left out: only those that another one beats in everything."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 
 import numpy as np

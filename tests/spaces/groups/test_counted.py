@@ -1,23 +1,17 @@
 """Which device types are counted together, and which may stand for each other."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ilp_planner.costs.groups import GroupClass
 from ilp_planner.spaces.groups import counted
 from ilp_planner.spaces.groups.counted import alike, regions_of, zones_of
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.node_kinds import with_kinds
 from tests.zones import NEAR, as_matrix, as_types, tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.specs.cluster import ClusterSpec
 
 NODES = [(kind, 2, f"z{zone}") for zone in range(3) for kind in ("fast", "fast", "slow")]
 

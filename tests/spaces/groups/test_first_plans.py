@@ -1,10 +1,8 @@
 """The plan that is there at once: legal, of the space, and before any table of candidates."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +10,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.problem import Problem
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.groups.first_plans import look_first
@@ -20,9 +19,6 @@ from tests.benchmarks.generated import FAST, instance
 from tests.brute import cheapest, random_problem
 from tests.examples import examples
 from tests.problems import build_group_problem
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -1,7 +1,5 @@
 """Which groups a stage may have."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

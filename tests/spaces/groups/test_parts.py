@@ -1,11 +1,10 @@
 """The planner's own space: solved plans against every plan, one by one."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
+from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,9 +39,6 @@ from tests.brute import (
 )
 from tests.examples import everything, examples
 from tests.metis_cases import synthetic_costs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = examples(15)

@@ -1,7 +1,5 @@
 """Pipelines of blocks of equal groups: as many as there are seats, cut as memory allows."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from itertools import pairwise

@@ -1,11 +1,9 @@
 """From groups to devices: nothing twice, nothing split, nothing missed."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,9 +12,18 @@ from hypothesis import strategies as st
 
 from ilp_planner.costs.groups import GroupOption
 from ilp_planner.plan import Plan, Replica
+from ilp_planner.problem import Problem
 from ilp_planner.spaces.groups.parts import GroupPart
-from ilp_planner.spaces.groups.place import GroupChoice, every_packing, packings, place, seated
+from ilp_planner.spaces.groups.place import (
+    GroupChoice,
+    Seats,
+    every_packing,
+    packings,
+    place,
+    seated,
+)
 from ilp_planner.spaces.groups.place_nodes import place_nodes
+from ilp_planner.specs.cluster import ClusterSpec
 from tests.brute import (
     group_ways,
     packed_counts,
@@ -27,13 +34,6 @@ from tests.brute import (
 )
 from tests.costs.mixed_instances import cluster_of
 from tests.examples import examples
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ilp_planner.problem import Problem
-    from ilp_planner.spaces.groups.place import Seats
-    from ilp_planner.specs.cluster import ClusterSpec
 
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = examples(20)

@@ -1,10 +1,8 @@
 """Recomputation in the space of groups, as a user meets it: estimates, constraints and files."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,16 +15,12 @@ from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.megatron.plan import NoJobError, job_of_plan
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.plan import GroupStage, Plan, Replica, is_of_groups
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.profiles.recomputed import with_recomputation
 from ilp_planner.specs.training import Recompute
 from tests.costs.mixed_instances import cluster_of, profile_of
 from tests.mixed_cases import SAVED, decoder_problem, write_room
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ilp_planner.problem import Problem
 
 FULL = Recompute(granularity="full", method="uniform", layers=1)
 

@@ -4,10 +4,9 @@ Other than the tests of every space, these name the least that breaks a rule and
 not.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
+from ilp_planner.problem import Problem
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.base import too_little_memory
 from ilp_planner.spaces.groups.parts import GroupPart
@@ -28,11 +28,6 @@ from ilp_planner.units import format_bytes
 from tests.every_space import METIS
 from tests.megatron_cases import small_cluster, small_problem
 from tests.mixed_cases import LAYERS, decoder_problem, room, room_plan, room_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ilp_planner.problem import Problem
 
 GIB = 2**30
 # ---- groups: devices 0 and 1 are T4, 2 and 3, and 4 and 5, each a node of A100 ------------------

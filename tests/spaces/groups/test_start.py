@@ -1,9 +1,7 @@
 """What holds of a saved plan of whole layers where there is as much memory, or less."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -11,14 +9,12 @@ from hypothesis import strategies as st
 
 from ilp_planner.certificate import check_certificate
 from ilp_planner.inputs.request import Reference, Request
+from ilp_planner.problem import Problem
 from ilp_planner.search.start import Start
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from tests.brute import cheapest, layer_costs, random_problem
 from tests.examples import examples
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 FILES = {"profile": Reference(name="analytic")}
 

@@ -1,7 +1,5 @@
 """What work alone says of every plan, held against every plan."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

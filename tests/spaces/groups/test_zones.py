@@ -1,9 +1,5 @@
 """Zones in the space of groups: plans, bounds and optima are the same, however it is spelt."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -12,17 +8,15 @@ from hypothesis import strategies as st
 from ilp_planner.bounds.boxes import BoxSearch
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, ROUNDING
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
+from ilp_planner.specs.cluster import ClusterSpec
 from tests.brute import cheapest, every_plan, random_profile
 from tests.examples import examples
 from tests.problems import build_group_problem
 from tests.zones import as_matrix, as_types, random_tree, tree
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
-    from ilp_planner.specs.cluster import ClusterSpec
 
 SPELLINGS = (lambda cluster: cluster, as_matrix, as_types)
 SEEDS = st.integers(0, 2**32 - 1)

@@ -1,7 +1,5 @@
 """Any layout of virtual stages, where it is asked for: what is found, and what none undercuts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import islice, pairwise
 

@@ -1,22 +1,16 @@
 """Whatever is asked for of a plan space is listened to, or refused before anything is solved."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from ilp_planner.errors import UsageError
 from ilp_planner.inputs.constraints import NAMES, constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
+from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import RUNTIMES, SPACES, build_problem, runtime_named
 from ilp_planner.specs.training import OPERATORS
 from tests.megatron_cases import small_cluster, small_model
 from tests.runtime_cases import MODELS
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 MEGATRON, TITAN, EARLIER, DEEPSPEED = RUNTIMES
 OTHERS = [name for name in SPACES if name not in RUNTIMES]

@@ -1,11 +1,9 @@
 """Planning for runtimes with a check of jobs: every plan of small cases tried, and random ones."""
 
-from __future__ import annotations
-
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,6 +13,8 @@ from ilp_planner.certificate import check_certificate
 from ilp_planner.errors import InfeasibleError, PlanError, SpecError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.plan import GroupPlan
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.runtimes.deepspeed import check_deepspeed
 from ilp_planner.runtimes.torchtitan import check_torchtitan
@@ -37,12 +37,6 @@ from ilp_planner.specs.training import (
 from tests.examples import examples
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import SHORT, every_plan, problems, runtime_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
 
 DENSE = Decoder(**SHORT)
 FP8 = Kernels(quantised="fp8-current")

@@ -1,11 +1,8 @@
 """What whole jobs choose where it is asked for: the best of all such plans, and what Megatron's
 arguments say of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import assume, given
@@ -18,8 +15,9 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_argu
 from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.inputs.constraints import CHOICES as ASKABLE
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.problem import Problem
 from ilp_planner.report.stages import describe_training
-from ilp_planner.result import Status
+from ilp_planner.result import Result, Status
 from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.choices import CHOICES, decided
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
@@ -28,10 +26,6 @@ from ilp_planner.specs.training import SHARDINGS
 from tests.examples import examples, thinned
 from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
 from tests.runtime_cases import runtime_problem
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
 
 SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
 H100 = gpu_cluster(parse_gpus("4xH100"))

@@ -1,7 +1,5 @@
 """What goes with overlap of expert parallelism and with CUDA graphs: each rule, and just not it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,11 +1,8 @@
 """Plans with constraints: the best of all plans that keep them, tried one by one."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
@@ -18,6 +15,8 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.constraints import DEGREES, constraints_of
+from ilp_planner.plan import GroupPlan
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.choices import values_of
@@ -25,10 +24,6 @@ from ilp_planner.spaces.megatron.conflict import CHANGES
 from ilp_planner.specs.training import ORDERS, RECOMPUTATIONS
 from tests.examples import examples
 from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
-
-if TYPE_CHECKING:
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
 
 SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
 TRIED = {

@@ -1,7 +1,5 @@
 """Times and memory of Megatron's training jobs: links by hand, the schedule, one memory model."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

@@ -1,8 +1,7 @@
 """What was asked for and decides nothing is said in the result."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -12,9 +11,6 @@ from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.specs.pipeline_layout import FIRST
 from tests.megatron_cases import small_cluster
 from tests.runtime_cases import runtime_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DIFFER = "layers of small differ: all virtual stages but the first and the last have equally many"
 IDLE = "no plan that is tried has anything that it decides"

@@ -1,21 +1,17 @@
 """Problems with one plan or a handful are judged; the answer and its certificate are a search's."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 import ilp_planner as ilp
 from ilp_planner.result import ALL_JUDGED
 from ilp_planner.solvers.base import PREFER_PLAIN
 from ilp_planner.spaces.megatron.few import FEW, few_plans
 from ilp_planner.spaces.megatron.possible import megatron_parts
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 ONE: dict[str, Any] = {
     "gpus": "8xH100",

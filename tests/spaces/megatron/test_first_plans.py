@@ -1,7 +1,5 @@
 """First plans are looked for in parts of the plainest settings, and never in what is done with."""
 
-from __future__ import annotations
-
 import heapq
 
 import pytest

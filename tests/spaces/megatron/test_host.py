@@ -1,10 +1,7 @@
 """What lies or is stepped in the host's memory: what it costs, and where it is for nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -19,6 +16,7 @@ from ilp_planner.spaces.megatron.iteration import HOST, iteration_terms, stages_
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.rules import check_offload
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.training import (
     OFFLOADED,
@@ -32,9 +30,6 @@ from ilp_planner.specs.training import (
 from tests.megatron_cases import small_cluster
 from tests.training_jobs import gpt, jobs, settings
 from tests.training_jobs import job as usual_job
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.cluster import ClusterSpec
 
 GPUS = ("V100-16GB", "A100-80GB", "H100-80GB", "B200", "GB200", "RTX-4090")
 

@@ -1,7 +1,5 @@
 """The schedule of a job, run operation by operation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,9 +1,6 @@
 """Plans that keep a stage of another plan: the best of all that have it, tried one by one."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,15 +12,13 @@ from ilp_planner.errors import InfeasibleError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.kept import KeptStage, shape_of
+from ilp_planner.plan import GroupPlan
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.specs.training import ORDERS
 from tests.examples import examples
 from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
-
-if TYPE_CHECKING:
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
 
 SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
 

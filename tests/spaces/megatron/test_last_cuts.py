@@ -1,7 +1,5 @@
 """The program of what a proof leaves open, against simulations of all cuts."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

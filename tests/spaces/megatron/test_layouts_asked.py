@@ -1,11 +1,9 @@
 """Plans with a layout that is asked for: the best of all degrees with it, tried one by one."""
 
-from __future__ import annotations
-
 import math
 import re
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -16,18 +14,14 @@ from ilp_planner.coverage import coverage_of
 from ilp_planner.errors import InfeasibleError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.plan import GroupPlan
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.job import layout_of
+from ilp_planner.specs.decoder import Decoder
 from tests.examples import examples
 from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
-    from ilp_planner.specs.decoder import Decoder
 
 LAYERS = 4
 SHORT = {"hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}

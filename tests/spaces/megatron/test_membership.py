@@ -1,28 +1,22 @@
 """Which plans the proofs are about: every reason why a legal plan is in no part, one by one."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.kept import KeptStage
-from ilp_planner.plan import Replica
+from ilp_planner.plan import GroupPlan, Replica
+from ilp_planner.problem import Problem
 from ilp_planner.spaces.megatron.membership import left_out, turn_of, variant_of
+from ilp_planner.spaces.megatron.parts import MegatronPart
 from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING
 from ilp_planner.spaces.megatron.variants import Variant
 from ilp_planner.specs.training import Recompute
 from tests.megatron_cases import MIXTURE, small_cluster, small_problem
 from tests.runtime_cases import runtime_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
-    from ilp_planner.spaces.megatron.parts import MegatronPart
 
 FOUR = small_cluster(1, 4)
 TWO_RANKS = {"tp": 1, "cp": 1, "pp": 2, "dp": 2, "micro_batch": 1, "order": 0}

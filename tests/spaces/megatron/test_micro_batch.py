@@ -1,9 +1,7 @@
 """`--micro-batch-size` counts samples of a replica wherever a training runtime is planned for."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +15,6 @@ from ilp_planner.spaces.megatron.possible import possible_parts
 from ilp_planner.spaces.registry import build_problem, with_micro_batch
 from ilp_planner.sweeps.fields import find_field
 from tests.small import CLUSTER, MODEL
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FILES = {"model": Reference(name="gpt3-1.3b"), "cluster": Reference(name="16xA100-80GB")}
 

@@ -1,7 +1,5 @@
 """The best cut against all cuts, and against the other solvers."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

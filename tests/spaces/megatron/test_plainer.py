@@ -1,10 +1,9 @@
 """Of nearly equal plans for a runtime, the plainest: against all plans of small problems."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,24 +11,19 @@ from hypothesis import strategies as st
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.plan import GroupPlan, Replica
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status
-from ilp_planner.search.preference import Preference, prefer_plain
+from ilp_planner.search.preference import Grades, Preference, prefer_plain
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron import plainer
+from ilp_planner.spaces.megatron.parts import MegatronPart
+from ilp_planner.spaces.megatron.variants import Variant
 from tests import megatron_cases, runtime_cases
 from tests.examples import examples
 from tests.megatron_cases import FEW, GIB, small_cluster, small_problem
 from tests.runtime_cases import problems, runtime_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ilp_planner.plan import GroupPlan, Replica
-    from ilp_planner.problem import Problem
-    from ilp_planner.search.preference import Grades
-    from ilp_planner.spaces.megatron.parts import MegatronPart
-    from ilp_planner.spaces.megatron.variants import Variant
 
 SHARES = (0.001, 0.02, 0.2, 0.9)
 

@@ -1,10 +1,8 @@
 """How plain jobs are: a total order, row by row, the same for plans and for jobs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.spaces.deepspeed.space import DEEPSPEED
 from ilp_planner.spaces.megatron.plainness import AGAIN, BLOCK, ORDER, Traits, grades, traits_of
-from ilp_planner.spaces.megatron.runtime import MEGATRON
+from ilp_planner.spaces.megatron.runtime import MEGATRON, Runtime
 from ilp_planner.spaces.torchtitan.space import EARLIER, MEASURED_STAGES, NEWEST
 from ilp_planner.specs.training import (
     OPERATORS,
@@ -22,13 +20,10 @@ from ilp_planner.specs.training import (
     OptimizerSettings,
     Recompute,
     Settings,
+    TrainingJob,
 )
 from tests.examples import examples
 from tests.training_jobs import jobs
-
-if TYPE_CHECKING:
-    from ilp_planner.spaces.megatron.runtime import Runtime
-    from ilp_planner.specs.training import TrainingJob
 
 RUNTIMES = (MEGATRON, NEWEST, EARLIER, DEEPSPEED)
 PAGE = Path(__file__).parents[3] / "docs" / "explain" / "plain.md"

@@ -1,10 +1,9 @@
 """Parts that were found before are not looked for again, and none is forgotten."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +15,7 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.saved_check import judge_saved
 from ilp_planner.heuristic import find_plan
 from ilp_planner.numerics import ROUNDING
+from ilp_planner.problem import Problem
 from ilp_planner.result import EVERY_PART, Status, Stop
 from ilp_planner.search.preference import prefer_plain
 from ilp_planner.solve import solve
@@ -30,15 +30,8 @@ from ilp_planner.spaces.megatron.possible import (
     possible_degrees,
     possible_parts,
 )
-from ilp_planner.spaces.megatron.search import scout
+from ilp_planner.spaces.megatron.search import MegatronSearch, scout
 from tests.megatron_cases import small_cluster, small_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ilp_planner.problem import Problem
-    from ilp_planner.spaces.megatron.search import MegatronSearch
 
 
 def test_each_goes_through_all_of_it_though_it_is_made_once() -> None:

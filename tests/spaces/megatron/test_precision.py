@@ -1,9 +1,8 @@
 """What settings of precision, overlap and graphs do to a job: seconds, bytes, or a note."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -27,9 +26,6 @@ from ilp_planner.specs.training import (
     TrainingJob,
 )
 from tests.training_jobs import deepseek, job, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 CLUSTER = gpu_cluster(parse_gpus("16xB200"))
 # A host so slow that every layer waits for it.

@@ -1,10 +1,9 @@
 """No legal plan that a proof is about takes less than its bound: random plans for every runtime."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.numerics import NEVER, ROUNDING
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.treatment import AS_ASKED, SEARCHED
@@ -25,11 +25,6 @@ from tests.megatron_cases import alone, small_cluster
 from tests.random_plans import Drawer
 from tests.random_problems import large_problems, small_problems
 from tests.runtime_cases import runtime_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.problem import Problem
 
 MOST = 250  # plans of a problem that are legal and inside, where there are so many
 PLANS = MOST if everything() else MOST // 2

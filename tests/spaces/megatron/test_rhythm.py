@@ -1,9 +1,7 @@
 """When replicas send: ranks take as long, and hold as much, as their messages say."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -21,9 +19,6 @@ from ilp_planner.specs.training import OptimizerSettings, Settings, TrainingJob
 from tests.examples import examples
 from tests.megatron_cases import small_cluster
 from tests.training_jobs import llama
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MODEL = llama(layers=4, hidden=256, heads=4, kv_heads=4, sequence=128, vocab=2048, ffn=512)
 

@@ -1,10 +1,9 @@
 """Rules of the judge beside Megatron-LM's own checks of launch lines, which are other code."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
+from ilp_planner.problem import Problem
 from ilp_planner.spaces.megatron.build import build
 from ilp_planner.spaces.megatron.rules import (
     check_context,
@@ -50,11 +50,6 @@ from ilp_planner.specs.training import (
 from tests.examples import thinned
 from tests.megatron_cases import every_plan, small_cluster, small_model, small_problem
 from tests.training_jobs import deepseek, gpt, job, llama
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ilp_planner.problem import Problem
 
 DIVIDED = Recompute(granularity="full", method="uniform", layers=1, distribute=True)
 

@@ -1,7 +1,5 @@
 """What no cut undercuts, against simulations of all cuts."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

@@ -1,7 +1,5 @@
 """Planning for Megatron-LM: every plan of small cases tried, and what must hold for all."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools

@@ -1,17 +1,17 @@
 """What the spaces of training jobs say their proofs are about, and what they answer of a plan."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.request import Request
+from ilp_planner.plan import GroupPlan
+from ilp_planner.problem import Problem
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron.recomputations import FULL
@@ -19,10 +19,6 @@ from ilp_planner.spaces.megatron.variants import Variant
 from ilp_planner.specs.training import Recompute
 from tests.megatron_cases import GIB, small_cluster, small_problem
 from tests.runtime_cases import runtime_problem
-
-if TYPE_CHECKING:
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
 
 EVERY = "none, core_attn, mlp, layernorm, layernorm mlp, uniform 1 or block of any number of layers"
 EVEN = (

@@ -1,10 +1,9 @@
 """A search that starts from a saved plan finds what one without it finds, whatever has changed, and
 no bound that it takes is above a plan."""
 
-from __future__ import annotations
-
 from itertools import islice, permutations
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -23,9 +22,6 @@ from tests.megatron_cases import GIB, small_cluster, small_model, small_problem
 from tests.random_plans import Drawer
 from tests.random_problems import ASKED, KINDS, KINDS_OF, SMALL
 from tests.runtime_cases import MODELS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PLANS = 100  # that are drawn of a problem
 SEEDS = st.integers(0, 2**32 - 1)

@@ -1,34 +1,28 @@
 """What `ilp-plan runtimes` says of each setting is what the parts of real problems have."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.errors import PlannerError
 from ilp_planner.inputs.constraints import CHOICES as ASKABLE
 from ilp_planner.inputs.constraints import constraints_of, names_of
+from ilp_planner.problem import Problem
 from ilp_planner.spaces.megatron.checked import NO_SETTING
 from ilp_planner.spaces.megatron.choices import values_of as choices_of
 from ilp_planner.spaces.megatron.example_jobs import EXAMPLES, jobs_of
 from ilp_planner.spaces.megatron.rows import FIXED, LEFT_OUT, ROWS
-from ilp_planner.spaces.megatron.treatment import HOW, treatments, values_of
+from ilp_planner.spaces.megatron.treatment import HOW, Treatment, treatments, values_of
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.specs.training import Offload, Settings, TrainingJob
 from tests.megatron_cases import small_cluster
 from tests.runtime_cases import MODELS, runtime_problem
 from tests.training_jobs import job
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ilp_planner.problem import Problem
-    from ilp_planner.spaces.megatron.treatment import Treatment
 
 NAMES = [row.name for row in ROWS]
 # A job that has what a runtime says that it has no setting for.

@@ -1,7 +1,5 @@
 """Turns of more micro-batches than pipeline ranks, where they are asked for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

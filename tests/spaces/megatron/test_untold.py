@@ -1,12 +1,11 @@
 """Every field of settings with every value, on every runtime: a plan is legal just where the
 runtime can be told so, or has it so anyway."""
 
-from __future__ import annotations
-
 import functools
+from collections.abc import Iterator
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,8 @@ from hypothesis import strategies as st
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.plan import GroupPlan
+from ilp_planner.problem import Problem
 from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.untold import FIELDS, as_it_does, untold, with_fields
 from ilp_planner.specs.model import ModelSpec
@@ -31,12 +32,6 @@ from ilp_planner.specs.training import (
 from tests.examples import examples
 from tests.megatron_cases import small_cluster
 from tests.runtime_cases import problems, runtime_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
 
 BOTH = (False, True)
 # Values of every field.

@@ -1,7 +1,5 @@
 """What memory rules out: never a variant that has a plan."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 

@@ -1,9 +1,7 @@
 """What all products take at the rates that no kernel exceeds is below what every part takes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +10,7 @@ from hypothesis import strategies as st
 import ilp_planner
 from ilp_planner.certificate import check_certificate
 from ilp_planner.deadline import Deadline
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.analytic_layers import analytic_layers
 from ilp_planner.result import Stop
 from ilp_planner.solve import solve
@@ -21,9 +20,6 @@ from tests.examples import examples
 from tests.megatron_cases import small_cluster, small_model
 from tests.problems import build_megatron_problem
 from tests.random_problems import small_problems
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 
 def least_of(problem: Problem[Any]) -> float:

@@ -1,7 +1,5 @@
 """Metis's space as a whole: its rules of memory, and which plans its proofs are about."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,10 +1,8 @@
 """The proof of a part of operators is derived again: its stages too are believed in nothing."""
 
-from __future__ import annotations
-
 import copy
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.certificate import check_certificate
 from ilp_planner.errors import PlanError
+from ilp_planner.problem import Problem
 from ilp_planner.result import Result, Status
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
@@ -26,9 +25,6 @@ from tests.tiny import (
     random_profile,
     tight_problem,
 )
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 FEW = examples(10)
 SAME = 1e-9  # relative

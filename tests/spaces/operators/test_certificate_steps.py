@@ -1,9 +1,8 @@
 """What is done to derive the proof of a part of operators again, step by step, without a search."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,9 +11,6 @@ from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, ROUNDING
 from ilp_planner.search.confirm import PLACEMENT, ROOM
 from ilp_planner.spaces.operators import certificate
 from ilp_planner.spaces.operators.certificate import last_of_part, plan_graph, prove_part
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STAGE = {
     "start": 1,

@@ -1,20 +1,19 @@
 """The plan before any bound is legal, takes what it says, and only gets better."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import assume, given
 
 import ilp_planner
 from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.exact_stage import StageOptimum
 from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.deadline import Deadline
 from ilp_planner.evaluate import evaluate
+from ilp_planner.problem import Problem
 from ilp_planner.spaces.operators.first_plans import (
     FirstPlan,
     Improver,
@@ -23,10 +22,6 @@ from ilp_planner.spaces.operators.first_plans import (
 )
 from tests.examples import examples
 from tests.tiny import fixed_problem, least_time, problems
-
-if TYPE_CHECKING:
-    from ilp_planner.bounds.exact_stage import StageOptimum
-    from ilp_planner.problem import Problem
 
 SAME = 1e-9  # relative
 SMALL = problems(most_ways=1000)

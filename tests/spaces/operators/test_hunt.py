@@ -1,14 +1,12 @@
 """A heuristic on plans of operators: legal plans near the optimum, and true bounds."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 
 from ilp_planner.certificate import check_certificate
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
@@ -16,9 +14,6 @@ from ilp_planner.solvers.registry import HEURISTICS
 from tests.every_space import check_consistent
 from tests.examples import examples
 from tests.tiny import least_time, problems
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 
 @pytest.mark.parametrize("solver", HEURISTICS)

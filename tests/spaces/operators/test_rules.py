@@ -1,21 +1,17 @@
 """The rules of plans of operators, to the word, on two nodes of two devices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.plan import OperatorStage, Plan, Strategy
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import RowKey
 from ilp_planner.specs.training import Settings
 from tests.mixed_cases import room_plan, room_problem
 from tests.tiny import make_problem, make_profile, make_row
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 
 def broken(problem: Problem, plan: Plan[Any]) -> list[str]:

@@ -1,12 +1,11 @@
 """However a search of operators ends, and whatever its backends do, what it says is true."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import math
+from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -18,23 +17,18 @@ from ilp_planner.certificate import check_certificate
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.graph import StageGraph
+from ilp_planner.problem import Problem
 from ilp_planner.result import EVERY_PART, Result, Status, Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import GraphSolution, Limits, Task
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.solvers.cpsat import CpSat
-from ilp_planner.spaces.operators.first_plans import Improver
+from ilp_planner.spaces.operators.first_plans import FirstPlan, Improver
 from ilp_planner.spaces.operators.search import OperatorSearch
 from tests.every_space import check_consistent
 from tests.examples import examples
 from tests.tiny import fixed_problem, least_time, problems, tight_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.graph import StageGraph
-    from ilp_planner.problem import Problem
-    from ilp_planner.spaces.operators.first_plans import FirstPlan
 
 MODULE = importlib.import_module("ilp_planner.spaces.operators.search")
 FEW = examples(12)

@@ -1,11 +1,9 @@
 """The rules and the price of a plan of operators."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -20,6 +18,7 @@ from ilp_planner.errors import UsageError
 from ilp_planner.evaluate import Violation, evaluate
 from ilp_planner.inputs.request import Request
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import MIB, RowKey
 from ilp_planner.result import Status, Stop
 from ilp_planner.schedule import OneForwardOneBackward
@@ -42,9 +41,6 @@ from tests.tiny import (
     price_stages,
     problems,
 )
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 NAMES = ("a", "b", "c", "d")
 LIMIT = 7 * MIB

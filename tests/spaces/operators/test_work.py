@@ -1,7 +1,5 @@
 """The work of operators is a bound for plans on all nodes, and on some of them."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """torchtitan's space: how FSDP shards with and without a pipeline."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
