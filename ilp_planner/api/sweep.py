@@ -41,6 +41,7 @@ def sweep(
     seconds: float = 200.0,
     gap: float = 0.0,
     prefer_plain: float = PREFER_PLAIN,
+    all_devices: bool = False,
     yes: bool = False,
     progress: Callable[[int, str], None] | bool | None = None,
     **common: Any,
@@ -65,7 +66,7 @@ def sweep(
     output: a table, .csv or .parquet, that the same call goes on with; plot: .png or .svg.
     executor: `local`, `slurm`, `dask` or `ray`. scheduler: its address. fallback: solve on this
         machine where it cannot be reached. workers: points at once.
-    seconds, gap, prefer_plain: limits for each point, as `ilp_planner.solve` has them.
+    seconds, gap, prefer_plain, all_devices: limits for each point, as `ilp_planner.solve` has them.
     yes: more points than `limits.POINTS`, 100,000, are meant.
     progress: called with the number of points that are done and what became of them; True: a bar on
         the terminal.
@@ -92,7 +93,7 @@ def sweep(
     names = objective if isinstance(objective, str) else ",".join(objective)
     with python_words():
         base = common_request({"model": model, "cluster": cluster, **common})
-        asked = asked_sweep(base, gpus, _axes(vary), limits)
+        asked = asked_sweep(base, gpus, _axes(vary), limits, all_devices=all_devices)
         check_size(asked, yes=yes)
         wish = asked_wish(asked, names, tokens, None if price is None else str(price))
         with _told(progress, asked.size) as tell:

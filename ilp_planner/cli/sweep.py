@@ -9,6 +9,7 @@ from ilp_planner.cli import constraint_options as c
 from ilp_planner.cli import options as o
 from ilp_planner.cli.echo import echo
 from ilp_planner.cli.help import OUTPUT, SOLVER, SWEEP
+from ilp_planner.cli.objective import AllDevices
 from ilp_planner.cli.solve import chosen_space, named_once
 from ilp_planner.cli.sweep_request import asked_sweep, asked_wish
 from ilp_planner.cli.values import memory_limit, references, solve_limits
@@ -53,6 +54,7 @@ def sweep(
     global_batch: o.AnyGlobalBatch = None,
     memory: o.MemoryLimit = None,
     constraints: c.ConstraintsFile = None,
+    all_devices: AllDevices = False,
     objective: Annotated[
         str,
         swept(
@@ -155,7 +157,8 @@ def sweep(
     )
     share = PREFER_PLAIN if prefer_plain is None else prefer_plain
     limits = replace(solve_limits(time_limit, gap, None, 1, None), prefer_plain=share)
-    asked = asked_sweep(request, gpus, [parse_axis(text) for text in vary or ()], limits)
+    axes = [parse_axis(text) for text in vary or ()]
+    asked = asked_sweep(request, gpus, axes, limits, all_devices=all_devices)
     check_size(asked, yes=yes)
     wish = asked_wish(asked, objective, tokens, price)
     place = Place(executor=executor, workers=workers, scheduler=scheduler, fallback=fallback)

@@ -18,14 +18,19 @@ if TYPE_CHECKING:
 
 
 def asked_sweep(
-    request: Request, gpus: str | None, varied: Sequence[Axis], limits: Limits
+    request: Request,
+    gpus: str | None,
+    varied: Sequence[Axis],
+    limits: Limits,
+    *,
+    all_devices: bool = False,
 ) -> Sweep:
     """Return the sweep of some GPUs and fields.
 
     Parameters
     ----------
     gpus: as `gpus_axis` reads them; None: the cluster of the request. varied: the first one changes
-        last.
+        last. all_devices: plans leave no node out.
 
     Raises
     ------
@@ -45,7 +50,7 @@ def asked_sweep(
             "vary: found nothing that is varied, expected `gpus=8..64xH100`, or a field with its "
             "values, as in `vary=global_batch=256,512`"
         )
-    return Sweep(base=request, axes=axes, limits=limits)
+    return Sweep(base=request, axes=axes, limits=limits, all_devices=all_devices)
 
 
 def asked_wish(sweep: Sweep, objective: str, tokens: float | str | None, price: str | None) -> Wish:

@@ -8,7 +8,7 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.files import Document, existing, places, sha256_of
@@ -39,12 +39,13 @@ class Sweep:
     """What is planned at every point.
 
     base: what all points have in common. axes: what is varied; the last one is varied first.
-    limits: of the search of one point.
+    limits: of the search of one point. all_devices: plans leave no node out.
     """
 
     base: Request
     axes: tuple[Axis, ...]
     limits: Limits
+    all_devices: bool = False
 
     def __post_init__(self) -> None:
         names = [field.name for field in self.fields]
@@ -157,14 +158,16 @@ class Sweep:
         return digest({"base": encode_inputs(self.base), "values": dict(point.values)})
 
     @cached_property
-    def limits_record(self) -> dict[str, Any]:
-        """The limits of one search that decide what it finds."""
+    def limits_record(self) -> dict[str, float]:
+        """The limits of one search that decide what it finds. A journal without `all_devices` is of
+        plans that may leave nodes out."""
         limits = self.limits
         return {
             "seconds": limits.seconds,
             "gap": limits.gap,
             "prefer_plain": limits.prefer_plain,
             "seed": limits.seed,
+            **({"all_devices": 1} if self.all_devices else {}),
         }
 
 

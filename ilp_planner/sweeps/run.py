@@ -118,7 +118,8 @@ class Run:
         for point, _, request in works:
             self.tries[point.number] += 1
             start = self.neighbours.of(point.number)
-            tasks.append(Task(point.number, request, limits, start, folder))
+            whole = self.sweep.all_devices
+            tasks.append(Task(point.number, request, limits, start, folder, whole))
         chunk = Chunk(tuple(tasks))
         self.under_way[chunk.number] = works
         self.executor.submit(chunk)

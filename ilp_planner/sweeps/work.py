@@ -35,13 +35,14 @@ CHUNK_SECONDS = 0.5  # after which a worker tells what it has found
 
 class Task(NamedTuple):
     """A point for a worker. start: a plan of a neighbour to start from. folder: where relative
-    paths begin."""
+    paths begin. all_devices: its plans leave no node out."""
 
     number: int
     request: Request
     limits: Limits
     start: Start | None = None
     folder: str = ""
+    all_devices: bool = False
 
 
 class Chunk(NamedTuple):
@@ -94,7 +95,9 @@ def solve_point(task: Task) -> Outcome:
         request = named_from(task.request, Path(task.folder))
         files = InputFiles(request, compared=False)
         asked = build_for_any_nodes(files)
-        problem, result = solve_on_any_nodes(asked, limits=task.limits, start=task.start)
+        problem, result = solve_on_any_nodes(
+            asked, limits=task.limits, start=task.start, all_devices=task.all_devices
+        )
         return Outcome(row_of(problem, result, asked.cluster), _start(problem, result))
     except InfeasibleError as error:
         return Outcome({"status": "infeasible", "reason": str(error)})

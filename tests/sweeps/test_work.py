@@ -1,5 +1,6 @@
 """What a point is found to be does not depend on the neighbour that it starts from."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,21 @@ def test_starts_of_operators(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_starts_of_plans_for_megatron() -> None:
     check_starts(sweep_of("llama3.2-1b", gpus="2,4xH100", headroom=["1GiB", "40GiB"], tp=["1", 2]))
+
+
+def test_all_devices_are_used_where_that_is_asked(tmp_path: Path) -> None:
+    nodes = "".join(f'[[nodes]]\ncount = 1\ndevice = "{name}"\ndevices = 8\n' for name in "ab")
+    types = '[devices.a]\ngpu = "A100-80GB"\n[devices.b]\ngpu = "H100-80GB"\n'
+    link = '[links.inter_node]\nbandwidth = "100 Gbit/s"\nlatency = "30 us"\n'
+    (tmp_path / "two.toml").write_text(f'name = "two"\n{nodes}{types}{link}')
+    asked = sweep_of("llama3.2-1b", cluster=[str(tmp_path / "two.toml")], global_batch=[16])
+    whole = replace(asked, all_devices=True)
+    request = asked.request(asked.point(0))
+    task = Task(0, request, asked.limits)
+    rows = [solve_point(each).row for each in (task, task._replace(all_devices=True))]
+    assert rows[0]["step_s"] < rows[1]["step_s"]
+    assert (rows[0]["gpus_used"], rows[1]["gpus_used"]) == (8, 16)
+    assert asked.key(request) != whole.key(request)
 
 
 def test_what_fails_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
