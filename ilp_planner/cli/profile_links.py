@@ -69,9 +69,7 @@ def measure_links(
             default="their own names",
         ),
     ] = "",
-    repeats: Annotated[
-        int, o.plain("--repeats", "Of each row at most.", "N", default=True, min=3)
-    ] = 20,
+    repeats: Annotated[int, o.count("--repeats", "Of each row at most.", True, least=3)] = 20,
     time_limit: Annotated[
         float,
         o.plain(

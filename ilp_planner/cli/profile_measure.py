@@ -92,7 +92,7 @@ def measure(
         int | None, o.count("--repeats", "Passes that count.", "3 to 20, as time allows")
     ] = None,
     copies: Annotated[
-        int, o.plain("--layers", "Copies of each kind of layer that run.", "K", default=True, min=2)
+        int, o.count("--layers", "Copies of each kind of layer that run.", True, least=2)
     ] = 2,
     only: Annotated[
         Literal["layers", "operators"] | None,

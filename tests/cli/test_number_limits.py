@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,8 +31,11 @@ QUICK = {
 
 def numbers(command: str) -> Iterator[tuple[str, type]]:
     """Yield the options of a command that are one number, and of which kind."""
-    made = command_line([command]).commands[command]
-    for parameter in made.params:
+    yield from options_of(command_line([command]).commands[command])
+
+
+def options_of(command: Any) -> Iterator[tuple[str, type]]:
+    for parameter in command.params:
         kind = parameter.type_descriptor.annotation
         if kind in (int, float):
             yield parameter.opts[0], kind
@@ -82,6 +86,17 @@ def test_what_is_beyond_its_limit_is_refused(
             well(done)
             assert done.code == 2
             assert option in done.err
+
+
+def test_commands_of_profiles_have_limits(ilp_plan: Callable[..., Done]) -> None:
+    commands = command_line(["profile"]).commands["profile"].commands
+    found = [(name, *case) for name, command in commands.items() for case in options_of(command)]
+    assert len(found) > 8
+    for name, option, kind in found:
+        words = ["m.toml"] * ["measure", "import", "export"].count(name)
+        done = ilp_plan("profile", name, *words, option, kind(most(option)) + 1)
+        assert (done.code, option in done.err) == (2, True), (name, option, done.err)
+        assert "at most" in done.err or "x<=" in done.err, done.err
 
 
 @pytest.mark.usefixtures("bounded")
