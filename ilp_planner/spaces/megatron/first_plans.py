@@ -25,14 +25,18 @@ DIVES = 200  # parts in which a first plan is looked for
 FIRST = 2000  # parts with the least bounds in which it is looked for before all others
 AFTER = 40  # of them that are looked at after a plan was found
 SAMPLES = 100  # parts in which one is looked for before there is any bound
+SOONEST = 12  # of the samples, in which any plan will do
 AFTER_SAMPLE, POLISHED_SAMPLE = 4, 8  # of the samples
 NEAREST = 24  # parts that are near to that of a plan
 POLISHED, TRIED = 40, 16  # parts in which less is computed again, and variants of each
 
 
 def look_at_samples(search: MegatronSearch) -> None:
-    """Look for a plan in a few of the parts, before anything is bounded."""
-    dive(search, samples(search.parts), AFTER_SAMPLE, POLISHED_SAMPLE)
+    """Look for a plan in a few of the parts, before anything is bounded: for any plan at all in
+    every eighth of them, so that there is one soon, and then in all."""
+    chosen = samples(search.parts)
+    dive(search, chosen[:: SAMPLES // SOONEST], 0, 0)
+    dive(search, chosen, AFTER_SAMPLE, POLISHED_SAMPLE)
 
 
 def dive(
