@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.api.words import Printed, as_text, in_python, python_words
+from ilp_planner.api.words import Printed, brief_text, in_python, python_words
 
 if TYPE_CHECKING:
     from ilp_planner.certificate import CertificateCheck
@@ -66,10 +66,11 @@ class Check(Printed):
         return f"<Check {self.fault or 'holds'}>"
 
     def __str__(self) -> str:
-        from ilp_planner.report.evaluation import judgement_lines, judgement_tables
-        from ilp_planner.report.tables import summary
+        from ilp_planner.report.evaluation import judgement_lines, judgement_tables, verdict_lines
 
-        return as_text(summary(judgement_lines(self.judgement)), judgement_tables(self.judgement))
+        judged = self.judgement
+        tables = judgement_tables(judged)
+        return brief_text(verdict_lines(judged), tables, judgement_lines(judged))
 
 
 def check_plan(problem: Problem[Any], saved: SavedPlan, *, certificate: bool = True) -> Check:

@@ -8,10 +8,9 @@ from ilp_planner.cli import options as o
 from ilp_planner.cli.values import number_of_tokens
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.saved_json import read_saved
-from ilp_planner.report.console import print_report
-from ilp_planner.report.evaluation import judgement_lines, judgement_tables
+from ilp_planner.report.console import print_brief
+from ilp_planner.report.evaluation import judgement_lines, judgement_tables, verdict_lines
 from ilp_planner.report.json_report import judgement_object, print_json
-from ilp_planner.report.tables import summary
 
 if TYPE_CHECKING:
     from ilp_planner.formats.saved_check import Judgement
@@ -47,4 +46,5 @@ def show(judgement: "Judgement", tokens: float | None = None, *, as_json: bool) 
     if as_json:
         print_json(judgement_object(judgement, tokens))
         return
-    print_report(summary(judgement_lines(judgement, tokens)), *judgement_tables(judgement))
+    details = judgement_lines(judgement, tokens)
+    print_brief(verdict_lines(judgement), judgement_tables(judgement), details)

@@ -55,11 +55,11 @@ def brief_lines(
     said = (verdict.head, verdict.text)
     plan, evaluation = result.plan, result.evaluation
     if plan is None or evaluation is None:
-        return [said, ("problem", _problem_text(problem, None)), *_note_lines(problem, result)]
+        return [said, ("problem", problem_text(problem, None)), *_note_lines(problem, result)]
     step = f"{format_seconds(evaluation.iteration_time)} per step"
     price = price_lines(price_of(problem, plan, evaluation))
     return [
-        (step, _problem_text(problem, plan)),
+        (step, problem_text(problem, plan)),
         said,
         _rate_line(problem, plan, evaluation, tokens),
         *price,
@@ -75,7 +75,7 @@ def brief_lines(
 # ---- what was planned ---------------------------------------------------------------------------
 
 
-def _problem_text(problem: Problem[Any], plan: AnyPlan | None) -> str:
+def problem_text(problem: Problem[Any], plan: AnyPlan | None) -> str:
     """Return `llama3-70b on 64 x H100, all 8 nodes, batch 1024 x 8192`."""
     cluster = problem.cluster
     used = range(cluster.device_count) if plan is None else plan.used

@@ -31,6 +31,7 @@ VERDICTS = {
     r"^PROVED INFEASIBLE.*": "red",
     r"^(claimed )?gap +(?!0 % \(proved|0 %$)[0-9].*": "yellow",
     r"^(claimed )?gap +(0 % \(proved|0 %$).*": "green",
+    r"^(NOT LEGAL|NOT AS CLAIMED).*": "red",
     r"^plan +legal\b.*": "green",
     r"^plan +breaks\b.*|^BROKEN RULE\b.*": "red",
     r"^no plan +proved\b.*": "red",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from ilp_planner.coverage import proved_gap
+from ilp_planner.report.brief import problem_text
 from ilp_planner.report.lines import evaluation_lines
 from ilp_planner.report.stages import stage_table
 from ilp_planner.report.tables import (
@@ -16,7 +17,8 @@ from ilp_planner.report.tables import (
     new_table,
     proved_by,
 )
-from ilp_planner.units import counted
+from ilp_planner.report.verdict import judgement_verdict
+from ilp_planner.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,6 +35,23 @@ def judgement_tables(judgement: Judgement) -> list[Table]:
         name = problem.space.part_key.replace("_", "-")
         tables.append(certificate_table(judgement.certificate, name))
     return tables
+
+
+def verdict_lines(judgement: Judgement) -> list[tuple[str, str]]:
+    """Say in two lines how long an iteration takes, whether the plan is legal, and how far from the
+    best it can be; a claim of the file that was not derived again is called one."""
+    problem, plan, evaluation = judgement.problem, judgement.saved.plan, judgement.evaluation
+    what = problem_text(problem, plan)
+    if not evaluation.legal:
+        rules = counted(len(evaluation.violations), "rule")
+        return [("NOT LEGAL", f"it breaks {rules}: {evaluation.violations[0]}"), ("plan", what)]
+    step = (f"{format_seconds(evaluation.iteration_time)} per step", what)
+    if judgement.faults:
+        return [step, ("NOT AS CLAIMED", f"legal, but {judgement.fault}")]
+    verdict = judgement_verdict(judgement)
+    claimed = judgement.saved.claim is not None and not judgement.coverage.outside
+    word = "derived again" if judgement.certificate is not None else "claimed by the file"
+    return [step, (verdict.head, f"{verdict.text}{f'; {word}' if claimed else ''}")]
 
 
 def judgement_lines(judgement: Judgement, tokens: float | None = None) -> list[tuple[str, str]]:

@@ -39,6 +39,18 @@ def test_a_good_plan(ilp_plan: Command, saved: Path) -> None:
     assert "claimed gap     1.00 %" in done.out
 
 
+def test_the_verdict_comes_first(ilp_plan: Command, saved: Path, check: SimpleNamespace) -> None:
+    words = {"claimed by the file": (), "derived again": ("--check-certificate",)}
+    for word, option in words.items():
+        done = ilp_plan("evaluate", saved, *option)
+        head = done.out.split("\n\n")[0]
+        step, verdict, *_ = head.splitlines()
+        assert " per step  " in step
+        assert verdict.startswith("WITHIN 1.1 %  ")
+        assert f"; {word}" in " ".join(head.split()), head
+        assert max(map(len, done.out.splitlines())) <= 120
+
+
 def test_as_json(ilp_plan: Command, saved: Path, check: SimpleNamespace) -> None:
     done = ilp_plan("evaluate", saved, "--json", "--check-certificate")
     assert done.code == 0
@@ -204,6 +216,7 @@ def test_an_illegal_plan_is_1_whatever_the_file_claims(
     assert done.code == 1
     assert words in done.err
     assert done.err.count("\n") == 1
+    assert done.out.startswith("NOT LEGAL  it breaks ")
     assert "BROKEN RULE" in done.out
 
 
