@@ -1,6 +1,7 @@
 """Data flows one way: a module imports only from its own layer or from those above it."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -183,3 +184,20 @@ def test_a_driver_that_names_a_space_is_seen() -> None:
 def test_a_circle_is_seen() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
     assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
+
+
+GUIDES = ("docs/dev/architecture.md",)
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_guides_name_files_that_are_there(guide: str) -> None:
+    """A file that moves takes its name in the guides along."""
+    text = (ROOT.parent / guide).read_text()
+    names = set(re.findall(r"`([\w./-]+(?:\.(?:py|md|toml|json)|/))`", text))
+    assert names
+    assert [n for n in names if not (ROOT / n).exists() and not (ROOT.parent / n).exists()] == []
+
+
+def test_the_architecture_has_every_room() -> None:
+    text = (ROOT.parent / "docs" / "dev" / "architecture.md").read_text()
+    assert [name for name in RANK if f"`{name}`" not in text and f"`{name}/`" not in text] == []
