@@ -186,7 +186,7 @@ def test_a_circle_is_seen() -> None:
     assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
 
 
-GUIDES = ("docs/dev/architecture.md",)
+GUIDES = ("AGENTS.md", "docs/dev/architecture.md")
 
 
 @pytest.mark.parametrize("guide", GUIDES)
