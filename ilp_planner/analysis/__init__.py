@@ -1,4 +1,4 @@
-"""What a training job holds and sends, before it is launched."""
+"""Memory and messages of a training job before its launch."""
 
 from ilp_planner.analysis.analyze import Analysis, analyze, analyze_stages
 

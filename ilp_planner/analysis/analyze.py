@@ -1,6 +1,6 @@
-"""What a training job holds and sends, before it is launched: one verb, `analyze`.
+"""Memory and messages of a training job before its launch: one verb, `analyze`.
 
-All figures are those of `anatomy`, which the planner uses too. Nothing here is measured.
+All figures come from `anatomy`, like the planner's. Nothing here is measured.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ PURPOSES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupKind:
-    """All groups of one kind. link: where their messages travel. members: of every group by name,
-    where they follow from no arithmetic on ranks."""
+    """All groups of one kind. link: of their messages. members: of every group by name, where they
+    follow from no arithmetic on ranks."""
 
     kind: str
     purpose: str
@@ -59,10 +59,10 @@ class GroupKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """The answer. jobs: for every pipeline stage the job whose rank it is; one and the same where
-    all stages have equal degrees. whole, whole_memory: the model on one GPU, a single micro-batch
-    at a time. limit: bytes of a device that may be used, None when not known; device: its name.
-    limits: of the devices of every stage, where they differ.
+    """The answer. jobs: for every pipeline stage the job whose rank it is; one and the same if all
+    stages have equal degrees. whole, whole_memory: the model on one GPU, a single micro-batch at a
+    time. limit: bytes of a device that may be used, None when not known; device: its name.
+    limits: of the devices of every stage, if they differ.
     """
 
     name: str
@@ -85,22 +85,22 @@ class Analysis:
 
     @property
     def fullest(self) -> int:
-        """The pipeline stage that decides: the one that needs the largest share of its memory, or
-        the most where limits are not known."""
+        """The deciding pipeline stage: it needs the largest share of its memory, or the most if
+        limits are not known."""
         return max(
             range(len(self.ranks)), key=lambda r: self.ranks[r].needed / (self.limit_of(r) or 1.0)
         )
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether every GPU has room for what it needs; None where no limit is known."""
+        """Whether every GPU has enough memory; None if no limit is known."""
         limit = self.limit_of(self.fullest)
         return None if limit is None else verdict_of(self.ranks[self.fullest].needed, limit)
 
     @property
     def fits(self) -> bool | None:
-        """Whether every GPU has room for what it needs; None where no limit is known, and where
-        it may not."""
+        """Whether every GPU has enough memory; None if no limit is known, or the answer is
+        uncertain."""
         return None if self.verdict is None else self.verdict.fits
 
     @property
@@ -121,7 +121,7 @@ class Analysis:
 
         Raises
         ------
-        ValueError: no such table.
+        ValueError: unknown table.
         """
         # Imported here: pandas takes longer than everything else in an analysis.
         import pandas as pd
@@ -141,7 +141,7 @@ def analyze(
     device: str = "",
     notes: Sequence[str] = (),
 ) -> Analysis:
-    """Return what every rank of a job holds and sends.
+    """Return memory and messages of every rank of a job.
 
     Parameters
     ----------
@@ -165,13 +165,13 @@ def analyze_stages(
     placed: Sequence[GroupKind] = (),
     links: Mapping[tuple[str, int], str] | None = None,
 ) -> Analysis:
-    """Return what every stage holds and sends, where stages may differ in tp and dp.
+    """Return memory and messages of every stage, if stages may differ in tp and dp.
 
     Parameters
     ----------
     jobs: of every stage, a job that would have its degrees everywhere.
-    placed, links: groups, and where messages travel by (kind of group, stage), where devices are
-        not numbered as the job's ranks.
+    placed, links: groups, and the links of messages by (kind of group, stage), if devices are not
+        numbered as the job's ranks.
 
     Raises
     ------
@@ -204,7 +204,7 @@ def analyze_stages(
 
 
 def _placed(jobs: Sequence[TrainingJob], links: Mapping[tuple[str, int], str]) -> Iterator[Traffic]:
-    """Yield what stages of different jobs send, over the links of their own devices."""
+    """Yield the messages of stages of different jobs, over the links of their own devices."""
     for r, job in enumerate(jobs):
         for row in stage_traffic(job, r):
             before = row.group == "pp" and "previous" in row.what

@@ -1,4 +1,4 @@
-"""The devices that a job is analysed for: those of a cluster, as far as one is known."""
+"""The devices of an analysed job, as far as its cluster is known."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
-    """Where a job runs, as far as known. memory: bytes; count: 0 when not known;
-    generation: as in `TrainingJob`. recipes: of quantised products that they have; None: unknown.
+    """The devices of a job, as far as known. memory: bytes; count: 0 when not known; generation: as
+    in `TrainingJob`. recipes: of quantised products that they have; None: unknown.
     """
 
     name: str = ""
@@ -29,7 +29,7 @@ class Devices:
 
 
 def devices_of(spec: ClusterSpec | None, limit: float | None = None) -> Devices:
-    """Return what a cluster says of its devices; of several types, the one with least memory.
+    """Return the devices of a cluster; of several types, the one with least memory.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ def fullest_replica(problem: Problem[Any], stage: Stage, cost: StageCost) -> tup
 
 def fullest_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> tuple[float, float]:
     """Return (bytes used, bytes allowed) of the device of a priced plan with the largest share in
-    use; nan where memory is not modelled."""
+    use; nan if memory is not modelled."""
     if not any(cost.memory_terms or any(cost.memory) for cost in evaluation.stages):
         return math.nan, math.nan
     pairs = zip(plan.stages, evaluation.stages, strict=True)
@@ -50,7 +50,7 @@ def plan_verdict(
     problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
 ) -> tuple[Verdict, float] | None:
     """Return whether a priced plan of a training runtime fits its devices, and the bytes that are
-    left on its fullest one; None where its memory is not that of training jobs."""
+    left on its fullest one; None if its memory is not modelled as a training job."""
     if plan.settings is None:
         return None
     used, limit = fullest_of(problem, plan, evaluation)

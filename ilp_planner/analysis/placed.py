@@ -34,7 +34,7 @@ def stage_jobs(
 ) -> tuple[TrainingJob, ...]:
     """Return for every pipeline rank of a plan the job that has its degrees everywhere.
 
-    A stage whose replicas take different numbers of samples is told by its fullest replica.
+    A stage whose replicas take different numbers of samples is shown by its fullest replica.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def _pairs(stage: GroupStage, following: GroupStage) -> tuple[tuple[int, ...], .
 
 
 def placed_links(plan: GroupPlan, cluster: ClusterSpec, cp: int = 1) -> dict[tuple[str, int], str]:
-    """Return where the messages of each kind of group travel, by (kind, pipeline rank)."""
+    """Return the links of the messages of each kind of group, by (kind, pipeline rank)."""
     links = {
         (group.kind, group.stage): link_of(cluster, group.devices)
         for group in placed_groups(plan, cp)
@@ -131,7 +131,7 @@ def _joined(*links: str) -> str:
 
 
 def link_of(cluster: ClusterSpec, groups: Iterable[Sequence[int]]) -> str:
-    """Return where the messages of groups of devices travel."""
+    """Return the links of the messages of groups of devices."""
     found = set()
     for group in groups:
         if len(group) < 2:

@@ -1,4 +1,4 @@
-"""What every rank of a plan holds and sends: of its training job, or of its stages one by one."""
+"""Memory and messages of every rank of a plan: of its training job, or of its stages one by one."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def analyze_plan(
     device: str = "",
     notes: Sequence[str] = (),
 ) -> Analysis:
-    """Return what every rank of a plan holds and sends.
+    """Return memory and messages of every rank of a plan.
 
     Parameters
     ----------
-    source: what messages call the plan. name: of the model, for people. limit: bytes of a device
+    source: the plan's name in messages. name: of the model, for people. limit: bytes of a device
         that may be used. device: its name. All three come from model and cluster unless they are
         said.
 
@@ -93,7 +93,7 @@ def analyze_plan(
 
 
 def _remarks(plan: GroupPlan, reason: str) -> Iterator[str]:
-    """Yield what is assumed of a plan that is analysed stage by stage, and why it is."""
+    """Yield the assumptions about a plan that is analysed stage by stage, with reasons."""
     yield f"no launch line says all of this plan: {reason}"
     if plan.settings is None:
         yield (
@@ -105,8 +105,8 @@ def _remarks(plan: GroupPlan, reason: str) -> Iterator[str]:
 
 
 def _order(plan: AnyPlan, cluster: ClusterSpec) -> Iterator[str]:
-    """Yield which nodes of the cluster the names of GPUs are about, where ranks fill the nodes in
-    another order than the cluster has."""
+    """Yield the nodes of the cluster for the names of GPUs, if ranks fill the nodes in another
+    order than the cluster has."""
     order = node_order(plan, cluster) if is_of_groups(plan) else None
     if order is not None and list(order) != sorted(order):
         nodes = ", ".join(map(str, order))

@@ -1,4 +1,4 @@
-"""What recomputation saves and what it costs."""
+"""Savings and costs of recomputation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """What one way to recompute would do.
+    """Effect of one kind of recomputation.
 
     peaks: bytes of a GPU of every pipeline stage. flops: extra arithmetic of an iteration, as a
     share of all of it without recomputation. chosen: the job does this.
@@ -34,7 +34,7 @@ class Saving:
 
 
 def savings(jobs: Sequence[TrainingJob]) -> Iterator[Saving]:
-    """Yield what no, selective and full recomputation would take, and the job's own way."""
+    """Yield the effects of no, selective, full and the job's own recomputation."""
     own = jobs[0].settings.recompute
     options = dict(OPTIONS)
     if own not in options.values():

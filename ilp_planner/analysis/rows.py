@@ -32,7 +32,7 @@ class ModuleRow(NamedTuple):
 
 
 def module_rows(modules: Iterable[Module], depth: int = 0, lead: str = "") -> Iterator[ModuleRow]:
-    """Yield modules and what is in them, depth first."""
+    """Yield modules and their parts, depth first."""
     for module in modules:
         path = f"{lead}.{module.name}" if lead else module.name
         yield ModuleRow(depth, path, module)
@@ -116,7 +116,7 @@ def _summed(messages: list[Message]) -> dict[str, Any]:
 
 
 def memory_rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """Yield what a GPU of every pipeline stage holds at its peak, bytes by name."""
+    """Yield the peak memory of a GPU of every pipeline stage, bytes by name."""
     for r, memory in enumerate(analysis.ranks):
         job = analysis.jobs[r]
         yield {
@@ -135,7 +135,7 @@ def memory_rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 
 def memory_table(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """Yield a row per pipeline stage: what one of its GPUs holds."""
+    """Yield a row per pipeline stage: the memory of one of its GPUs."""
     for row in memory_rows(analysis):
         needed, limit = row.pop("needed"), row.pop("limit")
         sizes = row.pop("terms") | {"peak": row.pop("peak")} | row.pop("outside")

@@ -1,4 +1,4 @@
-"""A plan's iteration, operation by operation, beside what the judge says."""
+"""A plan's iteration, operation by operation, beside the judge's time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_OPERATIONS = 60_000  # that are run beside a formula, in a tenth of a secon
 class Simulated:
     """A plan's iteration by a schedule.
 
-    timeline: of the pipeline. outside: seconds of the iteration that no schedule moves, such as
+    timeline: of the pipeline. outside: seconds of the iteration outside of the schedule, as of
     gradient reduction. judged: seconds of the whole iteration as the judge has them, by the plan's
     own schedule (`by_formula` is False) or by a formula. least: seconds of the pipeline that no
     order of these passes undercuts.
@@ -57,8 +57,8 @@ def stage_times(cost: PlanCost) -> StageTimes:
     """Return the times of a plan's stages, forward and backward.
 
     Other cost models than Megatron's have one time per stage and micro-batch, both passes together;
-    those of layers do not say which part is the forward pass. Messages to the next stage are a part
-    of it, so that they take no time of their own here.
+    times of layers have no separate forward pass. Messages to the next stage are a part of it, so
+    that they take no time of their own here.
     """
     if cost.passes is not None:
         return cost.passes
@@ -74,8 +74,8 @@ def simulated(plan: AnyPlan, evaluation: Evaluation, schedule: str | None = None
 
     Parameters
     ----------
-    schedule: of `SCHEDULES`; the plan's own, where None. Others run the same stages in another
-        order, and on other ranks where one of both places stages in a V.
+    schedule: of `SCHEDULES`; the plan's own, if None. Others run the same stages in another order,
+        and on other ranks if one of both places stages in a V.
 
     Raises
     ------
@@ -107,8 +107,8 @@ def by_schedule(plan: AnyPlan, evaluation: Evaluation) -> float | None:
     """Return the seconds of an iteration whose time is by the formula, as its schedule runs it.
 
     1F1B of equal stages takes what the formula says, that of stages which are no slower than one of
-    them at most what they have in hand less. None where the plan has no times, where they are by
-    the schedule already, where a single stage waits for nobody, and where there is too much to run.
+    them at most what they have in hand less. None if the plan has no times, if they are by the
+    schedule already, if a single stage waits for nobody, and where there is too much to run.
     """
     cost = evaluation.cost
     if cost is None or cost.passes is not None or plan.ranks == 1:

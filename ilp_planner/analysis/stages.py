@@ -1,4 +1,4 @@
-"""One GPU's modules with what they send."""
+"""One GPU's modules with their messages."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageView:
-    """One GPU of a pipeline stage, and the stages whose GPUs hold and send exactly the same.
+    """One GPU of a pipeline stage, and the stages with exactly the same memory and messages.
 
-    layers: (first, last) of every virtual stage, from 0; None where it has none.
+    layers: (first, last) of every virtual stage, from 0; None if it has none.
     """
 
     pp_ranks: tuple[int, ...]
@@ -61,7 +61,7 @@ def layer_ranges(job: TrainingJob, pp_rank: int) -> Iterator[tuple[int, int] | N
 
 
 def with_messages(job: TrainingJob, module: Module) -> Module:
-    """Return a module of a rank with what it and its parts send for a micro-batch."""
+    """Return a module of a rank with its messages and those of its parts for a micro-batch."""
     if module.name == "embedding":
         return attach(module, {"word_embeddings": embedding_messages(job)})
     if module.name == "output":

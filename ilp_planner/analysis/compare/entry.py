@@ -1,4 +1,4 @@
-"""What is known of a plan or a solver that stands beside others on one problem."""
+"""Results of a plan or a solver, compared with others on one problem."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ class Entry:
 
     time: seconds per iteration, inf without a plan that breaks no rule but that of memory. memory,
     limit: bytes of the fullest device, used and allowed; excess: of a plan that does not fit, how
-    many too many. evaluation: of the plan, where it has a time. seconds: of an iteration, by
-    what they are spent on. problem: that the plan was made for, whose nodes may be others of the
-    same cluster; None without a plan.
+    many too many. evaluation: of the plan, if it has a time. seconds: of an iteration, by term.
+    problem: of the plan; its nodes may be others of the same cluster; None without a plan.
     bound: seconds, proved; 0 for none. wall: seconds that the solver took, nan for a saved plan.
-    remark: why there is no plan, or what else to know. heuristic: a solver that proves nothing.
+    remark: why there is no plan, or another remark. heuristic: a solver that proves nothing.
     outside: why proofs on this problem are not about the plan.
     """
 
@@ -50,8 +49,8 @@ class Entry:
     outside: str | None = None
 
     def gap(self, bound: float) -> float | None:
-        """Return the gap to a bound in seconds, as `proved_gap` does; None where there is none, or
-        it is not about this plan."""
+        """Return the gap to a bound in seconds, as `proved_gap` does; None if there is none, or it
+        is not about this plan."""
         about = not self.outside and not self.excess
         return proved_gap(self.time, bound) if about and bound > 0 else None
 

@@ -75,8 +75,8 @@ def _proved(problem: Problem[Any], candidate: Candidate) -> tuple[float, str]:
 def candidate_entry(
     problem: Problem[Any], candidate: Candidate, *, bound: float = 0.0, remark: str = ""
 ) -> Entry:
-    """Judge a plan by the rules of the problem that it was made for, which may allow more plans at
-    the same costs than the one compared on; those it leaves out are outside of its proofs."""
+    """Judge a plan by the rules of its own problem, with the same costs as the compared one and
+    possibly more plans; plans that the compared one leaves out are outside of its proofs."""
     theirs, plan = candidate.theirs, candidate.plan
     evaluation = evaluate(theirs, plan)
     found = entry(theirs, candidate.name, plan, evaluation, bound=bound, remark=remark)
@@ -87,8 +87,8 @@ def candidate_entry(
 
 def _outside(problem: Problem[Any], candidate: Candidate, seconds: float) -> str | None:
     """Return why proofs on a problem are not about a plan that is legal on its own, and takes so
-    many seconds there; None where they are. Both are of one cluster, of which each may use other
-    nodes."""
+    many seconds there; None if they are. Both are of one cluster, and each may use other nodes of
+    it."""
     plan, theirs = candidate.plan, candidate.theirs
     if problem.node_numbers != theirs.node_numbers:
         used = {theirs.node_numbers[node] for node in nodes_of(theirs.cluster, plan.used)}
@@ -117,7 +117,7 @@ def entry(
     wall: float = math.nan,
     heuristic: bool = False,
 ) -> Entry:
-    """Return what there is to say of a plan, if there is one, and of a bound."""
+    """Return the entry of a plan, if there is one, and of a bound."""
     found = Entry(name=name, bound=bound, wall=wall, remark=remark, heuristic=heuristic)
     if plan is None or evaluation is None:
         return found

@@ -38,8 +38,8 @@ class OtherProblemError(PlanError):
 
 
 class Candidate(NamedTuple):
-    """A plan to put beside others. theirs: the problem that it was made for; the one compared on
-    where its source names none. saved: what its file holds; None of other tools' files."""
+    """A plan to put beside others. theirs: the problem that it was made for; the one compared on if
+    its source names none. saved: the content of its file; None of other tools' files."""
 
     name: str
     plan: AnyPlan
@@ -49,7 +49,7 @@ class Candidate(NamedTuple):
 
 class Asked(NamedTuple):
     """A plan as it is named: `plan.json`, `run.sh`, `aceso:config.json`. supplied: `NAME=VALUE` of
-    what only running a script would tell. changed: inputs are taken as they are now."""
+    values that only a run would tell. changed: inputs are taken as they are now."""
 
     text: str
     supplied: Mapping[str, str] = {}

@@ -35,7 +35,7 @@ GPUS = "GPUs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A job with some settings changed. settings: their names. words: what to change."""
+    """A job with some settings changed. settings: their names. words: of the change."""
 
     settings: tuple[str, ...]
     judged: Judged
@@ -51,7 +51,7 @@ class Changes:
     """Tries changes of one job, and keeps the fastest ones that fit."""
 
     def __init__(self, judge: Judge, writer: Writer, within: float) -> None:
-        """Take what judges and says changes. within: seconds that they must undercut."""
+        """Take the judge and the writer of changes. within: seconds that they must undercut."""
         self.judge, self.writer, self.within = judge, writer, within
         self.best: dict[tuple[str, ...], Change] = {}
         self.tried: Counter[int] = Counter()  # jobs by the number of their changed settings
@@ -59,9 +59,9 @@ class Changes:
         self._seen = {judge.job}
 
     def ranked(self) -> tuple[Change, ...]:
-        """Return what is kept, the fastest first but plainer jobs before those that are hardly
-        faster (`plainer_first`), the fewest settings first of equally fast ones, without what is no
-        faster than a part of it."""
+        """Return the kept changes, the fastest first but plainer jobs before hardly faster ones
+        (`plainer_first`), and of equally fast ones the fewest settings first. A change that is no
+        faster than a part of it is left out."""
         kept = [
             change
             for names, change in self.best.items()
@@ -76,7 +76,7 @@ class Changes:
         return tuple(plainer_first(kept, graded))
 
     def singles(self, start: Draft, already: tuple[str, ...] = ()) -> None:
-        """Try every job with one setting changed. already: names of what was changed before."""
+        """Try every job with one setting changed. already: names of earlier changes."""
         for setting in self._settings:
             for draft in _with(start, setting):
                 self.try_job((*already, setting.name), draft.job())
@@ -102,7 +102,7 @@ class Changes:
             self.best[names] = Change(settings=names, judged=judged, words=words)
 
     def _least(self, names: tuple[str, ...], most: int) -> float:
-        """Return the seconds of what is kept with these settings changed, or `most` of them."""
+        """Return the seconds of the kept change of these settings, or `most` of them."""
         parts = (part for n in range(1, most + 1) for part in combinations(names, n))
         kept = (self.best[part].judged.seconds for part in parts if part in self.best)
         return min(kept, default=self.within)
@@ -116,8 +116,8 @@ def _with(draft: Draft, setting: Setting) -> Iterator[Draft]:
 
 
 def with_more_gpus(judge: Judge, writer: Writer, *, besides: bool) -> Changes:
-    """Return the changes on the fewest more GPUs on which the job fits; none where no number of
-    them is enough, up to one sample for every replica.
+    """Return the changes on the fewest more GPUs on which the job fits; none if no number of them
+    is enough, up to one sample for every replica.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A training job in the making: what was changed of one, and the job that it comes to."""
+"""A training job in the making: a job, its changed settings, and the resulting job."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A job with some settings changed, which need not go together.
+    """A job with some settings changed; they may contradict each other.
 
-    base: the job that is changed. world: ranks, from which the replicas follow. layout: of the
+    base: the job that is changed. world: ranks; the replicas follow from them. layout: of the
     pipeline; None: as the base has it, or as evenly as can be for another number of stages.
     """
 
@@ -30,7 +30,7 @@ class Draft:
 
     @property
     def dp(self) -> int:
-        """Replicas; 0 where the ranks are no multiple of the other degrees."""
+        """Replicas; 0 if the ranks are no multiple of the other degrees."""
         width = self.tp * self.pp * self.settings.cp
         return 0 if self.world % width else self.world // width
 
@@ -44,10 +44,10 @@ class Draft:
         return self.base.virtual if self.pp > 1 else 1
 
     def job(self) -> TrainingJob | None:
-        """Return the job; None where its ranks, samples or stages are no whole numbers.
+        """Return the job; None if its ranks, samples or stages are no whole numbers.
 
-        What a degree makes idle rests, as Megatron has it: sequence parallelism without tensor
-        parallelism, turns without virtual stages.
+        Settings that a degree makes idle are Megatron's defaults: sequence parallelism without
+        tensor parallelism, microbatch groups without virtual stages.
         """
         dp, base = self.dp, self.base
         if not dp or base.global_batch % (self.micro_batch * dp) or self.stages % self.pp:

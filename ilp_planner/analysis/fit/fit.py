@@ -25,12 +25,12 @@ SECONDS = 10.0  # of searching with all settings free, unless it is said
 class Fit:
     """The answer.
 
-    as_is: the job. changes: of one and two settings with which it certainly fits, or may where none
-    does more, in the order of `plainer_first`; of a job that fits, those of one setting that are
-    faster. singles, pairs: how many jobs were tried. more_gpus: the fewest on which it fits, with
-    nothing else changed, or, where no change fits on the same GPUs, with at most one setting
-    besides; None where there are none or it fits. free: the fastest plan with all settings free,
-    where no pair fits. enough: what would do, where nothing fits.
+    as_is: the job. changes: of one and two settings, so that it certainly fits, or may if none does
+    more, in the order of `plainer_first`; of a job that fits, faster ones of one setting. singles,
+    pairs: how many jobs were tried. more_gpus: the fewest on which it fits, with nothing else
+    changed, or, if no change fits on the same GPUs, with at most one setting besides; None if there
+    are none or it fits. free: the fastest plan with all settings free, if no pair fits. enough:
+    memory or GPUs that suffice, if nothing fits.
     """
 
     as_is: Judged
@@ -43,12 +43,12 @@ class Fit:
 
 
 def fit(judge: Judge, writer: Writer, seconds: float = SECONDS) -> Fit:
-    """Return whether a job fits, and what would make it fit.
+    """Return whether a job fits, and the changes that make it fit.
 
     Parameters
     ----------
-    writer: says what to change, in the words of whoever has the job. seconds: of searching with all
-        settings free, where no change of two fits.
+    writer: of changes, in the words of the user. seconds: of searching with all settings free, if
+        no change of two fits.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a job takes and needs, by the rules, memory and times that plans are judged by."""
+"""Time and memory of a job, by the rules, memory and times of judged plans."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ ALL_ASKED = constraints_of({"sharding": SHARDINGS, "cp_comm": CP_COMMUNICATIONS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged(Needs):
-    """A job with what it needs and what it takes. seconds: of an iteration. done: what that is
-    per second. nodes: of its cluster. hourly: what these cost per hour; None: not known. machine:
-    that by whose constants it is timed; None: by none."""
+    """A job with its memory and time. seconds: of an iteration. done: the throughput. nodes: of its
+    cluster. hourly: their price per hour; None: not known. machine: the source of the constants of
+    its time; None: by none."""
 
     seconds: float
     done: Throughput
@@ -60,8 +60,8 @@ class Judged(Needs):
 
 
 def space_of(own: Space[Any, Any] | None) -> MegatronSpace:
-    """Return the space whose rules changes of a job keep: that of its plan where a training system
-    runs such plans, else Megatron-LM's."""
+    """Return the space with the rules for changes of a job: that of its plan if a training system
+    runs it, else Megatron-LM's."""
     return own if isinstance(own, MegatronSpace) else MegatronSpace()
 
 
@@ -76,7 +76,7 @@ class Judge:
     def __init__(
         self, site: Site, model: ModelSpec, job: TrainingJob, space: MegatronSpace
     ) -> None:
-        """Take the GPUs, the model, a job of it and the space whose rules its changes keep."""
+        """Take the GPUs, the model, a job of it and the space with the rules of its changes."""
         self.site, self.model, self.job, self.space = site, model, job, space
         self.share = 1.0  # of the memory of GPUs, that changes may need
         self._problems: dict[int, Problem[MegatronCosts]] = {}
@@ -86,7 +86,7 @@ class Judge:
 
         Raises
         ------
-        PlannerError: there are no such GPUs, or they cannot train the model.
+        PlannerError: the GPUs do not exist, or they cannot train the model.
         """
         if world not in self._problems:
             request = Request(
@@ -101,7 +101,7 @@ class Judge:
         return self._problems[world]
 
     def verdict(self, job: TrainingJob) -> Judged:
-        """Return what a job needs, and takes were there room, whether it fits or not.
+        """Return memory and time of a job, whether it fits or not.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class Judge:
         return self._judged(job)
 
     def faster(self, job: TrainingJob, within: float) -> Judged | None:
-        """Return what is found of a job that keeps the rules, needs at most `share` of the memory
+        """Return the judgement of a job that keeps the rules, needs at most `share` of the memory
         and takes less than so many seconds; None of any other.
 
         Its plan is judged at the end as any plan is, by every rule.
@@ -150,7 +150,7 @@ class Judge:
         return self._judged(job)
 
     def device(self, job: TrainingJob, pp_rank: int) -> str:
-        """Return what people call the device with least memory of a pipeline rank."""
+        """Return the usual name of the device with least memory of a pipeline rank."""
         problem = self.problem(job.world)
         network = problem.costs.ranks_of_job(job, problem.cluster).network
         types, limits = problem.cluster.device_types, problem.memory_limits

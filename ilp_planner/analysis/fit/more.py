@@ -1,4 +1,4 @@
-"""Jobs with all settings free, and what GPUs would do where none of them fits.
+"""Jobs with all settings free, and sufficient GPUs if none of them fits.
 
 The search is that of plans for the training system, over the job's own types of numbers and
 kernels. It says how far from the best possible its plan is at most.
@@ -30,9 +30,10 @@ ALL = "all settings"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllFree:
-    """What was found with all settings free. change: None where nothing fits, or was found in time.
-    bound: seconds that no plan of the search undercuts; 0: none was proved. among: what plans it is
-    about. impossible: it is proved that none fits."""
+    """The result with all settings free. change: None if nothing fits, or nothing was found in
+    time.
+    bound: seconds that no plan of the search undercuts; 0: none was proved. among: the set of
+    plans. impossible: it is proved that none fits."""
 
     change: Change | None
     bound: float
@@ -42,8 +43,8 @@ class AllFree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enough:
-    """What would certainly do for some plan. memory: bytes of a GPU, on as many; gpus: of these;
-    None: not found."""
+    """Memory and GPUs that certainly suffice for some plan. memory: bytes of a GPU, on as many;
+    gpus: of these; None: not found."""
 
     memory: float | None
     gpus: int | None
@@ -56,7 +57,7 @@ def free_problem(judge: Judge, world: int, share: float = 1.0) -> Problem[Megatr
 
     Raises
     ------
-    PlannerError: no such plan is possible on so many GPUs.
+    PlannerError: no plan is possible on so many GPUs.
     """
     problem, own = judge.problem(world), judge.job.settings
     runtime = judge.space.runtime

@@ -1,4 +1,4 @@
-"""What a job needs of the memory of its GPUs, without a look at how long it takes."""
+"""Memory that a job needs on its GPUs, without its time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """A job with what it needs.
+    """A job with the memory that it needs.
 
     ranks: memory of a GPU of every pipeline rank. devices: that with least memory of each.
     """
@@ -38,7 +38,7 @@ class Needs:
         return self.ranks[pp_rank].needed / self.devices[pp_rank].memory
 
     def room(self, pp_rank: int) -> float:
-        """Return the bytes that a GPU of a pipeline rank has left; below 0 where it has too few."""
+        """Return the bytes that a GPU of a pipeline rank has left; below 0 if it has too few."""
         return self.devices[pp_rank].memory - self.ranks[pp_rank].needed
 
     @property
@@ -48,17 +48,17 @@ class Needs:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether every GPU has room for what it needs."""
+        """Whether every GPU has enough memory."""
         return verdict_of(self.ranks[self.fullest].needed, self.devices[self.fullest].memory)
 
     @property
     def fits(self) -> bool:
-        """Whether every GPU certainly has room for what it needs."""
+        """Whether every GPU certainly has enough memory."""
         return self.verdict is Verdict.FITS
 
 
 def needs_of(job: TrainingJob, cluster: ClusterSpec) -> Needs:
-    """Return what a job needs whose ranks fill the nodes of a cluster in order."""
+    """Return the memory of a job, with ranks that fill the nodes of a cluster in order."""
     ranks = tuple(rank_memories((job,) * job.pp))
     return Needs(job=job, ranks=ranks, devices=smallest_devices(job, cluster))
 
@@ -81,7 +81,7 @@ def smallest_devices(job: TrainingJob, cluster: ClusterSpec) -> tuple[Device, ..
 
 
 def telling_ranks(job: TrainingJob, devices: Sequence[Device]) -> tuple[int, ...]:
-    """Return the pipeline ranks of which one is the fullest.
+    """Return pipeline ranks; one of them is the fullest.
 
     Without virtual stages, of ranks with equal layers on equal devices the first one holds most
     micro-batches.

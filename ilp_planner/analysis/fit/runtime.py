@@ -1,4 +1,4 @@
-"""The training system that judges a job of options, where Megatron-LM cannot train its model."""
+"""The training system that judges a job of options, if Megatron-LM cannot train its model."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ USUAL = Settings()  # of a job that says no more
 
 
 class Chosen(NamedTuple):
-    """The space of what runs a job; None: nothing does, so that its times are not known. job: with
-    what that cannot be told as it does it. note: what to say of that; empty where Megatron-LM can
-    train the model, by whose rules it is judged."""
+    """The space of the system that runs a job; None: nothing does, so that its times are not known.
+    job: with the system's own behaviour for settings that it lacks. note: on that; empty if
+    Megatron-LM can train the model and judges it."""
 
     job: TrainingJob
     space: MegatronSpace | None = None
@@ -33,7 +33,7 @@ class Chosen(NamedTuple):
 
 
 def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
-    """Return what a job is judged by: Megatron-LM if it can train the model, else the first
+    """Return the system that judges a job: Megatron-LM if it can train the model, else the first
     training system that runs the job."""
     try:
         check_model(job.model)
@@ -63,7 +63,7 @@ def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
 
 
 def _space_of(name: str) -> MegatronSpace:
-    """Return the space of what a training system runs."""
+    """Return the space of a training system."""
     runtime = runtime_named(name)
     return next(space for space in MegatronSpace.__subclasses__() if space.runtime is runtime)()
 
@@ -71,9 +71,8 @@ def _space_of(name: str) -> MegatronSpace:
 def _tried(
     runtime: Runtime, job: TrainingJob, cluster: ClusterSpec
 ) -> tuple[TrainingJob, str] | None:
-    """Return a job as a training system does it, where nobody asked for more than is usual of what
-    it cannot be told, and why it does not run that, empty where it does; None where it cannot even
-    train the model."""
+    """Return a job as a training system runs it, if the settings that it lacks are as usual, and
+    why it does not run it, empty if it does; None if it cannot even train the model."""
     kernels, precision = job.settings.kernels, job.settings.precision
     try:
         plain = runtime.settings(job.model, precision, cluster, kernels.quantised)

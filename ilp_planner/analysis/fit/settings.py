@@ -1,7 +1,7 @@
-"""The settings of a job that may be changed to make it fit, and what each may be instead.
+"""The settings of a job that may be changed to make it fit, with their values.
 
-They change how a model is trained, and nothing of what is computed: the samples of an iteration,
-the types of gradients and moments and the model itself stay as they are.
+They change how a model is trained, and not the computation: the samples of an iteration, the types
+of gradients and moments and the model itself stay as they are.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SHARES = ("0", "0.25", "0.5", "0.75", "1")  # of the optimizer's states that go 
 
 
 class Setting(NamedTuple):
-    """One setting. values: what it may be, of a draft with other settings changed before it. write:
-    the draft with a value; None where that goes with none. choice: its name in `CHOICES`, of which
-    not every training system has all; empty: none of them."""
+    """One setting. values: for a draft with other settings changed before it. write: the draft with
+    a value; None where that goes with none. choice: its name in `CHOICES`; not every training
+    system has all; empty: none of them."""
 
     name: str
     values: Callable[[Draft], Iterable[Any]]
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
 
 
 def _of_settings(name: str) -> Callable[[Draft, Any], Draft]:
-    """Return what writes a field of `Settings`."""
+    """Return a writer of a field of `Settings`."""
 
     def write(draft: Draft, value: Any) -> Draft:
         changed: dict[str, Any] = {name: value}
@@ -49,7 +49,7 @@ def _of_settings(name: str) -> Callable[[Draft, Any], Draft]:
 
 
 def _of_draft(name: str) -> Callable[[Draft, Any], Draft]:
-    """Return what writes a field of `Draft`."""
+    """Return a writer of a field of `Draft`."""
 
     def write(draft: Draft, value: Any) -> Draft:
         changed: dict[str, Any] = {name: value}
@@ -75,8 +75,8 @@ def _experts(draft: Draft) -> Iterable[int]:
 
 
 def _recomputations(runtime: Runtime) -> Callable[[Draft], Iterator[Recompute]]:
-    """Return what yields what searches try for a training system, and where it has them chunks of
-    every size and the first layers of each stage."""
+    """Return a generator of the values that searches try for a training system, and, if it has
+    them, chunks of every size and the first layers of each stage."""
 
     def values(draft: Draft) -> Iterator[Recompute]:
         model, layout = draft.base.model, draft.layout or draft.base.pipeline
@@ -114,8 +114,8 @@ def _micro_batches(draft: Draft) -> Iterable[int]:
 
 
 def _offloads(draft: Draft) -> Iterator[Offload]:
-    """Yield every number of whole layers, where none are computed again nor in a pipeline, every
-    module alone and all that the model has."""
+    """Yield every number of whole layers, if none are computed again nor in a pipeline, every
+    module alone and all of the model."""
     model = draft.base.model
     whole = draft.pp == 1 and draft.settings.recompute.granularity == "none"
     yield Offload()
@@ -131,7 +131,7 @@ def _degrees(draft: Draft) -> Iterable[int]:
 
 
 def settings_of(runtime: Runtime) -> tuple[Setting, ...]:
-    """Return the settings of a training system's jobs, those that others' values depend on
+    """Return the settings of a training system's jobs. Settings that determine values of others are
     first."""
     again = Setting("recomputation", _recomputations(runtime), _of_settings("recompute"))
     return (*DEGREES, again, *(s for s in OTHERS if not s.choice or s.choice in runtime.listens))

@@ -1,4 +1,4 @@
-"""The GPUs that a job has, and those that it would have with more of them."""
+"""The GPUs of a job, and more of them."""
 
 from __future__ import annotations
 
@@ -42,18 +42,16 @@ class Site:
 
     @property
     def grows(self) -> bool:
-        """Whether more nodes would be like those that are there: all are of one type, and linked
-        alike."""
+        """Whether more nodes would be like the present ones: all of one type, and linked alike."""
         return len(self.cluster.type_names) == 1 and self.cluster.symmetric
 
     def of(self, world: int) -> ClusterSpec:
         """Return the first nodes, or devices of one node, that so many ranks fill; with more nodes
-        like them where there are too few.
+        like them if there are too few.
 
         Raises
         ------
-        PlanError: nodes are not filled, or more are needed than there are and nothing says what
-            they would be like.
+        PlanError: nodes are not filled, or more are needed and their kind is unknown.
         """
         cluster, each = self.cluster, self.each
         if world < each and each % world == 0:

@@ -1,4 +1,4 @@
-"""What changes of a problem that was planned: its nodes, its batch, what plans must have."""
+"""Changes of a planned problem: its nodes, its batch, its constraints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What is another than before.
+    """The differences from before.
 
     demands: on plans, and on the nodes that they may use; `without` names nodes that are lost with
     all that they held. cluster: a name or a path, or so many GPUs; empty: the one of before.
@@ -34,7 +34,7 @@ class Changes:
 
     @property
     def texts(self) -> dict[str, str]:
-        """What was said, by name."""
+        """The given values, by name."""
         own = {CLUSTER: self.cluster, "global_batch": str(self.global_batch or "")}
         return {name: text for name, text in own.items() if text} | self.demands.texts
 

@@ -1,4 +1,4 @@
-"""The plan that moves least among those that are fast enough."""
+"""The plan that moves least among fast enough ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moving:
-    """A legal plan of a changed problem, on the machines with which it moves least."""
+    """A legal plan of a changed problem, on the machines that let it move least."""
 
     plan: AnyPlan
     evaluation: Evaluation
@@ -50,19 +50,18 @@ class Moving:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Before:
-    """What is known of a plan and of the machines that a changed problem has."""
+    """A plan and the machines of a changed problem."""
 
     plan: AnyPlan
     holdings: Holdings
     machines: Machines
 
     def seated(self, problem: Problem[Any], plan: AnyPlan) -> Seated:
-        """Return the machines with which a plan of the changed problem moves least."""
+        """Return the machines that let a plan of the changed problem move least."""
         return seated(self.machines, self.holdings, problem.space.holdings(problem, plan))
 
     def way(self, problem: Problem[Any], found: Moving) -> Way:
-        """Return how the bytes of a plan of the changed problem get to where it needs them, all
-        nodes at once."""
+        """Return how the bytes of a plan of the changed problem reach their nodes, all at once."""
         cluster, moved = problem.cluster, found.seated.moves.moved
         new = problem.space.holdings(problem, found.plan)
         taken = from_other_nodes(self.machines, self.holdings, new, found.seated)
@@ -75,9 +74,9 @@ class Before:
 
 
 class Way(NamedTuple):
-    """between: bytes that nodes get from other ones. seconds: that it takes at least, where a
-    node's share of them passes its link to the others, and what a device gets from others of its
-    node their link, at the links' rates."""
+    """between: bytes that nodes get from other ones. seconds: a lower bound. A node's share of the
+    bytes passes its link to the others, and a device's share from its own node passes the link
+    inside, at the links' rates."""
 
     between: float
     seconds: float
@@ -85,10 +84,10 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Least:
-    """The plan that moves least. among: of which plans. proved: none of these that is fast enough
+    """The plan that moves least. among: the set of plans. proved: none of these that is fast enough
     moves fewer bytes; otherwise the time ended before, or there was nothing to look through.
-    at_least: bytes that any of them moves. alone: why no other plans were looked through; empty
-    where some were."""
+    at_least: bytes that any of them moves. alone: why no other plans were looked through; empty if
+    some were."""
 
     moving: Moving
     among: str
@@ -109,11 +108,11 @@ def least_moved(
     before: Before, search: SearchState, fastest: Moving, limit: float, goon: Callable[[], bool]
 ) -> Least:
     """Return the plan that moves least among those of at most `limit` seconds: of the plans of
-    `AMONG`, where the space sorts them so, else of those of `ALONE`.
+    `AMONG`, if the space sorts them so, else of those of `ALONE`.
 
     Plans with a cut that has a name are looked for in the order of the bytes that the cut moves:
     the first one found moves least of them. Then come the fastest plans of families that may move
-    less than it, those first whose plans usually do.
+    less, with the most likely ones first.
     """
     problem = search.problem
     best = _less(fastest, _judged(before, problem, _again(problem, before.plan), limit))
@@ -137,7 +136,8 @@ def least_moved(
 def _tried(
     before: Before, search: SearchState, limit: float, goon: Callable[[], bool]
 ) -> tuple[list[Tried], bool]:
-    """Return the families of a space with what their plans move, and whether these are all."""
+    """Return the families of a space with the bytes that their plans move, and whether these are
+    all."""
     found: list[Tried] = []
     with suppress(OutOfTimeError):
         for family in search.problem.space.families(search, limit):
@@ -167,14 +167,13 @@ def _with_cuts(
 
 
 class Tried:
-    """A family of plans and what its plans move.
+    """A family of plans and the bytes that its plans move.
 
-    at_least: bytes that every one of them moves, wherever its stages end. usual: those that one
-    with stages of any lengths moves. cuts: the cuts that have a name, with the bytes that each
-    moves.
+    at_least: bytes that every one of them moves, wherever its stages end. usual: bytes of a plan
+    with stages of any lengths. cuts: the cuts that have a name, with the bytes that each moves.
 
-    What devices need, and what nobody has any more, does not depend on where stages end: every
-    stage has as many devices with the same shares.
+    Needed and lost bytes do not depend on the cuts: every stage has as many devices with the same
+    shares.
     """
 
     def __init__(self, before: Before, problem: Problem[Any], family: Family[Any]) -> None:
@@ -191,7 +190,7 @@ class Tried:
 
 
 def moving(before: Before, problem: Problem[Any], plan: AnyPlan) -> Moving:
-    """Return a legal plan of a changed problem with the machines with which it moves least."""
+    """Return a legal plan of a changed problem with the machines that let it move least."""
     return Moving(
         plan=plan, evaluation=evaluate(problem, plan), seated=before.seated(problem, plan)
     )
@@ -200,8 +199,8 @@ def moving(before: Before, problem: Problem[Any], plan: AnyPlan) -> Moving:
 def _judged(
     before: Before, problem: Problem[Any], plan: AnyPlan | None, limit: float
 ) -> Moving | None:
-    """Return a plan with what it moves; None for one that is not legal, too slow, or none of those
-    that proofs are about."""
+    """Return a plan with its moved bytes; None for one that is not legal, too slow, or outside of
+    proofs."""
     if plan is None:
         return None
     evaluation = evaluate(problem, plan)
@@ -243,7 +242,7 @@ def most_kept(known: Machines, old: Holdings, new: Holdings) -> float:
 
 def _worth(known: Machines, old: Holdings, new: Holdings) -> NDArray[np.float64]:
     """Return the bytes per parameter [old stages, new stages, kinds] that the devices of a new
-    stage keep at most of what an old stage has, each on the machine that suits it best."""
+    stage keep at most of an old stage, each on its best machine."""
     found = np.zeros((len(old.has), len(new.has), old.sizes.shape[1]))
     for row, place in enumerate(known.after):
         for local, device in enumerate(place):

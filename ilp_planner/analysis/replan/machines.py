@@ -1,4 +1,4 @@
-"""Which nodes of a cluster are machines that were there before, and what each is worth where.
+"""The machines of before among the nodes of a cluster, and the value of each as each node.
 
 Nodes are numbered when a job is launched, so any machine can be any of the nodes that are like it:
 of as many devices of the same type, in the same zone. Links that are said from node to node leave
@@ -36,9 +36,9 @@ class Machines:
     """The nodes of a plan and those of a changed problem.
 
     names: of the machines of before, in the order of their nodes. new: of all machines that there
-    are now, where they have names in the same cluster. before, after: the devices of every node.
+    are now, if they have names in the same cluster. before, after: the devices of every node.
     may: [nodes after, nodes before], whether a node can be a machine of before. own: likewise,
-    whether it has its number. alive: [devices before], whether each still has what it held.
+    whether it has its number. alive: [devices before], whether each still has its bytes.
     """
 
     names: tuple[str, ...]
@@ -74,9 +74,8 @@ class Machines:
 def machines(old: Problem[Any], new: Problem[Any], changes: Changes) -> Machines:
     """Return the machines of a problem and of the one that it has changed into.
 
-    Nodes that are lost have lost what they held. All others can hand it on, also those that the
-    new plan does not use. Of another cluster, as many nodes of a kind as both have are the same
-    machines.
+    Lost nodes have lost their bytes. All others can hand it on, also those that the new plan does
+    not use. Of another cluster, as many nodes of a kind as both have are the same machines.
     """
     olds, news = old.node_numbers, new.node_numbers
     kinds = _kinds(old.cluster, olds), _kinds(new.cluster, news)
@@ -121,18 +120,18 @@ class Seated:
 
 
 def seated(known: Machines, old: Holdings, new: Holdings) -> Seated:
-    """Return the machines with which the fewest bytes move."""
+    """Return the machines for the fewest moved bytes."""
     seats, _ = assigned(known, old, new)
     found = moves(old, new, known.devices_before(seats), known.alive)
     return Seated(seats=seats, moves=found)
 
 
 def assigned(known: Machines, old: Holdings, new: Holdings) -> tuple[tuple[int, ...], float]:
-    """Return the node of before that every node is, `NOBODY` for another machine, such that as many
-    bytes are kept as can be, and how many these are.
+    """Return the node of before that every node is, `NOBODY` for another machine, to keep the most
+    bytes, and their number.
 
-    An assignment problem, solved exactly: what a device keeps depends on its own machine alone, and
-    what nobody has any more is needed wherever it is, so that the fewest bytes move as well.
+    An assignment problem, solved exactly: the bytes that a device keeps depend on its own machine
+    alone, and lost bytes are needed on any machine, so the fewest bytes move as well.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -148,8 +147,8 @@ def assigned(known: Machines, old: Holdings, new: Holdings) -> tuple[tuple[int, 
 
 
 def kept_by_nodes(known: Machines, old: Holdings, new: Holdings) -> NDArray[np.float64]:
-    """Return the bytes [nodes after, nodes before] that a node would keep as a machine of before;
-    0 where it cannot be it."""
+    """Return the bytes [nodes after, nodes before] that a node would keep as a machine of before; 0
+    if it cannot be it."""
     found = np.zeros(known.may.shape)
     for size in {len(place) for place in known.after}:
         rows = [n for n, place in enumerate(known.after) if len(place) == size]
@@ -166,8 +165,8 @@ def kept_by_nodes(known: Machines, old: Holdings, new: Holdings) -> NDArray[np.f
 def from_other_nodes(
     known: Machines, old: Holdings, new: Holdings, found: Seated
 ) -> NDArray[np.float64]:
-    """Return the bytes [nodes after] that a node takes up from other ones: what no device of its
-    machine has, but some other one."""
+    """Return the bytes [nodes after] that a node takes up from other ones: no device of its machine
+    has them, but some other one."""
     node_before = np.repeat(np.arange(len(known.before)), [len(own) for own in known.before])
     taken = np.zeros(len(known.after))
     for node, (place, seat) in enumerate(zip(known.after, found.seats, strict=True)):

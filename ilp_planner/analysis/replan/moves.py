@@ -56,12 +56,12 @@ ROUNDING = 1e-9  # relative
 def moves(
     old: Holdings, new: Holdings, before: NDArray[np.int64], alive: NDArray[np.bool_]
 ) -> Moves:
-    """Return what moves from one plan to another.
+    """Return the bytes that move from one plan to another.
 
     Parameters
     ----------
     before: [new devices], the number that each had among the old devices, `NOBODY` for one that was
-        not there. alive: [old devices], whether each still has what it held.
+        not there. alive: [old devices], whether each still has its bytes.
     """
     there = (before != NOBODY) & alive[before]
     own = np.flatnonzero(there)
@@ -81,8 +81,8 @@ def held_by_both(
 
 
 def shared_sizes(old: Holdings, new: Holdings) -> NDArray[np.float64]:
-    """Return the parameters [old stages + 1, new stages + 1, kinds] of what both stages have; the
-    last row and the last column are those of devices that hold nothing."""
+    """Return the parameters [old stages + 1, new stages + 1, kinds] that both stages have; the last
+    row and column are of empty devices."""
     both = np.einsum("auk,buk->abk", old.has * old.sizes, new.has, optimize=True)
     return np.pad(both, ((0, 1), (0, 1), (0, 0)))
 
@@ -105,8 +105,8 @@ def lacking(
 
     Parameters
     ----------
-    holding: [old devices], which of them count. asking: [new devices], those that are asked about,
-        None for all; 0 for the others.
+    holding: [old devices], whether each counts. asking: [new devices], whether each counts, None
+        for all; 0 for the others.
     """
     found = np.zeros(len(new.stage))
     asking = new.stage >= 0 if asking is None else asking & (new.stage >= 0)
@@ -148,7 +148,7 @@ def _runs(
 def _missing(held: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the volume [n] of each of n boxes that no held box [m, 3, 2] covers.
 
-    The faces of the held boxes cut the whole into cells, each of which is covered or is not.
+    The faces of the held boxes cut the whole into cells, and each is covered or not.
     """
     held = np.unique(held, axis=0)
     edges = [np.unique(np.concatenate([[0.0, 1.0], held[:, axis].ravel()])) for axis in range(3)]

@@ -1,4 +1,4 @@
-"""One verb, `replan`: what to do with a plan when its problem changes.
+"""One verb, `replan`: plans for a changed problem.
 
 The answer is the fastest plan, and the one that moves least.
 """
@@ -47,9 +47,9 @@ FASTEST, LEAST = "fastest", "least moved"  # both plans, for people
 class Replanned:
     """The answer.
 
-    changes: of the case's problem into `problem`. result: of the search for the fastest plan,
-    which `fastest` is with what it moves; None where there is none. least: the plan that moves
-    least of those that take at most 1 + slack times as long. before: what is known of the machines.
+    changes: of the case's problem into `problem`. result: of the search for the fastest plan;
+    `fastest` is that plan with its moved bytes; None if there is none. least: the plan that moves
+    least among plans of at most 1 + slack times its time. before: the machines.
     """
 
     case: Case
@@ -63,7 +63,7 @@ class Replanned:
 
     @property
     def plans(self) -> dict[str, Moving]:
-        """Both plans by name; empty where there is none."""
+        """Both plans by name; empty if there is none."""
         if self.fastest is None or self.least is None:
             return {}
         return {FASTEST: self.fastest, LEAST: self.least.moving}
@@ -79,7 +79,7 @@ class Replanned:
         return relative_gap(plan.seconds, self.result.bound)
 
     def result_of(self, plan: Moving) -> Result:
-        """Return a plan as the result of a search, with what was proved of the fastest one, and the
+        """Return a plan as the result of a search, with the bound of the fastest one, and the
         machines that its nodes are."""
         machines = ", ".join(self.before.machines.called(plan.seated.seats))
         notes = (*self.result.notes, f"{SEATS}: the nodes in order are {machines}")
@@ -120,8 +120,9 @@ def replan(
     Raises
     ------
     PlanError: the plan is not legal, an input of its problem has no name, or its space does not say
-    what devices hold. UsageError: nothing changes, or what does is not there. InfeasibleError:
-    there is no plan of the changed problem. SolverError: the judge refutes what a search believes.
+    what devices hold. UsageError: nothing changes, or an unknown thing does. InfeasibleError:
+    there is no plan of the changed problem. SolverError: the judge refutes the result of the
+    search.
     """
     check_legal(case)
     request = changed(case.asked, changes)
@@ -159,7 +160,7 @@ def replan(
 
 
 def _least(known: Before, search: SearchState, so_far: Least, limit: float) -> Least:
-    """Return the plan that moves least; what was known before, after an interrupt."""
+    """Return the plan that moves least; the best one so far, after an interrupt."""
     try:
         with interruptible():
             return least_moved(known, search, so_far.moving, limit, search.goon)

@@ -36,10 +36,10 @@ GAP = 1e-4  # relative: closer to a bound than this, no second of it is worth th
 class Alternative:
     """A plan beside another one.
 
-    own: the plan that is asked about. other: the alternative; without a time where there is none.
-    known: what is proved of the alternatives'
-    seconds, which of a given plan are its own. has: the plan has itself what is demanded. among:
-    which plans the bound is about; empty of a given plan. reason: why there is no alternative.
+    own: the plan that is asked about. other: the alternative; without a time if there is none.
+    known: bounds on the alternatives' seconds; a given plan has its own seconds. has: the plan
+    itself keeps the demands. among: the plans of the bound; empty of a given plan. reason: why
+    there is no alternative.
     """
 
     case: Case
@@ -52,12 +52,12 @@ class Alternative:
 
     @property
     def least(self) -> float:
-        """Seconds that the alternative takes more, at least; below 0 where it may be faster."""
+        """Seconds that the alternative takes more, at least; below 0 if it may be faster."""
         return self.known.bound - self.own.time
 
     @property
     def most(self) -> float:
-        """Seconds that it takes more, at most; inf where no alternative was found."""
+        """Seconds that it takes more, at most; inf if no alternative was found."""
         return self.known.best - self.own.time
 
     @property
@@ -74,7 +74,7 @@ def own_entry(case: Case) -> Entry:
 
 
 def with_demands(case: Case, demands: Constraints, text: str, deadline: Deadline) -> Alternative:
-    """Return the best plan found that has what is demanded, with a bound on all of them.
+    """Return the best plan found that keeps the demands, with a bound on all of them.
 
     Parameters
     ----------
@@ -82,8 +82,8 @@ def with_demands(case: Case, demands: Constraints, text: str, deadline: Deadline
 
     Raises
     ------
-    PlanError: the plan is not legal, or there is no such problem.
-    SolverError: the judge refutes what the search believes.
+    PlanError: the plan is not legal, or the problem does not exist.
+    SolverError: the judge refutes the result of the search.
     """
     check_legal(case)
     request = with_constraints(case.request, demands)

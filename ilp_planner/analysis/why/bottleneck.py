@@ -1,4 +1,4 @@
-"""Which pipeline rank a plan waits for, and what the others have left."""
+"""The bottleneck rank of a plan, and the slack of the others."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SLOWEST = 1e-9  # relative: ranks that take as long as the slowest one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLoad:
-    """What a pipeline rank is busy with a micro-batch, and holds.
+    """Busy time and memory of a pipeline rank, for a micro-batch.
 
     load: seconds. slack: seconds per micro-batch that it could take longer, or wait, without being
-    the slowest. room: bytes that are left on its fullest device, below 0 where it holds too much;
+    the slowest. room: bytes that are left on its fullest device, below 0 if it holds too much;
     None: memory is not modelled.
     """
 

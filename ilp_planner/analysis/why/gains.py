@@ -1,4 +1,4 @@
-"""What letting go of a limit gains, as a range that is proved."""
+"""The gain of relaxing a limit, as a proved range."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Known(NamedTuple):
-    """What is proved of the fastest plan of a problem, in seconds: it takes at least `bound` and at
-    most `best`."""
+    """The proved range of the fastest plan of a problem, in seconds: at least `bound` and at most
+    `best`."""
 
     bound: float
     best: float
@@ -23,10 +23,10 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """What a relaxation gains, in seconds for the samples of before.
+    """The gain of a relaxation, in seconds for the samples of before.
 
     The fastest plan of before takes at least `before.bound` and at most `before.best`, that of the
-    relaxed problem `after` likewise; so what is gained lies between `least` and `most`.
+    relaxed problem `after` likewise; so the gain lies between `least` and `most`.
     """
 
     relaxation: Relaxation
@@ -35,7 +35,7 @@ class Gain:
 
     @property
     def after(self) -> Known:
-        """What is proved of the relaxed problem, in which plans of before may count, too."""
+        """The range of the relaxed problem; plans of before may count, too."""
         scale = self.relaxation.scale
         bound, best = scale * self.found.bound, scale * self.found.best
         if self.relaxation.wider:
@@ -49,14 +49,14 @@ class Gain:
 
     @property
     def least(self) -> float:
-        """Seconds that are gained at least; below 0 where more may be lost than gained, -inf where
-        no plan was found."""
+        """Seconds that are gained at least; below 0 if more may be lost than gained, -inf if no
+        plan was found."""
         gain = self.before.bound - self.after.best
         return max(0.0, gain) if self.relaxation.wider else gain
 
     @property
     def most(self) -> float:
-        """Seconds that are gained at most; inf where nothing of the plans of before is known."""
+        """Seconds that are gained at most; inf if nothing of the plans of before is known."""
         if math.isinf(self.after.bound):
             return -math.inf  # no plan is left
         return max(self.least, self.before.best - self.after.bound)

@@ -1,4 +1,4 @@
-"""What limits the plans of a problem, and the problems that let go of one limit each."""
+"""Limits of a problem, and its relaxations by one limit each."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ LIMITS = {
 class Relaxation:
     """A limit, and a request that lets go of it.
 
-    limit: what limits, for people. change: what it is instead. kind: for programs, one of `memory`,
-    `node`, `links`, `batch`, `nodes` and `asked`. device: the type that there is more of; empty: no
-    one type's. scale: seconds for the samples of before are so many times those of the new
-    iteration. wider: the plans of before are still there and take no longer, so that no gain is
-    below nothing.
+    limit: for people. change: the relaxed limit. kind: for programs, one of `memory`, `node`,
+    `links`, `batch`, `nodes` and `asked`. device: the type that there is more of; empty: no one
+    type's. scale: seconds for the samples of before are so many times those of the new iteration.
+    wider: the plans of before are still there and take no longer, so that no gain is below nothing.
     """
 
     limit: str
@@ -58,7 +57,7 @@ class Relaxation:
 def relaxations(
     problem: Problem[Any], whole: ClusterSpec, plan: AnyPlan, chosen: Collection[str] = ()
 ) -> tuple[Relaxation, ...]:
-    """Return the relaxations of a problem, those of what the user asked for first.
+    """Return the relaxations of a problem. The user's own constraints come first.
 
     Parameters
     ----------
@@ -79,7 +78,7 @@ def relaxations(
 
 
 def _asked(asked: Request, chosen: Collection[str]) -> Iterator[Relaxation]:
-    """Yield what is left without each of the constraints and limits that the user has set."""
+    """Yield the problem without each of the user's constraints and limits."""
     for name, text in asked.constraints.texts.items():
         if name in chosen:
             continue
@@ -112,8 +111,8 @@ def _asked(asked: Request, chosen: Collection[str]) -> Iterator[Relaxation]:
 
 
 def _batches(problem: Problem[Any], asked: Request, plan: AnyPlan) -> Iterator[Relaxation]:
-    """Yield one more micro-batch of the plan's, and twice the samples: their seconds are those of
-    as many samples as before."""
+    """Yield one more micro-batch of the plan's, and twice the samples: their seconds are for as
+    many samples as before."""
     if asked.experiment:
         return
     batch = problem.global_batch
@@ -169,7 +168,7 @@ def _memory(problem: Problem[Any], asked: Request, whole: ClusterSpec) -> Iterat
 
 
 def _nodes(asked: Request, whole: ClusterSpec) -> Iterator[Relaxation]:
-    """Yield one more node of each device type, which plans may use or not; links between two nodes
+    """Yield one more node of each device type, for plans to use or not; links between two nodes
     each say nothing of another one's."""
     if whole.matrix or asked.constraints.max_devices is not None:
         return
@@ -239,8 +238,8 @@ def _faster(link: Link) -> Link:
 
 
 def _larger_nodes(asked: Request, whole: ClusterSpec) -> Iterator[Relaxation]:
-    """Yield half as many nodes of twice the devices, so that tensor parallelism reaches over two
-    of today's: of equal nodes, whose links are the same between any two."""
+    """Yield half as many nodes of twice the devices, so that tensor parallelism reaches over two of
+    today's: for equal nodes with equal links."""
     alone = len(whole.nodes) == 1 and whole.symmetric and not whole.within
     group = whole.nodes[0]
     if not alone or group.count % TIMES or asked.constraints.without:
@@ -257,7 +256,7 @@ def _larger_nodes(asked: Request, whole: ClusterSpec) -> Iterator[Relaxation]:
 
 
 def _on(asked: Request, cluster: ClusterSpec) -> Request:
-    """Return a request on another cluster, which it holds as text."""
+    """Return a request on another cluster, held as text."""
     name = asked.files["cluster"].name
     text = cluster_text(cluster)
     held = Reference(name=name, sha256=Document(name, text).sha256, text=text)
@@ -265,7 +264,6 @@ def _on(asked: Request, cluster: ClusterSpec) -> Request:
 
 
 def with_constraints(asked: Request, demands: Constraints) -> Request:
-    """Return a request whose plans must have what is demanded besides, which goes before its
-    own."""
+    """Return a request with further demands, which precede its own."""
     new = {name: getattr(demands, name) for name in demands.texts}
     return replace(asked, constraints=replace(asked.constraints, **new), memory_limits=None)

@@ -1,5 +1,5 @@
-"""Requests that are near to one that was solved, solved from its plan: what is known of each by the
-end of its time."""
+"""Requests near to a solved one, solved from its plan, with the result of each by the end of its
+time."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ GAP = 1e-3  # relative: closer to a bound than this, no second of it is worth th
 
 
 class Near(NamedTuple):
-    """Where near requests are solved from. start: the plan, with what was proved beside it; None:
-    from nothing. folders: where relative paths in the requests may begin. limits: of each; their
-    seconds do not count."""
+    """The start of near requests. start: the plan, with its proof; None: from nothing. folders:
+    bases of relative paths in the requests. limits: of each; their seconds do not count."""
 
     start: Start | None
     folders: tuple[Path, ...]
@@ -37,9 +36,9 @@ class Near(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What is known of a request. bound, best: seconds that no plan undercuts and that the plan
-    takes; both inf where there is proved to be none. stopped_by: why the search ended. among: the
-    plans that the bound is about. failure: why nothing is known; empty where something is."""
+    """The result of a request. bound, best: seconds that no plan undercuts and that the plan takes;
+    both inf if there is proved to be none. stopped_by: why the search ended. among: the plans that
+    the bound is about. failure: why nothing is known; empty if something is."""
 
     bound: float = 0.0
     best: float = math.inf
@@ -52,16 +51,16 @@ class Found:
 
     @property
     def impossible(self) -> bool:
-        """Whether no plan fits, which is proved."""
+        """Whether it is proved that no plan fits."""
         return math.isinf(self.bound)
 
 
 def resolve(request: Request, near: Near, deadline: Deadline) -> Found:
-    """Return what is known of a request by a deadline.
+    """Return the result of a request by a deadline.
 
     Raises
     ------
-    SolverError: the judge refutes what the search believes.
+    SolverError: the judge refutes the result of the search.
     """
     try:
         problem = build_problem(InputFiles(request, near.folders))

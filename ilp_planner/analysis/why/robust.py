@@ -1,4 +1,4 @@
-"""How wrong times may be, for a plan to stay as good as it is said to be."""
+"""Errors of times up to which a plan stays as good as claimed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def guarantee(ratio: float, error: float) -> float:
-    """Return how many times what the best plan truly takes a plan takes at most.
+    """Return an upper bound on the true time of a plan over that of the best plan.
 
     Where every plan truly takes between 1 - d and 1 + d times what the cost model says, the plan
     takes at most 1 + d times its own seconds, and no other one less than 1 - d times the bound:
@@ -14,15 +14,15 @@ def guarantee(ratio: float, error: float) -> float:
 
     Parameters
     ----------
-    ratio: of the plan's seconds to a bound on those of all plans. error: d, relative; inf where
-        there is no guarantee, from 1 on.
+    ratio: of the plan's seconds to the bound. error: d, relative; inf if there is no guarantee,
+        from 1 on.
     """
     return ratio * (1 + error) / (1 - error) if error < 1 else math.inf
 
 
 def survived(ratio: float, within: float) -> float:
-    """Return the largest relative error of all times with which a plan is within so much of the
-    best, by `guarantee`; 0 where it need not be even if all times are true.
+    """Return the largest relative error of all times that keeps a plan within so much of the best,
+    by `guarantee`; 0 if it need not be even if all times are true.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def survived(ratio: float, within: float) -> float:
 
 
 def turned(before: float, after: float) -> float:
-    """Return the least relative error of both times, in seconds, with which the slower of two plans
-    may be the faster one."""
+    """Return the least relative error of both times, in seconds, that can make the slower of two
+    plans the faster one."""
     low, high = sorted((before, after))
     return (high - low) / (high + low)

@@ -24,7 +24,7 @@ LATE = 5.0  # seconds after its deadline, or an interrupt, in which work may sti
 
 
 class Failed(NamedTuple):
-    """What a process sends instead of an answer."""
+    """A failure that a process sends instead of an answer."""
 
     error: BaseException
 
@@ -37,11 +37,11 @@ def cores() -> int:
 def side_by_side(
     works: Sequence[Callable[[Deadline], Answer]], workers: int, deadline: Deadline
 ) -> list[Answer | None]:
-    """Return what each piece of work answers; None of one that was ended before it did.
+    """Return the answer of each piece of work; None of one that was ended before it did.
 
     With one worker nothing is started: they run one after the other here. Each gets an equal share
-    of what time is left, and whoever ends early leaves its own to those that follow. An interrupt
-    is handed on: what pieces that run know by then counts, and no more are begun.
+    of the remaining time, and an early end leaves its share to the others. An interrupt is handed
+    on: running pieces return their present answer, and no more are begun.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def side_by_side(
 
     Raises
     ------
-    Whatever a piece of work raises but KeyboardInterrupt.
+    Any exception of a piece of work but KeyboardInterrupt.
     """
     if workers == 1 or len(works) == 1:
         return _in_turn(works, deadline)
@@ -79,7 +79,7 @@ class _Running(NamedTuple):
 
 
 class _Run(Generic[Answer]):
-    """Processes and what they have answered."""
+    """Processes and their answers."""
 
     def __init__(
         self, works: Sequence[Callable[[Deadline], Answer]], workers: int, deadline: Deadline
@@ -90,7 +90,7 @@ class _Run(Generic[Answer]):
         self.found: list[Answer | None] = [None] * len(works)
 
     def answers(self) -> list[Answer | None]:
-        """Return what all of them answer."""
+        """Return all answers."""
         left = self.deadline
         try:
             self._until(lambda: left.left + LATE)
@@ -105,7 +105,7 @@ class _Run(Generic[Answer]):
         return self.found
 
     def _until(self, left: Callable[[], float]) -> None:
-        """Begin what waits and take what comes, until nothing runs or no seconds are left."""
+        """Begin waiting work and take answers, until nothing runs or no seconds are left."""
         while self.waiting or self.running:
             while self.waiting and len(self.running) < self.workers:
                 self._begin(self.waiting.pop(0))
@@ -143,14 +143,14 @@ class _Run(Generic[Answer]):
         self.found[number] = answer
 
     def _end_frozen(self) -> None:
-        """End what stands still: it has no answer, and others have its time."""
+        """End frozen processes: they have no answer, and others have their time."""
         for connection, one in [*self.running.items()]:
             if one.watched.frozen:
                 one.process.kill()
                 self._take(connection)
 
     def end(self) -> None:
-        """End what still runs."""
+        """End all running processes."""
         for connection, (_, process, _) in self.running.items():
             process.kill()
             process.join()
@@ -158,8 +158,8 @@ class _Run(Generic[Answer]):
 
 
 def _hear_once() -> None:
-    """Let the first signal interrupt the work of this process, whatever it was begun with, and no
-    later one: a terminal sends one to every process, and who began this one hands its own on."""
+    """Let the first signal interrupt the work of this process, and no later one: a terminal sends
+    one to every process, and the parent hands its own on."""
     heard = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -174,7 +174,7 @@ def _hear_once() -> None:
 
 
 def _answer(connection: Connection, work: Callable[[Deadline], Any], deadline: Deadline) -> None:
-    """Send what a piece of work answers, or why it has none."""
+    """Send the answer of a piece of work, or why it has none."""
     with suppress(KeyboardInterrupt, BrokenPipeError):
         _hear_once()
         try:

@@ -1,4 +1,4 @@
-"""One verb, `why`: what limits a plan, where its seconds go, and what would help."""
+"""One verb, `why`: limits of a plan, terms of its time, and gains of changes."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ SECONDS = 12.0  # of all searches together, unless it is said
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A plan that is asked about. name: of it, for people. folders: where paths in its request may
-    begin. workers: processes at most. changed: it is judged by the inputs as they are now, whatever
-    its file says of them."""
+    """A plan that is asked about. name: of it, for people. folders: bases of paths in its request.
+    workers: processes at most. changed: it is judged by the inputs as they are now, not by those of
+    its file."""
 
     judgement: Judgement
     name: str
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def problem(self) -> Problem[Any]:
-        """What it is a plan of."""
+        """The problem of the plan."""
         return self.judgement.problem
 
     @property
@@ -65,21 +65,21 @@ class Case:
 
     @property
     def start(self) -> Start:
-        """What searches start from."""
+        """The start of searches."""
         return start_of(self.judgement.saved, self.name)
 
     @property
     def near(self) -> Near:
-        """Where near problems are solved from."""
+        """The start of near problems."""
         return Near(self.start, self.folders, Limits(gap=GAP, workers=1))
 
     @property
     def request(self) -> Request:
-        """What the problem was built from.
+        """The request of the problem.
 
         Raises
         ------
-        PlanError: from objects, which have no names.
+        PlanError: it was built from objects, without names.
         """
         if self.problem.request is None:
             raise PlanError(
@@ -90,7 +90,7 @@ class Case:
 
     @property
     def asked(self) -> Request:
-        """What was asked for, before the search chose nodes.
+        """The request before the search chose nodes.
 
         Raises
         ------
@@ -111,14 +111,14 @@ class Case:
 
     @property
     def any_nodes(self) -> bool:
-        """Whether the plan is the fastest on any nodes, whatever they cost."""
+        """Whether the plan is the fastest on any nodes at any price."""
         aim = self.judgement.saved.aim
         return aim.get("name") == TIME.name and aim.get("max_price_per_hour") is None
 
     @property
     def claimed(self) -> Known | None:
-        """What is proved of the problem by what the plan's file claims; None where it claims no
-        bound, or one of other inputs or of another version of the planner."""
+        """The range of the problem by the claims of the plan's file; None if it claims no bound, or
+        one of other inputs or of another version of the planner."""
         claim = self.judgement.saved.claim
         if claim is None or not 0 < claim.bound < math.inf or self.judgement.coverage.outside:
             return None
@@ -132,8 +132,8 @@ class Case:
 class Why:
     """The answer.
 
-    seconds: of an iteration, by what they are spent on. ranks: what each is busy with. known: what
-    is proved of the fastest plan of its problem; derived: by a search now, not by the plan's file.
+    seconds: of an iteration, by term. ranks: the load of each. known: the range of the fastest plan
+    of its problem; derived: by a search now, not by the plan's file.
     gains: of relaxations, the largest least gain first.
     """
 
@@ -146,8 +146,7 @@ class Why:
 
     @property
     def ratio(self) -> float | None:
-        """The plan's seconds by the bound; None where there is none, or it is not about the
-        plan."""
+        """The plan's seconds by the bound; None if there is none, or it is not about the plan."""
         outside = self.case.judgement.coverage.outside
         seconds = self.case.evaluation.iteration_time
         if outside or not 0 < self.known.bound < math.inf:
@@ -156,12 +155,12 @@ class Why:
 
 
 def why(case: Case, deadline: Deadline) -> Why:
-    """Return what limits a plan.
+    """Return the limits of a plan.
 
     Raises
     ------
     PlanError: the plan is not legal, or an input of its problem has no name.
-    SolverError: the judge refutes what a search believes.
+    SolverError: the judge refutes the result of the search.
     """
     check_legal(case)
     request, claimed = case.request, case.claimed
@@ -186,11 +185,11 @@ def why(case: Case, deadline: Deadline) -> Why:
 
 
 def check_legal(case: Case) -> None:
-    """Refuse a plan that is not legal, or whose file claims what does not hold.
+    """Refuse a plan that is not legal, or has false claims in its file.
 
     Raises
     ------
-    PlanError: what is wrong.
+    PlanError: with the fault.
     """
     if case.evaluation.legal and not case.judgement.fault:
         return
@@ -208,8 +207,8 @@ def _order(gain: Gain) -> tuple[bool, float, float]:
 def _resolved(
     case: Case, every: Sequence[Relaxation], deadline: Deadline, *, again: bool
 ) -> list[Found]:
-    """Return what is known of relaxations by the deadline; of the problem itself before them, where
-    it is to be solved again."""
+    """Return the results of relaxations by the deadline; of the problem itself before them, if it
+    is to be solved again."""
     requests = [*([case.request] if again else []), *(one.request for one in every)]
     works = [partial(resolve, request, case.near) for request in requests]
     answers = side_by_side(works, case.workers, deadline)
@@ -218,7 +217,7 @@ def _resolved(
 
 
 def _known(case: Case, found: Found) -> Known:
-    """Return what is proved of a problem that was solved again, its own plan included."""
+    """Return the range of a problem that was solved again, its own plan included."""
     inside = case.judgement.coverage.outside is None
     own = case.evaluation.iteration_time if inside else math.inf
     return Known(0.0 if found.failure else found.bound, min(own, found.best))
