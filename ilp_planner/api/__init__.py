@@ -1,5 +1,5 @@
-"""The verbs of the package for Python: what `ilp-plan` does, with objects instead of files.
+"""The verbs of the package for Python: `ilp-plan` with objects instead of files.
 
-Names, paths, profiles, spaces and limits mean here what they mean on the command line, whose own
-building of problems is used.
+Names, paths, profiles, spaces and limits mean the same as on the command line, and problems are
+built by the same code.
 """

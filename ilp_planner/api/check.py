@@ -29,12 +29,12 @@ class Check(Printed):
 
     @property
     def certificate(self) -> CertificateCheck | None:
-        """The proof derived again; None where the plan came without one."""
+        """The proof derived again; None if the plan came without one."""
         return self.judgement.certificate
 
     @property
     def coverage(self) -> Coverage:
-        """Which plans the proof is about, and why this one is outside, if it is."""
+        """The plans of the proof, and why this one is outside, if it is."""
         return self.judgement.coverage
 
     @property
@@ -54,7 +54,7 @@ class Check(Printed):
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What `ilp-plan evaluate --json` prints."""
+        """The output of `ilp-plan evaluate --json`."""
         from ilp_planner.report.json_report import judgement_object
 
         return judgement_object(self.judgement)
@@ -74,7 +74,7 @@ class Check(Printed):
 
 
 def check_plan(problem: Problem[Any], saved: SavedPlan, *, certificate: bool = True) -> Check:
-    """Judge a plan again, and derive every bound of its certificate again, where it has one.
+    """Judge a plan again, and derive every bound of its certificate again, if it has one.
 
     Raises
     ------

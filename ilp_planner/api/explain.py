@@ -1,4 +1,4 @@
-"""The verbs `why` and `compare`: what limits a plan, why not another one, plans side by side."""
+"""The verbs `why` and `compare`: limits of a plan, the cost of another one, plans side by side."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECONDS = 12.0
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Explanation(Printed):
-    """What limits a plan. found: seconds, ranks and gains. within: relative, as it was said."""
+    """The limits of a plan. found: seconds, ranks and gains. within: relative, as it was said."""
 
     found: Why
     within: float
@@ -39,7 +39,7 @@ class Explanation(Printed):
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What `ilp-plan why --json` prints."""
+        """The output of `ilp-plan why --json`."""
         from ilp_planner.report.why import Told
         from ilp_planner.report.why_json import why_object
 
@@ -48,7 +48,7 @@ class Explanation(Printed):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Instead(Printed):
-    """Why not another plan. found: both plans, and what is proved of the difference."""
+    """Why not another plan. found: both plans, and the proved range of the difference."""
 
     found: Alternative
 
@@ -64,7 +64,7 @@ class Instead(Printed):
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What `ilp-plan why --not ... --json` prints."""
+        """The output of `ilp-plan why --not ... --json`."""
         from ilp_planner.report.alternative import alternative_object
 
         return alternative_object(self.found)
@@ -96,7 +96,7 @@ class Comparison(Printed):
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What `ilp-plan compare --json` prints."""
+        """The output of `ilp-plan compare --json`."""
         from ilp_planner.report.comparison import comparison_object
 
         return comparison_object(self.problem, self.entries)
@@ -111,21 +111,22 @@ def why(
     within: float = 0.05,
     set_values: Mapping[str, str] | None = None,
 ) -> Explanation | Instead:
-    """Return what limits a plan, where its seconds go and what would help; or why not another one.
+    """Return the limits of a plan, the terms of its time and the gains of changes; or why not
+    another one.
 
     Parameters
     ----------
-    subject: a result, what `load` returned, or the file of a plan.
-    instead: the other one: constraints as `tp=8` or `{"tp": 8}`, of which the best plan counts, a
-        saved plan, a launch script, which is read and not run, or `aceso:FILE`.
+    subject: a result, a plan of `load`, or the file of a plan.
+    instead: the other one: constraints as `tp=8` or `{"tp": 8}`, for their best plan; a saved plan;
+        a launch script, read and not run; or `aceso:FILE`.
     seconds: of all searches together. workers: searches at once, each in a process of its own;
         None: one per core. within: how far above the best the plan may be, for the error of times
-        that it survives. set_values: of a launch script, what only running it would tell.
+        that it survives. set_values: of a launch script, values that only a run would tell.
 
     Raises
     ------
     PlanError: no plan, one that is not legal, or an alternative of another problem. UsageError:
-    what cannot be asked. SolverError: the judge refutes what a search believes.
+    what cannot be asked. SolverError: the judge refutes the result of the search.
     """
     from ilp_planner.analysis.compare.sources import Asked
     from ilp_planner.analysis.why.side_by_side import cores
@@ -196,14 +197,13 @@ def compare(
     *others: str | os.PathLike[str],
     set_values: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Put plans side by side on one problem, with what they decide differently and where their
-    seconds go.
+    """Put plans side by side on one problem, with their differences and the terms of their times.
 
     Parameters
     ----------
-    first: what `load` returned, or the file of a plan; it says the problem. others: files of plans,
-        launch scripts, which are read and not run, or `aceso:FILE`. set_values: of a launch script,
-        what only running it would tell.
+    first: a plan of `load`, or the file of a plan; it says the problem. others: files of plans,
+        launch scripts (read and not run), or `aceso:FILE`. set_values: of a launch script, values
+        that only a run would tell.
 
     Raises
     ------

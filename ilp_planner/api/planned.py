@@ -1,4 +1,4 @@
-"""What becomes of a plan: a judgement, files of training systems, and what every rank holds."""
+"""Uses of a plan: its judgement, files of training systems, and memory of every rank."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Planned(Printed, ABC):
 
     @abstractmethod
     def _kept(self) -> SavedPlan:
-        """Return the plan, what is claimed of it, and its proof."""
+        """Return the plan, the claims about it, and its proof."""
 
     @property
     def _source(self) -> str:
-        """What messages call the plan."""
+        """The name of the plan in messages."""
         return "result"
 
     def as_start(self) -> Start:
-        """Return what another search starts from."""
+        """Return the start of another search."""
         from ilp_planner.formats.saved_start import start_of
 
         return start_of(self._kept(), self._source)
@@ -53,14 +53,14 @@ class Planned(Printed, ABC):
         Parameters
         ----------
         runtime: `megatron`, `torchtitan` (its newest release, `torchtitan@0.2.2` another one),
-            `deepspeed`, `nemo`, `aceso`; `lp` or `mps` for the integer program of what the proof
+            `deepspeed`, `nemo`, `aceso`; `lp` or `mps` for the integer program that the proof
             leaves open.
-        file: what else a training system needs goes beside it.
+        file: further files of a training system go beside it.
         nearest: where the system cannot run the plan, write the nearest one that it runs.
 
         Raises
         ------
-        UsageError: no such system or release. PlanError: there is no plan, or the system cannot
+        UsageError: unknown system or release. PlanError: there is no plan, or the system cannot
         run it.
         """
         from ilp_planner.evaluate import evaluate
@@ -89,8 +89,8 @@ class Planned(Printed, ABC):
 
     @property
     def throughput(self) -> Throughput | None:
-        """What the plan does per second, MFU, HFU and bubble; None where the model's dimensions are
-        not known.
+        """Throughput of the plan, MFU, HFU and bubble; None if the model's dimensions are not
+        known.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class Planned(Printed, ABC):
         return plan_summary(self._view(), str(self))
 
     def analyze(self, **said: Any) -> Analysis:
-        """Return what every rank of the plan holds and sends.
+        """Return memory and messages of every rank of the plan.
 
         Parameters
         ----------

@@ -91,7 +91,7 @@ def problem(
     without: int | str | Sequence[int | str] | None = None,
     headroom: str | int | None = None,
 ) -> Problem[Any]:
-    """Build a problem, by the rules of `ilp-plan solve`, whose options the keywords are.
+    """Build a problem, by the rules of `ilp-plan solve`; the keywords are its options.
 
     Parameters
     ----------
@@ -102,8 +102,8 @@ def problem(
         network of their generation are assumed, and notes say so.
     profile: `analytic`, `FILE.csv`, `aceso:FOLDER`, `metis:FOLDER`, `amp:FILE`, or a profile that
         was read before.
-    space: `operators`, `groups`, `metis`, `amp` or `megatron`; None: what Megatron-LM can run for
-        decoder-only models without a profile; else operators where all devices are equal and the
+    space: `operators`, `groups`, `metis`, `amp` or `megatron`; None: plans of Megatron-LM for
+        decoder-only models without a profile; else operators if all devices are equal and the
         profile and the cost model are of operators, whole layers elsewhere.
     shares: of `space="groups"`: `any`, or `even`: replicas of one type share a micro-batch equally
         and micro-batches divide the batch.
@@ -115,28 +115,28 @@ def problem(
         `space="megatron"`; None: the model's.
     micro_batch_sizes: to try: samples of a replica for a training runtime, of all replicas together
         for other spaces.
-    price: what a device costs per hour: 2.5, of every type as `a100=2.5,t4=0.4`, or `spot`, for the
-        spot prices of the cluster; None: as the cluster says.
+    price: of a device per hour: 2.5, of every type as `a100=2.5,t4=0.4`, or `spot`, for the spot
+        prices of the cluster; None: as the cluster says.
     memory_limit: bytes, or a size with its unit (`28 GB`), of every device.
-    tp, pp, cp, ep, dp, virtual_stages: what plans of `space="megatron"` may have: 4, `[2, 4]`,
+    tp, pp, cp, ep, dp, virtual_stages: possible values in plans of `space="megatron"`: 4, `[2, 4]`,
         `range(2, 9)` or `"2..8"`. micro_batch_group_size: likewise, how many micro-batches pass one
-        virtual stage before the next one's turn; as many as pipeline ranks where nothing is said.
-    layout: which layers every virtual stage has: `even`, how many as `[10, 11, 11]`, or Megatron's
-        letters as `Et*10|t*11|t*11L`.
-    rank_order, recompute, sharding, cp_comm: likewise: names, one or several. sharding_copies: how
-        many of what is sharded, one number or several. schedule: of the pipeline, some of `1f1b`
-        (interleaved where ranks have several virtual stages), `interleaved-zb`, `zb-v` and
-        `dualpipe-v`, which divide backward passes.
-    overlap: `data`, where nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
-    gradients, moments: types, `fp32` alone where nothing is said.
+        virtual stage before the next one's turn; as many as pipeline ranks if nothing is said.
+    layout: layers of every virtual stage: `even`, how many as `[10, 11, 11]`, or Megatron's letters
+        as `Et*10|t*11|t*11L`.
+    rank_order, recompute, sharding, cp_comm: likewise: names, one or several. sharding_copies:
+        numbers of sharded copies, one or several. schedule: of the pipeline, some of `1f1b`
+        (interleaved if ranks have several virtual stages), `interleaved-zb`, `zb-v` and
+        `dualpipe-v` (divided backward passes).
+    overlap: `data`, if nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
+    gradients, moments: types, `fp32` alone if nothing is said.
     keep: stages of saved plans that plans have as they are, as `plan.json:stage0`.
-    tensor_overlap, expert_overlap: `on`, `off` or both, `off` where nothing is said. cuda_graphs:
-        some of `none`, `attn`, `router`, `layer` and `full_iteration`, `none` likewise.
+    tensor_overlap, expert_overlap: `on`, `off` or both, `off` if nothing is said. cuda_graphs: some
+        of `none`, `attn`, `router`, `layer` and `full_iteration`, `none` likewise.
     optimizer_offload: shares of the states, from 0 to 1, that may be on the host.
     activation_offload: `none`, modules as `core_attn+attn_proj` or a number of layers whose
-        activations may wait there, one or several; `none` where nothing is said. dispatcher: some
-        of `alltoall`, `allgather` and `flex`. fused_permute, compile: `on`, `off` or both; the
-        last `on` with `space="torchtitan"` alone.
+        activations may wait there, one or several; `none` if nothing is said. dispatcher: some of
+        `alltoall`, `allgather` and `flex`. fused_permute, compile: `on`, `off` or both; the last
+        `on` with `space="torchtitan"` alone.
     max_devices: of equal nodes, so many devices at most, in whole nodes.
     without: nodes that stay idle, by number from 0 or by the name of their group.
     headroom: bytes of every device that stay free, or a size with its unit.
@@ -145,7 +145,7 @@ def problem(
 
     Raises
     ------
-    SpecError, ProfileError, UsageError: what cannot be planned, and why.
+    SpecError, ProfileError, UsageError: the problem cannot be planned, with the reason.
     """
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.inputs.request import Reference, Request
@@ -233,11 +233,11 @@ def problem(
 
 
 def _demanded(given: Any, **said: object) -> Constraints:
-    """Return the constraints of a file or a mapping and of keywords, which go before.
+    """Return the constraints of a file or a mapping and of keywords; keywords precede.
 
     Raises
     ------
-    SpecError, UsageError: what cannot be one.
+    SpecError, UsageError: it is no constraint.
     """
     from ilp_planner.formats.kept_stages import with_kept_stages
     from ilp_planner.inputs.constraints import NAMES as KNOWN
@@ -261,7 +261,7 @@ def _gpus(said: object, cluster: Any) -> str:
 
     Raises
     ------
-    UsageError: a cluster is named beside them, or there are no such GPUs.
+    UsageError: a cluster is named beside them, or the GPUs are unknown.
     """
     from ilp_planner.inputs.files import cluster_or_gpus
 
@@ -273,7 +273,7 @@ def _gpus(said: object, cluster: Any) -> str:
 
 def _held(kind: str, value: Any) -> Reference | None:
     """Return a model or a cluster that was made in Python as the text that says it, so that a plan
-    can be saved with it; None for other inputs, and where no text does."""
+    can be saved with it; None for other inputs, and without a text."""
     from ilp_planner.files import Document
     from ilp_planner.inputs.request import Reference
     from ilp_planner.specs.cluster_reader import read_cluster
@@ -297,7 +297,7 @@ def _held(kind: str, value: Any) -> Reference | None:
 
 
 def _named(kind: str, value: Any) -> str:
-    """Return the name or path of an input; what stands for an object that has neither."""
+    """Return the name or path of an input; a placeholder for an object that has neither."""
     if isinstance(value, NAMES):
         return value if isinstance(value, str) else str(Path(value))
     kinds = KINDS.get(kind, ())

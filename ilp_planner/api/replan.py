@@ -1,4 +1,4 @@
-"""The verb `replan`: what to do with a plan when its problem changes."""
+"""The verb `replan`: plans for a changed problem."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Replan(Printed):
-    """Both plans of a changed problem. found: with what each moves, and between which machines."""
+    """Both plans of a changed problem. found: with the moved bytes of each, and the machines."""
 
     found: Replanned
 
@@ -36,19 +36,19 @@ class Replan(Printed):
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What `ilp-plan replan --json` prints."""
+        """The output of `ilp-plan replan --json`."""
         from ilp_planner.report.replan_json import replan_object
 
         return replan_object(self.found)
 
     @property
     def fastest(self) -> Result:
-        """The fastest plan, with what is proved of it; without a plan where none was found."""
+        """The fastest plan, with its bound; without a plan if none was found."""
         return self._result(self.found.fastest)
 
     @property
     def least_moved(self) -> Result:
-        """The plan that moves least, with what is proved of the fastest one.
+        """The plan that moves least, with the bound of the fastest one.
 
         Raises
         ------
@@ -77,7 +77,7 @@ def replan(
 
     Parameters
     ----------
-    subject: a result, what `load` returned, or the file of a plan.
+    subject: a result, a plan of `load`, or the file of a plan.
     cluster: another one to train on, by name or path. global_batch: samples per iteration; None: as
         before. slack: relative; how much longer than the fastest plan found the other one may take.
     seconds: of both searches together.
@@ -87,8 +87,8 @@ def replan(
     Raises
     ------
     PlanError: no plan, one that is not legal, or one of a space that does not say what devices
-    hold. UsageError: nothing changes, or what does is not there. InfeasibleError: the changed
-    problem has no plan. SolverError: the judge refutes what a search believes.
+    hold. UsageError: nothing changes, or an unknown thing does. InfeasibleError: the changed
+    problem has no plan. SolverError: the judge refutes the result of the search.
     """
     from ilp_planner.analysis.replan.changes import Changes
     from ilp_planner.analysis.replan.replan import replan as ask

@@ -1,4 +1,4 @@
-"""What `solve` and `load` return in Python: plans that print, save, check and export themselves."""
+"""Results of `solve` and `load` in Python: plans that print, save, check and export themselves."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result(Planned, Outcome):
-    """What is known at the end of a search, and the problem that it was for.
+    """The result at the end of a search, and its problem.
 
-    The figures are those of `ilp_planner.result.Result`; `plan` and `evaluation` are None where no
-    plan was found.
+    The figures are as in `ilp_planner.result.Result`; `plan` and `evaluation` are None if no plan
+    was found.
     """
 
     problem: Problem[Any]
@@ -36,7 +36,7 @@ class Result(Planned, Outcome):
 
     @property
     def details(self) -> str:
-        """What `ilp-plan solve --verbose` prints."""
+        """The output of `ilp-plan solve --verbose`."""
         return self._text(every=True)
 
     def _text(self, *, every: bool) -> str:
@@ -50,7 +50,7 @@ class Result(Planned, Outcome):
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What `ilp-plan solve --json` prints."""
+        """The output of `ilp-plan solve --json`."""
         from ilp_planner.report.json_report import result_object
 
         return result_object(self.problem, self)
@@ -92,7 +92,7 @@ class Result(Planned, Outcome):
         write_saved(Path(file), saved_result(self.problem, self, versions()))
 
     def as_start(self) -> Start:
-        """Return what another search starts from; of objects that no file holds, the plan alone."""
+        """Return the start of another search; of objects that no file holds, the plan alone."""
         return replace(
             super().as_start(), space=self.problem.space.name, request=self.problem.request
         )
@@ -135,7 +135,7 @@ class Saved(Planned):
 
     @property
     def claim(self) -> Claim | None:
-        """What the solver said; None for a plan that came from elsewhere."""
+        """The claim of the solver; None for a plan that came from elsewhere."""
         return self.content.claim
 
     def __repr__(self) -> str:
@@ -153,7 +153,7 @@ class Saved(Planned):
 
 
 def load(file: str | os.PathLike[str], *, accept_changed: bool = False) -> Saved:
-    """Read a saved plan, and build its problem again from what the file holds and its profile.
+    """Read a saved plan, and build its problem again from the file and its profile.
 
     Parameters
     ----------

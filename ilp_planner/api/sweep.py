@@ -59,17 +59,17 @@ def sweep(
     vary: field -> its values: a list, a range, or a text as `"256,512"` or `"2..8"`; or texts as
         `"pp=2..8"`. Fields are keywords of `ilp_planner.problem` and keys of model and cluster
         files.
-    objective: `time`, `price` or both, as `"time,price"`, of which the column `pareto` marks the
-        best or the front.
-    tokens: of a training run, whose days and price are then columns. price: of a device per hour,
-        a number or as `"A100=2.5,T4=0.4"`.
+    objective: `time`, `price` or both, as `"time,price"`; the column `pareto` marks the best or the
+        front.
+    tokens: of a training run; its days and price are then columns. price: of a device per hour, a
+        number or as `"A100=2.5,T4=0.4"`.
     output: a table, .csv or .parquet, that the same call goes on with; plot: .png or .svg.
     executor: `local`, `slurm`, `dask` or `ray`. scheduler: its address. fallback: solve on this
-        machine where it cannot be reached. workers: points at once.
+        machine if it cannot be reached. workers: points at once.
     seconds, gap, prefer_plain, all_devices: limits for each point, as `ilp_planner.solve` has them.
     yes: more points than `limits.POINTS`, 100,000, are meant.
-    progress: called with the number of points that are done and what became of them; True: a bar on
-        the terminal.
+    progress: called with the number of finished points and their outcomes; True: a bar on the
+        terminal.
     common: keywords of `ilp_planner.problem` that all points have.
 
     Raises
@@ -102,11 +102,12 @@ def sweep(
 
 
 def common_request(said: Mapping[str, Any]) -> Request:
-    """Return what all points of a sweep have: the values of fields of requests by their names.
+    """Return the common request of all points of a sweep: the values of fields of requests by their
+    names.
 
     Raises
     ------
-    UsageError: one is no such field, or its value cannot be one.
+    UsageError: an unknown field, or an impossible value.
     """
     from ilp_planner.inputs.request import ANALYTIC, Reference, Request
     from ilp_planner.sweeps.axes import axis_of
@@ -136,7 +137,7 @@ def _path(file: File | None) -> Path | None:
 
 
 def _told(progress: Callable[[int, str], None] | bool | None, points: int) -> Any:
-    """Return what is called while points are solved, as a context."""
+    """Return a context with the callback while points are solved."""
     if progress is True:
         from ilp_planner.measure.progress import measuring_bar
 

@@ -44,8 +44,8 @@ def solve(
 ) -> Result:
     """Find the fastest plan, and a lower bound on the time of every plan of the space.
 
-    Any nodes may stay idle: `problem` of the result is that of the nodes in use, and `aim` says
-    what is proved beside all other sets of nodes.
+    Any nodes may stay idle: `problem` of the result is that of the nodes in use, and `aim` has the
+    bounds of all other sets of nodes.
 
     A Ctrl-C ends the search and keeps the best plan with its bound.
 
@@ -60,19 +60,18 @@ def solve(
     progress: called with (incumbent seconds, bound seconds) as they improve; True: a line on the
         terminal or in the notebook.
     top: how many of the best plans of whole layers to list.
-    start: a plan of another solve to start from, with those of its bounds that still hold: a
-        result, what `load` returned, or the file of a plan. Its inputs may differ; `notes` say
-        what was taken.
+    start: a plan of another solve to start from, with its bounds that still hold: a result, a plan
+        of `load`, or the file of a plan. Its inputs may differ; `notes` list the parts used.
     objective: `time`, `price` (of a token), or both, as `"time,price"`: a plan for every budget.
-    max_price_per_hour: what the nodes of a plan may cost; None: anything.
+    max_price_per_hour: the limit for the nodes of a plan; None: anything.
     all_devices: leave no node out, whether or not a plan is faster without it.
 
     Raises
     ------
     UsageError: an object of another kind, an unknown solver, limits that contradict each other.
-    InfeasibleError: no plan costs as little per hour; it says what the cheapest one does.
+    InfeasibleError: no plan costs as little per hour; it names the price of the cheapest one.
     PlanError: `start` is no plan, or its certificate is malformed or contradicts its own plan.
-    SolverError: the judge refutes what the search believes.
+    SolverError: the judge refutes the result of the search.
     """
     from ilp_planner.objectives.any_nodes import solve_on_any_nodes
     from ilp_planner.objectives.objective import TIME, objective_named
@@ -111,7 +110,7 @@ def solve(
 def _on_sets(
     problem: Problem[Any], objective: Objective, max_price_per_hour: float | None, task: Task
 ) -> Result:
-    """Search sets of nodes for what is minimised."""
+    """Search sets of nodes for the objective."""
     from ilp_planner.objectives.search import solve_on_sets
 
     chosen = solve_on_sets(
@@ -145,7 +144,7 @@ def check(subject: Result | Saved | str | os.PathLike[str]) -> Check:
 
     Parameters
     ----------
-    subject: a result, what `load` returned, or the file of a plan.
+    subject: a result, a plan of `load`, or the file of a plan.
 
     Raises
     ------
@@ -158,13 +157,13 @@ def check(subject: Result | Saved | str | os.PathLike[str]) -> Check:
 
 
 def analyze(subject: TrainingJob | Result | Saved, **said: Any) -> Analysis:
-    """Return what every rank of a training job or of a plan holds and sends.
+    """Return memory and messages of every rank of a training job or of a plan.
 
     Parameters
     ----------
-    subject: a job, a result, or what `load` returned.
+    subject: a job, a result, or a plan of `load`.
     said: name: of the model, for people. limit: bytes of a device that may be used. device: its
-        name. notes: on what is analysed. Of a plan, these come from its problem unless they are
+        name. notes: on the analysed job. Of a plan, these come from its problem unless they are
         said.
 
     Raises
@@ -182,7 +181,7 @@ def analyze(subject: TrainingJob | Result | Saved, **said: Any) -> Analysis:
 
 
 def _start(given: Any) -> Start:
-    """Return what a search starts from."""
+    """Return the start of a search."""
     from ilp_planner.formats.saved_start import read_start
 
     if isinstance(given, str | os.PathLike):
@@ -193,7 +192,7 @@ def _start(given: Any) -> Start:
 
 
 def _shown(progress: Progress | bool | None) -> Any:
-    """Return what is called while the search works, as a context."""
+    """Return a context with the callback during the search."""
     if progress is True:
         from ilp_planner.report.live import Progress as Line
 

@@ -72,21 +72,21 @@ def python_words() -> Iterator[None]:
 
 
 class Printed:
-    """What a notebook shows as it is printed."""
+    """Objects that a notebook shows as printed."""
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def expect(verb: str, given: object, *kinds: type) -> None:
-    """Refuse an object that a verb cannot work on: a UsageError with what is expected."""
+    """Refuse an object of the wrong kind: a UsageError with the expected kinds."""
     if not isinstance(given, kinds):
         names = " or ".join(named(kind.__name__) for kind in kinds)
         raise UsageError(f"{verb}: found {described(given)}, expected {names}")
 
 
 def described(given: Any) -> str:
-    """Return what an object is, in a few words."""
+    """Return the kind of an object, in a few words."""
     return f"{given!r:.60}" if isinstance(given, str | int | float) else named(type(given).__name__)
 
 
@@ -96,7 +96,7 @@ def named(kind: str) -> str:
 
 
 def positive(name: str, value: object) -> int:
-    """Return a whole number of at least 1; refuse what is none."""
+    """Return a whole number of at least 1; refuse other values."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"{name}: found {described(value)}, expected a whole number of at least 1")
     if expected := beyond(name, value):
