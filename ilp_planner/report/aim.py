@@ -1,4 +1,4 @@
-"""What was minimised over sets of nodes: lines, the front as a table, and both as JSON."""
+"""The objective over sets of nodes: lines, the front as a table, and both as JSON."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ OPEN = "open: plans of other sets of nodes may be missing in the table"
 
 
 def tokens_of(problem: Problem[Any]) -> int:
-    """Return the tokens of an iteration; 0 where samples have none or the model is not known."""
+    """Return the tokens of an iteration; 0 if samples have none or the model is not known."""
     spec = problem.spec
     return 0 if spec is None else problem.global_batch * spec.architecture.tokens
 
 
 def aim_lines(problem: Problem[Any], result: Result) -> list[tuple[str, str]]:
-    """Say what was minimised, over which plans, and what is proved."""
+    """Say the objective, its plans, and the proof."""
     aim = result.aim
     assert aim is not None
     best, within = aim.best[0], _budget(aim)
@@ -82,8 +82,8 @@ def front_table(problem: Problem[Any], aim: Aim) -> Table:
 
 
 def aim_object(problem: Problem[Any], aim: Aim | None) -> dict[str, Any] | None:
-    """Return what was minimised, the best plans and what is known of each set of nodes; null
-    without sets."""
+    """Return the objective, the best plans and the bounds of each set of nodes; null without
+    sets."""
     if aim is None:
         return None
     tokens = tokens_of(problem)

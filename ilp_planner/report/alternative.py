@@ -27,7 +27,7 @@ SHARE = 0.05  # of what is lost in all: terms that are less go without a word
 
 
 def alternative_lines(found: Alternative) -> Iterator[tuple[str, str]]:
-    """Yield what an alternative costs and why, the verdict first."""
+    """Yield the cost of an alternative and its terms, the verdict first."""
     yield "verdict", _verdict(found)
     if found.other.excess:
         yield "does not fit", f"{format_bytes(found.other.excess)} over the memory limit"
@@ -93,8 +93,7 @@ def _told(found: Alternative) -> str:
 
 
 def alternative_tables(found: Alternative, tokens: float | None = None) -> list[Table]:
-    """Return what the two plans do per second, where their seconds go, and what they decide
-    differently.
+    """Return the rates of the two plans, the terms of their times, and their differences.
 
     Parameters
     ----------
@@ -114,7 +113,7 @@ def _differences(found: Alternative) -> list[Difference]:
 
 
 def alternative_object(found: Alternative, tokens: float | None = None) -> dict[str, Any]:
-    """Return the same as one object; null for what is not known. tokens: of a training run."""
+    """Return the same as one object; null for unknown values. tokens: of a training run."""
     turns = turned(found.own.time, found.other.time) if found.other.seconds else None
     return {
         **headed("why-not"),

@@ -55,7 +55,7 @@ def whole_table(analysis: Analysis) -> Grid:
 
 
 def stage_table(analysis: Analysis, stage: StageView) -> Grid:
-    """Return one GPU of a stage as a tree, with what its modules send."""
+    """Return one GPU of a stage as a tree, with the messages of its modules."""
     heads = (describe_stage(analysis, stage), "shape")
     return _tree(heads, analysis.jobs[stage.pp_ranks[0]], stage.modules, messages=True)
 
@@ -71,7 +71,7 @@ def describe_stage(analysis: Analysis, stage: StageView) -> str:
 
 
 def describe_layers(layers: Sequence[tuple[int, int] | None], *, exact: bool) -> str:
-    """Return `layers 0-3 and 8-11`, or how many where they are not the same in all stages."""
+    """Return `layers 0-3 and 8-11`, or how many if they are not the same in all stages."""
     spans = [span for span in layers if span is not None]
     count = sum(last - first + 1 for first, last in spans)
     if not exact or not spans:
@@ -216,7 +216,7 @@ def group_lines(analysis: Analysis, *, all_groups: bool) -> list[tuple[str, str]
 
 
 def _stage_lines(analysis: Analysis, *, all_groups: bool) -> list[tuple[str, str]]:
-    """Return the GPUs of every stage, where they follow from the ranks."""
+    """Return the GPUs of every stage, if they follow from the ranks."""
     job = analysis.job
     if job.pp == 1 or not analysis.uniform or any(kind.members for kind in analysis.groups):
         return []
@@ -254,7 +254,7 @@ def group_text(names: Iterable[str], size: int, *, all_groups: bool) -> str:
 
 
 def summary_lines(analysis: Analysis) -> list[tuple[str, str]]:
-    """Say what was analysed, whether it fits, and what is assumed."""
+    """Say the analysed job, whether it fits, and the assumptions."""
     job = analysis.job
     s = job.settings
     model = job.model
@@ -369,8 +369,8 @@ def analysis_text(
     width: int,
     styled: bool = False,
 ) -> str:
-    """Return the whole report: the verdict first, and once more at the end, where a terminal stops,
-    among what was analysed.
+    """Return the whole report: the verdict first, and once more at the end, for a terminal that
+    stops there, after the analysed job.
 
     Parameters
     ----------
@@ -403,6 +403,6 @@ def _shown(line: str, width: int) -> str:
 
 
 def named_lines(lines: Sequence[tuple[str, str]]) -> list[str]:
-    """Return lines of a name and what there is to say."""
+    """Return lines of a name and a text."""
     width = max(len(name) for name, _ in lines) + 2
     return [f"{name:<{width}}{text}".rstrip() for name, text in lines]

@@ -1,4 +1,4 @@
-"""What `ilp-plan analyze --json` prints: one object, bytes and messages, groups by name."""
+"""The output of `ilp-plan analyze --json`: one object, bytes and messages, groups by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan that no training job can say: what its own cost model holds and sends, stage by stage."""
+"""A plan beyond training jobs: memory and messages by its own cost model, stage by stage."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Judged:
 
 
 def judged_stages(judged: Judged) -> Iterator[dict[str, Any]]:
-    """Yield every stage with what the cost model says of it, by that model's names.
+    """Yield every stage with the figures of the cost model, by that model's names.
 
-    tp, dp: `2`, or `1-4` where its operators differ. memory: bytes of its fullest device; time:
+    tp, dp: `2`, or `1-4` if its operators differ. memory: bytes of its fullest device; time:
     seconds per micro-batch.
     """
     for stage, cost in zip(judged.plan.stages, judged.evaluation.stages, strict=False):
@@ -62,7 +62,7 @@ def judged_stages(judged: Judged) -> Iterator[dict[str, Any]]:
 
 
 def judged_text(judged: Judged, *, width: int, styled: bool = False) -> str:
-    """Return two tables, memory and time, and whose figures they are."""
+    """Return two tables, memory and time, and the source of the figures."""
     lines, stages = [], list(judged_stages(judged))
     for key, unit, factor, whole in (
         ("memory", "GiB", GIB, "memory per\ndevice (GiB)"),

@@ -1,4 +1,4 @@
-"""Memory in an analysis for people: what every GPU holds, and what recomputation would save."""
+"""Memory in an analysis for people: of every GPU, with the savings of recomputation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAIN = ("parameters", "gradients", "optimizer", "activations", "logits")
 
 
 def memory_tables(analysis: Analysis) -> Iterator[Grid]:
-    """Yield what a GPU of every stage holds at its peak, and what the smaller parts are."""
+    """Yield the peak memory of a GPU of every stage, and its smaller parts."""
     rows = list(_equal_rows(list(memory_rows(analysis))))
     limited = analysis.limit is not None
     heads = ("params", "grads", "optimizer", "activations", "logits", "other")
@@ -100,7 +100,7 @@ def _left(size: float) -> str:
 
 
 def recompute_table(analysis: Analysis) -> Grid:
-    """Return what recomputation would save, by stage."""
+    """Return the savings of recomputation, by stage."""
     shown = _first_fullest_last(analysis)
     heads = [f"peak, {name}\n(GiB)" for name in shown]
     titles = ("recompute", *heads, "saved at most\n(GiB)", "extra FLOP")

@@ -44,7 +44,7 @@ def tool_text(job: TrainingJob, *, all_groups: bool = False) -> str:
 
     Raises
     ------
-    UsageError: the tool has no formula for such a job.
+    UsageError: the tool has no formula for the job.
     """
     figures = tool_figures(job)
     limit = None if all_groups else MOST_GROUPS
@@ -66,7 +66,7 @@ def tool_object(job: TrainingJob) -> dict[str, Any]:
 
     Raises
     ------
-    UsageError: the tool has no formula for such a job.
+    UsageError: the tool has no formula for the job.
     """
     found = tool_figures(job)
     return {

@@ -4,10 +4,10 @@ The tool is `tools/get_training_info` of NVIDIA/Megatron-LM pull request 482 (Se
 knows a GPT with learned positions, biases, a tied embedding and SwiGLU, under tensor, pipeline and
 data parallelism with the distributed optimizer. Its GB are 2^30 bytes and its MB 2^20.
 
-What it gets wrong stays wrong here, so that a user finds the figures that he knows; `defects` names
-it. In the table of measured peaks that the tool was published with, the row of dp 8, tp 1 and pp 1
-says 68.8 GB where the tool's own code gives 69.0: 68.8 takes 4.5 bytes per logit and sample from
-the "full model" line instead of the 5 of the line per GPU, so that table is of another revision.
+Its errors are kept here, so that a user finds the familiar figures; `defects` names it. In the
+table of measured peaks that the tool was published with, the row of dp 8, tp 1 and pp 1 says 68.8
+GB if the tool's own code gives 69.0: 68.8 takes 4.5 bytes per logit and sample from the "full
+model" line instead of the 5 of the line per GPU, so that table is of another revision.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ToolTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFigures:
-    """What the tool reports, bytes and messages. message: bytes of one."""
+    """The figures of the tool, bytes and messages. message: bytes of one."""
 
     job: TrainingJob
     stage_layers: int
@@ -70,7 +70,8 @@ class ToolFigures:
 
 
 def limits(job: TrainingJob) -> Iterator[tuple[str, str, str]]:
-    """Yield what the tool knows one case of: its name, the job's value, and the tool's."""
+    """Yield settings for which the tool knows one case: the name, the job's value, and the
+    tool's."""
     settings = job.settings
 
     def flag(value: object) -> str:
@@ -90,7 +91,7 @@ def limits(job: TrainingJob) -> Iterator[tuple[str, str, str]]:
 
 
 def defects(job: TrainingJob) -> tuple[str, ...]:
-    """Return what the tool's figures of this job get wrong."""
+    """Return the errors in the tool's figures of this job."""
     model = job.model
     found = [
         "the bias of the attention's first product is counted with h numbers, it has 3 h; biases "
@@ -132,7 +133,7 @@ def tool_figures(job: TrainingJob) -> ToolFigures:
 
     Raises
     ------
-    UsageError: the tool has no formula for such a job: the first thing, and what it expects.
+    UsageError: the tool has no formula for the job: the first setting, and the expected value.
     """
     for what, found, expected in limits(job):
         if found != expected:
@@ -230,6 +231,6 @@ def in_gb(size: float) -> str:
 
 
 def in_mb(size: float) -> str:
-    """Return `64.0`; what rounds to nothing is `0.0`."""
+    """Return `64.0`; values that round to nothing are `0.0`."""
     value = size / MB
     return f"{math.floor(value * 10 + 0.5) / 10:.1f}"

@@ -1,4 +1,4 @@
-"""A result in eight lines or so, the verdict first: what people read before anything else."""
+"""A result in eight lines or so, the verdict first, as people read it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def brief_lines(
 
     Parameters
     ----------
-    tokens: of a training run; None: of 10^12. steps: what to do next.
+    tokens: of a training run; None: of 10^12. steps: commands that may follow.
     """
     verdict = result_verdict(problem, result)
     said = (verdict.head, verdict.text)
@@ -120,7 +120,7 @@ def _counts(cluster: ClusterSpec, devices: list[int] | range | None = None) -> d
 
 
 def whole_cluster(problem: Problem[Any]) -> ClusterSpec:
-    """Return the cluster that a problem's devices are of, those included that plans may not use."""
+    """Return the whole cluster of a problem, with the devices that plans may not use."""
     files, own = problem.files, problem.cluster
     if files is None or not {"cluster"} & {*files.request.files, *files.objects}:
         return own
@@ -134,7 +134,7 @@ def whole_cluster(problem: Problem[Any]) -> ClusterSpec:
 def _rate_line(
     problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation, tokens: float | None
 ) -> tuple[str, str]:
-    """Say tokens per second, what GPUs reach, how long a training run takes, and the error."""
+    """Say tokens per second, FLOP/s of GPUs, the days of a training run, and the error."""
     error = error_text(problem, plan, evaluation)
     done = throughput(problem, plan, evaluation)
     if done is None:
@@ -199,7 +199,7 @@ def run_lines(
 def degree_words(
     problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
 ) -> tuple[list[str], str]:
-    """Return `tp 4`, `pp 4` and so on, and the layout of the pipeline, empty where none says it."""
+    """Return `tp 4`, `pp 4` and so on, and the layout of the pipeline, empty if none says it."""
     found = parallelism(problem, plan, evaluation)
     words = [f"tp {span(found.tp)}", f"pp {found.pp}", f"cp {found.cp}", f"dp {span(found.dp)}"]
     if found.ep > 1:
@@ -231,7 +231,7 @@ def memory_text(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) ->
 
 
 def _fastest_lines(problem: Problem[Any], result: Result) -> Iterator[tuple[str, str]]:
-    """Say the fastest plan, where a plainer one was taken."""
+    """Say the fastest plan, if a plainer one was taken."""
     fastest = result.fastest
     if fastest is not None and result.plan is not None:
         yield "fastest", fastest_text(problem, result.plan, fastest.plan, fastest.evaluation)
@@ -256,7 +256,7 @@ def fastest_text(
 
 
 def _note_lines(problem: Problem[Any], result: Result) -> Iterator[tuple[str, str]]:
-    """Yield remarks, but for those on the cluster, of which the number is enough here."""
+    """Yield remarks, but for remarks on the cluster, which are only counted here."""
     every = dict.fromkeys((*result.notes, *problem.notes))
     notes = [note for note in every if note not in problem.cluster.notes]
     for note in notes[:MOST_NOTES]:

@@ -1,4 +1,4 @@
-"""What there is to say of a calibration."""
+"""A calibration in lines and as JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run_table(found: Calibration) -> Table:
 
 
 def calibration_lines(found: Calibration) -> list[tuple[str, str]]:
-    """Say how well the constants predict, and what was not fitted."""
+    """Say how well the constants predict, and the constants that were not fitted."""
     runs = found.runs
     before = sum(abs(j.before / j.run.seconds - 1) for j in runs) / len(runs)
     lines = [
@@ -76,7 +76,7 @@ def _explained(judged: Judged) -> str:
 
 
 def calibration_object(found: Calibration) -> dict[str, Any]:
-    """Return what `--json` prints."""
+    """Return the object of `--json`."""
     return {
         **headed("calibrate"),
         "device": found.device,

@@ -1,4 +1,4 @@
-"""What is implausible in a table of measurements, for people and as JSON."""
+"""Implausible rows in a table of measurements, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def check_lines(table: Measurements, findings: Sequence[Finding]) -> str:
-    """Return three lines per finding: its worst row and how many are like it, what it has, and
-    what it should have."""
+    """Return three lines per finding: its worst row and the number of similar ones, the found and
+    the expected value."""
     width = max((len(f"{f.severity} {f.rule}") for f in findings), default=0) + 2
     lines = []
     for finding in findings:
@@ -73,12 +73,12 @@ def check_object(table: Measurements, findings: Sequence[Finding]) -> dict[str, 
 
 
 def line_of(table: Measurements, row: int) -> int:
-    """Return the line of the file that a row stands in; from 1, rows only, where there is none."""
+    """Return the line of the file that a row stands in; from 1, rows only, if there is none."""
     return table.lines[row] if table.lines else row + 1
 
 
 def place_of(table: Measurements, row: int) -> str:
-    """Return a row's line and what it is of."""
+    """Return a row's line and its subject."""
     return f"line {line_of(table, row)}: {_words(table, row)}"
 
 

@@ -68,7 +68,7 @@ def comparison_table(entries: Sequence[Entry]) -> Table:
 
 
 def _remarks(entry: Entry) -> Iterator[str]:
-    """Yield what else to know of a plan."""
+    """Yield further remarks on a plan."""
     if entry.excess:
         yield f"OVER THE MEMORY LIMIT by {format_bytes(entry.excess)}"
     if entry.outside:
@@ -78,8 +78,8 @@ def _remarks(entry: Entry) -> Iterator[str]:
 
 
 def detail_tables(entries: Sequence[Entry], tokens: float | None = None) -> list[Table]:
-    """Return what plans do per second, what they decide differently, and where their seconds go;
-    of one alone the first.
+    """Return the rates of plans, their differences, and the terms of their times; of one alone the
+    first.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def detail_tables(entries: Sequence[Entry], tokens: float | None = None) -> list
 
 
 def rates_table(entries: Sequence[Entry], tokens: float | None = None) -> Iterator[Table]:
-    """Yield a table with a row per plan that has a time; none where no rates are known.
+    """Yield a table with a row per plan that has a time; none if no rates are known.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def rates_table(entries: Sequence[Entry], tokens: float | None = None) -> Iterat
 
 
 def _rates(entry: Entry, tokens: float | None) -> dict[str, str]:
-    """Return what a plan does per second and what a run takes, by the titles of columns."""
+    """Return the rates of a plan and the days of a run, by the titles of columns."""
     problem = entry.problem
     if problem is None or entry.plan is None or entry.evaluation is None:
         return {}
@@ -134,7 +134,7 @@ def _rates(entry: Entry, tokens: float | None) -> dict[str, str]:
 
 
 def _difference_tables(entries: Sequence[Entry]) -> list[Table]:
-    """Return what plans decide differently, and where their seconds go; nothing of one alone."""
+    """Return the differences of plans, and the terms of their times; nothing of one alone."""
     known = [entry for entry in entries if entry.seconds]
     if len(known) < 2:
         return []
@@ -147,11 +147,11 @@ def _difference_tables(entries: Sequence[Entry]) -> list[Table]:
 def comparison_lines(
     problem: Sequence[tuple[str, str]], notes: Iterable[str], entries: Sequence[Entry]
 ) -> list[tuple[str, str]]:
-    """Say what was compared on, and the best bound.
+    """Say the common problem, and the best bound.
 
     Parameters
     ----------
-    problem: what there is to say of it. notes: on it, one line each.
+    problem: in words. notes: on it, one line each.
     """
     bound = best_bound(entries)
     source = next((entry.name for entry in entries if bound and entry.bound == bound), "")

@@ -1,4 +1,4 @@
-"""Where text goes, how wide it may be, and how verdicts look on a terminal."""
+"""Output of text: its stream, its width, and verdicts on a terminal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def tell_of_compiling() -> None:
 def print_report(lines: Text, *tables: Table) -> None:
     """Print tables and then lines to stdout.
 
-    On a terminal the lines are wrapped between words, each below where its text begins.
+    On a terminal the lines are wrapped between words, each aligned with its text.
     """
     console = open_console()
     print_tables(console, tables)
@@ -63,7 +63,7 @@ def print_report(lines: Text, *tables: Table) -> None:
 
 
 def print_verdict(lines: Text, *tables: Table) -> None:
-    """Print lines and then tables to stdout, for reports that begin with what they come to."""
+    """Print lines and then tables to stdout, for reports that begin with the verdict."""
     console = open_console()
     text = wrapped(lines.plain, console.width) if console.is_terminal else lines.plain
     console.print(coloured(text), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What plans decide differently, setting by setting and stage by stage, and what that costs."""
+"""Differences of plans, setting by setting and stage by stage, and their costs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VISIBLE = 5e-4  # of a table's unit: what is less is shown as nothing
 
 
 class Difference(NamedTuple):
-    """Something that plans decide. values: of each plan, `-` where it has no such thing."""
+    """Something that plans decide. values: of each plan, `-` if it has none."""
 
     name: str
     values: tuple[str, ...]
@@ -94,7 +94,7 @@ def _cells(values: Sequence[float], unit: Unit) -> Iterator[str]:
 
 
 def _settings(plan: AnyPlan) -> Iterator[tuple[str, str]]:
-    """Yield what holds for all stages of a plan, by name."""
+    """Yield the settings shared by all stages of a plan, by name."""
     yield "micro-batches", f"{plan.micro_batches} of {plan.micro_batch_size}"
     yield "pipeline ranks", str(plan.ranks)
     yield "virtual stages per rank", str(plan.virtual)
@@ -111,7 +111,7 @@ def _settings(plan: AnyPlan) -> Iterator[tuple[str, str]]:
 
 
 def _fields(value: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Yield the settings of a training job by name, those of their parts after the part's."""
+    """Yield the settings of a training job by name, each part before its own settings."""
     for field in fields(value):
         own, name = getattr(value, field.name), f"{place}{field.name.replace('_', ' ')}"
         if not field.compare:
@@ -136,7 +136,7 @@ def _shown(value: object) -> str:
 
 
 def _stages(problem: Problem[Any], plan: AnyPlan) -> Iterator[str]:
-    """Yield what every pipeline rank has: its units, its devices and its degrees."""
+    """Yield the units, devices and degrees of every pipeline rank."""
     if is_of_groups(plan):
         yield from _group_stages(problem, plan)
     elif is_of_operators(plan):

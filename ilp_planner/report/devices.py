@@ -1,4 +1,4 @@
-"""Which devices of a cluster a stage has, for people."""
+"""The devices of a stage in a cluster, for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Run(NamedTuple):
-    """Devices of nodes of one type. slots: which ones of each node; whole: all that they have."""
+    """Devices of nodes of one type. slots: the ones of each node; whole: all that they have."""
 
     nodes: tuple[int, ...]
     kind: str
@@ -79,7 +79,7 @@ def describe_types(cluster: ClusterSpec, devices: Sequence[int]) -> str:
 
 
 def describe_idle_nodes(problem: Problem[Any]) -> str:
-    """Return the nodes of the cluster that was named which plans of a problem may not use, as
+    """Return the nodes of the named cluster that plans of a problem may not use, as
     `2 nodes of 8 x v100`; empty: they may use all."""
     files = problem.files
     if files is None or not {"cluster"} & {*files.request.files, *files.objects}:
@@ -90,7 +90,7 @@ def describe_idle_nodes(problem: Problem[Any]) -> str:
 
 
 def describe_stage(cluster: ClusterSpec, stage: GroupStage, cp: int) -> str:
-    """Return `4 x A100 tp1 dp4`, with cp where it is above 1, and what is computed again."""
+    """Return `4 x A100 tp1 dp4`, with cp if it is above 1, and recomputation."""
     tp = describe_degrees(cluster, stage, cp)
     degrees = f"tp{tp} {f'cp{cp} ' * (cp > 1)}dp{stage.dp}"
     again = stage.recompute
@@ -99,8 +99,7 @@ def describe_stage(cluster: ClusterSpec, stage: GroupStage, cp: int) -> str:
 
 
 def describe_degrees(cluster: ClusterSpec, stage: GroupStage, cp: int = 1) -> str:
-    """Return the tensor-parallel degree of a stage, `4`; `1 (A100) + 4 (V100)` where types
-    differ."""
+    """Return the tensor-parallel degree of a stage, `4`; `1 (A100) + 4 (V100)` if types differ."""
     if len(stage.degrees) == 1:
         return str(stage.tp // cp)
     first = ((replica.tp, cluster.node_of[replica.devices[0]]) for replica in stage.replicas)

@@ -1,4 +1,4 @@
-"""What there is to say about a plan that somebody else claims something about."""
+"""The judgement of a plan with the claims of its file, in lines."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def verdict_lines(judgement: Judgement) -> list[tuple[str, str]]:
 
 
 def judgement_lines(judgement: Judgement, tokens: float | None = None) -> list[tuple[str, str]]:
-    """Say what the evaluator found, and what is proved. tokens: of a training run."""
+    """Say the verdict of the evaluator, and the proof. tokens: of a training run."""
     plan, evaluation = judgement.saved.plan, judgement.evaluation
     judged = evaluation_lines(judgement.problem, plan, evaluation, tokens)
     return [*judged, *proof_lines(judgement)]
 
 
 def proof_lines(judgement: Judgement) -> list[tuple[str, str]]:
-    """Say what is proved: by the certificate where it was checked, else what the file claims. A
-    plan that the proof is not about has no gap to its bound."""
+    """Say the proof: by the certificate if it was checked, else the claims of the file. A plan that
+    the proof is not about has no gap to its bound."""
     check, claim = judgement.certificate, judgement.saved.claim
     among, outside = judgement.coverage
     place = f"outside: {outside}" if outside else "inside the space of the proof"
@@ -97,7 +97,7 @@ def proof_lines(judgement: Judgement) -> list[tuple[str, str]]:
 
 
 def _aim_lines(judgement: Judgement) -> list[tuple[str, str]]:
-    """Say what was derived again of an objective over sets of nodes."""
+    """Say the bounds of an objective over sets of nodes that were derived again."""
     aim = judgement.aim
     if aim is None:
         return []
@@ -112,7 +112,7 @@ def _aim_lines(judgement: Judgement) -> list[tuple[str, str]]:
 
 
 def certificate_table(check: CertificateCheck, parts: str = "part") -> Table:
-    """Return a row per part of a certificate. parts: what to call them."""
+    """Return a row per part of a certificate. parts: their name."""
     columns = (parts, "claimed bound", "derived again", "by", "holds")
     table = new_table(*columns, left=("part", "by", "holds"))
     for part in check.parts:

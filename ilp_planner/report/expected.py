@@ -1,4 +1,4 @@
-"""How far iteration times are off as a rule, for people and as JSON."""
+"""The expected error of iteration times, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNCOMPARED = ("gradients", "parameters")  # shardings of no published run of Meg
 
 
 def expected_error(machine: Machine) -> str:
-    """Return `4.10 % (12 runs, leave-one-out)`; empty where nobody compared its times with runs."""
+    """Return `4.10 % (12 runs, leave-one-out)`; empty if nobody compared its times with runs."""
     if not machine.runs:
         if machine.error is None:
             return ""
@@ -29,7 +29,7 @@ def expected_error(machine: Machine) -> str:
 
 
 def expected_lines(problem: Problem[Any], plan: AnyPlan) -> list[tuple[str, str]]:
-    """Say how far a plan's time is off as a rule; nothing where it is not known."""
+    """Say how far a plan's time is off as a rule; nothing if it is not known."""
     sharding = "" if plan.settings is None else plan.settings.optimizer.sharding
     return machine_lines(machine_of(problem, plan), sharding)
 
@@ -43,7 +43,7 @@ def machine_lines(machine: Machine | None, sharding: str) -> list[tuple[str, str
 
 
 def expected_percent(problem: Problem[Any], plan: AnyPlan) -> str:
-    """Return the same as a cell of a table; empty where it is not known."""
+    """Return the same as a cell of a table; empty if it is not known."""
     error = expected_object(problem, plan)["expected_error"]
     return "" if error is None else format_percent(error)
 
@@ -61,9 +61,9 @@ def machine_object(machine: Machine | None) -> dict[str, Any]:
 
 
 def machine_of(problem: Problem[Any], plan: AnyPlan) -> Machine | None:
-    """Return the worst-known of the machines that a plan uses: its time is of that error. None
-    where the time is not by the constants of machines, as in measured profiles, or where it is that
-    of another model than constants are fitted with."""
+    """Return the worst-known of the machines that a plan uses: its time is of that error. None if
+    the time is not by the constants of machines, as in measured profiles, or if it comes from
+    another model than that of the fit."""
     if plan.settings is None or not problem.profile_source.startswith("analytic"):
         return None
     types = {problem.cluster.type_of[device] for device in plan.used}

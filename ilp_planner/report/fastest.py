@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def fastest_lines(problem: Problem[Any], result: Result) -> list[tuple[str, str]]:
-    """Say what the fastest plan takes, what is proved of it and what makes it less plain, on one
-    line; nothing where the plan is the fastest."""
+    """Say the time of the fastest plan, its proof and the settings that make it less plain, on one
+    line; nothing if the plan is the fastest."""
     fastest, plan = result.fastest, result.plan
     if fastest is None or plan is None:
         return []

@@ -1,4 +1,4 @@
-"""Whether a job fits, and what would make it fit, for people."""
+"""The verdict of `fit` and the changes that make a job fit, for people."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SHOWN = 0.01  # share of what a GPU needs, of a term that is named
 
 
 def verdict_lines(as_is: Needs, *, width: int, styled: bool) -> Iterator[str]:
-    """Yield two lines: whether the job fits and by how much on the GPU that decides, and what that
-    holds."""
+    """Yield two lines: whether the job fits and by how much on the deciding GPU, and the memory of
+    that GPU."""
     job, stage = as_is.job, as_is.fullest
     needed, device = as_is.ranks[stage].needed, as_is.devices[stage]
     verdict, left = as_is.verdict, "left" if as_is.left >= 0 else "too much"
@@ -49,7 +49,7 @@ def verdict_lines(as_is: Needs, *, width: int, styled: bool) -> Iterator[str]:
 
 
 def time_lines(as_is: Judged, tokens: float | None, *, width: int) -> Iterator[str]:
-    """Yield what the job takes, were there room, and what that is worth. tokens: of a training run;
+    """Yield the time of the job as if there were room, and its rates. tokens: of a training run;
     None: nothing is said of one."""
     job = as_is.job
     would = "" if as_is.left >= 0 else ", were there room"
@@ -69,14 +69,14 @@ def time_lines(as_is: Judged, tokens: float | None, *, width: int) -> Iterator[s
 
 
 def price_of_job(judged: Judged) -> Price | None:
-    """Return what a job costs; None where a price is not known."""
+    """Return the price of a job; None if a price is not known."""
     if judged.hourly is None:
         return None
     return price_in(judged.seconds, judged.hourly, judged.nodes, judged.done.tokens)
 
 
 def run_of_job(judged: Judged, tokens: float | None) -> Run | None:
-    """Return how long a job trains on so many tokens; None where nothing is asked."""
+    """Return how long a job trains on so many tokens; None if nothing is asked."""
     return run_of(tokens, judged.done.tokens, judged.hourly) if tokens else None
 
 
@@ -85,16 +85,16 @@ def _coloured(text: str, colour: str, styled: bool) -> str:
 
 
 def note_lines(notes: Sequence[str], *, width: int) -> Iterator[str]:
-    """Yield remarks on what was assumed."""
+    """Yield remarks on assumptions."""
     yield from (wrapped(f"note    {note}", width) for note in dict.fromkeys(notes))
 
 
 def change_lines(found: Fit, *, words: str, top: int, width: int) -> Iterator[str]:
-    """Yield the changes as tables, and what is said of them.
+    """Yield the changes as tables, with remarks.
 
     Parameters
     ----------
-    words: what changes are said of. top: changes to show of one setting, and of two.
+    words: the subject of changes. top: changes to show of one setting, and of two.
     """
     as_is = found.as_is
     for size, title in ((1, "one setting changed"), (2, "two settings changed")):
@@ -138,7 +138,7 @@ def signed_percent(share: float) -> str:
 
 
 def _closing(found: Fit, words: str) -> Iterator[str]:
-    """Yield what was tried, and what would do where nothing fits."""
+    """Yield the number of tried jobs, and sufficient memory or GPUs if nothing fits."""
     tried = f"{found.singles:,} jobs with one setting changed"
     if found.as_is.fits:
         best = "the fastest of each setting are above" if found.changes else "none is faster"

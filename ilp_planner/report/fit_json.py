@@ -1,4 +1,4 @@
-"""Whether a job fits, and what would make it fit, for programs: seconds and bytes."""
+"""The verdict of `fit` and the changes that make a job fit, as JSON: seconds and bytes."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def verdict_object(as_is: Needs, *, name: str, notes: Sequence[str]) -> dict[str
 
 
 def changes_object(found: Fit, tokens: float | None = None) -> dict[str, Any]:
-    """Return what the job takes, the changes that make it fit, and what was tried. tokens: of a
-    training run; None: nothing is said of one."""
+    """Return the time of the job, the changes that make it fit, and the number of tried jobs.
+    tokens: of a training run; None: nothing is said of one."""
     free, enough, as_is = found.free, found.enough, found.as_is
     return {
         "seconds": as_is.seconds,

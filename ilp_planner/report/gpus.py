@@ -53,7 +53,7 @@ def gpus_table(rows: Sequence[Gpu]) -> Table:
 
 
 def gpus_legend() -> list[tuple[str, str]]:
-    """Return what the columns of the table are."""
+    """Return the legend of the table's columns."""
     return [
         ("GiB", f"memory that a process sees, as torch says; {DERIVED} {UNSEEN_SOURCE}"),
         ("fp16 ...", "dense TFLOP/s of data sheets; -: the GPU lacks it"),
@@ -67,7 +67,7 @@ def gpus_legend() -> list[tuple[str, str]]:
 
 
 def gpu_lines(row: Gpu) -> list[tuple[str, str]]:
-    """Return all that is known of a GPU, and what it rests on."""
+    """Return all figures of a GPU, and their sources."""
     major, minor = row.capability
     peaks = ", ".join(f"{name} {rate / TERA:g}" for name, rate in row.peak.items())
     pair = row.pair_bandwidth / GIGA

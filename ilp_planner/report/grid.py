@@ -45,7 +45,7 @@ class Grid:
 
 
 def grid_lines(grid: Grid, limit: int, *, styled: bool = False) -> list[str]:
-    """Return the table, no line longer than the limit: a block per row where no table can be.
+    """Return the table, no line longer than the limit: a block per row if a table is impossible.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def _indent(line: str) -> int:
 
 
 def narrow(widths: list[int], least: dict[int, int], room: int) -> None:
-    """Take from the widest columns of text what there is no room for. least: what such a column
+    """Narrow the widest columns of text to the room that there is. least: letters that a column
     keeps."""
     for _ in range(sum(widths) - room):
         wide = [column for column, width in least.items() if widths[column] > width]
@@ -108,7 +108,7 @@ def narrow(widths: list[int], least: dict[int, int], room: int) -> None:
 def wrap(line: str, width: int) -> list[str]:
     """Return a line in pieces of a width at most, its indentation kept.
 
-    It is broken at spaces, and in a name after a dot or an underscore where it has none.
+    It is broken at spaces, and in a name after a dot or an underscore if it has none.
     """
     if len(line) <= width:
         return [line]
@@ -129,7 +129,7 @@ def wrap(line: str, width: int) -> list[str]:
 
 
 def wrapped(text: str, width: int) -> str:
-    """Return lines of a name and a text, wrapped between words below where the text begins."""
+    """Return lines of a name and a text, wrapped between words and aligned with the text."""
     return "\n".join(part for line in text.split("\n") for part in _aligned(line, width) or [""])
 
 
@@ -162,11 +162,11 @@ def blocks(titles: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> 
 
 
 def headed_lines(lines: Sequence[tuple[str, str]], width: int) -> str:
-    """Return lines of a head and a text, none longer than the width; a line that has no room for
-    its text goes on below where the text begins.
+    """Return lines of a head and a text, none longer than the width; a long line continues aligned
+    with its text.
 
     It is broken between things that are two spaces apart, as far as each has room, and else between
-    words. What has no room without a space is shortened in its middle.
+    words. A word that is too long is shortened in its middle.
     """
     column = max(min(len(head), width // 3) for head, _ in lines) + GAP
     room = max(width - column, LEAST)
@@ -194,7 +194,7 @@ def _filled(text: str, room: int) -> list[str]:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text of at most so many letters: its middle is left out where it has more."""
+    """Return a text of at most so many letters: its middle is left out if it has more."""
     if len(text) <= most:
         return text
     half = (most - len(LEFT_OUT)) // 2

@@ -1,4 +1,4 @@
-"""What a job has in the host's memory, in words."""
+"""The offloaded parts of a job in the host's memory, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `--json` prints: one object, seconds and bytes, null for a number that does not exist."""
+"""The object of `--json`: seconds and bytes, null for a number that does not exist."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def result_object(
 def fastest_object(
     problem: Problem[Any], result: Result, tokens: float | None = None
 ) -> dict[str, Any] | None:
-    """Return the fastest plan beside a plainer one; None where the plan is the fastest. tokens: as
-    in `result_object`."""
+    """Return the fastest plan beside a plainer one; None if the plan is the fastest. tokens: as in
+    `result_object`."""
     fastest = result.fastest
     if fastest is None:
         return None
@@ -88,7 +88,7 @@ def fastest_object(
 
 
 def problem_object(problem: Problem[Any]) -> dict[str, Any]:
-    """Return what was planned."""
+    """Return the planned problem."""
     return {
         "model": problem.model,
         f"{problem.space.unit}s": list(problem.costs.chain),
@@ -108,7 +108,7 @@ def plan_object(
     evaluation: Evaluation | None,
     tokens: float | None = None,
 ) -> dict[str, Any]:
-    """Return a plan with what the evaluator finds; no stages without a plan. tokens: as in
+    """Return a plan with its evaluation; no stages without a plan. tokens: as in
     `result_object`."""
     from ilp_planner.analysis.simulated import by_schedule
 
@@ -141,7 +141,7 @@ def plan_object(
 def _shape(
     cluster: ClusterSpec, stage: Stage, known: dict[str, Any], cost: StageCost | None, *, cp: int
 ) -> dict[str, Any]:
-    """Return what a stage decides. known: the stage as it is saved. cp: of the plan."""
+    """Return the decisions of a stage. known: the stage as it is saved. cp: of the plan."""
     if isinstance(stage, OperatorStage):
         return {
             **known,
@@ -190,7 +190,7 @@ def _place(cluster: ClusterSpec, devices: Sequence[int]) -> dict[str, Any]:
 
 
 def judgement_object(judgement: Judgement, tokens: float | None = None) -> dict[str, Any]:
-    """Return an evaluator's verdict, and what became of the certificate where it was checked.
+    """Return an evaluator's verdict, and the check of the certificate, if there was one.
     tokens: as in `result_object`."""
     problem, plan, evaluation = judgement.problem, judgement.saved.plan, judgement.evaluation
     value: dict[str, Any] = {
@@ -226,9 +226,9 @@ def certificate_object(
     *,
     outside: str | None = None,
 ) -> dict[str, Any]:
-    """Return what became of a certificate.
+    """Return the check of a certificate.
 
-    iteration_time: seconds, as evaluated. parts: the key of what the certificate calls them.
+    iteration_time: seconds, as evaluated. parts: their key in the certificate.
     outside: why the bound is not about the plan; of one that it is about, it may not be above the
     time (`proved_gap`).
     """

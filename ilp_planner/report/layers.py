@@ -1,4 +1,4 @@
-"""Which layers an operator range holds, for people who think in layers."""
+"""The layers of an operator range, for people who think in layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to say of problems, plans and results, as lines of a name and a text."""
+"""Problems, plans and results as lines of a name and a text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VISIBLE = 1e-4  # relative: a difference that is worth a line
 
 
 def problem_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
-    """Say what was planned."""
+    """Say the planned problem."""
     limits, space = problem.limits_of_types, problem.space
     memory = ", ".join(f"{name} {format_bytes(limits[name])}" for name in limits)
     if len(limits) == 1:
@@ -46,7 +46,7 @@ def problem_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
 
 
 def _idle_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
-    """Say which nodes of the cluster that was named are left out."""
+    """Say the left-out nodes of the named cluster."""
     idle = describe_idle_nodes(problem)
     return [("idle", idle)] if idle else []
 
@@ -64,7 +64,7 @@ def plan_lines(
     proved: bool = False,
     tokens: float | None = None,
 ) -> list[tuple[str, str]]:
-    """Say what the plan takes, where the time goes, what it costs and what it leaves idle.
+    """Say the time of the plan, its terms, its price and its idle devices.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def plan_lines(
 
 
 def _schedule_lines(plan: AnyPlan, evaluation: Evaluation) -> list[tuple[str, str]]:
-    """Say what the schedule takes where the time is by the formula, and that is visibly more."""
+    """Say the time of the schedule if the plan's time is by the formula and visibly larger."""
     from ilp_planner.analysis.simulated import by_schedule
 
     seconds, formula = by_schedule(plan, evaluation), evaluation.iteration_time
@@ -106,7 +106,7 @@ def _schedule_lines(plan: AnyPlan, evaluation: Evaluation) -> list[tuple[str, st
 
 
 def _physical_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
-    """Say what no run can undercut; nothing where that is not known."""
+    """Say the physical bound; nothing if it is unknown."""
     seconds = physical_bound(problem)
     if not seconds:
         return []
@@ -145,7 +145,7 @@ def result_lines(
 def evaluation_lines(
     problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation, tokens: float | None = None
 ) -> list[tuple[str, str]]:
-    """Say what the evaluator found. tokens: as in `plan_lines`."""
+    """Say the verdict of the evaluator. tokens: as in `plan_lines`."""
     verdict = "legal" if evaluation.legal else f"breaks {len(evaluation.violations)} rules"
     return [
         *problem_lines(problem),

@@ -1,4 +1,4 @@
-"""What was measured of the links, in a table for people."""
+"""Measurements of links, in a table for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GB = 1e9
 
 
 def links_table(table: Measurements) -> Table:
-    """Return a row per operation and kind of groups: what its smallest message takes, and the rate
+    """Return a row per operation and kind of groups: the time of its smallest message, and the rate
     of its largest.
 
     groups: how many do it at once. The rate is that of the whole tensor: its bytes over the

@@ -17,12 +17,12 @@ from ilp_planner.result import relative_gap
 class Progress:
     """Context manager that shows the line on stderr; silent when that is no terminal.
 
-    Called with (incumbent, bound), both in seconds or what is minimised instead, whenever either
+    Called with (incumbent, bound), both in seconds or in the objective's unit, whenever either
     improves.
     """
 
     def __init__(self, unit: str = "s") -> None:
-        """Begin with nothing found. unit: of what is minimised: seconds, or empty for a price."""
+        """Begin with nothing found. unit: of the objective: seconds, or empty for a price."""
         self.say = exact_seconds if unit == "s" else "{:.4g}".format
         self.incumbent = math.inf
         self.bound = 0.0

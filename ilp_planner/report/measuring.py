@@ -24,8 +24,8 @@ DESCRIPTION, BAR = 46, 14  # columns of a terminal of 80
 
 @contextmanager
 def share_bar() -> Iterator[Callable[[float, str], None]]:
-    """Show a bar on stderr, none where that is no terminal; yield what to tell the share of the
-    work that is done, from 0 to 1, and what comes next."""
+    """Show a bar on stderr, none if that is no terminal; yield a callback for the finished share of
+    the work, from 0 to 1, and the next step."""
     console = open_console(stderr=True)
     if not console.is_terminal:
         yield lambda share, what: None

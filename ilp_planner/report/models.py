@@ -38,7 +38,7 @@ def models_table(entries: Sequence[Entry]) -> Table:
 
 
 def models_legend() -> list[tuple[str, str]]:
-    """Return what the table does not say."""
+    """Return remarks that the table lacks."""
     return [
         ("source", "a paper, or whose configuration it is; --json has it in full"),
         ("parameters", "shared ones once, no layers of multi-token prediction; --json to the unit"),

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 class Parallelism(NamedTuple):
-    """What stages have: values of tp, dp and samples of a micro-batch per replica, of all of them.
-    pp, cp, ep, virtual, micro_batches: of the whole plan. layout: empty where no training job says
+    """The parallelism of stages: values of tp, dp and samples of a micro-batch per replica, of all
+    of them.
+    pp, cp, ep, virtual, micro_batches: of the whole plan. layout: empty if no training job says
     it."""
 
     tp: Sequence[int]
@@ -79,7 +80,7 @@ def _degrees(plan: AnyPlan) -> tuple[list[int], list[int], list[int]]:
 
 
 def parallelism_object(found: Parallelism) -> dict[str, int | str | None]:
-    """Return the same as JSON: null where stages or operators differ, and without a layout."""
+    """Return the same as JSON: null if stages or operators differ, and without a layout."""
     return {
         "tp": _same(found.tp),
         "pp": found.pp,
@@ -105,6 +106,6 @@ def parallelism_lines(found: Parallelism) -> list[tuple[str, str]]:
 
 
 def _same(values: Sequence[int]) -> int | None:
-    """Return what all values are; None where they differ."""
+    """Return the common value; None if they differ."""
     distinct = {*values}
     return distinct.pop() if len(distinct) == 1 else None

@@ -60,7 +60,7 @@ def answer_table(answers: Sequence[Answer]) -> Table:
 
 
 def describe_error(answer: Answer) -> str:
-    """Return the expected relative error of a time; `unknown` where nothing tells it."""
+    """Return the expected relative error of a time; `unknown` if nothing tells it."""
     error = answer.time.error
     if error is None:
         return "unknown"
@@ -70,7 +70,7 @@ def describe_error(answer: Answer) -> str:
 def prediction_lines(
     table: Measurements, answers: Sequence[Answer], judged: Sequence[Judged]
 ) -> list[tuple[str, str]]:
-    """Say what predictions of every kind are off by, and what they do not rest on."""
+    """Say the error of predictions of every kind, and missing measurements."""
     lines = [("table", f"{table.source}, {len(table.frame)} rows")]
     for kind, protocol, found in scores(judged):
         lines.append(
@@ -88,7 +88,7 @@ def prediction_lines(
 
 
 def scores(judged: Sequence[Judged]) -> list[tuple[Record, str, Any]]:
-    """Return kind, protocol and score of times, where any row was judged."""
+    """Return kind, protocol and score of times, if any row was judged."""
     found = []
     for kind in KINDS:
         mine = [j for j in judged if j.kind is kind]
@@ -102,7 +102,7 @@ def scores(judged: Sequence[Judged]) -> list[tuple[Record, str, Any]]:
 def prediction_object(
     table: Measurements, answers: Sequence[Answer], judged: Sequence[Judged]
 ) -> dict[str, Any]:
-    """Return what `--json` prints."""
+    """Return the object of `--json`."""
     return {
         **headed("profile-predict"),
         "table": table.source,

@@ -1,4 +1,4 @@
-"""How well a table predicts its own rows, as one HTML page that needs nothing else."""
+"""The accuracy of a table's predictions of its own rows, as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def prediction_page(
 
     Parameters
     ----------
-    judged: all series of the table. answers: what was asked for, to show as well.
+    judged: all series of the table. answers: of the questions, to show as well.
     """
     times = [j for j in judged if j.column in TIME_COLUMNS]
     parts = [
@@ -221,7 +221,7 @@ def _label(j: Judged) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, text: int, of: int = 0) -> str:
-    """Return a table whose first `text` columns are text. of: rows that there are, 0 for these."""
+    """Return a table with `text` columns of text first. of: rows that there are, 0 for these."""
 
     def cells(values: Sequence[str], tag: str) -> str:
         return "".join(

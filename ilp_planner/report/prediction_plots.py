@@ -51,7 +51,7 @@ def scatter_svg(judged: Sequence[Judged]) -> str:
 
 
 def distribution_svg(judged: Sequence[Judged]) -> str:
-    """Return the share of rows whose error is at most so much."""
+    """Return the share of rows with an error of at most so much."""
     figure, axes = _figure()
     for protocol, measured, predicted in _pairs(judged):
         errors = np.sort(np.maximum(np.abs(predicted / measured - 1), LEAST_ERROR))
@@ -91,7 +91,7 @@ def by_size_svg(judged: Sequence[Judged]) -> str:
 def _pairs(
     judged: Sequence[Judged],
 ) -> Iterator[tuple[Protocol, NDArray[np.float64], NDArray[np.float64]]]:
-    """Yield what was measured and what predicted, seconds, of each protocol that has some."""
+    """Yield measured and predicted seconds of each protocol that has some."""
     for protocol in Protocol:
         mine = [j for j in judged if j.protocol is protocol]
         measured = np.concatenate([*(j.measured for j in mine), np.empty(0)])

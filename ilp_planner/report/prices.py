@@ -1,4 +1,4 @@
-"""What a plan costs, by the hour, by the iteration and by the token."""
+"""The price of a plan, by the hour, by the iteration and by the token."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Price(NamedTuple):
-    """What a plan costs, in the currency of its cluster.
+    """The price of a plan, in the currency of its cluster.
 
     hourly: of all nodes that it uses, whole. nodes: how many these are. once: of an iteration.
-    tokens: of 10^9 tokens; None where samples have none, or the model is not known.
+    tokens: of 10^9 tokens; None if samples have none, or the model is not known.
     """
 
     hourly: float
@@ -28,7 +28,7 @@ class Price(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Training on so many tokens. price: of all nodes in use, None where it is not known."""
+    """Training on so many tokens. price: of all nodes in use, None if it is not known."""
 
     tokens: float
     seconds: float
@@ -41,12 +41,12 @@ class Run(NamedTuple):
 
 
 def price_of_tokens(hourly: float, rate: float) -> float:
-    """Return what 10^9 tokens cost. hourly: price per hour. rate: tokens per second."""
+    """Return the price of 10^9 tokens. hourly: price per hour. rate: tokens per second."""
     return hourly / HOUR / rate * GIGA
 
 
 def run_of(tokens: float, rate: float, hourly: float | None) -> Run:
-    """Return how long training on so many tokens takes, and what it costs.
+    """Return the days and the price of training on so many tokens.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def run_of(tokens: float, rate: float, hourly: float | None) -> Run:
 
 
 def price_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | None) -> Price | None:
-    """Return what a plan costs; None where a price, or what the plan takes, is not known."""
+    """Return the price of a plan; None if a price or the plan's time is unknown."""
     if evaluation is None or evaluation.cost is None:
         return None
     used = nodes_of(problem.cluster, plan.used)
@@ -70,14 +70,14 @@ def price_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | None
 
 
 def price_in(seconds: float, hourly: float, nodes: int, rate: float) -> Price:
-    """Return what an iteration of so many seconds costs, and tokens at so many per second, 0 where
-    samples have none. hourly: price per hour of all the nodes."""
+    """Return the price of an iteration of so many seconds, and of tokens at so many per second, 0
+    if samples have none. hourly: price per hour of all the nodes."""
     tokens = price_of_tokens(hourly, rate) if rate else None
     return Price(hourly, nodes, hourly * seconds / HOUR, tokens)
 
 
 def price_lines(price: Price | None) -> list[tuple[str, str]]:
-    """Say what a plan costs; nothing where that is not known."""
+    """Say the price of a plan; nothing if it is unknown."""
     if price is None:
         return []
     text = f"{price.hourly:,.2f} per hour for {counted(price.nodes, 'node')}, "
@@ -88,7 +88,7 @@ def price_lines(price: Price | None) -> list[tuple[str, str]]:
 
 
 def price_object(price: Price | None) -> dict[str, float | None]:
-    """Return what a plan costs; null where that is not known."""
+    """Return the price of a plan; null if that is not known."""
     return {
         "price_per_hour": None if price is None else price.hourly,
         "price_per_iteration": None if price is None else price.once,
@@ -99,8 +99,8 @@ def price_object(price: Price | None) -> dict[str, float | None]:
 def run_in(
     problem: Problem[Any], plan: AnyPlan | None, evaluation: Evaluation | None, tokens: float
 ) -> Run | None:
-    """Return how long a plan trains on so many tokens, and what that costs; None without a plan,
-    where samples have no tokens, and where the model's dimensions are not known."""
+    """Return how long a plan trains on so many tokens, and the price; None without a plan, if
+    samples have no tokens, or if the model's dimensions are unknown."""
     done = None if plan is None or evaluation is None else throughput(problem, plan, evaluation)
     if plan is None or done is None or not done.tokens:
         return None
@@ -109,7 +109,7 @@ def run_in(
 
 
 def run_object(run: Run | None) -> dict[str, float | None] | None:
-    """Return days, and the price where it is known; null where there is nothing to say."""
+    """Return days, and the price if it is known; null if there is nothing to say."""
     if run is None:
         return None
     return {"tokens": run.tokens, "seconds": run.seconds, "days": run.days, "price": run.price}

@@ -1,4 +1,4 @@
-"""What a plan does per second, and what that comes to: in lines, and as JSON."""
+"""The rates of a plan, in lines and as JSON."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ WORTH = (
 
 
 def rates_object(done: Throughput | None) -> dict[str, float | None] | None:
-    """Return rates as JSON: null where nothing is known; those of tokens also where samples have
-    none."""
+    """Return rates as JSON: null if nothing is known; token rates also if samples have none."""
     if done is None:
         return None
     return {
@@ -53,7 +52,7 @@ def rates_object(done: Throughput | None) -> dict[str, float | None] | None:
 def rates_lines(done: Throughput | None, precision: str) -> list[tuple[str, str]]:
     """Say the same: `63,700 tokens/s, 995 per GPU; 451 TFLOP/s per GPU ...`.
 
-    precision: of training, whose peak the shares are of.
+    precision: of training; shares are of its peak.
     """
     if done is None:
         return []
@@ -93,8 +92,8 @@ def worth_object(
 
     Parameters
     ----------
-    tokens: of the run; None: nothing is said of one. bubble: where a schedule was run that is not
-        the plan's own.
+    tokens: of the run; None: nothing is said of one. bubble: if another schedule than the plan's
+        was run.
     """
     run = run_in(problem, plan, evaluation, tokens) if tokens else None
     return {

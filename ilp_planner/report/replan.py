@@ -1,4 +1,4 @@
-"""What to do with a plan when its problem changes, for people."""
+"""Plans for a changed problem, for people."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STARTS = "start: "  # what a search notes of the plan that it starts from
 def replan_lines(
     found: Replanned, saved: Mapping[str, Path | None] | None = None
 ) -> list[tuple[str, str]]:
-    """Say in a few lines what both plans take and move, the verdict first.
+    """Say the time and moved bytes of both plans in a few lines, the verdict first.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def _words(name: str, text: str) -> str:
 
 
 def _verdict(found: Replanned, fastest: Moving, least: Moving) -> str:
-    """Return what both plans take and move."""
+    """Return the time and moved bytes of both plans."""
     before = exact_seconds(found.case.evaluation.iteration_time)
     first = f"{exact_seconds(fastest.seconds)} instead of {before}"
     if found.same:
@@ -99,14 +99,14 @@ def _proof(found: Replanned) -> str:
 
 
 def _machines(plan: str, machines: tuple[str, ...]) -> str:
-    """Return which machine every node of a plan is."""
+    """Return the machine of every node of a plan."""
     shown = ", ".join(machines[:SHOWN])
     more = len(machines) - SHOWN
     return f"nodes of {plan} in order: {shown}{f' and {more} more (--json)' if more > 0 else ''}"
 
 
 def replan_tables(found: Replanned) -> list[Table]:
-    """Return what both plans take and move, and what they decide differently."""
+    """Return the time and moved bytes of both plans, and their differences."""
     plans = told_apart(found)
     cases = [(found.case.problem, found.case.plan)]
     cases += [(found.problem, plan.plan) for plan in plans.values()]

@@ -1,4 +1,4 @@
-"""What to do with a plan when its problem changes, as JSON."""
+"""Plans for a changed problem, as JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def replan_object(found: Replanned) -> dict[str, Any]:
 
 
 def _plan(found: Replanned, plan: Moving) -> dict[str, Any]:
-    """Return a plan with what it moves."""
+    """Return a plan with its moved bytes."""
     moves, way = plan.seated.moves, found.before.way(found.problem, plan)
     return {
         "iteration_time_s": plan.seconds,

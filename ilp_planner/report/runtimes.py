@@ -1,4 +1,4 @@
-"""The training systems and what is searched for each, for people and as JSON."""
+"""The training systems and the searched settings of each, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def runtimes_table() -> Table:
 
 
 def runtimes_legend() -> list[tuple[str, str]]:
-    """Return what the table does not say."""
+    """Return remarks that the table lacks."""
     return [
         ("solve --runtime", "searches what the system runs; the others take plans that they run"),
         ("RUNTIME", "`ilp-plan runtimes RUNTIME` says what is searched, fixed and left out"),
@@ -46,7 +46,7 @@ def runtimes_legend() -> list[tuple[str, str]]:
 
 
 def runtime_lines(system: str) -> list[tuple[str, str]]:
-    """Return what is known of a system, or of one release of it."""
+    """Return the facts on a system, or on one release of it."""
     lines = [("runtime", system)]
     for release, export in _releases(system).items():
         lines.append(("release", export.release or release))
@@ -73,7 +73,7 @@ def runtime_object(system: str) -> dict[str, Any]:
 
 
 def treatments_table(rows: Iterable[Treatment]) -> Table:
-    """Return a row per setting; what they are asked by are options."""
+    """Return a row per setting; the asking parameters are options."""
     shown = new_table(*COLUMNS, left=COLUMNS)
     for row in rows:
         shown.add_row(*treatment_cells(row))
@@ -81,7 +81,7 @@ def treatments_table(rows: Iterable[Treatment]) -> Table:
 
 
 def treatment_cells(row: Treatment) -> tuple[str, ...]:
-    """Return what the table has of a setting, in the order of `COLUMNS`."""
+    """Return the cells of a setting, in the order of `COLUMNS`."""
     return (
         row.setting,
         ", ".join(row.values) or "-",
@@ -93,7 +93,7 @@ def treatment_cells(row: Treatment) -> tuple[str, ...]:
 
 
 def treatments_legend(words: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return what the columns of the table are. words: what its words for how mean."""
+    """Return the legend of the table's columns. words: the meaning of its words for how."""
     return [
         *words.items(),
         ("asked for", "the values that plans have only where the option asks for them"),
@@ -101,7 +101,7 @@ def treatments_legend(words: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def treatment_object(row: Treatment) -> dict[str, Any]:
-    """Return what is done about a setting as JSON."""
+    """Return the treatment of a setting as JSON."""
     values = asdict(row)
     return {OPTIONS if name == "asked_by" else name: value for name, value in values.items()}
 

@@ -1,4 +1,4 @@
-"""What a plan's time rests on, for people and as JSON."""
+"""The sources of a plan's time, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING = 5e-5  # a share below it is nothing that anybody would read
 
 
 def share_lines(shares: Mapping[Provenance, Share]) -> list[tuple[str, str]]:
-    """Return `93.10 % measured, 6.90 % interpolated (off by 2.10 %)`; nothing where it is not
+    """Return `93.10 % measured, 6.90 % interpolated (off by 2.10 %)`; nothing if it is not
     known."""
     if not shares:
         return []
@@ -33,8 +33,8 @@ def share_lines(shares: Mapping[Provenance, Share]) -> list[tuple[str, str]]:
 
 
 def share_object(shares: Mapping[Provenance, Share]) -> dict[str, Any]:
-    """Return shares by source, the expected error of those where it is known, and of all that was
-    predicted from measurements."""
+    """Return shares by source, their expected error if it is known, and of all that was predicted
+    from measurements."""
     return {
         "provenance": {str(source): share.share for source, share in shares.items()},
         "provenance_error": {

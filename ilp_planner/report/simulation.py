@@ -1,4 +1,4 @@
-"""What there is to say of a simulated iteration."""
+"""A simulated iteration, in lines and as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def simulation_lines(found: Simulated) -> list[tuple[str, str]]:
-    """Say how long the iteration takes by the schedule and as judged, and where it waits."""
+    """Say the iteration time by the schedule and as judged, and its waits."""
     shape, timeline = found.timeline.orders.shape, found.timeline
     busy, slowest = timeline.busy, int(timeline.busy.argmax())
     share = format_percent(float(busy[slowest]) / timeline.seconds)
@@ -85,7 +85,7 @@ class Ran(NamedTuple):
 
 
 def ran_lines(found: Simulated, ran: Ran, tokens: float | None) -> list[tuple[str, str]]:
-    """Say what the plan is worth by the schedule that was run, its bubble above all.
+    """Say the rates of the plan by the schedule that was run, with its bubble.
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ def ran_lines(found: Simulated, ran: Ran, tokens: float | None) -> list[tuple[st
 
 
 def simulation_object(found: Simulated, ran: Ran, tokens: float | None = None) -> dict[str, Any]:
-    """Return what `--json` prints; rates and prices are by the schedule that was run. tokens: as in
-    `ran_lines`."""
+    """Return the object of `--json`; rates and prices are by the schedule that was run. tokens: as
+    in `ran_lines`."""
     shape = found.timeline.orders.shape
     return {
         **headed("simulate"),

@@ -43,7 +43,7 @@ MOST_RANGES = 5  # ranges of layers that are listed
 
 
 def result_tables(problem: Problem[Any], result: Result, *, every: bool = True) -> list[Table]:
-    """Return the stages of a result's plan, and its ranking or its front, where it has them.
+    """Return the stages of a result's plan, and its ranking or its front, if it has them.
 
     every: the stages also of a plan that degrees and a layout say whole.
     """
@@ -77,8 +77,8 @@ def stage_table(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) ->
 
 
 def joined(keys: Sequence[Hashable], most: int = MOST_ROWS) -> list[range]:
-    """Return neighbouring stages that share a row: those of equal keys, and where that leaves more
-    than `most` rows, all of the middle. Every stage is in one row."""
+    """Return neighbouring stages that share a row: stages of equal keys, and all of the middle if
+    more than `most` rows remain. Every stage is in one row."""
     runs = []
     for _, run in groupby(range(len(keys)), key=keys.__getitem__):
         numbers = list(run)
@@ -94,7 +94,7 @@ def _numbers(run: range) -> str:
 
 
 def _alike(texts: Iterable[str]) -> str:
-    """Return what all stages of a row say; of stages that differ, what each does, where that is
+    """Return the common text of a row's stages; of stages that differ, each one's, if that is
     short."""
     distinct = list(dict.fromkeys(texts))
     more = ["..."] * (len(distinct) > MOST_TEXTS)
@@ -165,7 +165,7 @@ def _cost_cells(
 def _devices_in_a_row(
     problem: Problem[Any], stage: OperatorStage, until: OperatorStage | None = None
 ) -> str:
-    """Return `0-3`, with the node or the nodes where the cluster has several; up to the devices of
+    """Return `0-3`, with the node or the nodes if the cluster has several; up to the devices of
     another stage."""
     end_stage = until or stage
     last = end_stage.first_device + end_stage.device_count - 1
@@ -216,8 +216,8 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
 
 
 class _Rank(NamedTuple):
-    """A pipeline rank. key: equal for ranks that share a row: all but which layers and devices they
-    have, and what they hold, is the same."""
+    """A pipeline rank. key: equal for ranks that share a row; these differ only in layers, devices
+    and memory."""
 
     stage: GroupStage
     costs: Sequence[StageCost]
@@ -311,8 +311,8 @@ def describe_training(plan: AnyPlan) -> str:
 
 
 def training_words(plan: AnyPlan, *, brief: bool = False) -> list[str]:
-    """Return the same one by one. brief: without the degrees, which stand
-    beside them, and without the types of gradients and moments where they are of fp32."""
+    """Return the same one by one. brief: without the degrees, which stand beside them, and without
+    the types of gradients and moments if they are of fp32."""
     settings = plan.settings
     if settings is None:
         return []

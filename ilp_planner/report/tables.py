@@ -62,7 +62,7 @@ UNITS = (Unit("s", 1.0), Unit("ms", 1e-3), Unit("us", 1e-6))
 
 
 def unit_for(seconds: float) -> Unit:
-    """Return the unit in which a table is shown whose largest time is so long."""
+    """Return the unit of a table with this largest time."""
     return next((unit for unit in UNITS if seconds >= unit.size), UNITS[-1])
 
 
@@ -72,13 +72,13 @@ def memory_used(used: float, limit: float) -> str:
 
 
 def summary(lines: Sequence[tuple[str, str]]) -> Text:
-    """Return lines of a name and what there is to say."""
+    """Return lines of a name and a text."""
     width = max(len(name) for name, _ in lines) + 2
     return Text("\n".join(f"{name:<{width}}{text}" for name, text in lines))
 
 
 def proof_lines(result: Result) -> list[tuple[str, str]]:
-    """Say what is proved, and why the search stopped."""
+    """Say the proof, and why the search stopped."""
     return [
         ("bound", describe_bound(result.bound, proved_by(result))),
         *([("among", result.among)] if result.among else []),

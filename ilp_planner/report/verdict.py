@@ -1,4 +1,4 @@
-"""What is proved of a plan, in a few words that never say more than that."""
+"""The proof of a plan, in a few words that never say more."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Standing(NamedTuple):
     """The figures that a verdict is about: seconds of an iteration.
 
     seconds: of the plan. bound: that no plan of the set undercuts, 0.0 without one. fastest: of the
-    fastest plan found, where a plainer one was taken. stopped: why and when the search ended, empty
-    where that is said by the proof.
+    fastest plan found, if a plainer one was taken. stopped: why and when the search ended, empty if
+    that is said by the proof.
     """
 
     seconds: float
@@ -49,7 +49,7 @@ class Standing(NamedTuple):
 
 
 def result_verdict(problem: Problem[Any], result: Result) -> Verdict:
-    """Return what is proved at the end of a search."""
+    """Return the proof at the end of a search."""
     stopped = _stopped(result)
     if result.plan is None:
         return _without_plan(result, stopped)
@@ -78,7 +78,7 @@ def _without_plan(result: Result, stopped: str) -> Verdict:
 
 
 def plan_verdict(among: str, known: Standing) -> Verdict:
-    """Return what is proved of the time of a plan.
+    """Return the proof about the time of a plan.
 
     among: the set of plans, as in `no {among} is faster`.
     """
@@ -103,7 +103,7 @@ def plan_verdict(among: str, known: Standing) -> Verdict:
 
 
 def _priced(problem: Problem[Any], aim: Aim, stopped: str) -> Verdict:
-    """Return what is proved where prices count."""
+    """Return the proof if prices count."""
     among = searched_set(problem, aim)
     if aim.objective == "both":
         plans = counted(len(aim.best), "plan")
@@ -116,7 +116,7 @@ def _priced(problem: Problem[Any], aim: Aim, stopped: str) -> Verdict:
 
 
 def judgement_verdict(judgement: Judgement) -> Verdict:
-    """Return what the file of a legal plan claims that is proved of it, in the same words."""
+    """Return the claimed proof in the file of a legal plan, in the same words."""
     problem, saved = judgement.problem, judgement.saved
     seconds, claim, aim = judgement.evaluation.iteration_time, saved.claim, saved.aim
     if claim is None:
@@ -139,7 +139,8 @@ def judgement_verdict(judgement: Judgement) -> Verdict:
 
 
 def _priced_verdict(word: str, better: str, among: str, gap: float) -> Verdict:
-    """Return what is proved where prices count. word: of what. better: what no plan is."""
+    """Return the proof if prices count. word: of the objective. better: the comparative that no
+    plan meets."""
     if gap <= 0:
         return Verdict(GOOD, f"PROVED {word}", f"no {among} is {better}")
     if gap >= 1:
@@ -149,11 +150,11 @@ def _priced_verdict(word: str, better: str, among: str, gap: float) -> Verdict:
 
 
 def searched_set(problem: Problem[Any], aim: Aim | None = None, *, nodes: str = "") -> str:
-    """Return `Megatron plan in the search space on all 8 nodes`: in which plans the proof is
-    about, in few words; `--verbose` lists them.
+    """Return `Megatron plan in the search space on all 8 nodes`: the set of plans of the proof, in
+    few words; `--verbose` lists them.
 
-    aim: over sets of nodes, of which `problem` is then one. nodes: those that plans may be on, in
-    words, where these are others than all of the problem.
+    aim: over sets of nodes; `problem` is then one of them. nodes: possible nodes of plans, in
+    words, if they are not all of the problem.
     """
     budget = ""
     if aim is not None:

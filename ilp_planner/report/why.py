@@ -1,4 +1,4 @@
-"""What limits a plan, for people."""
+"""Limits of a plan, for people."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ NOTHING = 5e-7  # relative: a gain below it is none that anybody would read
 
 
 class Told(NamedTuple):
-    """What is to be said besides. within: relative, how far above the best the plan may be, for the
-    error of times that it survives. tokens: of a training run; None: nothing is said of one."""
+    """Further facts for the report. within: relative, how far above the best the plan may be, for
+    the error of times that it survives. tokens: of a training run; None: nothing is said of one."""
 
     within: float
     tokens: float | None = None
 
 
 def why_tables(found: Why) -> list[Table]:
-    """Return where the seconds go, what ranks are busy with, and what relaxations gain."""
+    """Return the terms of the time, the load of ranks, and the gains of relaxations."""
     return [
         seconds_table(found.seconds),
         rank_table(found.ranks),
@@ -48,7 +48,7 @@ def why_tables(found: Why) -> list[Table]:
 
 
 def why_lines(found: Why, told: Told) -> list[tuple[str, str]]:
-    """Say in a few lines what limits a plan, the verdict first."""
+    """Say the limits of a plan in a few lines, the verdict first."""
     case = found.case
     return [
         ("verdict", f"{_verdict(found)}; {bottleneck(found.ranks)}"),
@@ -63,7 +63,7 @@ def why_lines(found: Why, told: Told) -> list[tuple[str, str]]:
 
 
 def _room_lines(found: Why) -> Iterator[tuple[str, str]]:
-    """Say that it is not certain that the plan fits, where it is not."""
+    """Say that it is not certain that the plan fits, if it is not."""
     case = found.case
     room = plan_verdict(case.problem, case.plan, case.evaluation)
     if room is not None and room[0] is Verdict.MAY_NOT_FIT:
@@ -87,7 +87,7 @@ def _verdict(found: Why) -> str:
 
 
 def bottleneck(ranks: tuple[RankLoad, ...]) -> str:
-    """Return which stages the others wait for."""
+    """Return the bottleneck stages."""
     slowest = [rank for rank in ranks if rank.slowest]
     load = f"{slowest[0].load / MILLI:.3f} ms per micro-batch"
     if len(ranks) == 1:
@@ -118,7 +118,7 @@ def _best_gain(found: Why) -> str:
 
 
 def _shadow_lines(found: Why) -> Iterator[tuple[str, str]]:
-    """Say what one more node of each device type is worth, where there are several."""
+    """Say the gain of one more node of each device type, if there are several."""
     nodes = [gain for gain in found.gains if gain.relaxation.kind == "node" and gain.known]
     if len(nodes) > 1:
         each = (f"{gain.relaxation.device} {described(gain)}" for gain in nodes)
@@ -173,7 +173,7 @@ def robust_lines(found: Why, within: float) -> Iterator[tuple[str, str]]:
 
 
 def _failure_lines(found: Why) -> Iterator[tuple[str, str]]:
-    """Say which changes could not be tried, and why."""
+    """Say the changes that could not be tried, and why."""
     if "cluster" not in found.case.request.files:
         yield ("not tried", "memory, nodes and links: no cluster file of ilp-planner's says them")
     for gain in found.gains:
@@ -183,7 +183,7 @@ def _failure_lines(found: Why) -> Iterator[tuple[str, str]]:
 
 
 def _whose(found: Why) -> str:
-    """Return whose bounds the ranges rest on."""
+    """Return the source of the ranges' bounds."""
     name = found.case.name
     if found.derived:
         return f"of {name}: {_proved(found)}, by a search of now; of each change by its own search"
@@ -199,7 +199,7 @@ def _proved(found: Why) -> str:
 
 
 def seconds_table(seconds: Mapping[str, float]) -> Table:
-    """Return a row per name of what seconds are spent on, the most first."""
+    """Return a row per term of the time, the largest first."""
     whole = sum(seconds.values())
     unit = unit_for(whole)
     table = new_table("where the time goes", unit.name, "share", left=("where the time goes",))
@@ -261,5 +261,5 @@ def _gain_cells(gain: Gain, unit: Unit) -> tuple[str, ...]:
 
 
 def _least(gain: Gain, unit: Unit) -> str:
-    """Return the least gain; a dash where no bound says one."""
+    """Return the least gain; a dash if no bound says one."""
     return unit.show(gain.least) if gain.before.bound > 0 or gain.relaxation.wider else "-"

@@ -1,4 +1,4 @@
-"""What limits a plan, as JSON."""
+"""Limits of a plan, as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def why_object(found: Why, told: Told) -> dict[str, Any]:
-    """Return the answer as one object; null for what is not known."""
+    """Return the answer as one object; null for unknown values."""
     case, ratio = found.case, found.ratio
     room = plan_verdict(case.problem, case.plan, case.evaluation)
     expected = expected_object(case.problem, case.plan)
@@ -57,7 +57,7 @@ def why_object(found: Why, told: Told) -> dict[str, Any]:
 
 
 def gain_object(gain: Gain) -> dict[str, Any]:
-    """Return what a relaxation gains."""
+    """Return the gain of a relaxation."""
     relaxation, found = gain.relaxation, gain.found
     value: dict[str, Any] = {
         "kind": relaxation.kind,
