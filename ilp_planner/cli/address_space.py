@@ -1,4 +1,4 @@
-"""A limit on the address space (`ulimit -v`), with which numerical libraries have to be helped."""
+"""A limit on the address space (`ulimit -v`), and help for numerical libraries under it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLOCK = 1024  # bytes that `ulimit` counts in
 
 def fit_address_space() -> None:
     """Let libraries that are imported from now on ask for little of an address space that is
-    limited: OpenBLAS maps 32 MB for each core, and spins at its import where it gets none.
+    limited: OpenBLAS maps 32 MB for each core, and spins at its import if it gets none.
 
     Raises
     ------

@@ -52,7 +52,7 @@ CP_COMM = "p2p"
 
 
 class _Open(NamedTuple):
-    """An option that may take another value where it is not given. unsaid: what it is then."""
+    """An option with other possible values if it is not given. unsaid: its value then."""
 
     unsaid: object
     others: tuple[object, ...]
@@ -82,11 +82,11 @@ class _UnfitError(Exception):
 def job_of_options(
     asked: dict[str, Any], devices: Devices
 ) -> tuple[TrainingJob, str, tuple[str, ...]]:
-    """Return the job, the name of its model, and remarks on what was assumed.
+    """Return the job, the name of its model, and remarks on assumptions.
 
     Raises
     ------
-    SpecError, UsageError: what cannot be, and the values that would repair it.
+    SpecError, UsageError: an impossible value, with repairs.
     """
     try:
         return _first_that_runs(asked, devices)
@@ -105,8 +105,8 @@ def job_of_options(
 def _first_that_runs(
     asked: dict[str, Any], devices: Devices
 ) -> tuple[TrainingJob, str, tuple[str, ...]]:
-    """Return the job with what is not given as its defaults; where Megatron-LM refuses that, with
-    the fewest others of `OPEN` of which it refuses least."""
+    """Return the job with defaults for values that are not given; if Megatron-LM refuses that, with
+    the fewest other values of `OPEN` that leave the fewest refusals."""
     best = _job(asked, devices)
     refused = first = _refused(best[0])
     still = [name for name, option in OPEN.items() if asked[name] == option.unsaid]
@@ -129,7 +129,7 @@ def _first_that_runs(
 
 
 def _refused(job: TrainingJob) -> tuple[str, ...]:
-    """Return what Megatron-LM refuses of a job; nothing where it has no arguments for it."""
+    """Return Megatron-LM's refusals of a job; nothing if it has no arguments for it."""
     from ilp_planner.formats.megatron.arguments import arguments_of_job
     from ilp_planner.formats.megatron.rules import check_arguments
 
@@ -140,7 +140,7 @@ def _refused(job: TrainingJob) -> tuple[str, ...]:
 
 
 def _repairs(asked: dict[str, Any], devices: Devices, error: _UnfitError) -> dict[str, Any]:
-    """Return values of options with which all would fit; empty where none are known."""
+    """Return values of options that would fit; empty if none are known."""
     repairs: dict[str, Any] = {}
     for _ in range(STEPS):
         if error.misfit.repair is None:
@@ -213,12 +213,12 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
 def _completed(
     asked: dict[str, Any], model: Decoder, devices: Devices
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the options with values, which the runtime runs, of those that are not given and
-    follow from others or from the GPUs; with remarks on what was assumed.
+    """Return values that the runtime runs for options that are not given and follow from others or
+    from the GPUs; with remarks on assumptions.
 
     Raises
     ------
-    UsageError: what does not follow and must be said.
+    UsageError: an option that does not follow and must be given.
     """
     said: dict[str, Any] = {"etp": asked["etp"] or 0, "cp_comm": asked["cp_comm"] or CP_COMM}
     notes = []
@@ -248,7 +248,7 @@ def _completed(
 
 
 def pipeline_ranks(pp: int | None, layout: str | None) -> int:
-    """Return the pipeline ranks: as many as are given, or one where a layout leaves no choice.
+    """Return the pipeline ranks: as many as are given, or one if a layout leaves no choice.
 
     Raises
     ------
@@ -279,7 +279,7 @@ def layout_said(text: str) -> PipelineLayout:
 
 
 def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
-    """Refuse options of what the job does not have.
+    """Refuse options for parts that the job lacks.
 
     Raises
     ------
@@ -316,12 +316,12 @@ def decoder_of(spec: ModelSpec, named: str, sequence: int | None) -> Decoder:
 
 
 def values_of(asked: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return some of what was asked for."""
+    """Return some of the given options."""
     return {name: asked[name] for name in names}
 
 
 def replicas(asked: dict[str, Any], devices: Devices) -> int:
-    """Return dp: what the world or the cluster leaves for it, else 1."""
+    """Return dp: the rest of the world or the cluster, else 1."""
     world = asked["world_size"]
     degrees: dict[str, int] = values_of(asked, "tp", "pp", "cp")
     each = math.prod(degrees.values())
@@ -390,7 +390,7 @@ def modules_of(asked: dict[str, Any]) -> tuple[str, ...]:
 
 
 def recompute_of(asked: dict[str, Any]) -> Recompute:
-    """Return what the recompute options say; `full` alone means every layer."""
+    """Return the recomputation of the options; `full` alone means every layer."""
     granularity, modules = asked["recompute"], modules_of(asked)
     for name in modules:
         if name not in PARTS:

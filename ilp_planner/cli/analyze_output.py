@@ -1,4 +1,4 @@
-"""Printing and saving what `ilp-plan analyze` found."""
+"""Printing and saving results of `ilp-plan analyze`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def output_width() -> tuple[int, bool]:
 
 
 def emit(found: Analysis | Judged, asked: dict[str, Any]) -> None:
-    """Print what was found, or save it; refuse a stage that is not there."""
+    """Print the results, or save them; refuse a stage that is not there."""
     output = asked["output"]
     if output is not None:
         named = (asked[kind] for kind in ("plan_file", "model", "megatron_script", "cluster"))
@@ -51,7 +51,7 @@ def emit(found: Analysis | Judged, asked: dict[str, Any]) -> None:
 
 
 def refuse_of_jobs(asked: dict[str, Any]) -> None:
-    """Refuse what says something of training jobs, for a plan that is none.
+    """Refuse options of training jobs, for a plan that is none.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def _compatible(found: Analysis | Judged, asked: dict[str, Any], *, as_json: boo
 
 
 def _tool_note(found: Analysis) -> tuple[str, ...]:
-    """Return what the analysis tool would say of a job that it knows, where it differs."""
+    """Return the analysis tool's figures for a job that it knows, if they differ."""
     from ilp_planner.report.analysis_tool_numbers import in_gb, tool_figures
 
     if not found.uniform:

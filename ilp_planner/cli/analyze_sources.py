@@ -1,4 +1,4 @@
-"""What `ilp-plan analyze` was given, analysed: options, a launch line or a plan."""
+"""The input of `ilp-plan analyze`: options, a launch line or a plan."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ SOURCES = {
 
 
 class SaidJob(NamedTuple):
-    """A job as options or a launch line say it. name: of its model, for people. notes: on what was
-    assumed. arguments: of the launch line; None: options say it."""
+    """A job as options or a launch line say it. name: of its model, for people. notes: on
+    assumptions. arguments: of the launch line; None: options say it."""
 
     job: TrainingJob
     name: str
@@ -57,11 +57,11 @@ class SaidJob(NamedTuple):
 
 
 def read_analysis(ctx: typer.Context) -> Analysis | Judged:
-    """Analyse what was asked for; of a plan that is no training job, judge it.
+    """Analyse the given input; of a plan that is no training job, judge it.
 
     Raises
     ------
-    PlannerError: what cannot be read or cannot be, and the value that would repair it.
+    PlannerError: an unreadable or impossible value, with a repair.
     """
     from ilp_planner.analysis.devices import devices_of
 
@@ -78,7 +78,7 @@ def read_analysis(ctx: typer.Context) -> Analysis | Judged:
 
 
 def cluster_asked(asked: dict[str, Any]) -> ClusterSpec | None:
-    """Return the cluster that `--cluster` or `--gpus` names; None where neither is given."""
+    """Return the cluster that `--cluster` or `--gpus` names; None if neither is given."""
     named = cluster_or_gpus(asked["cluster"], asked["gpus"])
     return None if named is None else find_cluster(named)
 
@@ -94,7 +94,7 @@ def said_job(
 
     Raises
     ------
-    PlannerError: what cannot be read or cannot be, and the value that would repair it.
+    PlannerError: an unreadable or impossible value, with a repair.
     """
     if source == "model":
         from ilp_planner.cli.analyze_job import job_of_options
@@ -128,7 +128,8 @@ def said_job(
 
 
 def one_source(ctx: typer.Context) -> str:
-    """Return the parameter that says what to analyse; exactly one may, with what goes with it."""
+    """Return the parameter with the input to analyse; exactly one may be given, with its
+    companions."""
     given = [name for name in SOURCES if ctx.params[name] is not None]
     if not given:
         raise UsageError(f"expected one of {', '.join(SOURCES.values())}, found none")
@@ -160,19 +161,19 @@ def one_source(ctx: typer.Context) -> str:
 
 
 def names_model(file: Path) -> bool:
-    """Tell whether what stands where a plan may is a model: a file of that kind, or no file and not
-    called as one."""
+    """Tell whether the argument for a plan is a model: a file of that kind, or no file and not
+    named like one."""
     if file.is_file():
         return file_kind(file) in (FileKind.SPEC, FileKind.HUGGING_FACE)
     return file.suffix != ".json"
 
 
 def refuse_kind(file: Path) -> None:
-    """Refuse what stands where a plan, a model or a launch may, and is of another kind.
+    """Refuse an argument for a plan, a model or a launch that is of another kind.
 
     Raises
     ------
-    UsageError: what it is.
+    UsageError: with its kind.
     """
     kind = file_kind(file)
     plans = (FileKind.PLAN, FileKind.JSON)  # whose keys may be in any order
@@ -184,8 +185,8 @@ def refuse_kind(file: Path) -> None:
 
 
 def device_memory(said: str | None) -> tuple[float | None, tuple[str, ...]]:
-    """Return the bytes in `--device-memory`, None where it is not given, and what to say of them: a
-    card of binary units is sold by the name of decimal ones."""
+    """Return the bytes in `--device-memory`, None if it is not given, and a remark on them: a card
+    of binary units is sold by the name of decimal ones."""
     if said is None:
         return None, ()
     memory = float(option_size("--device-memory", said))
@@ -208,7 +209,7 @@ def of_plan(
     *,
     changed: bool,
 ) -> Analysis | Judged:
-    """Analyse a saved plan, or return what its own cost model says where it is no training job.
+    """Analyse a saved plan, or return the figures of its own cost model if it is no training job.
 
     spec: the cluster; None: the plan's own. limit: bytes of a device that may be used; None: all.
     changed: take all inputs as they are now.
@@ -246,7 +247,7 @@ def of_plan(
 
 
 def _analysis(job: TrainingJob, name: str, notes: tuple[str, ...], devices: Devices) -> Analysis:
-    """Analyse a job. notes: on what was assumed."""
+    """Analyse a job. notes: on assumptions."""
     from ilp_planner.analysis import analyze
 
     notes += devices.notes

@@ -1,4 +1,4 @@
-"""What a shell offers where an option names a model, a cluster, a profile or a plan."""
+"""Completions of a shell for models, clusters, profiles and plans."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def plans(incomplete: str) -> list[str]:
 
 
 def targets(incomplete: str) -> list[str]:
-    """Return what a plan can be written for: `torchtitan@` becomes its releases."""
+    """Return the systems that a plan can be written for: `torchtitan@` becomes its releases."""
     from ilp_planner.formats.exports import EXPORTS, TARGETS, Runtime
 
     system, at, _ = incomplete.partition("@")

@@ -1,4 +1,4 @@
-"""The options of `solve` that say what plans must have and which devices they may use."""
+"""The options of `solve` for constraints on plans and devices."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ ConstraintsFile = Annotated[
 
 
 def constrained(**others: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take all of these options, and get as `demands` what they say together.
+    """Let a command take all of these options, and get their joint value as `demands`.
 
     others: options that say something else of a constraint there, by its name.
     """
@@ -305,12 +305,12 @@ OPTIONS = {
 
 
 def demanded(file: Path | None, said: Mapping[str, Any]) -> Constraints:
-    """Return what a file and options demand; where both say something, the option counts.
+    """Return the demands of a file and options; if both say something, the option counts.
 
     Raises
     ------
-    PlanError, SpecError, UsageError: one line with the file, the name, what was found and what was
-        expected.
+    PlanError, SpecError, UsageError: one line with the file, the name, the found and the expected
+        value.
     """
     from ilp_planner.formats.kept_stages import with_kept_stages
     from ilp_planner.inputs.constraints_file import read_constraints

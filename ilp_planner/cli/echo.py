@@ -1,4 +1,4 @@
-"""Where a command writes lines of its own, and what becomes of streams that are not there."""
+"""The streams of a command's own lines, and missing streams."""
 
 import contextlib
 import errno
@@ -38,6 +38,6 @@ def open_streams() -> None:
 
 
 def drop_output() -> None:
-    """Let what is still to be written to stdout go nowhere: Python would try again at its end."""
+    """Drop all further output to stdout: Python would try again at its end."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

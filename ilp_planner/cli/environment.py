@@ -28,7 +28,7 @@ VARIABLES = {
 
 
 def mend_environment() -> None:
-    """Let no variable end what this process and its children do."""
+    """Let no variable end this process or its children."""
     for name, variable in VARIABLES.items():
         if name not in os.environ or variable.fine.fullmatch(os.environ[name]):
             continue

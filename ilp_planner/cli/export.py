@@ -73,7 +73,7 @@ def export_run(
     accept_changed: bool,
     nearest: bool,
 ) -> str:
-    """Write the files that run a plan; return what was written."""
+    """Write the files that run a plan; return the written files."""
     from ilp_planner.formats.aceso import save_aceso
     from ilp_planner.formats.exports import Target, write_runtime
     from ilp_planner.formats.saved_problem import model_and_cluster
@@ -99,7 +99,7 @@ def export_run(
 
 
 def say_what_differs(saved: SavedPlan, plan_file: Path, *, accept_changed: bool) -> None:
-    """Note which files differ today from what the plan holds, unless today's are accepted."""
+    """Note the files that differ today from the plan's, unless today's are accepted."""
     from ilp_planner.formats.saved_problem import differing_today
 
     for note in () if accept_changed else differing_today(saved, plan_file):
@@ -109,7 +109,7 @@ def say_what_differs(saved: SavedPlan, plan_file: Path, *, accept_changed: bool)
 def export_program(
     saved: SavedPlan, plan_file: Path, to: str, output: Path, *, accept_changed: bool
 ) -> str:
-    """Write the integer program of what a proof leaves open; return what was written."""
+    """Write the residual integer program of a proof; return the written files."""
     from ilp_planner.formats.saved_problem import problem_of
     from ilp_planner.program import write_program
 

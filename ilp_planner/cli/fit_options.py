@@ -1,4 +1,4 @@
-"""What to change in the options of a job, so that they say another one."""
+"""Changes of the options of a job that describe another one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_options(job: TrainingJob) -> None:
 
     Raises
     ------
-    PlanError: the field of the job, the rule that it breaks, and what to change.
+    PlanError: the field of the job, the rule that it breaks, and a repair.
     """
     runnable_arguments(job)
 
@@ -35,10 +35,10 @@ def check_options(job: TrainingJob) -> None:
 def option_change(
     asked: dict[str, Any], devices: Devices, before: TrainingJob, after: TrainingJob
 ) -> LineChange | None:
-    """Return what to change in options that say one job, so that they say another one.
+    """Return the changes of options from one job to another one.
 
-    The changed options are read again, and say that job. Where no option does, what Megatron-LM's
-    launch line would have instead is returned, in its own words; None where none has it either.
+    The changed options are read again, and say that job. If no option does, the arguments of
+    Megatron-LM's launch line are returned; None if none has it either.
 
     Parameters
     ----------

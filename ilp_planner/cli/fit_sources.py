@@ -1,4 +1,4 @@
-"""What `ilp-plan fit` was given: a judge of its job, and who says changes in the user's words."""
+"""The input of `ilp-plan fit`: a judge of its job, and a writer of changes in the user's words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Asked:
     """A job to judge.
 
     model: what it trains. site: its GPUs. writer: says changes. words: what these are said of, for
-    people. notes: on what was assumed. space: whose rules it keeps; None: Megatron-LM's. timed:
+    people. notes: on assumptions. space: with the rules of its changes; None: Megatron-LM's. timed:
     whether a training system runs it, so that its times are known.
     """
 
@@ -51,11 +51,11 @@ class Asked:
     timed: bool = True
 
     def needs(self) -> Needs:
-        """Return what the job needs of its GPUs.
+        """Return the memory that the job needs.
 
         Raises
         ------
-        PlanError: there are no such GPUs.
+        PlanError: unknown GPUs.
         """
         return needs_of(self.job, self.site.of(self.job.world))
 
@@ -72,7 +72,7 @@ def read_job(ctx: typer.Context) -> Asked:
 
     Raises
     ------
-    PlannerError: what cannot be read or cannot be, and the value that would repair it.
+    PlannerError: an unreadable or impossible value, with a repair.
     """
     asked = ctx.params
     source = one_source(ctx)
@@ -126,7 +126,7 @@ def read_job(ctx: typer.Context) -> Asked:
 
 
 def beyond(job: TrainingJob, spec: ClusterSpec) -> tuple[str, ...]:
-    """Return a note where a job has more ranks than a cluster has devices."""
+    """Return a note if a job has more ranks than a cluster has devices."""
     if job.world <= spec.device_count:
         return ()
     return (
@@ -157,7 +157,7 @@ def check_precision(said: SaidJob, spec: ClusterSpec) -> None:
 
 
 def with_memory(spec: ClusterSpec, limit: float | None) -> ClusterSpec:
-    """Return a cluster whose devices have so many bytes; None: their own."""
+    """Return a cluster with devices of so many bytes; None: their own."""
     if limit is None:
         return spec
     types = {name: replace(device, memory=int(limit)) for name, device in spec.device_types.items()}
@@ -212,13 +212,13 @@ def _of_plan(
 
 
 def _fields(before: TrainingJob, after: TrainingJob) -> LineChange:
-    """Return what is other in a job, in the names of its fields."""
+    """Return the changed fields of a job, by name."""
     gpus = after.world if after.world != before.world else 0
     return LineChange(fields=tuple(differences(before, after)), gpus=gpus)
 
 
 def take_by_kind(ctx: typer.Context) -> None:
-    """Take what stands first as what it is: a saved plan, a launch or a model."""
+    """Take the first argument by its kind: a saved plan, a launch or a model."""
     from ilp_planner.cli.analyze_sources import names_model, refuse_kind
 
     asked = ctx.params

@@ -1,4 +1,4 @@
-"""How `--help` looks: options in sections, examples, and no line that breaks inside a word.
+"""The layout of `--help`: options in sections, examples, and no line that breaks inside a word.
 
 Options name their section as Typer's `rich_help_panel`.
 """
@@ -157,7 +157,7 @@ EXAMPLES = {
 
 
 class Command(TyperCommand):
-    """A command whose help has sections and examples."""
+    """A command with sections and examples in its help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
@@ -228,7 +228,7 @@ def _section(records: Sequence[tuple[str, str]], column: int, width: int) -> Ite
 
 
 def _examples(examples: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    """Yield commands that a shell takes as they stand, each after what it does."""
+    """Yield commands that a shell takes as they stand, each after its purpose."""
     for command, what in examples:
         if what:
             yield f"  # {what}"

@@ -40,10 +40,10 @@ def import_megatron(
     supplied: Sequence[str] | None,
     strict: bool,
 ) -> None:
-    """Save the plan of a launch line, judged, and its model beside it where it is a new one.
+    """Save the plan of a launch line, judged, and its model beside it if it is a new one.
 
-    memory: bytes of a device that may be used; None: all. supplied: `NAME=VALUE` of what only
-    running a script would tell. strict: refuse arguments that Megatron-LM does not have.
+    memory: bytes of a device that may be used; None: all. supplied: `NAME=VALUE` of values that
+    only a run would tell. strict: refuse arguments that Megatron-LM does not have.
     """
     from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.megatron.arguments import job_of_arguments
@@ -124,7 +124,7 @@ def _model(
 
 
 def _held(name: str, file: Path) -> Reference:
-    """Return a file with what it says, so that no other one of that name is read."""
+    """Return a file with its content, so that no other one of that name is read."""
     document = read_document(file, SpecError)
     return Reference(name=name, sha256=document.sha256, text=document.text)
 

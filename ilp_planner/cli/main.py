@@ -1,4 +1,5 @@
-"""The command `ilp-plan`: its commands, and the one place where errors become a line and a code."""
+"""The command `ilp-plan`: its commands, and the one place that turns errors into a line and a
+code."""
 
 import atexit
 import contextlib
@@ -107,7 +108,7 @@ def no_command(
 
 
 def words_to_complete() -> list[str]:
-    """Return the words of the line that a shell asks to complete; none where it asks nothing."""
+    """Return the words of the line that a shell asks to complete; none if it asks nothing."""
     if "_ILP_PLAN_COMPLETE" not in os.environ:
         return []
     line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
@@ -126,8 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process at once, after what was registered for its end and with nothing left to be
-    written: to take apart what a search of many parts knows takes Python half a second."""
+    """End the process at once, after all registered functions and with nothing left to be written.
+    Freeing the data of a large search takes Python half a second."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):

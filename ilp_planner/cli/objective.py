@@ -1,4 +1,4 @@
-"""The options of `solve` that say what is minimised over sets of nodes, and that search."""
+"""The options of `solve` for an objective over sets of nodes, and its search."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def on_sets(
     task: Task,
     besides: Mapping[str, object],
 ) -> Chosen:
-    """Search sets of nodes for what is minimised; return the result with the problem of its nodes.
+    """Search sets of nodes for the objective; return the result with the problem of its nodes.
 
-    besides: options that such a search does not take, by name, None where they are not said.
+    besides: options that this search does not take, by name, None if they are not given.
 
     Raises
     ------
-    UsageError: what a search over sets of nodes does not take.
+    UsageError: an option that a search over sets of nodes does not take.
     """
     from ilp_planner.objectives.objective import PRICE
     from ilp_planner.objectives.search import solve_on_sets

@@ -32,8 +32,8 @@ def option(
     default: str | bool = False,
     **others: Any,
 ) -> Any:
-    """Return an option, with its help, the section of that and what it calls the default; a number
-    has its limit of `limits.MOST`."""
+    """Return an option, with its help, its section and its name for the default; a number has its
+    limit of `limits.MOST`."""
     others.setdefault("max", MOST.get(name.strip("-").replace("-", "_")))
     return typer.Option(
         name, metavar=metavar, help=text, show_default=default, rich_help_panel=section, **others
@@ -55,7 +55,7 @@ shown, peers = partial(option, OUTPUT), partial(option, PEERS)
 
 
 def model_option(text: str = "", default: str | bool = True, section: str = PROBLEM) -> Any:
-    """Return `--model`. text: what its help says besides."""
+    """Return `--model`. text: a further text of its help."""
     help_text = (
         "Model: TOML, config.json of Hugging Face or its folder, or a name of `ilp-plan models`."
         f"{text}"
@@ -387,7 +387,7 @@ TableOutput = Annotated[Path, shown("--output", "Where to save the table, CSV.",
 
 
 class ManyNumbers(Command):
-    """A command whose options of several numbers take all the numbers that follow them."""
+    """A command with options of several numbers that take all following numbers."""
 
     many: tuple[str, ...] = (MANY,)
 

@@ -26,8 +26,8 @@ class ManyLists(ManyNumbers):
 
 
 def profile_app(arguments: Sequence[str] | None) -> typer.Typer:
-    """Return the group with the command that is asked for, or with all of them; with none where
-    `arguments`, which follow `profile`, are None: another command is asked for."""
+    """Return the group with the command that is asked for, or with all of them; with none if
+    `arguments`, the words after `profile`, are None: another command is asked for."""
     app = typer.Typer(
         cls=Group,
         rich_markup_mode=None,

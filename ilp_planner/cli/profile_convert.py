@@ -90,7 +90,7 @@ def import_profile(
 
 
 def say(line: str, notes: Iterable[str]) -> None:
-    """Say what was written, and what there is to know about it."""
+    """Say the written file, and remarks on it."""
     echo(line, err=True)
     for note in dict.fromkeys(notes):
         echo(f"note: {note}", err=True)
@@ -113,7 +113,7 @@ def metis_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> M
 
 
 def said_sizes(spec: ModelSpec, given: dict[str, int | None]) -> dict[str, int | None]:
-    """Return the sizes of a model; those given beside it must be the same."""
+    """Return the sizes of a model; sizes given beside it must be the same."""
     found = {}
     for name, asked in given.items():
         said = getattr(spec.architecture, name, None)
@@ -138,7 +138,7 @@ def aceso_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> M
 
 
 def aceso_model(path: Path, model: str | None) -> tuple[str, ModelSpec | None]:
-    """Return what a database calls a model, and the model's description where one was named."""
+    """Return the name of a model in a database, and the model's description if one was named."""
     from ilp_planner.profiles.aceso import known_models
 
     if not path.is_dir():
@@ -183,7 +183,7 @@ def check_quotas(source: str, quotas: Path | None, cluster_output: Path | None) 
 
     Raises
     ------
-    UsageError: which option is too many or missing.
+    UsageError: the option that is too many or missing.
     """
     given = {"--quotas": quotas, "--cluster-output": cluster_output}
     named = [name for name, value in given.items() if value is not None]
@@ -285,7 +285,7 @@ def export_profile(
 
 
 def named_model(name: str | None) -> ModelSpec | None:
-    """Return the description of a model where a name or a file is one."""
+    """Return the description of a model if a name or a file is one."""
     if name is None:
         return None
     try:

@@ -164,7 +164,7 @@ def _processes(backend: Backend, asked: int | None) -> int:
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when a file is written to."""
+    """Return a mark of a file that changes when it is written."""
     try:
         found = path.stat()
     except OSError:

@@ -76,7 +76,7 @@ def predict(
 def find_answers(
     predictor: "LayerPredictor", wants: "Sequence[AnyWant]"
 ) -> "tuple[list[Answer], tuple[Judged, ...]]":
-    """Answer everything, and judge what the answers rest on."""
+    """Answer everything, and judge the sources of the answers."""
     from ilp_planner.profiles.predict import answers as a
     from ilp_planner.profiles.predict import assessment as s
 
@@ -96,7 +96,7 @@ def find_answers(
 
 
 def judge_all(predictor: "LayerPredictor") -> "tuple[Judged, ...]":
-    """Judge every row of the table; a bar says how far it is where somebody looks."""
+    """Judge every row of the table; a bar shows the progress on a terminal."""
     from ilp_planner.profiles.predict import assessment as s
     from ilp_planner.report.measuring import share_bar
 

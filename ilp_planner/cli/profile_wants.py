@@ -1,4 +1,4 @@
-"""From `--want 'tp=8 micro_batch=16'` to what is asked of a table."""
+"""From `--want 'tp=8 micro_batch=16'` to questions to a table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EXAMPLE = "expected KEY=VALUE ... such as 'tp=8 micro_batch=16'"
 
 
 def parse_wants(texts: Sequence[str]) -> tuple[AnyWant, ...]:
-    """Return what is asked for; `tp=2,4 micro_batch=8,16` asks for every combination.
+    """Return the questions; `tp=2,4 micro_batch=8,16` asks for every combination.
 
     Raises
     ------

@@ -73,6 +73,6 @@ def runtimes(
 
 
 def _typed(row: "Treatment") -> "Treatment":
-    """Return what is done about a setting in the words of the command line."""
+    """Return the treatment of a setting in the words of the command line."""
     options = tuple(option_of(name) for name in row.asked_by)
     return replace(row, asked_by=options, remark=as_typed(row.remark))

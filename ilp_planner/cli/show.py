@@ -100,14 +100,13 @@ def show(
 
 
 def tell(text: str) -> None:
-    """Print one line to stderr, whatever is in the names of files: what a terminal would obey is
-    shown as `?`."""
+    """Print one line to stderr, with control characters in names of files shown as `?`."""
     echo(text.replace("\n", "?"), err=True)
 
 
 def own_page(plan_file: Path) -> Path:
-    """Return where the page of a plan goes that nobody named: beside the plan, and never over
-    what is not such a page.
+    """Return the default path of a plan's page: beside the plan, and never over a file of another
+    kind.
 
     Raises
     ------
@@ -143,15 +142,15 @@ def judged(plan_file: Path, price: str | None, *, accept_changed: bool) -> "Judg
 
 
 def view(plan_file: Path, found: "Judgement", tokens: float | None) -> "View":
-    """Return what is drawn of a plan. tokens: of a training run; None: nothing is said of one."""
+    """Return the view of a plan. tokens: of a training run; None: nothing is said of one."""
     from ilp_planner.page.view import view_of
 
     return view_of(found, name=plan_file.name, stem=plan_file.stem, tokens=tokens)
 
 
 def remarks(judgements: "list[Judgement]") -> list[str]:
-    """Say where plans beside each other are of different problems, so that their times and bounds
-    are about different things."""
+    """Say if plans beside each other are of different problems, so that their times and bounds
+    differ in meaning."""
     from ilp_planner.analysis.compare.sources import other_problem
 
     if len(judgements) < 2:

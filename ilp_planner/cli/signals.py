@@ -1,5 +1,5 @@
 """SIGTERM, SIGHUP and the warnings of schedulers (SIGUSR1, SIGUSR2, SIGXCPU) end a command as
-Ctrl-C does: with what is known so far."""
+Ctrl-C does: with the results so far."""
 
 import os
 import signal
@@ -14,8 +14,8 @@ SAME = 1.0
 
 
 class Interruption:
-    """What a signal does: the first one interrupts the command, and a later one ends the process at
-    once."""
+    """The effect of a signal: the first one interrupts the command, and a later one ends the
+    process at once."""
 
     def __init__(self) -> None:
         self.first: float | None = None
@@ -45,7 +45,7 @@ def end_like_ctrl_c() -> None:
 
 
 def finish() -> None:
-    """Save and print what is there in any case: a first signal asks for what is happening."""
+    """Save and print the results in any case: a first signal asks for just that."""
     for number in SIGNALS:
         handler = signal.getsignal(number)
         if isinstance(handler, Interruption):

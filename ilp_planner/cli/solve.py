@@ -274,15 +274,15 @@ def build(request: Request) -> "Problem[Any]":
 
 
 def named_once(option: str, said: str | None, position: str | None) -> str | None:
-    """Return what an option or an argument without one names; both may not name two things."""
+    """Return the name given by an option or an argument; both may not name two things."""
     if said is not None and position not in (None, said):
         raise UsageError(f"{option}: found {said} and, without an option, {position}: expected one")
     return said or position
 
 
 def chosen_space(space: str | None, runtime: str | None) -> str:
-    """Return the plan space that two options, which may not contradict each other, ask for; empty
-    when neither does."""
+    """Return the plan space of two options, which may not contradict each other; empty when neither
+    does."""
     if runtime and space not in (None, runtime):
         raise UsageError(
             f"--space: found {space} with --runtime {runtime}, expected none or {runtime}"
@@ -291,7 +291,7 @@ def chosen_space(space: str | None, runtime: str | None) -> str:
 
 
 def check_num_layers(problem: "Problem[Any]", layers: int | None) -> None:
-    """Refuse another number of layers than `--num-layers` says, and any where none are planned."""
+    """Refuse another number of layers than `--num-layers` says, and any if none are planned."""
     have, unit = len(problem.costs.chain), problem.space.unit
     if layers is not None and unit != "layer":
         raise UsageError(
@@ -320,8 +320,8 @@ def save_and_show(
     known: dict[str, str] | None,
     shown: Shown,
 ) -> None:
-    """Save the plan, if there is one and somewhere to, and print the result, which may have cost
-    hours, in any case.
+    """Save the plan, if there is one and a path, and print the result in any case: it may have cost
+    hours.
 
     known: package -> version, to be saved with the time that the search took; None: neither.
     """

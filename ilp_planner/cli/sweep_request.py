@@ -1,4 +1,4 @@
-"""What a sweep is asked for, from the texts of options or the keywords of Python."""
+"""The request of a sweep, from the texts of options or the keywords of Python."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def asked_sweep(
 
 
 def asked_wish(sweep: Sweep, objective: str, tokens: float | str | None, price: str | None) -> Wish:
-    """Return what the table of a sweep is to say besides what was found.
+    """Return the wishes for the table of a sweep.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def asked_wish(sweep: Sweep, objective: str, tokens: float | str | None, price: 
 
     Raises
     ------
-    UsageError: one of them cannot be what it is.
+    UsageError: an impossible value.
     """
     from ilp_planner.objectives.objective import objective_named
     from ilp_planner.specs.prices import PriceList, price_list

@@ -1,4 +1,4 @@
-"""From the text of an option to a value. What cannot be one is bad usage."""
+"""From the text of an option to a value. An impossible value is bad usage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Solver = Literal["auto", "dp", "cp-sat", "milp", "pulp", "gradient", "anneal"]
 
 
 def option_size(option: str, text: str) -> int:
-    """Return bytes from what an option says.
+    """Return the bytes of an option.
 
     Raises
     ------
@@ -43,12 +43,12 @@ def option_size(option: str, text: str) -> int:
 
 
 def memory_limit(text: str | None) -> float | None:
-    """Return bytes from what `--memory-limit` says, as `option_size` does."""
+    """Return the bytes of `--memory-limit`, as `option_size` does."""
     return None if text is None else float(option_size("--memory-limit", text))
 
 
 def memory_to_hold(text: str | None) -> float:
-    """Return bytes from what `--max-memory` says; inf where it says nothing.
+    """Return the bytes of `--max-memory`; inf if it says nothing.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def memory_to_hold(text: str | None) -> float:
 
 
 def number_of_tokens(said: str | float | None) -> float | None:
-    """Return what `--tokens` says; None where nothing is said.
+    """Return the number of `--tokens`; None if nothing is said.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def names_in(option: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
 
     Raises
     ------
-    UsageError: one is not among those known.
+    UsageError: an unknown name.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
@@ -127,15 +127,15 @@ def names_in(option: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def finite_seconds(time_limit: float) -> float:
-    """Return what `--time-limit` says; refuse what is no number."""
+    """Return the seconds of `--time-limit`; refuse all but numbers."""
     if not math.isfinite(time_limit):
         raise UsageError(f"--time-limit: found {time_limit}, expected a number of seconds")
     return time_limit
 
 
 def with_bound(solvers: Sequence[str], bound: float) -> list[str]:
-    """Return the solvers, and `auto` for a bound where only heuristics would run and plans prove
-    none, so that `bound` is 0 seconds."""
+    """Return the solvers, and `auto` for a bound if only heuristics would run and plans prove none,
+    so that `bound` is 0 seconds."""
     alone = bool(solvers) and all(map(is_heuristic, solvers)) and bound <= 0
     return [*solvers, "auto"] if alone else list(solvers)
 
@@ -180,8 +180,8 @@ def solve_limits(
 def idle_workers(
     problem: Problem[Any], workers: int | None, solvers: Sequence[str]
 ) -> Problem[Any]:
-    """Refuse threads where neither a solver nor the search of the space has more than one; where
-    the default solver has none, return the problem with a note.
+    """Refuse threads if neither a solver nor the search of the space has more than one; if the
+    default solver has none, return the problem with a note.
 
     Raises
     ------

@@ -101,7 +101,7 @@ def read_case(plan_file: Path, workers: int, *, accept_changed: bool) -> "Case":
 
 
 def show_why(case: "Case", deadline: Deadline, told: "Told", *, as_json: bool) -> None:
-    """Find and print what limits a plan."""
+    """Find and print the limits of a plan."""
     from ilp_planner.analysis.why.why import why as ask
     from ilp_planner.report.console import print_verdict
     from ilp_planner.report.json_report import print_json

@@ -59,7 +59,7 @@ OPTIONS = {name: option_of(name) for name in NAMED}
 
 def as_typed(message: str) -> str:
     """Return a message with the parameter that it begins with, as in `max_tp: must be at least 1`,
-    and those in backquotes, as in `max_tp=8`, as options."""
+    and parameters in backquotes, as in `max_tp=8`, as options."""
     name, colon, rest = message.partition(":")
     if colon and name in OPTIONS and name not in ALSO_FILES:
         message = f"{OPTIONS[name]}:{rest}"
