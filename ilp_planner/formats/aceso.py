@@ -1,7 +1,7 @@
 """Aceso's plan (EuroSys 2024): the JSON that its search writes and its runtime reads.
 
 The runtime is given this file as `--flexpipe-config`. `micro_batch_size` counts samples over all
-replicas of a stage, as here; Megatron's own option of that name counts those of one replica.
+replicas of a stage, as here; Megatron's own option of that name counts samples of one replica.
 Read as well: Hetaceso's dialect (`tensor_parallel_size_of_each_op`, boolean `recompute_ops`).
 """
 
@@ -92,7 +92,7 @@ def read_aceso(path: Path, model: ModelSpec, *, global_batch: int | None = None)
 
     Parameters
     ----------
-    global_batch: what the file must say, where it says it.
+    global_batch: the expected value, if the file has one.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def _read_stages(fields: Fields, devices: list[int], sizes: list[int]) -> tuple[
 
 
 def _check_written(plan: OperatorPlan, model: ModelSpec) -> None:
-    """Refuse what this format cannot say: another model, or stages that are not in order."""
+    """Refuse plans beyond this format: of another model, or with stages out of order."""
     operators = devices = 0
     for s, stage in enumerate(plan.stages):
         if (stage.start, stage.first_device) != (operators, devices):
@@ -179,7 +179,7 @@ def _global_batch(fields: Fields, wanted: int | None) -> int:
 
 
 def _identity(model: ModelSpec) -> dict[str, Any]:
-    """Return what Aceso's files say about the model; `[export.aceso]` of the model file wins."""
+    """Return the model's identity in Aceso's files; `[export.aceso]` of the model file wins."""
     values: dict[str, Any] = {"model_name": model.family, "model_size": model.name}
     if "aceso" in model.profile:
         values["model_size"] = model.profile["aceso"].partition("_")[2]
@@ -220,7 +220,7 @@ def _per_operator(
 
 
 def _flags_as_numbers(stages: object) -> object:
-    """Return `recompute_ops` with 0 and 1 where Hetaceso writes false and true."""
+    """Return `recompute_ops` with 0 and 1 if Hetaceso writes false and true."""
     if not isinstance(stages, list):
         return stages
     return [

@@ -1,4 +1,4 @@
-"""What a search over sets of nodes minimised and proved, as JSON: sets by their nodes of each
+"""The objective of a search over sets of nodes and its proof, as JSON: sets by their nodes of each
 kind."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SET_KEYS = ("counts", "price_per_hour", "bound_s", "covered", "parts")
 
 
 def encode_aim(aim: Aim) -> dict[str, Any]:
-    """Return what a file keeps of it. bound, gap: of the plan that the file is of."""
+    """Return its content for a file. bound, gap: of the plan that the file is of."""
     return {
         "name": aim.objective,
         "max_price_per_hour": aim.max_hourly if math.isfinite(aim.max_hourly) else None,

@@ -1,9 +1,9 @@
-"""DeepSpeed's configuration, as release 0.19.8 reads it, and where its pipeline is cut.
+"""DeepSpeed's configuration, as release 0.19.8 reads it, and the cuts of its pipeline.
 
 The JSON has no place for a pipeline: `PipelineModule` is given the layers and splits them itself,
 by number, parameters or type. A second file therefore holds the boundaries, and a small class
 beside it makes `PipelineModule` keep to them. Names: `deepspeed/runtime/config.py` and the modules
-that it reads. Which jobs it runs says `runtimes/deepspeed.py`.
+that it reads. `runtimes/deepspeed.py` has the jobs that it runs.
 """
 
 from typing import Any
@@ -60,7 +60,7 @@ def export_deepspeed(job: TrainingJob, name: str, _: Expected | None = None) -> 
 
     Raises
     ------
-    PlanError: what DeepSpeed cannot run, with its limit and the nearest that it can.
+    PlanError: a setting that DeepSpeed cannot run, with its limit and the nearest possible value.
     """
     check_deepspeed(job)
     notes = [*check_order(job, TOOL), *unlike_torch(job, TOOL)]
@@ -102,7 +102,7 @@ def _ordinal(count: int) -> str:
 
 
 def _zero(job: TrainingJob) -> dict[str, Any]:
-    """Return the ZeRO stage and what belongs to it."""
+    """Return the ZeRO stage and its settings."""
     o, stage = job.settings.optimizer, zero_stage(job)
     zero: dict[str, Any] = {"stage": stage}
     if stage:
@@ -166,7 +166,7 @@ def _recompute(job: TrainingJob, notes: list[str]) -> int:
 
 
 def _boundaries(job: TrainingJob, name: str, interval: int) -> dict[str, Any]:
-    """Return where the chain of modules is cut: stage k has parts[k] up to parts[k + 1]."""
+    """Return the cuts of the chain of modules: stage k has parts[k] up to parts[k + 1]."""
     modules = ["embedding", *(f"layer.{i}" for i in range(job.model.layers)), "norm", "output"]
     parts, stages = [0], []
     for start, stage in zip(job.pipeline.starts, job.stages, strict=True):

@@ -1,4 +1,4 @@
-"""What an exporter gives: the files of a run, and what they leave out."""
+"""The result of an exporter: the files of a run, and their omissions."""
 
 import re
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from ilp_planner.specs.training import TrainingJob
 class Exported:
     """The files of one run in another tool's words.
 
-    files: text by what follows the run's name in the file's name, the main file first. notes: where
-    the tool does other than the plan, one line each.
+    files: text by the suffix after the run's name, the main file first. notes: differences of the
+    tool from the plan, one line each.
     """
 
     files: dict[str, str]
@@ -22,7 +22,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What is known of a run before it starts.
+    """The expectations of a run before it starts.
 
     iteration: seconds. memory: peak bytes of every pipeline rank. hosts: names of the nodes by node
     rank; empty: any.
@@ -44,7 +44,7 @@ def module_name(name: str) -> str:
 
 
 def unlike_torch(job: TrainingJob, tool: str) -> Iterator[str]:
-    """Yield what a tool does otherwise than PyTorch's FSDP and DTensor, which the plan is for."""
+    """Yield differences of a tool from PyTorch's FSDP and DTensor, the plan's own system."""
     if job.settings.optimizer.from_master:
         yield (
             f"settings.optimizer.from_master: true; {tool} keeps parameters in the training "
@@ -58,7 +58,7 @@ def unlike_torch(job: TrainingJob, tool: str) -> Iterator[str]:
 
 
 def describe(job: TrainingJob) -> tuple[str, ...]:
-    """Return what the run is, for the head of a file."""
+    """Return a description of the run, for the head of a file."""
     s = job.settings
     degrees = f"tp {job.tp}, cp {s.cp}, ep {s.ep}, dp {job.dp}, pp {job.pp}"
     batches = f"{job.micro_batches} micro-batches of {job.micro_batch} per replica"
@@ -74,5 +74,5 @@ def describe(job: TrainingJob) -> tuple[str, ...]:
 
 
 def commented(lines: list[str]) -> list[str]:
-    """Return comment lines of TOML and YAML, whatever is in a name."""
+    """Return comment lines of TOML and YAML, with any characters in names."""
     return [f"# {' '.join(line.split())}" for line in lines]

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Export(NamedTuple):
-    """What is written for a release of a training system. function: `module:function`, which takes
-    a job, the name of the run and what is known of it; empty where plans are written, not jobs.
-    files: what they are. checked: what held them against the system. release: for people, where
+    """The export for a release of a training system. function: `module:function`, which takes a
+    job, the name of the run and its expectations; empty if plans are written, not jobs.
+    files: their kinds. checked: how they were checked against the system. release: for people, if
     the system is not asked for by one."""
 
     function: str
@@ -86,8 +86,8 @@ TARGETS = ("aceso", *EXPORTS, *PROGRAMS)
 
 
 class Target(NamedTuple):
-    """What a plan is for. time: seconds per iteration, where they are known. asked: what the plan
-    was asked for, where that is known."""
+    """The purpose of a plan. time: seconds per iteration, if they are known. asked: the request of
+    the plan, if known."""
 
     model: ModelSpec
     cluster: ClusterSpec
@@ -120,12 +120,12 @@ def runtime_of(to: str, option: str = "export") -> Runtime:
 
     Parameters
     ----------
-    to: one of `TARGETS`, those of `EXPORTS` perhaps with a release.
-    option: what the user gave it to, for the message.
+    to: one of `TARGETS`, perhaps with a release.
+    option: the user's option, for the message.
 
     Raises
     ------
-    UsageError: there is no such target or no such release; with those that there are.
+    UsageError: an unknown target or release; with the existing ones.
     """
     system, at, asked = to.partition("@")
     if system not in TARGETS:
@@ -154,7 +154,7 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
 
 
 def refusal_of(runtime: Runtime, job: TrainingJob) -> str:
-    """Return why a training system cannot run a job; nothing where it can."""
+    """Return why a training system cannot run a job; nothing if it can."""
     try:
         export_job(runtime, job, "run", Expected())
     except PlanError as refusal:
@@ -176,8 +176,8 @@ def write_runtime(
     Parameters
     ----------
     output: the name that the files share, with the end of one of them or without.
-    plan_file: what must not be overwritten.
-    nearest: where the system cannot run the plan, write the nearest one that it runs.
+    plan_file: must not be overwritten.
+    nearest: write the nearest plan if the system cannot run this one.
 
     Raises
     ------
@@ -219,7 +219,7 @@ def write_runtime(
 
 
 def expected_of(plan: AnyPlan, job: TrainingJob, target: Target) -> Expected:
-    """Return what is known of a run before it starts."""
+    """Return the expectations of a run before it starts."""
     from ilp_planner.anatomy.memory import rank_memory
     from ilp_planner.formats.megatron.plan import hosts_of
 
@@ -233,7 +233,7 @@ def expected_of(plan: AnyPlan, job: TrainingJob, target: Target) -> Expected:
 def _near_run(
     runtime: Runtime, job: TrainingJob, target: Target, refusal: str, *, nearest: bool
 ) -> NearRun:
-    """Return the nearest plan that a system runs, where it is asked for.
+    """Return the nearest plan that a system runs, if it is asked for.
 
     Raises
     ------
@@ -252,8 +252,8 @@ def _near_run(
 
 
 def _near_job(runtime: Runtime, refused: "NoJobError", target: Target, *, nearest: bool) -> NearRun:
-    """Return the nearest plan that a system runs to one that no training job says, where it is
-    asked for.
+    """Return the nearest plan that a system runs to a plan beyond training jobs, if it is asked
+    for.
 
     Raises
     ------

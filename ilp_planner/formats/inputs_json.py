@@ -1,4 +1,4 @@
-"""What a plan was asked for, as JSON: the inputs by name, hash and, but for profiles, content."""
+"""The request of a plan as JSON: the inputs by name, hash and, but for profiles, content."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ OPERATOR_KEYS = (
 
 
 def encode_inputs(inputs: Request) -> dict[str, Any]:
-    """Return the inputs as JSON-ready objects; what was not given is left out."""
+    """Return the inputs as JSON-ready objects; missing values are left out."""
     limits = {name: _bytes(limit) for name, limit in (inputs.memory_limits or {}).items()}
     values: dict[str, Any] = {
         **{kind: _encode_reference(inputs.files[kind]) for kind in FILES if kind in inputs.files},
@@ -54,7 +54,7 @@ def decode_inputs(fields: Fields, *, old: bool = False) -> Request:
 
     Raises
     ------
-    PlanError: one line with the file, the key, what was found and what was expected.
+    PlanError: one line with the file, the key, the found and the expected value.
     """
     fields.only(KEYS)
     files = {kind: _decode_reference(fields, kind) for kind in FILES if _given(fields, kind)}
@@ -85,13 +85,13 @@ def decode_inputs(fields: Fields, *, old: bool = False) -> Request:
 
 
 def _encode_constraints(constraints: Constraints) -> dict[str, Any]:
-    """Return what plans must have; of stages that they keep, what these have."""
+    """Return the constraints on plans, with the content of kept stages."""
     kept = {KEEP: encode_stages(constraints.keep)} if constraints.keep else {}
     return {**constraints.texts, **kept}
 
 
 def _decode_constraints(root: Fields) -> Constraints:
-    """Read what plans must have; files of before say nothing."""
+    """Read the constraints on plans; files of before say nothing."""
     if not _given(root, "constraints"):
         return ANY
     fields = root.inside("constraints")
@@ -106,7 +106,7 @@ def _decode_constraints(root: Fields) -> Constraints:
 
 
 def _decode_limits(root: Fields, most: float | None) -> dict[str, float] | None:
-    """Read the bytes that each device type may use, at most what was asked for."""
+    """Read the bytes that each device type may use, at most the requested ones."""
     if not _given(root, "memory_limits_bytes"):
         return None
     fields = root.inside("memory_limits_bytes")
@@ -122,7 +122,7 @@ def decode_operator_inputs(fields: Fields) -> Request:
 
     Raises
     ------
-    PlanError: one line with the file, the key, what was found and what was expected.
+    PlanError: one line with the file, the key, the found and the expected value.
     """
     fields.only(OPERATOR_KEYS)
     return Request(
@@ -142,7 +142,7 @@ def _given(fields: Fields, key: str) -> bool:
 
 
 def _bytes(limit: float) -> float:
-    """Return a number of bytes, whole where it is."""
+    """Return a number of bytes, whole if it is."""
     return limit if limit % 1 else int(limit)
 
 

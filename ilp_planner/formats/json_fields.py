@@ -53,11 +53,11 @@ class Fields:
                 raise self.error(key, expected, "an unknown key")
 
     def place(self, key: str) -> str:
-        """Return the key with what it is in, as messages name it."""
+        """Return the key with its place, as messages name it."""
         return f"{self.where}.{key}" if self.where else key
 
     def error(self, key: str, expected: str, found: str | None = None) -> PlanError:
-        """Return the error to raise for a field. found: what to say instead of its value."""
+        """Return the error to raise for a field. found: a text instead of its value."""
         text = shown(self.values.get(key, MISSING)) if found is None else found
         return PlanError(f"{self.file}: {self.place(key)}: found {text}, expected {expected}")
 
@@ -87,7 +87,7 @@ class Fields:
         return value
 
     def number(self, key: str, *, least: float = 0.0) -> float:
-        """Return a number of at least `least`, which no calculation makes infinite."""
+        """Return a number of at least `least`, small enough that no calculation is infinite."""
         value = self.values.get(key, MISSING)
         real = isinstance(value, int | float) and not isinstance(value, bool)
         if not real or not value >= least:
@@ -97,7 +97,7 @@ class Fields:
         return float(value)
 
     def number_or(self, key: str, null: float) -> float:
-        """Return a finite number of at least 0, or `null` where the file has null."""
+        """Return a finite number of at least 0, or `null` if the file has null."""
         if key in self.values and self.values[key] is None:
             return null
         return self.number(key)

@@ -1,4 +1,4 @@
-"""Stages that plans must keep as JSON, with what was read of their plans."""
+"""Kept stages as JSON, with the content of their plans."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def decode_stages(root: Fields, key: str) -> Iterator[KeptStage]:
 
     Raises
     ------
-    PlanError: one line with the file, the key, what was found and what was expected.
+    PlanError: one line with the file, the key, the found and the expected value.
     """
     for each in root.each(key):
         each.only(KEYS)

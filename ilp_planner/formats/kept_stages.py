@@ -18,19 +18,18 @@ def with_kept_stages(constraints: Constraints) -> Constraints:
 
     Raises
     ------
-    PlanError, SpecError, UsageError: a file is no plan for a training system, or has no such stage.
+    PlanError, SpecError, UsageError: a file is no plan for a training system, or lacks the stage.
     """
     keep = (stage if stage.ranges else read_stage(stage) for stage in constraints.keep)
     return replace(constraints, keep=tuple(keep))
 
 
 def read_stage(wanted: KeptStage) -> KeptStage:
-    """Return a stage with what its saved plan has.
+    """Return a stage with the content of its saved plan.
 
     Raises
     ------
-    PlanError, SpecError, UsageError: the file is no plan for a training system, or has no such
-        stage.
+    PlanError, SpecError, UsageError: the file is no plan for a training system, or lacks the stage.
     """
     # Imported here: whoever keeps no stage needs no reader of plans.
     from ilp_planner.formats.megatron.plan import job_of_plan

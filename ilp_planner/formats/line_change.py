@@ -1,4 +1,4 @@
-"""What to change in a launch line, in options or in a plan, so that it says another job."""
+"""Changes of a launch line, of options or of a plan that describe another job."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineChange:
-    """What to change.
+    """The changes.
 
-    add: words to add; they go before what is said already of the same. drop: options to leave out.
-    gpus: that it runs on then; 0: as many as before. environment: variables to set, and those to
-    unset, with an empty text. language: whose words they are, where not those of what is changed.
-    fields: of a plan, where no words say it: each with what it is and was.
+    add: words to add; they precede present ones of the same name. drop: options to leave out.
+    gpus: that it runs on then; 0: as many as before. environment: variables to set, or to unset
+    with an empty text. language: of the words, if it differs from the changed line's.
+    fields: of a plan, if no words say it: each with its new and old value.
     """
 
     add: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
-"""The nearest plan that a training system runs, where it does not run the one that is exported.
+"""The nearest plan that a training system runs, if it does not run the exported one.
 
-Nearest: as few settings as possible are others, of those that change nothing of what is computed;
-where no such plan is run or fits memory, other degrees, the nearest of Megatron's space. Of equally
-near ones it is the fastest.
+Nearest: as few settings as possible differ, among settings that leave the computation as it is; if
+none of these plans is run or fits memory, other degrees, the nearest of Megatron's space. Of
+equally near ones it is the fastest.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ RECOMPUTED = (
 class NearRun:
     """A job that a system runs, with the plan of it.
 
-    plan: as Megatron-LM runs the job. differs: what of the job is other than in the plan that was
-    asked for. seconds: of an iteration.
+    plan: as Megatron-LM runs the job. differs: changes of the job from the requested plan. seconds:
+    of an iteration.
     before: seconds of the plan that was asked for; None: it cannot be judged alike.
     """
 
@@ -83,12 +83,12 @@ def nearest_run(
     refusal: Refusal,
     asked: Request | None = None,
 ) -> NearRun | None:
-    """Return the nearest plan that a system runs on a cluster; None where none was found.
+    """Return the nearest plan that a system runs on a cluster; None if none was found.
 
     Parameters
     ----------
-    refusal: of the system. Times are those of Megatron-LM's space, of both plans alike. asked: what
-        the plan of the job was asked for, where that is known.
+    refusal: of the system. Times are those of Megatron-LM's space, of both plans alike. asked: the
+        request of the plan, if known.
     """
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.spaces.megatron.build import build
@@ -122,10 +122,10 @@ def nearest_run(
 
 
 def _judged(problem: Problem[Any], job: TrainingJob) -> tuple[GroupPlan, float] | None:
-    """Return the plan of a job as Megatron-LM runs it, and its seconds; None where that is not
-    legal on the cluster.
+    """Return the plan of a job as Megatron-LM runs it, and its seconds; None if that is not legal
+    on the cluster.
 
-    What Megatron-LM has no setting for is as it does it: the plan came from another system, or goes
+    Settings that Megatron-LM lacks are as it does them: the plan came from another system, or goes
     to one.
     """
     from ilp_planner.evaluate import evaluate
@@ -143,10 +143,10 @@ def _judged(problem: Problem[Any], job: TrainingJob) -> tuple[GroupPlan, float] 
 
 
 def _accepted(job: TrainingJob, refusal: Refusal) -> Iterator[list[TrainingJob]]:
-    """Yield the jobs that a system runs, those with the fewest other settings first.
+    """Yield the jobs that a system runs, with the fewest changed settings first.
 
-    A changed setting is kept only where the system has another reason then, or none: what it
-    refuses is what must change.
+    A changed setting is kept only if the system has another reason then, or none: only refused
+    settings must change.
     """
     reasons = {job: refusal(job)}
     if not reasons[job]:
@@ -227,7 +227,7 @@ def _other_degrees(
 
 
 def differences(one: object, other: object, place: str = "") -> Iterator[str]:
-    """Yield what of two jobs is not the same, in the names of their fields."""
+    """Yield the differences of two jobs, in the names of their fields."""
     assert is_dataclass(one)
     assert is_dataclass(other)
     for f in fields(one):

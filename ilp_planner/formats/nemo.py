@@ -69,7 +69,8 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
 
     Raises
     ------
-    PlanError: what Megatron-Bridge cannot run, with its limit and the nearest that it can.
+    PlanError: a setting that Megatron-Bridge cannot run, with its limit and the nearest possible
+    value.
     """
     check_batch(job)
     check_heads(job, whole_groups=False)
@@ -111,7 +112,7 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
 
 
 def check_core(job: TrainingJob) -> None:
-    """Refuse what Megatron-Core, which the bridge runs, refuses or stumbles over later.
+    """Refuse jobs that Megatron-Core below the bridge refuses or fails on later.
 
     Raises
     ------
@@ -181,7 +182,7 @@ def _model(job: TrainingJob) -> Section:
 
 
 def _features(model: Decoder) -> dict[str, Argument]:
-    """Return what the model differs in, by the names of the configuration's fields."""
+    """Return the features of the model, by the names of the configuration's fields."""
     values = feature_values(model)
     return {key: value for key, value in values.items() if key in FEATURES}
 
@@ -193,7 +194,7 @@ def _listed(value: Argument) -> Value:
 
 
 def _parallel(job: TrainingJob) -> Section:
-    """Return the degrees and the pipeline; a layout where the split is not Megatron's own."""
+    """Return the degrees and the pipeline; a layout if the split is not Megatron's own."""
     s = job.settings
     section: Section = {
         "tensor_model_parallel_size": job.tp,
@@ -281,11 +282,11 @@ def _graphs(job: TrainingJob) -> Section:
 
 
 def _precision(job: TrainingJob) -> str:
-    """Return the name of the mixed precision, which says the recipe of quantised products too.
+    """Return the name of the mixed precision, with the recipe of quantised products.
 
     Raises
     ------
-    PlanError: there is none with what the job has.
+    PlanError: there is none for the job.
     """
     s, k = job.settings, job.settings.kernels
     if not k.quantised:

@@ -3,10 +3,9 @@
 A stage of operators lists its strategies: operators with equal ones in a row are one run, {count,
 tp, dp, split, recompute}. A stage of layers lists its devices, tensor-parallel rank fastest, and
 the samples of every micro-batch that each replica of tp devices takes, and `recompute`, in the
-words of settings, where its layers are computed again. `tp` is a list, a number for each replica,
-where replicas differ in it. A plan for a runtime with settings of its
-own has `settings`, and `virtual` where several stages share their devices; `tp` is then the number
-of devices of a replica, tp x cp.
+words of settings, if its layers are computed again. `tp` is a list, a number for each replica, if
+replicas differ in it. A plan for a runtime with settings of its own has `settings`, and `virtual`
+if several stages share their devices; `tp` is then the number of devices of a replica, tp x cp.
 """
 
 from itertools import accumulate, groupby
@@ -83,7 +82,7 @@ def decode_plan(fields: Fields) -> AnyPlan:
 
     Raises
     ------
-    PlanError: one line with the file, the key, what was found and what was expected.
+    PlanError: one line with the file, the key, the found and the expected value.
     """
     by_size = SIZE in fields.values
     fields.only(tuple(SIZE if by_size and k == "micro_batches" else k for k in PLAN_KEYS))

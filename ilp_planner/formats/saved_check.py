@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 class Judgement:
     """A saved plan and its proof, judged again.
 
-    certificate: None where it was not derived again. aim: the bounds of all sets of nodes,
-    likewise, and None where the plan was searched on all of them for the least time. faults: what
-    does not hold, the worst first.
+    certificate: None if it was not derived again. aim: the bounds of all sets of nodes, likewise,
+    and None if the plan was searched on all of them for the least time. faults: the worst first.
     """
 
     problem: Problem[Any]
@@ -52,7 +51,7 @@ class Judgement:
 
 
 def judge_saved(problem: Problem[Any], saved: SavedPlan, *, certificate: bool) -> Judgement:
-    """Judge a plan again, and what is claimed of it.
+    """Judge a plan and its claims again.
 
     Parameters
     ----------

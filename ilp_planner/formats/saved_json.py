@@ -1,4 +1,4 @@
-"""The saved plan as JSON: what was decided, for which inputs, with what proof.
+"""The saved plan as JSON: the decision, its inputs, and its proof.
 
 Times are seconds, sizes bytes; null stands for a number that does not exist (no plan, no bound).
 """
@@ -66,7 +66,7 @@ VERDICT_STAGE_KEYS = ("time_s", "memory_bytes")
 
 
 def write_saved(path: Path, saved: SavedPlan) -> None:
-    """Write a plan file atomically. What it names is named relative to its folder.
+    """Write a plan file atomically. Names in it are relative to its folder.
 
     Raises
     ------
@@ -77,11 +77,11 @@ def write_saved(path: Path, saved: SavedPlan) -> None:
 
 
 def keep_saved(path: Path, saved: SavedPlan) -> None:
-    """Write a plan file; where that cannot be, in the current folder or among temporary files.
+    """Write a plan file; if that cannot be, in the current folder or among temporary files.
 
     Raises
     ------
-    OutputError: the system refuses; it says where the plan, which may have cost hours, is instead.
+    OutputError: the system refuses; it says the other place of the plan, which may have cost hours.
     """
     try:
         write_saved(path, saved)
@@ -107,7 +107,7 @@ def _kept_in(folder: Path, saved: SavedPlan) -> Path:
 
 
 def encode_saved(saved: SavedPlan) -> dict[str, Any]:
-    """Return what the file holds."""
+    """Return the content of the file."""
     run = None if saved.claim is None else saved.claim.run
     return {
         "schema": SCHEMA,
@@ -123,11 +123,11 @@ def encode_saved(saved: SavedPlan) -> dict[str, Any]:
 
 
 def read_saved(path: Path) -> SavedPlan:
-    """Read a plan file. What it names is named relative to the current folder.
+    """Read a plan file. Names in it are relative to the current folder.
 
     Raises
     ------
-    PlanError: one line with the file, the key, what was found and what was expected.
+    PlanError: one line with the file, the key, the found and the expected value.
     """
     saved = decode_saved(open_plan(path))
     return replace(saved, inputs=named_in(saved.inputs, path))
@@ -138,7 +138,7 @@ def decode_saved(root: Fields) -> SavedPlan:
 
     Raises
     ------
-    PlanError: one line with the file, the key, what was found and what was expected.
+    PlanError: one line with the file, the key, the found and the expected value.
     """
     old = root.values["version"] <= LAST_OF_TWO_KINDS
     root.only((*KEYS, "kind") if old else KEYS)
@@ -171,7 +171,7 @@ def decode_saved(root: Fields) -> SavedPlan:
 
 
 def _decode_aim(root: Fields) -> dict[str, Any]:
-    """Read what was minimised over sets of nodes."""
+    """Read the objective over sets of nodes."""
     aim = root.inside(AIM)
     aim.only(AIM_KEYS)
     aim.text("name")
@@ -199,8 +199,8 @@ def _micro_batches(certificate: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _before(constraints: Constraints, *, few_settings: bool) -> Constraints:
-    """Return what training jobs were the best of. few_settings: when few of them were tried, and
-    `selective` was attention's core."""
+    """Return the older text on the set of training jobs. few_settings: when few of them were tried,
+    and `selective` was attention's core."""
     texts = constraints.texts
     if few_settings and "recompute" in texts:
         texts["recompute"] = texts["recompute"].replace("selective", "core_attn")
@@ -229,7 +229,7 @@ def open_plan(path: Path) -> Fields:
 
 
 def _reader(root: Fields) -> str:
-    """Return which ilp-planner can read a file of a newer version: at least the one that wrote
+    """Return the ilp-planner that can read a file of a newer version: at least the one that wrote
     it."""
     run = root.values.get("run")
     versions = run.get("versions") if isinstance(run, dict) else None
@@ -241,7 +241,7 @@ def _reader(root: Fields) -> str:
 
 
 def _encode_claim(claim: Claim) -> dict[str, Any]:
-    """Return what the solver said."""
+    """Return the solver's claim."""
     return {
         "status": str(claim.status),
         "stopped_by": str(claim.stopped_by),
@@ -260,7 +260,7 @@ def _encode_claim(claim: Claim) -> dict[str, Any]:
 
 
 def _decode_claim(root: Fields) -> Claim:
-    """Read what the solver said."""
+    """Read the solver's claim."""
     fields = root.inside("result")
     old = root.values["version"] == 1
     fields.only((*RESULT_KEYS, *RUN_KEYS) if old else RESULT_KEYS)
@@ -306,14 +306,14 @@ def _decode_fastest(fields: Fields) -> Faster:
 
 
 def _encode_run(run: Run) -> dict[str, Any]:
-    """Return what differs from run to run."""
+    """Return the values that differ from run to run."""
     history = [dict(zip(MOMENT_KEYS, moment, strict=True)) for moment in run.history]
     kept = {"history": history} if history else {}
     return {"wall_s": run.wall, "versions": dict(run.versions), **kept}
 
 
 def _decode_run(fields: Fields) -> Run:
-    """Read what differs from run to run."""
+    """Read the values that differ from run to run."""
     versions = fields.record("versions")
     for package, version in versions.items():
         if not isinstance(version, str):
@@ -327,7 +327,7 @@ def _decode_run(fields: Fields) -> Run:
 
 
 def _decode_moment(fields: Fields) -> Moment:
-    """Read what was known at one moment; null stands for no plan, or none that there is."""
+    """Read the bounds at one moment; null stands for no plan, or none that there is."""
     fields.only(MOMENT_KEYS)
     return Moment(
         fields.number("after_s"),
@@ -337,7 +337,7 @@ def _decode_moment(fields: Fields) -> Moment:
 
 
 def _encode_verdict(verdict: Verdict) -> dict[str, Any]:
-    """Return what the evaluator said."""
+    """Return the evaluator's verdict."""
     return {
         "legal": verdict.legal,
         "iteration_time_s": verdict.iteration_time,
@@ -349,7 +349,7 @@ def _encode_verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _decode_verdict(fields: Fields) -> Verdict:
-    """Read what the evaluator said."""
+    """Read the evaluator's verdict."""
     fields.only(EVALUATION_KEYS)
     stages = []
     for stage in fields.each("stages"):
@@ -367,7 +367,7 @@ def _decode_verdict(fields: Fields) -> Verdict:
 
 
 def _decode_shares(fields: Fields, key: str) -> dict[str, float]:
-    """Read numbers by where figures come from; none where the file does not say."""
+    """Read numbers by source of figures; none if the file does not say."""
     if key not in fields.values:
         return {}
     inner = fields.inside(key)

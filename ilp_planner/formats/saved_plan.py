@@ -1,4 +1,4 @@
-"""What a plan file holds: the decision, what it is for, what was claimed, how it was judged."""
+"""The content of a plan file: the decision, its request, the claims, and the judgement."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What differs when the same is solved again, or elsewhere.
+    """Values that differ when the same is solved again, or elsewhere.
 
-    wall: seconds that the search took. versions: package -> version. history: what it knew from
-    moment to moment; empty where the file does not say.
+    wall: seconds that the search took. versions: package -> version. history: the bounds from
+    moment to moment; empty if the file does not say.
     """
 
     wall: float
@@ -44,13 +44,13 @@ class Faster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What the solver said about the plan.
+    """The solver's claims about the plan.
 
-    objective, bound: seconds per iteration. run: None where the file leaves it out.
+    objective, bound: seconds per iteration. run: None if the file leaves it out.
     among: the plans that the bound is about, confirmed_by: the solver that found the same optimum,
-    both empty where the file does not say. prefer_plain: how much longer than the fastest plan a
-    plainer one might take, relative; nan where the file does not say. fastest: that plan; None
-    where the plan is the fastest.
+    both empty if the file does not say. prefer_plain: how much longer than the fastest plan a
+    plainer one might take, relative; nan if the file does not say. fastest: that plan; None if the
+    plan is the fastest.
     """
 
     status: Status
@@ -71,12 +71,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the evaluator said when the plan was saved.
+    """The evaluator's verdict when the plan was saved.
 
     iteration_time: seconds, nan for a plan that cannot be priced.
     stages: (seconds per micro-batch, bytes per device) of each.
-    provenance: share of the time by where its figures come from. errors: expected relative error of
-    those that are predictions, where it is known.
+    provenance: share of the time by source of its figures. errors: expected relative error of
+    predictions, if it is known.
     """
 
     legal: bool
@@ -89,9 +89,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedPlan:
-    """All that a file holds. claim: None for a plan that came from elsewhere. aim: what was
-    minimised over sets of nodes, and proved of each; empty where all were planned for the least
-    time. newest: it is of the newest version of files."""
+    """All that a file holds. claim: None for a plan that came from elsewhere. aim: the objective
+    over sets of nodes, with the proof of each; empty if all were planned for the least time.
+    newest: it is of the newest version of files."""
 
     plan: AnyPlan
     inputs: Request
@@ -105,7 +105,7 @@ class SavedPlan:
 def saved_result(
     problem: Problem[Any], result: Result, versions: Mapping[str, str] | None = None
 ) -> SavedPlan:
-    """Return what is saved of a result that has a plan, on a problem that was built from a request.
+    """Return the saved form of a result with a plan, on a problem that was built from a request.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def saved_result(
 
 
 def saved_import(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> SavedPlan:
-    """Return what is saved of a plan that came from elsewhere, on a problem that was built from a
+    """Return the saved form of a plan from elsewhere, on a problem that was built from a
     request."""
     assert problem.request is not None
     verdict = verdict_of(problem, plan, evaluation)
@@ -132,7 +132,7 @@ def saved_import(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -
 
 
 def claim_of(result: Result, versions: Mapping[str, str] | None = None) -> Claim:
-    """Return what a result claims, without the plan.
+    """Return the claims of a result, without the plan.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ def problem_of(saved: SavedPlan, file: Path, *, accept_changed: bool = False) ->
 
     Raises
     ------
-    PlanError: an unknown space, or an input that the file does not hold is not what it was.
+    PlanError: an unknown space, or an input outside of the file has changed.
     SpecError, ProfileError: an input is not there or cannot be used.
     """
     inputs = saved.inputs
@@ -48,8 +48,8 @@ def problem_of(saved: SavedPlan, file: Path, *, accept_changed: bool = False) ->
 
 
 def space_of(saved: SavedPlan) -> str:
-    """Return the space of a plan, also where its file names none, as files of version 1 do; empty
-    where the cost model says it."""
+    """Return the space of a plan, also if its file names none, as files of version 1 do; empty if
+    the cost model says it."""
     from ilp_planner.plan import is_of_operators
 
     if saved.inputs.space:
@@ -87,7 +87,7 @@ def model_and_cluster(
 
 
 def differing_today(saved: SavedPlan, file: Path) -> tuple[str, ...]:
-    """Return a note on every file that differs today from what a saved plan holds of it."""
+    """Return a note on every file that differs today from its text in a saved plan."""
     files = InputFiles(saved.inputs, plan_folders(file))
     files.compare_with_today()
     return tuple(files.notes)
@@ -108,7 +108,7 @@ def check_named(saved: SavedPlan, file: Path, read: Mapping[str, Reference]) -> 
 
 
 def check_unchanged(saved: SavedPlan, file: Path, read: Mapping[str, Reference]) -> None:
-    """Compare inputs that were read, and are not in the file, with what they were.
+    """Compare inputs outside of the file with their recorded hashes.
 
     Raises
     ------

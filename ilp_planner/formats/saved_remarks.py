@@ -1,5 +1,5 @@
-"""What a saved file says of its plan, row by row: how it is compared with what is computed again,
-and what nothing is compared with.
+"""The claims of a saved file, row by row: their comparison with recomputed values, and claims that
+are not compared.
 
 `ROWS`, `FREE` and `JUDGED_BY` have every key of a file; a test edits all of them.
 """
@@ -36,10 +36,10 @@ PART_KEYS = ("bound_s", "by")  # beside the name of the part
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """A file, and what is computed again.
+    """A file, and the recomputed values.
 
-    derived: the bounds of its certificate; aim: those of all sets of nodes. None where they were
-    not derived again, or there are none.
+    derived: the bounds of its certificate; aim: bounds of all sets of nodes. None if they were not
+    derived again, or there are none.
     """
 
     problem: Problem[Any]
@@ -71,8 +71,7 @@ class Evidence:
 
     @property
     def least(self) -> float | None:
-        """Seconds: the least bound of a part of the certificate; None where there is no such
-        number."""
+        """Seconds: the least bound of a part of the certificate; None if there is none."""
         bounds = [part.get("bound_s") for part in _parts(self.saved.certificate)]
         if not bounds or not all(map(_is_bound, bounds)):
             return None
@@ -80,15 +79,15 @@ class Evidence:
 
 
 class Row(NamedTuple):
-    """Keys of a file, and what yields one line for each thing that they say wrongly."""
+    """Keys of a file, and a generator of one line for each wrong claim in them."""
 
     keys: tuple[str, ...]
     remarks: Callable[[Evidence], Iterator[str]]
 
 
 def remarks(evidence: Evidence) -> Iterator[str]:
-    """Yield what does not hold of a file, the worst first: of a plan that is not legal, or does not
-    take the time that is claimed, nothing more."""
+    """Yield the faults of a file, the worst first: of a plan that is not legal, or does not take
+    the claimed time, nothing more."""
     if not evidence.evaluation.legal:
         yield from (f"plan: {violation}" for violation in evidence.evaluation.violations)
         return
@@ -100,7 +99,7 @@ def remarks(evidence: Evidence) -> Iterator[str]:
 
 
 def _close(one: float, other: float) -> bool:
-    """Tell whether two numbers are the same, but for the order in which they were added."""
+    """Tell whether two numbers are the same, but for the order of summation."""
     return math.isclose(one, other, rel_tol=SAVED_ROUNDING)
 
 
@@ -143,19 +142,19 @@ def _gap(e: Evidence) -> Iterator[str]:
 
 
 def _status(gap: float, claimed: Status) -> Status:
-    """Return what a plan with that gap is; within rounding, whatever of the two is claimed."""
+    """Return the status of a plan with that gap; within rounding, the claimed one of the two."""
     if gap > SAVED_ROUNDING:
         return Status.FEASIBLE
     return claimed if claimed is Status.FEASIBLE and gap > 0 else Status.OPTIMAL
 
 
 def _best_status(claim: Claim) -> Status:
-    """Return what is claimed of the fastest plan: the plan itself where no other one is named."""
+    """Return the claimed status of the fastest plan: the plan itself if no other one is named."""
     return claim.status if claim.fastest is None else claim.fastest.status
 
 
 def _fastest(e: Evidence) -> Iterator[str]:
-    """The fastest plan is legal, takes what is claimed, has the bound's proof, and is less plain
+    """The fastest plan is legal, takes the claimed time, has the bound's proof, and is less plain
     than the plan, which takes hardly longer."""
     claim, problem = e.saved.claim, e.problem
     if claim is None or claim.fastest is None:
@@ -235,7 +234,7 @@ def _confirmed(e: Evidence) -> Iterator[str]:
 
 
 def _notes(e: Evidence) -> Iterator[str]:
-    """A note on what is derived again reads as the one that comes of it; other notes are free."""
+    """A note on derived values equals the new one; other notes are free."""
     claim = e.saved.claim
     if claim is None or not e.in_these_words:
         return
@@ -248,7 +247,7 @@ def _notes(e: Evidence) -> Iterator[str]:
 
 
 def _subject(note: str) -> str:
-    """Return what a note is about: its beginning up to a colon."""
+    """Return the subject of a note: its beginning up to a colon."""
     return note.partition(": ")[0]
 
 
@@ -297,7 +296,7 @@ def _verdict(e: Evidence) -> Iterator[str]:
 
 
 def _stages(e: Evidence) -> Iterator[str]:
-    """Seconds and bytes of every stage are those of today."""
+    """Seconds and bytes of every stage are as today."""
     if e.saved.verdict is None:
         return
     said, anew = e.saved.verdict.stages, e.verdict.stages
@@ -311,7 +310,7 @@ def _stages(e: Evidence) -> Iterator[str]:
 
 
 def _shares(e: Evidence) -> Iterator[str]:
-    """Where the figures come from, and how far off those are expected to be."""
+    """The sources of figures, and their expected errors."""
     verdict = e.saved.verdict
     if verdict is None:
         return
@@ -329,8 +328,8 @@ def _shares(e: Evidence) -> Iterator[str]:
 
 
 def _whole(e: Evidence) -> Iterator[str]:
-    """The bound of a result and that of its certificate are one, and not above those of the parts,
-    which are all that can be derived again."""
+    """The bound of a result equals that of its certificate, and is not above those of the parts.
+    Only the parts can be derived again."""
     claim, certificate, least = e.saved.claim, e.saved.certificate, e.least
     whole = certificate.get("bound_s")
     said = {} if claim is None else {"result.bound_s": claim.bound}
@@ -356,14 +355,14 @@ def _seconds(bound: float | None) -> float:
 
 
 def _parts(certificate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the parts that a certificate lists, none where they cannot be read."""
+    """Return the parts that a certificate lists, none if they cannot be read."""
     parts = certificate.get("parts")
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
 
 def _keys(e: Evidence) -> Iterator[str]:
     """Yield one line for another version of a certificate than is known here, and for each key that
-    no certificate of the space has, whose meaning would be lost."""
+    no certificate of the space has: its meaning would be lost."""
     certificate, space = e.saved.certificate, e.problem.space
     if not certificate:
         return
@@ -389,7 +388,7 @@ def _unknown(where: str, found: Iterable[object], known: Collection[str]) -> Ite
 
 def _listed(e: Evidence) -> Iterator[str]:
     """Yield one line for each part of a certificate that is listed twice, or is none of the
-    problem's, as where inputs were changed after the proof. One of a search that ended before its
+    problem's, as if inputs were changed after the proof. One of a search that ended before its
     parts were listed has a single one for all of them."""
     certificate, key = e.saved.certificate, e.problem.space.part_key
     names = [part.get(key) for part in _parts(certificate)]

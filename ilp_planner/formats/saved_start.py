@@ -1,4 +1,4 @@
-"""From a saved plan to what a search starts from."""
+"""From a saved plan to the start of a search."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def read_start(path: Path) -> Start:
-    """Read what a search starts from.
+    """Read the start of a search.
 
     Raises
     ------
-    PlanError: one line with the file, the key, what was found and what was expected.
+    PlanError: one line with the file, the key, the found and the expected value.
     """
     return start_of(read_saved(path), str(path))
 
 
 def start_of(saved: SavedPlan, name: str) -> Start:
-    """Return what a search starts from.
+    """Return the start of a search.
 
     Parameters
     ----------

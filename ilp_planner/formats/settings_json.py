@@ -40,7 +40,7 @@ def decode_settings(found: Fields) -> Settings:
 
     Raises
     ------
-    PlanError: one line with the file, the key, what was found and what was expected.
+    PlanError: one line with the file, the key, the found and the expected value.
     """
     inside = {
         key: _decode(found.inside(key), kind) for key, kind in INSIDE.items() if key in found.values
@@ -50,26 +50,26 @@ def decode_settings(found: Fields) -> Settings:
 
 
 def encode_recompute(recompute: Recompute) -> dict[str, Any]:
-    """Return what is not as `Recompute` has it by itself, as JSON-ready values; {}: nothing is
-    computed again."""
+    """Return the values that differ from the defaults of `Recompute`, ready for JSON; {}: nothing
+    is computed again."""
     plain, found = Recompute(), dataclasses.asdict(recompute)
     changed = {name: value for name, value in found.items() if value != getattr(plain, name)}
     return {name: [*v] if isinstance(v, tuple) else v for name, v in changed.items()}
 
 
 def decode_recompute(found: Fields) -> Recompute:
-    """Read what is computed again.
+    """Read the recomputation.
 
     Raises
     ------
-    PlanError: one line with the file, the key, what was found and what was expected.
+    PlanError: one line with the file, the key, the found and the expected value.
     """
     recompute: Recompute = _decode(found, Recompute)
     return recompute
 
 
 def _decode(found: Fields, kind: Any, ready: dict[str, Any] | None = None) -> Any:
-    """Read one object into a dataclass; the type of a field's default says what it holds."""
+    """Read one object into a dataclass; the type of a field's default is its type."""
     values = dict(ready or {})
     names = [field.name for field in fields(kind)]
     found.only(names)

@@ -1,7 +1,7 @@
 """torchtitan's TOML, as its release 0.2.2 reads it, the last one that is configured by TOML.
 
 Later releases are configured by Python (`torchtitan.config` of 0.3.0 has no file reader). The names
-are those of `torchtitan/config/job_config.py`; which jobs it runs says `runtimes/torchtitan.py`.
+are those of `torchtitan/config/job_config.py`; `runtimes/torchtitan.py` has the jobs that it runs.
 
 A model that torchtitan has no flavor of comes with a module that registers it
 (`experimental.custom_import`), built from torchtitan's own classes.
@@ -37,7 +37,7 @@ def export_torchtitan(job: TrainingJob, name: str, _: Expected | None = None) ->
 
     Raises
     ------
-    PlanError: what torchtitan cannot run, with its limit and the nearest that it can.
+    PlanError: a setting that torchtitan cannot run, with its limit and the nearest possible value.
     """
     check_torchtitan(job)
     notes = list(check_order(job, TOOL))
@@ -97,7 +97,7 @@ def _degrees(job: TrainingJob) -> dict[str, Value]:
 
 
 def _quantised(job: TrainingJob, notes: list[str]) -> tuple[str, dict[str, Value]]:
-    """Return the converter of the layers' products, and what its table says.
+    """Return the converter of the layers' products, and its table.
 
     torchao scales by the current maximum, gradients in e5m2 (`float8`), or by blocks (`mx`).
     """
@@ -137,7 +137,7 @@ def _sharding(job: TrainingJob, notes: list[str]) -> dict[str, Value]:
 
 
 def _pipeline(job: TrainingJob) -> dict[str, Value]:
-    """Return the schedule and exactly which module is where."""
+    """Return the schedule and the exact place of every module."""
     if job.pp == 1:
         return {"pipeline_parallel_degree": 1}
     return {

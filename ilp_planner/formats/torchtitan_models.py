@@ -39,7 +39,7 @@ def model_module(model: TitanModel, identifier: str) -> str:
 
 
 def _llama_width(dim: int, ffn: int) -> Arguments:
-    """Return what makes llama3's `FeedForward` exactly so wide.
+    """Return the values that make llama3's `FeedForward` exactly so wide.
 
     It takes 2/3 of 4 dim times the multiplier, rounded down and then up to a multiple.
     """

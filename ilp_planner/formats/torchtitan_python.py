@@ -1,7 +1,7 @@
 """The Python configuration of a run, as torchtitan 0.3.0 reads it.
 
 Since 0.3.0 torchtitan is configured by a module with a function that returns its `Trainer.Config`
-(`torchtitan/config/manager.py`: `--module`, `--config`). What is written calls torchtitan's own
+(`torchtitan/config/manager.py`: `--module`, `--config`). The written code calls torchtitan's own
 classes with literals: no text of a plan is ever part of the program.
 """
 
@@ -39,8 +39,8 @@ FUNCTION = "planned"  # what `--config` names
 
 
 def export_torchtitan_python(job: TrainingJob, name: str, _: Expected | None = None) -> Exported:
-    """Return the module that configures a run of this name, or raise a PlanError: what torchtitan
-    cannot run, with its limit and the nearest that it can."""
+    """Return the module that configures a run of this name, or raise a PlanError: a setting that
+    torchtitan cannot run, with its limit and the nearest possible value."""
     check_model(job)
     check_runnable(job)
     notes = tuple(differences(job))
@@ -133,7 +133,7 @@ def _training(job: TrainingJob) -> Literals:
 
 
 def _parallelism(job: TrainingJob) -> Literals:
-    """Return degrees, sharding of states, schedule, and which module is where."""
+    """Return degrees, sharding of states, schedule, and the place of every module."""
     s, optimizer = job.settings, job.settings.optimizer
     found: dict[str, object] = {
         "data_parallel_replicate_degree": replicas(job),
@@ -155,7 +155,7 @@ def _parallelism(job: TrainingJob) -> Literals:
 
 
 def _policy(job: TrainingJob) -> str:
-    """Return the class of the policy that computes again what the plan does; empty for nothing."""
+    """Return the class of the policy that recomputes as the plan does; empty for nothing."""
     if OPERATORS in job.settings.recompute.modules:
         return "SelectiveAC"
     return "FullAC" if recomputes_all(job) else ""

@@ -1,6 +1,7 @@
 """A decoder as torchtitan 0.3.0 builds it: calls of its own builders, with literals alone.
 
-Its flavors are not used: they fix rotary base, scaling and epsilon, which change what is trained.
+Its flavors are not used: they fix rotary base, scaling and epsilon, and these change the trained
+model.
 Sources: `models/llama3`, `models/qwen3`, `models/deepseek_v3` (`__init__.py`: the builders of
 layers; `model.py`: YaRN's factor on scores), `models/common/config_utils.py`, `rope.py`.
 """
@@ -19,8 +20,8 @@ Literals = Mapping[str, object]
 class Family:
     """One of torchtitan's folders of models.
 
-    model: its class. rope: the class of its rotary positions. output: what the output layer's
-    weights begin with, for so many channels. layers: the lines that build the layers of a decoder.
+    model: its class. rope: the class of its rotary positions. output: initial values of the output
+    layer's weights, for so many channels. layers: the lines that build the layers of a decoder.
     norms_heads: the builder of its layers always norms queries and keys.
     """
 
@@ -40,7 +41,7 @@ def call(function: str, arguments: Literals, indent: int = 4) -> str:
 
 
 def family_of(model: Decoder) -> Family:
-    """Return the family whose layers a decoder has."""
+    """Return the family with the layers of a decoder."""
     if model.latent:
         return DEEPSEEK
     plain = model.head * model.heads == model.hidden and not model.qk_norm
@@ -48,7 +49,7 @@ def family_of(model: Decoder) -> Family:
 
 
 def rope_literals(model: Decoder) -> Literals:
-    """Return what the class of rotary positions is made with."""
+    """Return the arguments of the class of rotary positions."""
     rotary = model.rotary or Rotary()
     width = model.latent.rotary if model.latent else model.head
     found: dict[str, object] = {
@@ -179,7 +180,7 @@ def _of_two_kinds(dense: str, routed: str, experts: Sequence[bool]) -> str:
 
 
 def _adjusted(model: Decoder) -> str:
-    """Return what the builders of layers take no argument for."""
+    """Return the adjustments that the builders of layers have no argument for."""
     lines = []
     if family_of(model).norms_heads and not model.qk_norm:
         lines.append("layer.attention.qk_norm = None")

@@ -1,4 +1,4 @@
-"""Which modules torchtitan's stages have, by the names of its models."""
+"""The modules of torchtitan's stages, by the names of its models."""
 
 from ilp_planner.specs.training import TrainingJob
 
@@ -10,7 +10,7 @@ def stage_modules(job: TrainingJob, *, output: str) -> list[list[str]]:
 
     Parameters
     ----------
-    output: what a release calls the product with the vocabulary.
+    output: a release's name of the product with the vocabulary.
     """
     parts = []
     for start, stage in zip(job.pipeline.starts, job.stages, strict=True):

@@ -1,4 +1,4 @@
-"""What ran: the packages whose version can change a result."""
+"""The versions of packages that can change a result."""
 
 import platform
 from functools import cache
@@ -16,7 +16,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def _installed(package: str) -> str:
-    """Return the version of a package; empty where it is not installed."""
+    """Return the version of a package; empty if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -1,1 +1,1 @@
-"""Megatron-LM: its arguments, its rules, its launch scripts, and plans as such."""
+"""Megatron-LM: its arguments, its rules, its launch scripts, and plans as its jobs."""

@@ -1,7 +1,7 @@
 """A launch line of Megatron-LM and the training job that it means, in both directions.
 
-`read_arguments` understands a line, `job_of_arguments` says what it trains, `arguments_of_job`
-writes the arguments of a job.
+`read_arguments` understands a line, `job_of_arguments` gives its job, `arguments_of_job` writes the
+arguments of a job.
 """
 
 import math
@@ -49,7 +49,7 @@ DETERMINISTIC = {
 
 
 def open_text(option: str, value: str) -> Open | None:
-    """Return what is open in the value of an option that is typed: a variable of a shell."""
+    """Return the open part in the value of a typed option: a variable of a shell."""
     if "$" not in value:
         return None
     where = f"{option}: " if option else ""
@@ -57,7 +57,7 @@ def open_text(option: str, value: str) -> Open | None:
 
 
 def no_hosts(name: str) -> None:
-    """Return the devices of the nodes of a hostfile, where none is looked for."""
+    """Return the devices of the nodes of a hostfile, if none is looked for."""
 
 
 def read_arguments(
@@ -76,18 +76,18 @@ def read_arguments(
     Parameters
     ----------
     words: the line, or its words.
-    world: ranks; None: what the launcher says, else those of `gpus`, else the fewest that these
-        arguments can run on.
+    world: ranks; None: those of the launcher, else of `gpus`, else the fewest for these arguments.
     environment: variables that are set; None: unknown.
-    source: where the line stands, for messages.
+    source: of the line, for messages.
     strict: refuse arguments that today's Megatron does not have; otherwise those of earlier
-        releases and of Megatron-DeepSpeed are read as what means the same today, and the others are
-        kept word for word, both with a remark.
+        releases and of Megatron-DeepSpeed are read as their equivalents of today, and the others
+        are kept word for word, both with a remark.
     gpus: of the cluster that the line is for. find_open, read_hosts: as of `numbers_of`.
 
     Raises
     ------
-    SpecError: what Megatron's argument parser would not accept, another kind of model, or a number
+    SpecError: an argument that Megatron's parser would not accept, another kind of model, or a
+    number
     of ranks that launchers leave open and nothing says.
     """
     where = f"{source}: " if source else ""
@@ -142,11 +142,11 @@ def _ranks(
 
 
 def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> TrainingJob:
-    """Return what arguments train.
+    """Return the job of arguments.
 
     Parameters
     ----------
-    checked: ask all of Megatron's rules first; otherwise only what makes a job.
+    checked: ask all of Megatron's rules first; otherwise only those that make a job.
 
     Raises
     ------
@@ -186,7 +186,8 @@ def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> Traini
 
 
 def _usual_turns(job: TrainingJob) -> Settings:
-    """Return the settings without turns where virtual stages take the usual ones, or are none."""
+    """Return the settings without microbatch groups if virtual stages have the usual ones, or are
+    none."""
     if job.virtual == 1 or job.pp == 1:
         return replace(job.settings, turn=0, overlap_sends=True)
     return replace(job.settings, turn=0) if job.settings.turn == job.pp else job.settings
@@ -218,7 +219,8 @@ def arguments_of_job(job: TrainingJob) -> MegatronArguments:
 
 
 def _taken(known: Sequence[str], others: list[str]) -> dict[str, Value]:
-    """Return the values of carried words; those without one, as `--lr $1`, go to the others."""
+    """Return the values of carried words; the ones without a value, as `--lr $1`, go to the
+    others."""
     values: dict[str, Value] = {}
     rest = list(known)
     while rest:

@@ -13,7 +13,7 @@ from ilp_planner.specs.training import TrainingJob
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What of a launch line goes through a plan unread.
+    """The arguments of a launch line that go through a plan unread.
 
     words: as they stand on the line, arguments that Megatron-LM does not have among them.
     otherwise: flags that are not among them, for the plan says the same in other words.
@@ -24,10 +24,11 @@ class Carried:
 
 
 def carried_of(args: MegatronArguments) -> Carried:
-    """Return what the plan of a line has to carry, so that its export has all of the line.
+    """Return the arguments that the plan of a line has to carry, so that its export has all of the
+    line.
 
-    All that a plan models is written from the plan. Of the other arguments those are carried that
-    go with what is written, and leave the job as it is.
+    All that a plan models is written from the plan. Other arguments are carried if they agree with
+    the written ones, and leave the job as it is.
     """
     job = job_of_arguments(args, checked=False)
     made = arguments_of_job(job).values
@@ -44,8 +45,8 @@ def carried_of(args: MegatronArguments) -> Carried:
 
 
 def _groups(rest: Mapping[str, Value]) -> list[list[str]]:
-    """Return what is tried together: everything, then topic by topic, then one by one, twice, for
-    some need others."""
+    """Return groups that are tried together: everything, then topic by topic, then one by one,
+    twice, for some need others."""
     topics: dict[str, list[str]] = {}
     for key in rest:
         topics.setdefault(flags_by_key()[key][0].topic, []).append(key)

@@ -1,4 +1,4 @@
-"""What to change in a launch line of Megatron-LM, so that it trains another job."""
+"""Changes of a launch line of Megatron-LM for another job."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ TOGETHER = (
 def line_change(
     args: MegatronArguments, before: TrainingJob, after: TrainingJob
 ) -> LineChange | None:
-    """Return what to change in arguments that train one job, so that they train another one.
+    """Return the changes of arguments from one job to another one.
 
     The changed arguments are read again: every rule of Megatron-LM holds for them, and they are
-    that job. None where no change of arguments does it.
+    that job. None if no change of arguments does it.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ _NOTHING = object()
 
 
 def _touched(said: MegatronArguments, wanted: MegatronArguments) -> Iterator[str]:
-    """Yield the arguments that have to say something else, with those that go together."""
+    """Yield the arguments that have to change, with their companions."""
     for key in {*said.values, *wanted.values}:
         if said.values.get(key) != wanted.values.get(key):
             yield key
@@ -107,8 +107,9 @@ def _touched(said: MegatronArguments, wanted: MegatronArguments) -> Iterator[str
 
 
 def as_said(job: TrainingJob) -> TrainingJob:
-    """Return a job without what decides nothing or no argument says: sequence parallelism without
-    tensor parallelism, an assumption about routing, and how it is said which layers have experts.
+    """Return a job without settings that decide nothing or have no argument: sequence parallelism
+    without tensor parallelism, an assumption about routing, and the notation of layers with
+    experts.
     """
     kernels = replace(job.settings.kernels, imbalance=1.0)
     divided = job.settings.sequence_parallel and job.tp > 1

@@ -1,4 +1,4 @@
-"""Which values of Megatron's arguments no number of the planner depends on."""
+"""Values of Megatron's arguments that no number of the planner depends on."""
 
 from ilp_planner.formats.megatron.flags import Flag
 

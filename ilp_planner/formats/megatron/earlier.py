@@ -1,7 +1,7 @@
 """Arguments of earlier releases, of Megatron-DeepSpeed and of forks, in the words of today.
 
-What means the same is read as that; what does not is kept word for word, with a remark that says
-what is not counted.
+Arguments with an equivalent are read as that; others are kept word for word, with a remark that
+names the uncounted ones.
 """
 
 import re
@@ -73,8 +73,8 @@ UNFUSED = "attention and other modules of before 2022; read as --transformer-imp
 class Today:
     """A launch line in today's words.
 
-    remarks: on what was read as something else, or not at all. unread: arguments that there are
-    none for, word for word. micro_batches: per replica, where the line says them instead of
+    remarks: on arguments that were read as something else, or not at all. unread: arguments that
+    there are none for, word for word. micro_batches: per replica, if the line says them instead of
     samples; 0: it does not.
     """
 
@@ -134,13 +134,13 @@ def in_todays_words(words: Sequence[str]) -> Today:
 
 
 def is_early(words: Sequence[str]) -> bool:
-    """Whether arguments that there are none for today are those of an earlier Megatron."""
+    """Whether unknown arguments are those of an earlier Megatron."""
     names = {word[2:].partition("=")[0] for word in words if word.startswith("--")}
     return bool(names & {*OF_DEEPSPEED, *OF_2021, *REMOVED, *SPECIAL})
 
 
 def _dialect(line: _Line, names: Sequence[str]) -> None:
-    """Say of which Megatron a line is, and add what went without saying there."""
+    """Say the Megatron of a line, and add its implicit arguments."""
     deepspeed = next((name for name in names if name in OF_DEEPSPEED), "")
     if deepspeed:
         line.remarks.insert(
@@ -178,7 +178,7 @@ def _positions_needed(line: _Line) -> None:
 
 
 def _ramp_left_out(line: _Line) -> None:
-    """Leave out a growing batch, whose steps earlier releases did not check."""
+    """Leave out a growing batch; earlier releases did not check its steps."""
     if "--rampup-batch-size" in line.words:
         at = line.words.index("--rampup-batch-size")
         line.unread += line.words[at : at + 4]

@@ -1,4 +1,4 @@
-"""What is wrong with arguments, and where Megatron-LM would notice."""
+"""Faults of arguments, and the place where Megatron-LM would notice."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,9 +22,9 @@ LATE = {
 class Finding:
     """One rule that arguments break.
 
-    flag: the argument, as it is typed. found: of what its parser refuses, all there is to say.
-    fix: what would repair it, where one value does; others: what else might, in this order
-    (`repairs` says how they are written). stage: one of STAGES.
+    flag: the argument, as it is typed. found: for refusals of its parser, the whole text.
+    fix: the repair, if one value does; others: further possible repairs, in this order (`repairs`
+    says how they are written). stage: one of STAGES.
     """
 
     flag: str
@@ -49,7 +49,7 @@ class Finding:
 
 
 class Seen(NamedTuple):
-    """What an argument has. flag: as it is typed. what: its value, or what is there beside it."""
+    """The value of an argument. flag: as it is typed. what: its value, or a fact beside it."""
 
     flag: str
     what: str
@@ -71,7 +71,8 @@ class Seen(NamedTuple):
 
 
 def found(key: str, what: object, stage: str = VALIDATE) -> Seen:
-    """Return what the argument of a key has; `key` may also be a flag or the name of a variable."""
+    """Return the value of the argument of a key; `key` may also be a flag or the name of a
+    variable."""
     return Seen(flag_of(key) if key in flags_by_key() else key, str(what), stage)
 
 

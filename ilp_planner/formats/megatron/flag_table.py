@@ -6,9 +6,9 @@ Facts from `megatron/training/arguments.py` and the dataclasses that it makes ar
 Notation, entries separated by blanks: `name` is a switch; `name!key` a switch that turns `key` off;
 `~name` a switch that is on, turned off by `--no-name` and `--disable-name`; `name?` has `--no-name`
 beside it; `name:int=1` takes a value with this default; `:str+`, `:str*`, `:int^3` take one or
-more, any number, three; `{a|b}` are the values allowed; `>key` names the key where it is not the
-name with underscores. `pattern` is a number or a list such as `([0]*3+[1]*5)`, `sizes` is `1,2`.
-A line that ends in `|` goes on in the next one.
+more, any number, three; `{a|b}` are the values allowed; `>key` names the key if it is not the name
+with underscores. `pattern` is a number or a list such as `([0]*3+[1]*5)`, `sizes` is `1,2`. A line
+that ends in `|` goes on in the next one.
 """
 
 MODEL = """

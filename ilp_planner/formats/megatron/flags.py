@@ -1,4 +1,4 @@
-"""What one argument of Megatron-LM's `pretrain_gpt.py` is, and finding it by name."""
+"""One argument of Megatron-LM's `pretrain_gpt.py`, and finding it by name."""
 
 import difflib
 import functools
@@ -23,8 +23,9 @@ class Flag:
     """One name of an argument.
 
     name: without the leading dashes. key: of the value that it sets, shared by names that mean the
-    same. kind: `switch`, `int`, `float`, `str`, `pattern` or `sizes`. sets: what a switch sets.
-    least, most: numbers of values that follow (most None: any). default: of the key, where Megatron
+    same. kind: `switch`, `int`, `float`, `str`, `pattern` or `sizes`. sets: the value that a switch
+    sets.
+    least, most: numbers of values that follow (most None: any). default: of the key, if Megatron
     gives one. choices: values allowed; none: any.
     """
 
@@ -94,7 +95,7 @@ def find_flag(text: str) -> Flag:
 
 @functools.lru_cache(maxsize=4096)
 def _nearest(wanted: str) -> str:
-    """Return the flag that was probably meant; empty where none is like it."""
+    """Return the flag that was probably meant; empty if none is like it."""
     near = difflib.get_close_matches(wanted, [*flags(), *REMOVED], n=1, cutoff=0.75)
     return (near or _longest_beginning(wanted) or [""])[0]
 

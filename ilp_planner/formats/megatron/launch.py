@@ -1,4 +1,4 @@
-"""A training job as what starts Megatron-LM: a torchrun script, and the same as JSON."""
+"""A training job as a launch of Megatron-LM: a torchrun script, and the same as JSON."""
 
 import re
 import shlex
@@ -79,8 +79,7 @@ def export_megatron(job: TrainingJob, name: str, expected: Expected | None = Non
 
     Raises
     ------
-    PlanError: Megatron would refuse it or fail later: the plan's field, the rule, and what to
-        change.
+    PlanError: Megatron would refuse it or fail later: the plan's field, the rule, and a repair.
     """
     args = runnable_arguments(job)
     known = expected or Expected()
@@ -98,7 +97,7 @@ def runnable_arguments(job: TrainingJob) -> MegatronArguments:
 
     Raises
     ------
-    PlanError: the plan's field, the rule that it breaks, and what to change.
+    PlanError: the plan's field, the rule that it breaks, and a repair.
     """
     if job.settings.kernels.compiled:
         raise Unfit("settings.kernels.compiled", "true").but(
@@ -204,7 +203,7 @@ def script_text(job: TrainingJob, args: MegatronArguments, name: str, expected: 
 def _beside(
     job: TrainingJob, args: MegatronArguments
 ) -> list[tuple[str, list[tuple[str, ...]], list[str]]]:
-    """Return the arrays of what a plan does not say: name, rows, and what is said of them."""
+    """Return the arrays that a plan lacks: name, rows, and a remark on them."""
     said = {*args.values, *(word[2:].replace("-", "_") for word in args.unread)}
     training = [(flag, value) for flag, value, keys in STAND_INS if not said & set(keys)]
     found = []

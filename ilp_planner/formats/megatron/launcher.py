@@ -1,4 +1,4 @@
-"""What stands before Megatron's own arguments: environment, launchers, the program."""
+"""The words before Megatron's own arguments: environment, launchers, the program."""
 
 import math
 import re
@@ -37,8 +37,8 @@ OTHER_MODELS = {
 class Launch:
     """A command line taken apart.
 
-    environment: what stands before the command. launcher: what stands before the program, and
-    options of the program that say how it is started. words: Megatron's arguments.
+    environment: words before the command. launcher: words before the program, and options of the
+    program about its start. words: Megatron's arguments.
     """
 
     words: tuple[str, ...]
@@ -85,8 +85,8 @@ def split_launch(words: Sequence[str]) -> Launch:
 
 
 def own_options(program: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the options of a program that say how it is started, as those of a launcher, and the
-    rest of its words."""
+    """Return the options of a program about its start, as those of a launcher, and the rest of its
+    words."""
     if PurePosixPath(program).name.startswith(OF_MEGATRON):
         return [], list(words)
     options, rest = own_options_first(words)
@@ -95,7 +95,7 @@ def own_options(program: str, words: Sequence[str]) -> tuple[list[str], list[str
 
 def program_place(words: Sequence[str]) -> int | None:
     """Return the place of the program among the words of a launch: a file of Python, a module, or
-    what stands before Megatron's first argument; None: there is none."""
+    the word before Megatron's first argument; None: there is none."""
     first = next((k for k, word in enumerate(words) if _is_flag(word)), len(words))
     for k, word in enumerate(words[:first]):
         if PurePosixPath(word).suffix == ".py":

@@ -1,7 +1,7 @@
 """Launchers of distributed jobs: the table of their options, and the numbers that a line says.
 
 Nodes, processes and devices of a node are different numbers. torchrun's `--nnodes` counts agents,
-srun's `-N` nodes; `--ntasks-per-node` counts tasks, each of which may start an agent.
+srun's `-N` nodes; `--ntasks-per-node` counts tasks, and each may start an agent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OWN = "<program>"  # stands before options of the program itself that say how it
 class LeftOpenError(SpecError):
     """A number that a launch line leaves open, and that nothing else says.
 
-    where: place in a script, of what is not known; empty: that of the launch.
+    where: place in a script, of the unknown value; empty: that of the launch.
     """
 
     def __init__(self, message: str, where: str = "") -> None:
@@ -36,9 +36,9 @@ class LeftOpenError(SpecError):
 class Open(NamedTuple):
     """A number that a launch line leaves open.
 
-    shown: the option and its value, as they are written. message: what was found, and expected.
-    fix: what would say it; empty: `--world-size` alone. where: as of `LeftOpenError`. least, most:
-    what it may be.
+    shown: the option and its value, as they are written. message: the found and the expected value.
+    fix: an option that would say it; empty: `--world-size` alone. where: as of `LeftOpenError`.
+    least, most: of its possible values.
     """
 
     shown: str
@@ -60,9 +60,9 @@ class Launcher(NamedTuple):
     """One row of the table.
 
     names: words that start it. options: number -> names of its options, without dashes. alone:
-    options without a value, where a word behind them may look like one. variables: number -> the
-    variable that says it where no option does. defaults: where nothing does. hosts, files: options
-    that list hosts, or name a file of them. unsaid: why a number is open where nothing says it.
+    options without a value, if a word behind them may look like one. variables: number -> its
+    variable if no option says it. defaults: if nothing does. hosts, files: options that list hosts,
+    or name a file of them. unsaid: why a number is open if nothing says it.
     """
 
     names: tuple[str, ...]
@@ -145,7 +145,7 @@ ALL_OF_NODE = ("gpu", "auto")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What a launcher was told. name: as it was started; devices: of a node; files: hostfiles that
+    """The numbers of a launcher. name: as it was started; devices: of a node; files: hostfiles that
     are not there."""
 
     name: str = ""
@@ -157,7 +157,7 @@ class Said:
 
 
 def own_options_first(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return those options of a program that say how it is started, and the rest of its words."""
+    """Return the options of a program about its start, and the rest of its words."""
     own = {*sum(BY_NAME[OWN].options.values(), ()), *OWN_OTHERS}
     options: list[str] = []
     rest: list[str] = []
@@ -179,12 +179,12 @@ def numbers_of(
     find_open: FindOpen,
     read_hosts: ReadHosts = lambda name: None,
 ) -> list[Said]:
-    """Return what each launcher of a line was told, the outermost first.
+    """Return the numbers of each launcher of a line, the outermost first.
 
     Parameters
     ----------
-    words: what stands before the program. find_open: tells what is open in the value of an option,
-        or in a word that may be any options (the option is then empty).
+    words: before the program. find_open: tells the open part in the value of an option, or in a
+        word that may be any options (the option is then empty).
 
     Raises
     ------
@@ -199,7 +199,7 @@ def numbers_of(
 
 
 def is_launcher(word: str) -> bool:
-    """Tell whether a word starts a launcher whose numbers are known."""
+    """Tell whether a word starts a known launcher."""
     return word != OWN and _row(word) is not None
 
 
@@ -256,7 +256,7 @@ def _told(
 
 
 def _take_variables(told: dict[str, Count], row: Launcher, environment: Mapping[str, str]) -> None:
-    """Add what the environment says; of the processes only where no option says any."""
+    """Add the numbers of the environment; of the processes only if no option says any."""
     said = EACH in told or ALL in told
     for number, variable in row.variables.items():
         text = environment.get(variable, "")
@@ -292,7 +292,7 @@ def _int(count: Count) -> int:
 
 
 def _name(word: str) -> tuple[str, str, str]:
-    """Return the name of an option without dashes, "=" where one is there, and what follows it."""
+    """Return the name of an option without dashes, "=" if one is there, and the text after it."""
     name, equals, value = word.lstrip("-").partition("=")
     return name.replace("_", "-"), equals, value
 
@@ -301,7 +301,7 @@ def _options(
     words: Sequence[str], row: Launcher, find_open: FindOpen
 ) -> tuple[dict[str, tuple[str, str]], Open | None]:
     """Return options by name, as typed and with their values; and a word that may be further ones.
-    What is no option is passed over."""
+    Other words are passed over."""
     found: dict[str, tuple[str, str]] = {}
     loose: Open | None = None
     rest = list(words)

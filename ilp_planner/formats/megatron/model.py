@@ -56,11 +56,11 @@ UNSUPPORTED = {
 
 
 def check_supported(args: MegatronArguments) -> None:
-    """Refuse what changes the model in a way that is not modelled.
+    """Refuse arguments that change the model in an unmodelled way.
 
     Raises
     ------
-    SpecError: the argument, and what it makes.
+    SpecError: the argument, and its effect.
     """
     from ilp_planner.formats.megatron.flags import flag_of
 
@@ -124,17 +124,17 @@ def decoder_of(args: MegatronArguments) -> Decoder:
 
 
 def layers_of(args: MegatronArguments) -> int:
-    """Return the transformer layers, 0 where nothing says."""
+    """Return the transformer layers, 0 if nothing says."""
     return args.whole("num_layers") or args.whole("encoder_num_layers")
 
 
 def sequence_of(args: MegatronArguments) -> int:
-    """Return the tokens of a sample, 0 where nothing says."""
+    """Return the tokens of a sample, 0 if nothing says."""
     return args.whole("seq_length") or args.whole("encoder_seq_length")
 
 
 def ffn_of(args: MegatronArguments) -> int:
-    """Return the width inside an MLP, Megatron's default where it is not given."""
+    """Return the width inside an MLP, Megatron's default if it is not given."""
     hidden = args.whole("hidden_size")
     default = int(4 * hidden * 2 / 3 / 64) * 64 if args.on("swiglu") else 4 * hidden
     return args.whole("ffn_hidden_size") or default
@@ -290,7 +290,7 @@ def _experts(args: MegatronArguments) -> tuple[Experts | None, tuple[bool, ...]]
 
 
 def _regular(pattern: tuple[bool, ...]) -> tuple[int, int] | None:
-    """Return (dense_first, every) that give a pattern, the smallest; None: no such numbers."""
+    """Return (dense_first, every) that give a pattern, the smallest; None: there are none."""
     if not any(pattern):
         return None
     first = pattern.index(True)

@@ -1,6 +1,6 @@
-"""What decoders differ in beyond their sizes, in Megatron-LM's arguments: from values, and back.
+"""Differences of decoders beyond their sizes, in Megatron-LM's arguments: from values, and back.
 
-Most of it costs nothing, and changes what is trained all the same.
+Most of them cost nothing, and change the trained model all the same.
 """
 
 from typing import Any
@@ -137,7 +137,7 @@ def _rotary_rows(model: Decoder) -> tuple[tuple[str, Value, object], ...]:
 
 
 def unsaid(model: Decoder) -> tuple[str, ...]:
-    """Return notes on what is trained otherwise, because no argument says it."""
+    """Return notes on features that are trained otherwise, because no argument says them."""
     rotary = model.rotary
     if rotary is None or model.latent is None or rotary.scaling != "yarn":
         return ()

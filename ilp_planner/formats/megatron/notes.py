@@ -1,4 +1,4 @@
-"""What a launch line asks for that the memory and communication models do not know."""
+"""Settings of a launch line that the memory and communication models lack."""
 
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import sequence_of, tokenizer_of
@@ -46,7 +46,7 @@ COUNTED = {"softmax_type": ("vanilla", "learnable")}  # values that are
 
 
 def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
-    """Return notes on what is not counted, and on the environment, one line each."""
+    """Return notes on uncounted settings, and on the environment, one line each."""
     notes = [
         f"{flag_of(key)}: not counted: {what}"
         for key, what in UNCOUNTED.items()
@@ -109,7 +109,7 @@ def _tensor_overlap(args: MegatronArguments) -> list[str]:
 
 
 def _pipeline(args: MegatronArguments) -> list[str]:
-    """Return notes on how virtual stages take turns, where that is not as it is counted."""
+    """Return notes on the microbatch groups of virtual stages, if they are not counted as such."""
     ranks, key = args.whole("pipeline_model_parallel_size"), "microbatch_group_size_per_vp_stage"
     if ranks == 1 or virtual_stages(args) < 2:
         return []
@@ -124,7 +124,7 @@ def _pipeline(args: MegatronArguments) -> list[str]:
 
 
 def _mask(args: MegatronArguments) -> tuple[str, ...]:
-    """Return a note on the data loader's mask, where it is big; causal attention needs none."""
+    """Return a note on the data loader's mask, if it is big; causal attention needs none."""
     length = sequence_of(args)
     size = args.whole("micro_batch_size") * length * length
     if not args.on("create_attention_mask_in_dataloader") or size < BIG:

@@ -1,4 +1,4 @@
-"""Which layers each pipeline stage holds, in Megatron-LM's arguments."""
+"""The layers of each pipeline stage, in Megatron-LM's arguments."""
 
 from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.values import MegatronArguments
@@ -52,7 +52,7 @@ def layout_of(
 
 
 def pipeline_values(layout: PipelineLayout, pp: int) -> dict[str, Value]:
-    """Return the arguments that say a layout: as few as possible, the text where it is uneven."""
+    """Return the arguments of a layout: as few as possible, the text if it is uneven."""
     values: dict[str, Value] = {"pipeline_model_parallel_size": pp}
     virtual = len(layout.stages) // pp
     if is_even(layout, layout.stages[-1].prediction_layers):
@@ -61,7 +61,7 @@ def pipeline_values(layout: PipelineLayout, pp: int) -> dict[str, Value]:
 
 
 def _accounts(args: MegatronArguments) -> tuple[int, int]:
-    """Return 1 for the embedding and for the loss where each counts as a layer."""
+    """Return 1 for the embedding and for the loss if each counts as a layer."""
     return (
         int(args.on("account_for_embedding_in_pipeline_split")),
         int(args.on("account_for_loss_in_pipeline_split")),

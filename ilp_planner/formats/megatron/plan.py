@@ -52,7 +52,7 @@ CORE = ("score", "softmax", "dropout", "context")  # of attention: what selectiv
 
 
 class _Limit(Exception):  # noqa: N818 - it becomes a PlanError, with the nearest plan
-    """What Megatron cannot do: the plan's field, what it has, and the limit."""
+    """A limit of Megatron: the plan's field, its value, and the limit."""
 
     def __init__(self, field: str, found: object, limit: str) -> None:
         super().__init__(f"{field}: found {found}, but Megatron-LM {limit}")
@@ -74,7 +74,7 @@ def job_of_plan(
 
     Parameters
     ----------
-    asked: what the plan was asked for, where that is known: the nearest plan is then one of it.
+    asked: the request of the plan, if known; the nearest plan then keeps it.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def hosts_of(plan: AnyPlan, job: TrainingJob, cluster: ClusterSpec) -> tuple[str
 
 
 def plan_of_job(job: TrainingJob, cluster: ClusterSpec, *, model: str = "") -> GroupPlan:
-    """Return the plan of a job whose ranks fill the nodes of a cluster in order.
+    """Return the plan of a job, with ranks that fill the nodes of a cluster in order.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def plan_of_job(job: TrainingJob, cluster: ClusterSpec, *, model: str = "") -> G
 
 
 def _check_counts(plan: AnyPlan, cluster: ClusterSpec) -> None:
-    """Refuse a plan that is none at all, which nobody could run."""
+    """Refuse a plan that nobody could run at all."""
     if plan.micro_batches < 1 or plan.global_batch % plan.micro_batches:
         raise PlanError(
             f"micro_batches: found {plan.micro_batches}, expected a divisor of the "
@@ -230,7 +230,7 @@ def _of_groups(
 
 
 def _of_stages(plan: GroupPlan) -> Recompute:
-    """Return what the stages of a plan compute again, where Megatron has it for all of them."""
+    """Return the recomputation of the stages of a plan, if Megatron has it for all of them."""
     last = plan.stages[-1].stop - 1
     layers = [min(stage.stop, last) - max(stage.start, 1) for stage in plan.stages]
     own = {k: stage.recompute for k, stage in enumerate(plan.stages) if layers[k] > 0}
@@ -253,7 +253,7 @@ def _of_stages(plan: GroupPlan) -> Recompute:
 
 
 def _placed(plan: GroupPlan, decoder: Decoder, cluster: ClusterSpec) -> TrainingJob:
-    """Return the job of a plan whose devices are in rank order."""
+    """Return the job of a plan with devices in rank order."""
     if node_order(plan, cluster) is None:
         raise _Limit(
             "stages.devices",
@@ -343,7 +343,7 @@ def _of_operators(
 
 
 def _recompute(plan: OperatorPlan, model: ModelSpec) -> Recompute:
-    """Return the recomputation of a plan cut between layers, where Megatron has it."""
+    """Return the recomputation of a plan cut between layers, if Megatron has it."""
     patterns = [_stage_recompute(stage, model) for stage in plan.stages]
     kinds = {kind for flags in patterns for kind in flags}
     if kinds <= {"none"}:

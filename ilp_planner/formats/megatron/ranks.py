@@ -48,8 +48,8 @@ def ranks_of(launchers: Sequence[Said], world: int | None, gpus: Gpus | None) ->
 
     Parameters
     ----------
-    launchers: the outermost first. world: ranks, whatever the line says; None: as it does. gpus:
-        where they are taken from if the line leaves them open; None: they are asked for.
+    launchers: the outermost first. world: ranks, for any line says; None: as it does. gpus: where
+        they are taken from if the line leaves them open; None: they are asked for.
 
     Raises
     ------

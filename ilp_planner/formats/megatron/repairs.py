@@ -85,7 +85,7 @@ def with_working_repairs(
     args: MegatronArguments, broken: Sequence[Broken], check: Check
 ) -> tuple[Finding, ...]:
     """Return what is wrong with arguments, each with a repair after which its rule complains no
-    more and none does that did not before; without any where none is known."""
+    more and none does that did not before; without any if none is known."""
     trial = _Trial(args, Counter(map(_place, broken)), check)
     return tuple(
         replace(finding, fix=trial.repair_of((rule, finding)))
@@ -104,7 +104,7 @@ class _Trial:
     check: Check
 
     def repair_of(self, broken: Broken) -> str:
-        """Return a repair that works, as text: of one argument where there is one."""
+        """Return a repair that works, as text: of one argument if there is one."""
         finding = broken[1]
         offered = [read_repair(text) for text in (finding.fix, *finding.others)]
         for repair in (*offered, *_nearby(self.args, finding.fix)):

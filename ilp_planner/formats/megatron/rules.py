@@ -2,7 +2,7 @@
 
 The rules are those of its argument parser, of `validate_args` (`megatron/training/arguments.py`)
 and of `TransformerConfig`, as they stood in 2026; rules about versions of other packages are left
-out. Those that Megatron checks only when it builds or runs the model are here as well, and say so.
+out. Rules that Megatron checks only when it builds or runs the model are here as well, and say so.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class Rule(Protocol):
     __name__: str
 
     def __call__(self, a: MegatronArguments, /) -> Iterable[Finding]:
-        """Yield what is wrong."""
+        """Yield the faults."""
 
 
 # What all others build on: each is asked only where those before it hold. In Megatron's order.
@@ -72,13 +72,13 @@ RULES: tuple[Rule, ...] = (
 
 
 def check_arguments(args: MegatronArguments) -> tuple[Finding, ...]:
-    """Return the rules that arguments break, those first that Megatron meets first."""
+    """Return the rules that arguments break, in Megatron's order."""
     broken = _broken(args)
     return with_working_repairs(args, broken, _broken) if broken else ()
 
 
 def _broken(args: MegatronArguments) -> list[Broken]:
-    """Return the names of the rules that arguments break, and what they find."""
+    """Return the names of the rules that arguments break, and their findings."""
     for rule in FIRST:
         if found := [(rule.__name__, finding) for finding in rule(args)]:
             return found
@@ -87,5 +87,5 @@ def _broken(args: MegatronArguments) -> list[Broken]:
 
 
 def check_environment(args: MegatronArguments) -> tuple[Finding, ...]:
-    """Return what the environment lacks for arguments, on GPUs before Blackwell."""
+    """Return variables that the environment lacks for arguments, on GPUs before Blackwell."""
     return tuple(parallel.check_environment(args))

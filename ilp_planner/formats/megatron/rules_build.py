@@ -1,4 +1,4 @@
-"""What Megatron-LM notices only when it builds its groups and the model, or runs them."""
+"""Faults that Megatron-LM notices only when it builds its groups and the model, or runs them."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
 
 
 def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
-    """What only building the groups and the model shows."""
+    """Faults that appear when the groups and the model are built."""
     tp, pp, ep = a.whole(TP), a.whole(PP), a.whole(EP)
     etp = a.whole("expert_tensor_parallel_size") or tp
     dense = not a.whole("num_experts") or a["moe_layer_freq"] != 1
@@ -69,7 +69,7 @@ def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_states(a: MegatronArguments) -> Iterator[Finding]:
-    """What `OptimizerConfig` asks when the optimiser is built."""
+    """Demands of `OptimizerConfig` when the optimiser is built."""
     aware = a.on("use_precision_aware_optimizer")
     if aware and a["optimizer"] != "adam":
         yield built("--use-precision-aware-optimizer", f"--optimizer {a['optimizer']}").expected(
@@ -85,7 +85,7 @@ def check_states(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_sequence(a: MegatronArguments) -> Iterator[Finding]:
-    """What the first forward pass shows of sequences and experts."""
+    """Faults of sequences and experts in the first forward pass."""
     tp, cp, sequence = a.whole(TP), a.whole(CP), sequence_of(a)
     unit = (2 if cp > 1 else 1) * tp * cp
     if sequence_parallel_of(a) and sequence % (tp * cp):

@@ -22,7 +22,7 @@ AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
 
 
 def check_required(a: MegatronArguments) -> Iterator[Finding]:
-    """Dimensions without which there is no model."""
+    """Dimensions that every model needs."""
     asked = "a whole number"
     if a.on("use_checkpoint_args"):
         asked = "the number that the checkpoint has (--use-checkpoint-args), which is not read here"
@@ -64,7 +64,7 @@ def check_sizes(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_positions(a: MegatronArguments) -> Iterator[Finding]:
-    """Kinds of positions, and what goes with which (`validate_args`)."""
+    """Kinds of positions, and their combinations (`validate_args`)."""
     kind = a.text("position_embedding_type")
     rotary = a.on("use_rotary_position_embeddings") or kind == "rope"
     if a.whole("mtp_num_layers") and kind not in ("rope", "none"):

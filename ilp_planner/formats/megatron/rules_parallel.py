@@ -1,4 +1,4 @@
-"""Megatron-LM's rules on ranks, batches and what data-parallel ranks share (`validate_args`)."""
+"""Megatron-LM's rules on ranks, batches and data-parallel ranks (`validate_args`)."""
 
 import math
 from collections.abc import Iterator
@@ -112,7 +112,7 @@ def check_batches(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_rampup(a: MegatronArguments) -> Iterator[Finding]:
-    """What the counter of micro-batches asks when it is made.
+    """Demands of the counter of micro-batches when it is made.
 
     Source: `megatron/core/num_microbatches_calculator.py`.
     """
@@ -250,7 +250,7 @@ def check_precision(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_overlap(a: MegatronArguments) -> Iterator[Finding]:
-    """Tensor-parallel overlap needs what sequence parallelism sends."""
+    """Tensor-parallel overlap needs the messages of sequence parallelism."""
     if a.on("tp_comm_overlap") and not sequence_parallel_of(a):
         off = a.on("sequence_parallel")
         yield found(

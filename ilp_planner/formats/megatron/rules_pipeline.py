@@ -25,7 +25,7 @@ LONGEST = 1_000_000  # characters of a layout
 
 
 def check_stages(a: MegatronArguments) -> Iterator[Finding]:
-    """What `validate_args` asks of stages."""
+    """Demands of `validate_args` on stages."""
     pp, layers = a.whole(PP), layers_of(a)
     given = [key for key in (EACH, VIRTUAL, LAYOUT) if a.given(key)]
     if len(given) > 1:
@@ -87,7 +87,7 @@ def _check_each(a: MegatronArguments, counted: int, pp: int) -> Iterator[Finding
 
 
 def check_split(a: MegatronArguments) -> Iterator[Finding]:
-    """What `TransformerConfig` asks of stages."""
+    """Demands of `TransformerConfig` on stages."""
     uneven = [key for key in (FIRST, LAST) if a[key] is not None]
     accounts = [key for key in (EMBEDDING, LOSS) if a.on(key)]
     if uneven and accounts:
@@ -197,7 +197,7 @@ def _check_layout(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_built_stages(a: MegatronArguments) -> Iterator[Finding]:
-    """What only building the model shows of stages."""
+    """Faults of stages that appear when the model is built."""
     pp, layers, virtual = a.whole(PP), layers_of(a), virtual_stages(a)
     if a.given(LAYOUT) or a.given(EACH):
         return
@@ -225,7 +225,7 @@ def check_built_stages(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_interleaving(a: MegatronArguments) -> Iterator[Finding]:
-    """What the interleaved schedule asks of micro-batches when it starts.
+    """Demands of the interleaved schedule on micro-batches when it starts.
 
     Source: `forward_backward_pipelining_with_interleaving` in
     `megatron/core/pipeline_parallel/schedules.py`.
@@ -265,8 +265,8 @@ def check_interleaving(a: MegatronArguments) -> Iterator[Finding]:
 def check_recomputed_layers(a: MegatronArguments) -> Iterator[Finding]:
     """Recomputation counts the layers of one virtual stage.
 
-    Source: `_checkpointed_forward` of `TransformerBlock`: `uniform` reads beyond the last layer
-    where its groups do not come out even, `block` stops silently at the last layer.
+    Source: `_checkpointed_forward` of `TransformerBlock`: `uniform` reads beyond the last layer if
+    its groups do not come out even, `block` stops silently at the last layer.
     """
     if granularity_of(a) != "full" or not a.given("recompute_num_layers"):
         return

@@ -69,7 +69,7 @@ def check_schedule(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_recompute(a: MegatronArguments) -> Iterator[Finding]:
-    """What `validate_args` asks of recomputation and offloading."""
+    """Demands of `validate_args` on recomputation and offloading."""
     kind = _asked(a)
     tp = a.whole(TP)
     if a.on("distribute_saved_activations"):
@@ -113,7 +113,7 @@ def check_recompute(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_recompute_config(a: MegatronArguments) -> Iterator[Finding]:
-    """What `TransformerConfig` asks of recomputation."""
+    """Demands of `TransformerConfig` on recomputation."""
     kind, method = _asked(a), a.text("recompute_method")
     count = a["recompute_num_layers"]
     if kind == "full":
@@ -142,7 +142,7 @@ def check_recompute_config(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_graphs(a: MegatronArguments) -> Iterator[Finding]:
-    """What `TransformerConfig` asks of CUDA graphs, and what may not be in them."""
+    """Demands of `TransformerConfig` on CUDA graphs, and parts that may not be in them."""
     old = [key for key in ("enable_cuda_graph", "external_cuda_graph") if a.on(key)]
     if len(old) > 1:
         yield one_of(old[0], old[1], stage=CONFIG)
@@ -196,7 +196,7 @@ def _check_graphed_experts(
 def _check_graphed_recompute(
     a: MegatronArguments, key: str, kind: str, modules: tuple[str, ...]
 ) -> Iterator[Finding]:
-    """What is computed again inside a graph may draw no random numbers."""
+    """Recomputation inside a graph may draw no random numbers."""
     again = a.words("recompute_modules") or ("core_attn",)
     whole = not modules or kind == "full_iteration"
     if kind == "transformer_engine" and "moe" in again and "moe_router" in modules:
@@ -249,7 +249,7 @@ def _check_modules(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_deterministic(a: MegatronArguments) -> Iterator[Finding]:
-    """What --deterministic-mode does without, and the variable that it wants."""
+    """Settings excluded by --deterministic-mode, and the variable that it wants."""
     if not a.on("deterministic_mode"):
         return
     for other in ("use_flash_attn", "cross_entropy_loss_fusion"):
@@ -263,7 +263,7 @@ def check_deterministic(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_offloading(a: MegatronArguments) -> Iterator[Finding]:
-    """What `TransformerConfig` asks of offloading to the host."""
+    """Demands of `TransformerConfig` on offloading to the host."""
     count, pp, layers = a.whole("cpu_offloading_num_layers"), a.whole(PP), layers_of(a)
     if count > 0:
         if count >= layers:
@@ -300,7 +300,7 @@ def check_offloading(a: MegatronArguments) -> Iterator[Finding]:
 
 
 def check_overlap_config(a: MegatronArguments) -> Iterator[Finding]:
-    """What the configuration asks of overlapped and deferred work."""
+    """Demands of the configuration on overlapped and deferred work."""
     pp = a.whole(PP)
     virtual = a.whole("num_virtual_stages_per_pipeline_rank") > 1 or a.given(
         "num_layers_per_virtual_pipeline_stage"

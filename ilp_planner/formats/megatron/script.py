@@ -64,21 +64,21 @@ def read_script(
     gpus: Gpus | None = None,
     strict: bool = True,
 ) -> MegatronArguments:
-    """Return what a launch script trains.
+    """Return the job of a launch script.
 
     Parameters
     ----------
-    world: ranks; None: what the script says.
-    gpus: of the cluster, taken where neither says, or the script counts them by running.
+    world: ranks; None: as in the script.
+    gpus: of the cluster, taken if neither says, or the script counts them by running.
     arguments: of the script ($1 ...).
-    environment: what is set before the script starts; None: what is set now.
-    supplied: values of what only running would tell, by the name of the variable, the number of the
+    environment: set before the script starts; None: the present one.
+    supplied: values that only a run would tell, by the name of the variable, the number of the
         argument or the text of the command; and of arguments of Megatron, by theirs.
     strict: refuse arguments that today's Megatron does not have; otherwise say so in remarks.
 
     Raises
     ------
-    SpecError: not there, not bash, no launch in it, or a number depends on what is not known.
+    SpecError: not there, not bash, no launch in it, or a number depends on an unknown value.
     """
     text = read_text(path, SpecError)
     refuse_other_kind(Document(str(path), text), FileKind.LAUNCH, SpecError)
@@ -129,7 +129,7 @@ def read_script(
 def _remarks(
     found: LaunchWords, others: Sequence[Command], supplied: Mapping[str, str]
 ) -> list[str]:
-    """Return what was left open or taken as it is, one line each."""
+    """Return remarks on open values, one line each."""
     reading, launch, scope = found.reading, found.command, found.reading.scope
     remarks = []
     if launch.doubt:
@@ -161,7 +161,7 @@ def _remarks(
 
 
 def _left_out(found: LaunchWords) -> str:
-    """Return which variables among the arguments were not set, where something is missing."""
+    """Return the variables among the arguments that were not set, if something is missing."""
     if not found.dropped:
         return ""
     names = ", ".join(dict.fromkeys(u.text for u in found.dropped))
@@ -194,7 +194,7 @@ def read_launch(
     gpus: Gpus | None = None,
     strict: bool = True,
 ) -> MegatronArguments:
-    """Return what a launch trains: a script, an exported JSON file, or the arguments themselves.
+    """Return the job of a launch: a script, an exported JSON file, or the arguments themselves.
 
     Parameters
     ----------
@@ -235,8 +235,8 @@ def read_launch(
 
 
 def _split_text(script: str, complaint: str) -> str:
-    """Return which quoted text with blanks the word of a complaint comes from, where an array that
-    holds the text is expanded without quotes; empty where none is."""
+    """Return the quoted text with blanks that the word of a complaint comes from, if an array that
+    holds the text is expanded without quotes; empty if none is."""
     arrays = list(ARRAY.finditer(script))
     ends = [array.end() for array in arrays]
     uses = {match[1]: match for match in reversed(list(BARE_ARRAY.finditer(script)))}
@@ -296,7 +296,7 @@ def _find_launches(reading: Reading, path: Path) -> list[Command]:
 
 
 def _set_it(reading: Reading) -> str:
-    """Return what would let a script go on: values of variables that nobody set."""
+    """Return the variables that nobody set and that would let a script go on."""
     names = list(reading.empty)
     if not names:
         return "; expected a script that launches as it is called here"
@@ -305,14 +305,14 @@ def _set_it(reading: Reading) -> str:
 
 
 def _starts_a_program(command: Command, reading: Reading) -> bool:
-    """Tell whether a command seems to be what a script is for: it runs a program of Python."""
+    """Tell whether a command seems to be the purpose of a script: it runs a program of Python."""
     shown = [PurePosixPath(reading.unknowns.shown(word)) for word in command.words]
     names = {word.name for word in shown}
     return bool(names & STARTERS) or any(word.suffix == ".py" for word in shown)
 
 
 def _instead(commands: Sequence[Command], reading: Reading) -> str:
-    """Return what a script starts instead of a training run, the last of it."""
+    """Return the last command that a script starts instead of a training run."""
     if not commands:
         return " and no other program"
     text = " ".join(reading.unknowns.shown(word) for word in commands[-1].words)

@@ -1,4 +1,4 @@
-"""How ranks train in Megatron-LM's arguments: `Settings` from values, and back."""
+"""Training settings in Megatron-LM's arguments: `Settings` from values, and back."""
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.flags import Value
@@ -52,7 +52,7 @@ FP8_RECIPES_OF = {recipe: name for name, recipe in FP8_RECIPES.items()}
 
 def recipe_of(args: MegatronArguments) -> str:
     """Return the recipe of quantised products, empty for none: not of a factory's own quantisers,
-    nor of local modules, which do without Transformer Engine's products."""
+    nor of local modules without Transformer Engine's products."""
     if local_of(args):
         return ""
     if args.given("fp4"):
@@ -78,7 +78,7 @@ def graphs_of(args: MegatronArguments) -> str:
 
 
 def graph_modules(args: MegatronArguments) -> tuple[str, ...]:
-    """Return what of a layer is in graphs; nothing: all of it."""
+    """Return the modules of a layer in graphs; nothing: all of it."""
     given = args.words("cuda_graph_modules") or args.words("cuda_graph_scope")
     return tuple(word for text in given for word in text.split(",") if word != "full")
 
@@ -89,7 +89,7 @@ def precision_of(args: MegatronArguments) -> str:
 
 
 def granularity_of(args: MegatronArguments) -> str:
-    """Return what is recomputed: `none`, `selective` or `full`."""
+    """Return the recomputation: `none`, `selective` or `full`."""
     if args.on("recompute_activations") or args.on("moe_layer_recompute"):
         return "selective"
     return args.text("recompute_granularity") or "none"
@@ -129,7 +129,7 @@ def settings_values(settings: Settings, *, gated: bool) -> dict[str, Value]:
 
     Parameters
     ----------
-    gated: the model has SwiGLU, whose fusion has a switch of its own.
+    gated: the model has SwiGLU; its fusion has a switch of its own.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def _recompute_values(recompute: Recompute) -> dict[str, Value]:
 
 
 def _offload(args: MegatronArguments) -> Offload:
-    """Return which activations go to the host: of those modules that the models read here have."""
+    """Return the activations that go to the host, of modules that the models read here have."""
     layers = max(0, args.whole("cpu_offloading_num_layers"))
     if layers or not args.on("fine_grained_activation_offloading"):
         return Offload(layers=layers)

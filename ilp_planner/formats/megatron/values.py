@@ -22,12 +22,12 @@ PATTERN_CHARACTERS = set("0123456789,[]()+* ")
 class MegatronArguments:
     """One launch of Megatron-LM.
 
-    values: those that were given, by key. world: ranks; the fewest that can run these arguments
-    where nothing says (world_said). devices_per_node: ranks that a launcher starts on each node.
-    launch: how many ranks there are beside a cluster, in words, where that is not as many as it has
-    or was taken from it. environment: variables that are set, as far as known; None: unknown.
-    source: where it was read, for messages. remarks: on what was left unread there. unread:
-    arguments that Megatron-LM does not have, word for word.
+    values: the given ones, by key. world: ranks; the fewest that can run these arguments if nothing
+    says (world_said). devices_per_node: ranks that a launcher starts on each node.
+    launch: how many ranks there are beside a cluster, in words, if that is not as many as it has or
+    was taken from it. environment: variables that are set, as far as known; None: unknown.
+    source: for messages. remarks: on unread arguments. unread: arguments that Megatron-LM does not
+    have, word for word.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -56,17 +56,17 @@ class MegatronArguments:
         return bool(self[key])
 
     def whole(self, key: str) -> int:
-        """Return a whole number, 0 where there is none."""
+        """Return a whole number, 0 if there is none."""
         value = self[key]
         return value if isinstance(value, int) else 0
 
     def number(self, key: str) -> float:
-        """Return a number, 0 where there is none."""
+        """Return a number, 0 if there is none."""
         value = self[key]
         return float(value) if isinstance(value, int | float) else 0.0
 
     def text(self, key: str) -> str:
-        """Return a word, empty where there is none."""
+        """Return a word, empty if there is none."""
         value = self[key]
         return value if isinstance(value, str) else ""
 
@@ -82,7 +82,7 @@ class MegatronArguments:
 
 
 def given(*rows: tuple[str, Value, object]) -> dict[str, Value]:
-    """Return the values of those keys whose condition, the last of a row, holds."""
+    """Return the values of the keys with a true condition, the last of a row."""
     return {key: value for key, value, condition in rows if condition}
 
 
@@ -91,7 +91,7 @@ def parse_values(words: Sequence[str]) -> dict[str, Value]:
 
     Raises
     ------
-    SpecError: what Megatron's argument parser does not understand, with what it expects.
+    SpecError: an argument that Megatron's parser does not understand, with the expected form.
     """
     values: dict[str, Value] = {}
     rest = list(words)
@@ -151,7 +151,7 @@ def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def write_value(key: str, value: Value) -> tuple[str, ...]:
-    """Return the words that give a key its value; none where it is the default of a switch.
+    """Return the words that give a key its value; none if it is the default of a switch.
 
     Raises
     ------
