@@ -1,1 +1,1 @@
-"""Training systems: which jobs each can run, and why not the others."""
+"""Training systems: the jobs that each can run, and why not the others."""

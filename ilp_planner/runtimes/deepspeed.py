@@ -1,6 +1,6 @@
-"""Which training jobs DeepSpeed runs, as its release 0.19.8 checks them or does them.
+"""The training jobs that DeepSpeed runs, as its release 0.19.8 checks them or does them.
 
-The limits are those of `deepspeed/runtime/config.py`, `runtime/pipe/engine.py` and `module.py`,
+The limits come from `deepspeed/runtime/config.py`, `runtime/pipe/engine.py` and `module.py`,
 `runtime/zero/offload_config.py` and `module_inject/auto_ep_folding.py`.
 """
 
@@ -41,12 +41,12 @@ def check_deepspeed(job: TrainingJob) -> None:
 
 
 def zero_stage(job: TrainingJob) -> int:
-    """Return the stage of ZeRO that shards what the job does."""
+    """Return the stage of ZeRO for the job's sharding."""
     return SHARDINGS.index(job.settings.optimizer.sharding)
 
 
 def _check_degrees(job: TrainingJob) -> None:
-    """Refuse what no configuration of DeepSpeed can say."""
+    """Refuse jobs beyond every configuration of DeepSpeed."""
     s = job.settings
     if s.cp > 1:
         raise Unfit("settings.cp", s.cp).but(
@@ -116,8 +116,8 @@ def _check_zero(job: TrainingJob) -> None:
 
 
 def _check_recompute(job: TrainingJob) -> None:
-    """Refuse what checkpoints of whole layers are not; of flash attention nothing is kept that
-    could be computed again."""
+    """Refuse recomputation but by checkpoints of whole layers; of flash attention nothing is kept
+    that could be computed again."""
     r = job.settings.recompute
     if r.granularity == "selective":
         flash = job.settings.kernels.attention == "flash"

@@ -19,13 +19,14 @@ TORCH_SCHEDULES = {
 
 
 class Unfit(NamedTuple):
-    """What a job has that a tool cannot run. field: of `TrainingJob`."""
+    """A setting of a job that a tool cannot run. field: of `TrainingJob`."""
 
     field: str
     what: object
 
     def but(self, limit: str, nearest: str = "") -> PlanError:
-        """Return the error. limit: the tool's, as a clause. nearest: what it can run instead."""
+        """Return the error. limit: the tool's, as a clause. nearest: a value that it can run
+        instead."""
         end = f"; nearest it can run: {nearest}" if nearest else ""
         return PlanError(f"{self.field}: found {self.what}, but {limit}{end}")
 
@@ -70,7 +71,7 @@ def check_order(job: TrainingJob, tool: str) -> tuple[str, ...]:
 
     Returns
     -------
-    A note where GPUs of one node only change places.
+    A note if GPUs of one node only change places.
 
     Raises
     ------
@@ -89,7 +90,7 @@ def check_order(job: TrainingJob, tool: str) -> tuple[str, ...]:
 
 def check_parts(recompute: Recompute, tool: str) -> None:
     """Refuse to compute parts of layers again that torchtitan has no policy for: it has operators,
-    and the core of attention, whose scores are never kept.
+    and the core of attention: its scores are never kept.
 
     Raises
     ------
@@ -103,8 +104,8 @@ def check_parts(recompute: Recompute, tool: str) -> None:
 
 
 def check_plain_kernels(job: TrainingJob, tool: str, *, compiles: bool = False) -> None:
-    """Refuse what a tool has no setting for: messages beside products, CUDA graphs, torch.compile,
-    how virtual stages take turns, and activations in the host's memory.
+    """Refuse settings that a tool lacks: messages beside products, CUDA graphs, torch.compile,
+    microbatch groups, and activations in the host's memory.
 
     Parameters
     ----------
@@ -144,7 +145,7 @@ def check_plain_kernels(job: TrainingJob, tool: str, *, compiles: bool = False) 
 
 
 def check_usual_model(job: TrainingJob, tool: str) -> None:
-    """Refuse what the models of a tool do not have.
+    """Refuse features that the models of a tool lack.
 
     Raises
     ------
@@ -156,7 +157,7 @@ def check_usual_model(job: TrainingJob, tool: str) -> None:
 
 
 def check_stages_hold_something(job: TrainingJob, tool: str) -> None:
-    """Refuse a stage without parameters where the tool's optimizer needs some on every rank."""
+    """Refuse a stage without parameters if the tool's optimizer needs some on every rank."""
     for number, stage in enumerate(job.stages):
         if stage == LayoutStage():
             raise Unfit(f"layout, stage {number}", "no layer").but(
@@ -190,14 +191,14 @@ def check_torch_schedule(job: TrainingJob, tool: str) -> None:
 
 
 def _check_divided(job: TrainingJob, tool: str) -> None:
-    """Refuse what torch does not run, or runs otherwise than it is counted, where backward passes
-    are divided.
+    """Refuse settings that torch does not run, or runs otherwise than counted, with divided
+    backward passes.
 
     Checkpoints compute a layer again for the gradients of inputs, and once more for every group of
-    its weights (`stage_backward_weight` calls autograd for each). torchao's products make both
-    gradients in one function, whichever is asked for. `fully_shard` gives gathered parameters up
-    between both parts. Compiled stages are refused (`_check_torch_compile_compatibility`), and
-    async tensor parallelism compiles them.
+    its weights (`stage_backward_weight` calls autograd for each). torchao's products always make
+    both gradients in one function. `fully_shard` gives gathered parameters up between both parts.
+    Compiled stages are refused (`_check_torch_compile_compatibility`), and async tensor parallelism
+    compiles them.
     """
     s, usual = job.settings, f"schedule = {USUAL}"
     limit = f"{tool} divides backward passes ({s.schedule}) only"

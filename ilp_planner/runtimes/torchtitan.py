@@ -1,6 +1,6 @@
-"""Which training jobs torchtitan runs, as its release 0.2.2 checks them or does them.
+"""The training jobs that torchtitan runs, as its release 0.2.2 checks them or does them.
 
-The limits are those of `torchtitan/train.py`, `distributed/parallel_dims.py`,
+The limits come from `torchtitan/train.py`, `distributed/parallel_dims.py`,
 `distributed/pipeline_parallel.py` and the `parallelize.py` of its models, and of the schedules in
 `torch.distributed.pipelining`.
 """
@@ -92,7 +92,7 @@ def _check_ranks(job: TrainingJob) -> None:
 
 
 def _check_recompute(job: TrainingJob) -> None:
-    """Refuse what activation checkpointing of no layer or of each layer is not."""
+    """Refuse recomputation but activation checkpointing of no layer or of each layer."""
     r = job.settings.recompute
     if r.distribute:
         raise Unfit("settings.recompute.distribute", "true").but(
@@ -145,7 +145,7 @@ def _check_optimizer(job: TrainingJob) -> None:
 
 
 def _check_sharding(job: TrainingJob) -> None:
-    """Refuse what neither FSDP nor plain replicas are."""
+    """Refuse sharding but FSDP or plain replicas."""
     optimizer = job.settings.optimizer
     if optimizer.sharding == "none":
         if not alone(job) and job.world > job.dp:
@@ -166,7 +166,7 @@ def _check_sharding(job: TrainingJob) -> None:
 
 
 def _check_pipeline(job: TrainingJob) -> None:
-    """Refuse what torch's schedules do not take."""
+    """Refuse pipelines that torch's schedules do not take."""
     if job.pp == 1:
         return
     check_torch_schedule(job, TOOL)

@@ -1,4 +1,4 @@
-"""Which of torchtitan's models a decoder is, in the names of its `ModelArgs` (release 0.2.2)."""
+"""Decoders as torchtitan's models, in the names of its `ModelArgs` (release 0.2.2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def titan_model(job: TrainingJob) -> TitanModel:
 
     Raises
     ------
-    PlanError: torchtitan has no such model.
+    PlanError: torchtitan lacks the model.
     """
     model = job.model
     _check_common(job)
@@ -98,7 +98,7 @@ def flavors() -> dict[str, dict[str, Arguments]]:
 
 
 def _check_common(job: TrainingJob) -> None:
-    """Refuse what none of torchtitan's language models has."""
+    """Refuse features that all of torchtitan's language models lack."""
     m, k = job.model, job.settings.kernels
     wrong: tuple[tuple[str, object, bool, str, str], ...] = (
         ("model.norm", m.norm, m.norm != "rmsnorm", "norm all with RMSNorm", "rmsnorm"),

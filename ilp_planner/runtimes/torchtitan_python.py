@@ -1,4 +1,4 @@
-"""What torchtitan 0.3.0 cannot run of a training job, and what it does otherwise.
+"""Limits of torchtitan 0.3.0 for a training job, and its differences.
 
 Sources, all of release 0.3.0: `torchtitan/distributed/parallel_dims.py` and `pipeline_parallel.py`,
 `trainer.py`, `models/common/decoder.py` (`update_from_config`), `models/common/moe_sharding.py`,
@@ -35,7 +35,7 @@ NVFP4_BLOCK = 128
 
 
 def check_runnable(job: TrainingJob) -> None:
-    """Refuse what torchtitan cannot run, whatever the model is.
+    """Refuse jobs that torchtitan cannot run, for any model.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def check_runnable(job: TrainingJob) -> None:
 
 
 def replicas(job: TrainingJob) -> int:
-    """Return how often all states are held: `dp_replicate`, among which nothing is sharded."""
+    """Return how often all states are held: `dp_replicate`, with nothing sharded among them."""
     optimizer = job.settings.optimizer
     return job.dp if optimizer.sharding == "none" else optimizer.instances
 
@@ -65,7 +65,7 @@ def takes_graphs(job: TrainingJob) -> bool:
 
 
 def differences(job: TrainingJob) -> Iterator[str]:
-    """Yield what torchtitan does otherwise, so that nobody takes the plan's bytes for its own."""
+    """Yield torchtitan's differences, so that nobody takes the plan's bytes for its own."""
     s = job.settings
     yield from check_order(job, TOOL)
     if s.optimizer.sharding == "optimizer":
@@ -90,7 +90,7 @@ def differences(job: TrainingJob) -> Iterator[str]:
 
 
 def _check_kernels(job: TrainingJob) -> None:
-    """Refuse kernels without a setting; graphs of whole steps and what torch.compile does have."""
+    """Refuse kernels without a setting; graphs of whole steps and torch.compile have."""
     s = job.settings
     if takes_graphs(job) and (job.pp > 1 or s.ep > 1):
         field, degree = ("pp", job.pp) if job.pp > 1 else ("settings.ep", s.ep)
@@ -178,7 +178,8 @@ def _check_pipeline(job: TrainingJob) -> None:
 
 
 def _check_recompute(job: TrainingJob) -> None:
-    """Refuse recomputation of anything but all layers, or of what flex attention never keeps."""
+    """Refuse recomputation of anything but all layers, or of tensors that flex attention never
+    keeps."""
     r = job.settings.recompute
     if r.distribute:
         raise Unfit("settings.recompute.distribute", "true").but(

@@ -1,4 +1,4 @@
-"""Which decoders torchtitan 0.3.0's builders make: `models/llama3`, `models/qwen3`,
+"""The decoders that torchtitan 0.3.0's builders make: `models/llama3`, `models/qwen3`,
 `models/deepseek_v3` and `models/common/rope.py` of that release."""
 
 from ilp_planner.runtimes.limits import Unfit, check_usual_model
@@ -23,7 +23,7 @@ def check_model(job: TrainingJob) -> None:
 
     Raises
     ------
-    PlanError: the model's field, what was found and what torchtitan has.
+    PlanError: the model's field, the found value and torchtitan's.
     """
     m = job.model
     check_usual_model(job, TOOL)

@@ -1,4 +1,4 @@
-"""What both releases of torchtitan that are planned for do alike, and otherwise than a plan."""
+"""Differences from a plan that both supported releases of torchtitan share."""
 
 from collections.abc import Iterator
 
@@ -7,13 +7,12 @@ from ilp_planner.specs.training import TrainingJob
 
 def is_compiled(job: TrainingJob) -> bool:
     """Tell whether torchtitan compiles layers: its async tensor parallelism is a pass of the
-    compiler, which it refuses to do without (`maybe_enable_async_tp` of 0.2.2; `CompileConfig` of
-    0.3.0)."""
+    compiler, and needs it (`maybe_enable_async_tp` of 0.2.2; `CompileConfig` of 0.3.0)."""
     return job.settings.kernels.compiled or job.settings.overlap_tensor
 
 
 def _compile_notes(job: TrainingJob) -> Iterator[str]:
-    """Yield what a plan's figures do not have of layers that torchtitan compiles."""
+    """Yield effects of torchtitan's compiled layers that a plan's figures lack."""
     if job.settings.overlap_tensor and not job.settings.kernels.compiled:
         yield (
             "settings.overlap_tensor: by torch.compile with async tensor parallelism, which "
@@ -27,7 +26,7 @@ def _compile_notes(job: TrainingJob) -> Iterator[str]:
 
 
 def shared_differences(job: TrainingJob) -> Iterator[str]:
-    """Yield what torchtitan does otherwise, so that nobody takes the plan's bytes for its own."""
+    """Yield torchtitan's differences, so that nobody takes the plan's bytes for its own."""
     s = job.settings
     if job.padded_vocab != job.model.vocab:
         yield (
