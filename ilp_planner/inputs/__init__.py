@@ -1,1 +1,1 @@
-"""What was asked for, and the files that it is read from."""
+"""The request, and its files."""

@@ -1,4 +1,5 @@
-"""Which layout plans may have: `even`, `any`, the layers of every stage, or Megatron's letters."""
+"""The possible layouts of plans: `even`, `any`, the layers of every stage, or Megatron's
+letters."""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class AskedLayout:
-    """What was asked for; nothing: equally many layers in every (virtual) stage.
+    """The layout that was asked for; nothing: equally many layers in every (virtual) stage.
 
     layers: of every (virtual) stage; the embedding comes before the first, the loss after the last,
-    and with it what predicts several tokens. letters: the layout itself. free: any layout.
+    and with it the prediction of several tokens. letters: the layout itself. free: any layout.
     """
 
     layers: tuple[int, ...] = ()
@@ -50,7 +51,7 @@ class AskedLayout:
         return self.free or layout == self.of(layout.layers, prediction, len(layout.stages))
 
     def of(self, layers: int, prediction_layers: int, stages: int) -> PipelineLayout | None:
-        """Return the layout of so many layers in so many stages; None where there is none.
+        """Return the layout of so many layers in so many stages; None if there is none.
 
         prediction_layers: of multi-token prediction.
         """
@@ -61,7 +62,7 @@ class AskedLayout:
 
         Raises
         ------
-        UsageError: what was found, what was expected, and a layout that would do.
+        UsageError: the found and the expected value, and a possible layout.
         """
         if self.free or (not self.layers and self.letters is None):
             return
@@ -95,7 +96,7 @@ class AskedLayout:
         return len(self.letters.stages if self.letters else self.layers)
 
     def _fitting(self, own: PipelineLayout, layers: int) -> AskedLayout:
-        """Return what has so many layers, said alike, in stages like its own."""
+        """Return a layout of so many layers in the same form, in stages like its own."""
         near, stages = with_layers(own, layers), len(own.stages)
         if _empty(near):
             prediction = own.stages[-1].prediction_layers
@@ -129,11 +130,11 @@ def _empty(layout: PipelineLayout) -> list[int]:
 
 
 def asked_layout(value: object) -> AskedLayout:
-    """Return what a text, or a list of layers, asks for.
+    """Return the layout of a text, or of a list of layers.
 
     Raises
     ------
-    UsageError: one line with what was found and what was expected.
+    UsageError: one line with the found and the expected value.
     """
     if isinstance(value, list | tuple) and all(type(each) is int for each in value):
         value = ",".join(map(str, value))

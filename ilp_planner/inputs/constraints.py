@@ -1,7 +1,7 @@
-"""What plans must have, and which devices they may use: `tp` 4, `pp` from 2 to 8, without node 3.
+"""Constraints on plans and their devices: `tp` 4, `pp` from 2 to 8, without node 3.
 
 Degrees are numbers, lists of them or ranges (`4`, `2,4`, `2..8`), the others names, sizes or a
-layout of the pipeline. What is not said allows everything.
+layout of the pipeline. Missing ones allow everything.
 """
 
 from __future__ import annotations
@@ -96,23 +96,23 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """What a user demands of plans (`OF_PLANS`) and of the devices that they use (`OF_DEVICES`).
+    """A user's constraints on plans (`OF_PLANS`) and on their devices (`OF_DEVICES`).
 
     micro_batch_size: samples of a replica. micro_batch_group_size: micro-batches that pass one
     virtual stage before the next one's turn. layout: of the pipeline. remainder: some of
     `REMAINDERS`. rank_order: some of `ORDERS`. schedule: some of `PIPELINES`. recompute: some of
-    `RECOMPUTATIONS` and of `PARTS`. sharding:
-    some of `SHARDINGS`. sharding_copies: of what is sharded, any numbers. cp_comm: some of
-    `CP_COMMUNICATIONS`. overlap: whether messages of data parallelism travel while passes compute.
-    fused_loss: whose kernel. gradients, moments: types that they may be of.
+    `RECOMPUTATIONS` and of `PARTS`. sharding: some of `SHARDINGS`. sharding_copies: of sharded
+    states, any numbers. cp_comm: some of `CP_COMMUNICATIONS`. overlap: whether messages of data
+    parallelism travel while passes compute.
+    fused_loss: source of the kernel. gradients, moments: types that they may be of.
     tensor_overlap, expert_overlap: whether messages of tensor and of expert parallelism travel
-    while products run. cuda_graphs: what of a job they start. optimizer_offload: shares of the
-    states that may be on the host, any from 0 to 1. activation_offload: `none`, some of `OFFLOADED`
-    joined by +, or a number of layers. dispatcher: of tokens to experts. fused_permute: tokens are
-    put in the order of experts by one kernel. compile: layers are compiled by torch.compile. keep:
-    stages that plans have. max_devices: at most, whole nodes of a cluster of equal ones. without:
-    nodes that stay idle, by number or by the name of their group. headroom: bytes of every device
-    that stay free.
+    while products run. cuda_graphs: parts of a job in them. optimizer_offload: shares of the states
+    that may be on the host, any from 0 to 1. activation_offload: `none`, some of `OFFLOADED` joined
+    by +, or a number of layers. dispatcher: of tokens to experts. fused_permute: tokens are put in
+    the order of experts by one kernel. compile: layers are compiled by torch.compile. keep: stages
+    that plans have. max_devices: at most, whole nodes of a cluster of equal ones. without: nodes
+    that stay idle, by number or by the name of their group. headroom: bytes of every device that
+    stay free.
     """
 
     tp: Numbers | None = None
@@ -150,7 +150,7 @@ class Constraints:
 
     @property
     def texts(self) -> dict[str, str]:
-        """What was said, by name, as `constraints_of` reads it."""
+        """The given texts, by name, as `constraints_of` reads them."""
         said = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {name: _text(name, value) for name, value in said if value}
 
@@ -166,7 +166,7 @@ class Constraints:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The parts of layers that may be computed again, where some are named."""
+        """The parts of layers that may be computed again, if some are named."""
         return tuple(name for name in self.recompute if name in PARTS)
 
     def recomputes(self, recompute: Recompute) -> bool:
@@ -177,19 +177,19 @@ class Constraints:
         return recompute.kind == "selective" and set(recompute.modules) <= set(asked)
 
     def broken(self, found: Mapping[str, int | str | PipelineLayout]) -> Iterator[str]:
-        """Yield what of a plan is not as demanded. found: its values by name."""
+        """Yield the broken constraints of a plan. found: its values by name."""
         for name, value in found.items():
             if not self.allows(name, value):
                 asked = _text(name, getattr(self, name))
                 yield f"{name}: found {value}, only {asked} asked for"
 
     def but(self, names: Iterable[str]) -> Constraints:
-        """Return what is left without those of some names."""
+        """Return the rest without some names."""
         blank = Constraints()
         return replace(self, **{name: getattr(blank, name) for name in names})
 
     def describe(self) -> str:
-        """Return what plans must have, as in `tp 4, pp 2..8`; empty: nothing."""
+        """Return the constraints in words, as in `tp 4, pp 2..8`; empty: nothing."""
         return ", ".join(
             f"{name.replace('_', ' ')} {text if name in AS_SAID else text.replace(',', ' or ')}"
             for name, text in self.texts.items()
@@ -205,7 +205,7 @@ def constraints_of(said: Mapping[str, object]) -> Constraints:
 
     Raises
     ------
-    UsageError: one line with the name, what was found and what was expected.
+    UsageError: one line with the name, the found and the expected value.
     """
     found: dict[str, Any] = {}
     for name, value in said.items():
@@ -215,12 +215,12 @@ def constraints_of(said: Mapping[str, object]) -> Constraints:
 
 
 def space_with(name: str, text: str) -> str:
-    """Return the space whose plans may have what is asked for by a name."""
+    """Return the space with plans that a named constraint can ask for."""
     return next((ELSEWHERE[name, v] for v in text.split(",") if (name, v) in ELSEWHERE), "megatron")
 
 
 def names_of(recompute: Recompute) -> tuple[str, ...]:
-    """Return what has to be asked for, for a recomputation to be allowed."""
+    """Return the names that allow a recomputation."""
     return recompute.modules if recompute.kind == "selective" else (recompute.kind,)
 
 

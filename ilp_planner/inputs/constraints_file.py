@@ -18,12 +18,12 @@ TABLE = "constraints"
 
 
 def read_constraints(path: Path) -> Constraints:
-    """Return what the table `[constraints]` of a file says; plans that it names are relative to
-    its folder.
+    """Return the constraints of the table `[constraints]` of a file; plans that it names are
+    relative to its folder.
 
     Raises
     ------
-    SpecError: one line with the file, the key, what was found and what was expected.
+    SpecError: one line with the file, the key, the found and the expected value.
     """
     table = read_toml(path, (TABLE,), FileKind.CONSTRAINTS).table(TABLE, NAMES)
     try:

@@ -18,7 +18,7 @@ KNOWN = tuple(name for name in NAMES if name != KEEP)
 
 
 class _Pair(NamedTuple):
-    """A name with its value; at: where the value begins."""
+    """A name with its value; at: the start of the value."""
 
     name: str
     value: str
@@ -30,11 +30,11 @@ def demanded(text: str, source: str) -> Constraints:
 
     Parameters
     ----------
-    source: where the text stands, for people.
+    source: of the text, for people.
 
     Raises
     ------
-    UsageError: what was found and expected, with the text and a mark under the place.
+    UsageError: the found and the expected value, with the text and a mark under the place.
     """
     said: dict[str, object] = {}
     place = 0
@@ -92,7 +92,7 @@ def names_plan(text: str) -> bool:
 
 
 def marked(text: str, place: int) -> str:
-    """Return a text and, below it, a mark under one of its places; what a terminal would obey is
-    shown as `?`."""
+    """Return a text and, below it, a mark under one of its places; control characters are shown as
+    `?`."""
     shown = "".join(c if c.isprintable() else "?" for c in text)
     return f"  {shown}\n  {' ' * min(place, len(shown))}^"

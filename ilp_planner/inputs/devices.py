@@ -22,8 +22,8 @@ def usable(cluster: ClusterSpec, constraints: Constraints) -> ClusterSpec:
 
     Raises
     ------
-    UsageError: one that is left out is not there, none is left, or `max_devices` does not say
-        which nodes remain.
+    UsageError: an unknown left-out node, no node left, or a `max_devices` that leaves the nodes
+        open.
     """
     if not constraints.without and constraints.max_devices is None:
         return cluster
@@ -62,11 +62,11 @@ def usable_nodes(cluster: ClusterSpec, constraints: Constraints) -> list[int]:
 
 
 def nodes_named(cluster: ClusterSpec, name: str) -> list[int]:
-    """Return the numbers of the nodes that a name means: those of a group, or one of all.
+    """Return the numbers of the nodes of a name: a group of them, or a single one.
 
     Raises
     ------
-    UsageError: there is no such node.
+    UsageError: an unknown node.
     """
     names = [group.name for group in cluster.nodes for _ in range(group.count)]
     if name in names:
@@ -101,7 +101,7 @@ def _most_nodes(cluster: ClusterSpec, devices: int) -> int:
 
 
 def with_headroom(limits: Mapping[str, float], constraints: Constraints) -> dict[str, float]:
-    """Return the bytes of each device type that plans may use where some of these must stay free.
+    """Return the bytes of each device type that plans may use if some of these must stay free.
 
     Raises
     ------

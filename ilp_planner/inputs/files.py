@@ -1,4 +1,4 @@
-"""The files that a problem is read from, and what they held."""
+"""The files of a problem, and their content."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ READ = 64  # models and clusters that are kept as read: many requests of one pro
 class InputFiles:
     """Finds and reads the inputs of one request, each once.
 
-    held: what was read, with hashes. notes: what differs today from what the request recorded.
+    held: the content that was read, with hashes. notes: differences of today from the request.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class InputFiles:
 
         Parameters
         ----------
-        folders: where relative paths may begin, besides the current folder.
+        folders: bases of relative paths, besides the current folder.
         objects: inputs that are given instead of read, by the names of `FILES`.
-        anew: read the files that are there now, also where the request holds their text.
-        compared: note where the files of today differ from what the request holds.
+        anew: read the files that are there now, also if the request holds their text.
+        compared: note differences of today's files from the request.
         possible: refuse a problem that has no plan on all nodes together.
         """
         self.request = replace(request, memory_limits=None) if anew else request
@@ -84,7 +84,7 @@ class InputFiles:
 
     @property
     def model_name(self) -> str:
-        """Return the name of the model where one is known; else empty."""
+        """Return the name of the model if one is known; else empty."""
         model = self.model
         return str(self.objects.get("model_name", "")) if model is None else model.name
 
@@ -93,8 +93,7 @@ class InputFiles:
 
         Parameters
         ----------
-        request: what is asked for, but for the nodes. nodes: by their numbers among those that
-            plans may use.
+        request: all but the nodes. nodes: by their numbers among the usable ones.
         """
         usable = usable_nodes(self.whole_cluster, request.constraints)
         kept = {usable[node] for node in nodes}
@@ -118,7 +117,7 @@ class InputFiles:
 
     def nodes_left(self, request: Request) -> list[int]:
         """Return the nodes of the cluster that another request leaves to plans, by their numbers
-        among those that plans may use here; those that they may not use here are left out."""
+        among the usable ones here; unusable ones are left out."""
         usable = usable_nodes(self.whole_cluster, self.request.constraints)
         theirs = {*usable_nodes(self.whole_cluster, request.constraints)}
         return [place for place, node in enumerate(usable) if node in theirs]
@@ -126,26 +125,26 @@ class InputFiles:
     # ---- what was read --------------------------------------------------------------------------
 
     def keep(self, kind: str, digest: str) -> None:
-        """Take note of the hash of what an input held."""
+        """Record the hash of an input."""
         self.held[kind] = Reference(name=self.request.name(kind) or "analytic", sha256=digest)
 
     def recorded(self, kind: str) -> Reference | None:
-        """Return what the request says that an input held."""
+        """Return the input's content as recorded in the request."""
         reference = self.request.files.get(kind)
         return reference if reference is not None and reference.sha256 else None
 
     def find(self, kind: str, path: str, wanted: Callable[[str], bool] = lambda name: True) -> Path:
-        """Return where a file or folder is."""
+        """Return the path of a file or folder."""
         place, digest = choose(self._tries(path), self.recorded(kind), wanted)
         self.keep(kind, digest)
         return place
 
     def document(self, kind: str, reference: Reference | None = None) -> Document:
-        """Return what an input says: as the request holds it, else as its file does.
+        """Return the content of an input: as the request holds it, else as its file does.
 
         Parameters
         ----------
-        reference: what is named; None: what the request names.
+        reference: the named input; None: the request's.
         """
         reference = reference or self.request.files[kind]
         if reference.text is not None and not self.anew:
@@ -157,7 +156,7 @@ class InputFiles:
         return document
 
     def compare_with_today(self) -> None:
-        """Note which files differ today from what the request holds of them."""
+        """Note the files that differ today from the request."""
         for kind in HELD:
             reference = self.request.files.get(kind)
             if reference is None or reference.text is None or self.anew or not self.compared:
@@ -173,7 +172,7 @@ class InputFiles:
                 )
 
     def _digest_today(self, kind: str, reference: Reference) -> str:
-        """Return the hash of what an input says today; empty where it is not there."""
+        """Return the hash of an input today; empty if it is not there."""
         from ilp_planner.specs.cluster_reader import read_cluster
         from ilp_planner.specs.gpu_cluster import names_gpus
 
@@ -187,7 +186,7 @@ class InputFiles:
         return today.held[kind].sha256
 
     def _model_today(self, reference: Reference) -> str:
-        """Return the hash of what the file of a model says today."""
+        """Return the hash of a model's file today."""
         from ilp_planner.specs.model_reader import is_config
 
         path, digest = choose(self._places("model", reference.name), reference)
@@ -213,7 +212,7 @@ class InputFiles:
 
     @cached_property
     def model(self) -> ModelSpec | None:
-        """The model that was named; the default one where an analytic profile needs one."""
+        """The model that was named; the default one if an analytic profile needs one."""
         if "model" in self.objects:
             given: ModelSpec = self.objects["model"]
             return given
@@ -266,7 +265,7 @@ class InputFiles:
 
         Raises
         ------
-        UsageError: none was named. why: what it is needed for.
+        UsageError: none was named. why: the purpose.
         """
         if self.model is None:
             raise UsageError(f"model: found none, expected {why}")
@@ -276,7 +275,7 @@ class InputFiles:
 
     @cached_property
     def cluster(self) -> tuple[ClusterSpec, MetisCluster | None]:
-        """The cluster, and what Metis's files say of it where they describe it."""
+        """The cluster, with the description of Metis's files if they have one."""
         files = self.request.files
         if "metis_cluster" in self.objects:
             return self.objects["cluster"], self.objects["metis_cluster"]
@@ -301,15 +300,15 @@ class InputFiles:
         return self.cluster_file(), None
 
     def cluster_file(self) -> ClusterSpec:
-        """Return those nodes of the cluster that was named which plans may use."""
+        """Return the usable nodes of the named cluster."""
         return usable(self.whole_cluster, self.request.constraints)
 
     @cached_property
     def whole_cluster(self) -> ClusterSpec:
-        """The cluster that was named; the default one where none was.
+        """The cluster that was named; the default one if none was.
 
-        Of one that leaves numbers to the table of GPUs, all numbers are held, not what was read: a
-        saved plan is judged by those that it was made with.
+        Of one that leaves numbers to the table of GPUs, all numbers are held instead of the file: a
+        saved plan is judged by its own numbers.
         """
         from ilp_planner.specs.cluster_writer import cluster_text
         from ilp_planner.specs.gpu_cluster import gpu_cluster, is_gpus, names_gpus, parse_gpus
@@ -334,8 +333,8 @@ class InputFiles:
 
     @cached_property
     def experiment(self) -> AmpExperiment:
-        """The experiment of an `amp:FILE`, on the devices of a cluster or a hostfile where
-        one is named.
+        """The experiment of an `amp:FILE`, on the devices of a cluster or a hostfile if one is
+        named.
 
         Raises
         ------
@@ -369,7 +368,7 @@ def split_profile(text: str) -> tuple[str, str]:
 
     Raises
     ------
-    UsageError: no such format, or a path is missing or too many.
+    UsageError: an unknown format, or a path is missing or too many.
     """
     kind, _, path = text.partition(":")
     if kind not in PROFILE_FORMATS and text.casefold().endswith(TABLE):
@@ -441,7 +440,7 @@ def cluster_or_gpus(cluster: str | None, gpus: str | None) -> str | None:
 
     Raises
     ------
-    UsageError: both, or no such GPUs.
+    UsageError: both, or unknown GPUs.
     """
     from ilp_planner.specs.gpu_cluster import parse_gpus
 
@@ -478,7 +477,7 @@ def choose(
 
     Parameters
     ----------
-    wanted: which files of a folder count, by name.
+    wanted: the names of files of a folder that count.
     """
     try:
         digests = [sha256_of(path, wanted) if path.exists() else "" for path in paths]
@@ -491,6 +490,6 @@ def choose(
 
 
 def plan_folders(file: Path) -> tuple[Path, ...]:
-    """Return where the relative paths in a plan may begin: its folder, and the one above."""
+    """Return the bases of relative paths in a plan: its folder, and the one above."""
     folder = file.resolve().parent
     return folder, folder.parent

@@ -56,7 +56,7 @@ class KeptStage:
 
         Raises
         ------
-        UsageError: what the plan is for, and what was expected.
+        UsageError: the plan's problem, and the expected one.
         """
         if not self.ranges:
             raise UsageError(f"keep: found {self.said!r}, whose plan was not read")
@@ -71,8 +71,8 @@ class KeptStage:
                 )
 
     def on(self, devices: Sequence[int]) -> KeptStage:
-        """Return the stage with the numbers that its devices have among those that may be used;
-        `NOWHERE` for one that may not, so that no plan has it.
+        """Return the stage with the numbers of its devices among the usable ones; `NOWHERE` for one
+        that may not, so that no plan has it.
 
         devices: their numbers in the whole cluster, ascending.
         """
@@ -82,7 +82,7 @@ class KeptStage:
 
 
 def shape_of(cluster: ClusterSpec) -> str:
-    """Return which devices a cluster has, node by node."""
+    """Return the devices of a cluster, node by node."""
     sizes = (group.devices for group in cluster.nodes for _ in range(group.count))
     nodes = [f"{size} x {kind}" for size, kind in zip(sizes, cluster.node_types, strict=True)]
     runs = [(text, len(list(run))) for text, run in groupby(nodes)]
@@ -94,7 +94,7 @@ def kept_stages(value: object) -> tuple[KeptStage, ...]:
 
     Raises
     ------
-    UsageError: one line with what was found and what was expected.
+    UsageError: one line with the found and the expected value.
     """
     found: dict[KeptStage, None] = {}
     for each in value if isinstance(value, list | tuple) else [value]:

@@ -1,4 +1,4 @@
-"""What two requests differ in, as far as a proof for one of them is also about the other."""
+"""Differences of two requests, as far as a proof for one of them is also about the other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST = (
 
 
 def other_costs(old: Request, new: Request) -> Iterator[str]:
-    """Yield what the same plan may take longer or less long for, or hold more or less for."""
+    """Yield inputs that may change the time or memory of the same plan."""
     for kind in FILES:
         one, other = (request.files.get(kind) for request in (old, new))
         digests = [file and (file.sha256 or file.name) for file in (one, other)]
@@ -38,7 +38,7 @@ def other_costs(old: Request, new: Request) -> Iterator[str]:
 
 
 def other_memory(old: Request, new: Request, *, less: bool = False) -> Iterator[str]:
-    """Yield where devices may hold something else than they might; less: but for less of it."""
+    """Yield devices with another memory limit; less: but for less of it."""
     if old.memory_limits is None or new.memory_limits is None:
         yield "memory: not said there"
         return
@@ -49,7 +49,7 @@ def other_memory(old: Request, new: Request, *, less: bool = False) -> Iterator[
 
 
 def other_limits(old: Request, new: Request) -> Iterator[str]:
-    """Yield which plans may be left out by something else than they were, memory aside."""
+    """Yield changed constraints on plans, memory aside."""
     for name in MOST:
         yield from _unlike(name, getattr(old, name), getattr(new, name))
     before, now = old.constraints.texts, new.constraints.texts

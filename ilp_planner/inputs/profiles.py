@@ -25,7 +25,7 @@ MOST_SAMPLES = 64  # of a replica, that an analytic profile is asked for; more a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSizes:
-    """What Metis's files leave to its command line. None: not known.
+    """Sizes that Metis's files leave to its command line. None: not known.
 
     hidden: width of the layers. sequence: tokens of a sample. vocabulary: entries of the word
     embedding; 0 makes Metis's last cut free.
@@ -60,8 +60,8 @@ class MetisSource(NamedTuple):
 
 
 class LayerSource(NamedTuple):
-    """Layers in the planner's own terms, the name of their model, and what the profile is called
-    where that is not its own source."""
+    """Layers in the planner's own terms, the name of their model, and the profile's name if that is
+    not its own source."""
 
     profile: LayerProfile
     model: str
@@ -185,14 +185,14 @@ def _from_metis(source: MetisSource) -> LayerSource:
 
 
 def source_of(profile: Any) -> str:
-    """Return what the user calls a profile that was given as an object."""
+    """Return the user's name of a profile that was given as an object."""
     from ilp_planner.profiles.metis import MetisProfile
 
     return metis_name(profile) if isinstance(profile, MetisProfile) else str(profile.source)
 
 
 def metis_name(profile: MetisProfile) -> str:
-    """Return what the user calls a profile of Metis's."""
+    """Return the user's name of a profile of Metis's."""
     return f"metis:{profile.source}"
 
 
@@ -224,7 +224,7 @@ def _sized(files: InputFiles, profile: MetisProfile, model: ModelSpec | None) ->
 
 
 def native_table(files: InputFiles) -> Measurements:
-    """Return the native table, and take note of what it held."""
+    """Return the native table, and record its content."""
     paths, digest = find_tables(files.path, files.recorded("profile"), files.folders)
     files.keep("profile", digest)
     return read_tables(paths)
@@ -233,7 +233,7 @@ def native_table(files: InputFiles) -> Measurements:
 def table_profile(
     files: InputFiles, table: Measurements, cluster: ClusterSpec, model: ModelSpec | None
 ) -> LayerProfile:
-    """Return the layers of a native table, those predicted that it lacks."""
+    """Return the layers of a native table, with predictions of missing ones."""
     asked = files.request
     return planned_layers(
         table,
@@ -246,7 +246,7 @@ def table_profile(
 
 
 def _agreed(given: ModelSizes, model: ModelSpec, named: str) -> ModelSizes:
-    """Return the sizes of a model; those given beside it must be the same, but for a vocabulary of
+    """Return the sizes of a model; sizes given beside it must be the same, but for a vocabulary of
     0."""
     architecture = model.architecture
     agreed = {}
@@ -295,7 +295,7 @@ def operator_source(
 
     Raises
     ------
-    SpecError: the model does not say what the profile calls it.
+    SpecError: the model does not say its name in the profile.
     ProfileError: not there, malformed, or of something else. UsageError: it is of layers.
     """
     from ilp_planner.profiles.table import Profile

@@ -1,5 +1,5 @@
-"""The files that a file names: relative to its folder where they stand in it, to the current folder
-in memory. Whoever reads or writes such a file turns one into the other."""
+"""The files that a file names: relative to its folder in the file, to the current folder in memory.
+Readers and writers of a file turn one into the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Named(NamedTuple):
-    """What a reference names. kind: out of `FILES`. sha256: of the content; empty: not
+    """The target of a reference. kind: out of `FILES`. sha256: of the content; empty: not
     recorded."""
 
     kind: str
@@ -38,8 +38,8 @@ class Named(NamedTuple):
         return [folder / path for path in self.paths]
 
     def is_same(self, folder: Path) -> bool:
-        """Tell whether what is in a folder has the content that was recorded; of a folder of files,
-        which whoever reads them finds out, whether it is there."""
+        """Tell whether a file in a folder has the recorded content; of a folder of files, which
+        whoever reads them finds out, whether it is there."""
         if not self.sha256 or not self.is_there(folder):
             return False
         with contextlib.suppress(OSError):
@@ -62,11 +62,11 @@ Rename = Callable[[Named], Sequence[str]]
 
 
 def named_in(request: Request, file: Path) -> Request:
-    """Return what a file asks for, its references relative to the current folder.
+    """Return the request of a file, with references relative to the current folder.
 
-    What a reference names is in the folder of the file. Files of before had names relative to where
-    the command ran: what is in the folder above, or in the current one with the content that was
-    recorded, is taken as well.
+    The target of a reference is in the folder of the file. Older files had names relative to the
+    command's folder: a target in the folder above, or in the current one with the recorded content,
+    is taken as well.
     """
     here, folder = _here(), _folder(file)
 
@@ -86,7 +86,7 @@ def named_in(request: Request, file: Path) -> Request:
 
 
 def named_for(request: Request, file: Path) -> Request:
-    """Return what a file is to ask for: references relative to its folder."""
+    """Return the request for a file, with references relative to its folder."""
     here, folder = _here(), _folder(file)
 
     def rename(named: Named) -> Sequence[str]:
@@ -115,7 +115,7 @@ def stage_from(stage: KeptStage, folder: Path) -> KeptStage:
 
 
 def _here() -> Path:
-    """Return the current folder, or where one was that is gone."""
+    """Return the current folder, or its former path if it is gone."""
     try:
         return Path.cwd()
     except OSError:
@@ -132,8 +132,8 @@ def _folder(file: Path) -> Path:
 
 
 def _renamed(request: Request, rename: Rename) -> Request:
-    """Return a request whose references have other names. Of a stage that it keeps, all is held,
-    and its name is but what the user called it."""
+    """Return a request with other names of references. Of a stage that it keeps, all is held, and
+    its name is the user's alone."""
     files = {kind: _reference(kind, one, rename) for kind, one in request.files.items()}
     return replace(request, files=files)
 
@@ -163,7 +163,7 @@ def _exists(path: Path) -> bool:
 
 
 def _relative(path: Path, folder: Path) -> str:
-    """Return a path as it is named in a folder; whole where they have nothing in common."""
+    """Return a path as it is named in a folder; whole if they have nothing in common."""
     whole = Path(os.path.realpath(path.parent)) / path.name
     shared = os.path.commonpath((whole, folder))
     return str(whole) if shared == folder.anchor else os.path.relpath(whole, folder)

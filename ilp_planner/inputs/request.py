@@ -1,4 +1,4 @@
-"""What a user asks for, or a saved plan recorded: enough to build the problem again."""
+"""The request of a user, or of a saved plan: enough to build the problem again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ NUMBERS = (
 class Reference:
     """An input: the name or path that the user gave, and its content's SHA-256 (empty: none).
 
-    text: the content itself, where it is held.
+    text: the content itself, if it is held.
     """
 
     name: str
@@ -30,27 +30,27 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was asked for.
+    """The request.
 
     files: the inputs that were named, out of `FILES`; that of the profile is `FORMAT:PATH`, or
-    `FORMAT` where the format needs no files. space: empty: by the other inputs.
+    `FORMAT` if the format needs no files. space: empty: by the other inputs.
     memory_rule, placement, shares, stage_tp, seats, experiment: as the space has them; empty: its
     default.
     shares: of replicas of groups and of micro-batches; "even": all alike. stage_tp: of a stage;
     "mixed": each device type has a tensor-parallel degree of its own. seats: of a stage's replicas;
-    "spread": packed, or equally many on each of several nodes. precision: of
-    training, or a recipe of quantised products; empty: the model's. price: what devices cost per
-    hour, as `specs/prices.py` reads it; empty: as the cluster says.
-    global_batch: samples; None: the experiment's own, or the usual one. micro_batch: what
-    `--micro-batch-size` says: samples of a replica for a training runtime, of all replicas for
-    other spaces; a problem that is built says it by the constraint `micro_batch_size` or by
+    "spread": packed, or equally many on each of several nodes. precision: of training, or a recipe
+    of quantised products; empty: the model's. price: of devices per hour, as `specs/prices.py`
+    reads it; empty: as the cluster says.
+    global_batch: samples; None: the experiment's own, or the usual one. micro_batch: the value of
+    `--micro-batch-size`: samples of a replica for a training runtime, of all replicas for other
+    spaces; a problem that is built says it by the constraint `micro_batch_size` or by
     micro_batch_sizes: samples over all replicas to try; empty: all. memory_limit: bytes per device.
     max_stages, max_tp, max_cp: at most. max_stage_nodes: nodes that one stage of operators is on,
     at most. All None: not limited further. memory_limits: device type -> bytes, as they
     came out; empty before a problem is built.
     hidden, sequence, vocabulary: sizes of the model that its profile does not say. text_only: of a
-    model of text and something else, its text alone; what a saved plan holds is that.
-    constraints: what plans must have besides, and which devices they may use.
+    model of text and something else, its text alone; a saved plan holds the same.
+    constraints: on plans and their devices.
 
     Raises UsageError for a number beyond its limit.
     """
@@ -89,10 +89,10 @@ class Request:
                     raise UsageError(f"{name}: found {each}, expected {expected}")
 
     def name(self, kind: str) -> str | None:
-        """Return what the user called an input; None when it was not given."""
+        """Return the user's name of an input; None when it was not given."""
         return self.files[kind].name if kind in self.files else None
 
     @property
     def profile(self) -> str:
-        """What the user called the profile."""
+        """The user's name of the profile."""
         return self.name("profile") or ANALYTIC

@@ -1,5 +1,4 @@
-"""From `FILE.csv` to a native table: which files, with which content, and what they are
-of."""
+"""From `FILE.csv` to a native table: the files, their content, and their subject."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ def find_tables(
 ) -> tuple[list[Path], str]:
     """Return the files of `a.csv,b.csv` and the SHA-256 of them together.
 
-    All are looked for in the current folder, then in each of `folders`; where a saved plan recorded
-    one, those with that content are taken.
+    All are looked for in the current folder, then in each of `folders`; if a saved plan recorded
+    one, tables with that content are taken.
 
     Raises
     ------
@@ -78,8 +77,8 @@ def read_tables(paths: Sequence[Path]) -> Measurements:
 
 
 def records_in(paths: Sequence[Path]) -> set[str]:
-    """Return which kinds of rows tables have; nothing of one that cannot be read, which
-    `read_tables` says."""
+    """Return the kinds of rows in tables; nothing of an unreadable one; `read_tables` reports
+    it."""
     found: set[str] = set()
     for path in paths:
         try:
@@ -96,7 +95,8 @@ def records_in(paths: Sequence[Path]) -> set[str]:
 def wanted_rows(
     model: ModelSpec | None, *, hidden: int | None = None, sequence: int | None = None
 ) -> Wanted:
-    """Return which rows of a table are of a model: its sizes, or those given, and its precision."""
+    """Return the filter of a model's rows in a table: its sizes, or the given ones, and its
+    precision."""
     from ilp_planner.profiles.table_rows import Wanted
 
     architecture = None if model is None else model.architecture
@@ -116,11 +116,11 @@ def planned_layers(
     most_samples: int,
     max_tp: int | None,
 ) -> LayerProfile:
-    """Return the layers of a table, those predicted that planning needs and it lacks.
+    """Return the layers of a table, with predictions of missing ones that planning needs.
 
     Parameters
     ----------
-    wanted: which rows. most_samples: of a replica, that rows are predicted for.
+    wanted: the filter of rows. most_samples: of a replica, that rows are predicted for.
 
     Raises
     ------
