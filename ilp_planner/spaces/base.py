@@ -1,4 +1,4 @@
-"""What a plan space answers for itself: its parts and rules, how it is searched, ranked and proved.
+"""The answers of a plan space: its parts and rules, its search, ranking and proof.
 
 The drivers (`solve`, `certificate`, `evaluate`, `heuristic`, `report`, `cli`) ask it and name none.
 """
@@ -39,14 +39,14 @@ AnySearch = TypeVar("AnySearch", bound=SearchState)
 
 
 class Space(ABC, Generic[AnyCosts, AnySearch]):
-    """A set of plans, and all that is particular to it. Frozen; what it is asked of is a problem.
+    """A set of plans, and all that is particular to it. Frozen; its argument is a problem.
 
-    name: what the command line and certificates call it. noun: what people call one of its plans.
-    unit: what stages are made of. idles: devices may be in no stage. leaves_out: nodes may be left
-    out of the problem that is searched; of a peer's space they may not, as the peer uses all.
-    graded: some plans are plainer than others (`plainness`). part_key: what certificates call the
-    name of a part; proof_keys: what they say of it besides its bound and what proves that, each
-    with the keys of what it lists.
+    name: on the command line and in certificates. noun: for people, of one of its plans.
+    unit: of stages. idles: devices may be in no stage. leaves_out: nodes may be left out of the
+    problem that is searched; of a peer's space they may not, as the peer uses all.
+    graded: some plans are plainer than others (`plainness`). part_key: the key of a part's name in
+    certificates; proof_keys: their further keys besides the bound and its proof, each with the keys
+    of its entries.
     """
 
     name: ClassVar[str]
@@ -64,7 +64,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     # ---- what it is -----------------------------------------------------------------------------
 
     def options(self) -> Mapping[str, str]:
-        """Return what of the space was chosen, by name; empty where there is no choice."""
+        """Return the options of the space, by name; empty if there is no choice."""
         return {}
 
     def stage_sizes(self, problem: Problem[AnyCosts]) -> tuple[int, ...]:
@@ -72,21 +72,22 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         return tuple(range(1, problem.cluster.device_count + 1))
 
     def why_unranked(self) -> str:
-        """Return why the best plans cannot be listed in order, and which can; empty: they can."""
+        """Return why the best plans cannot be listed in order, and the kinds that can; empty: they
+        can."""
         return ""
 
     @property
     def threaded(self) -> bool:
-        """Tell whether its search works in several threads, whichever solver it asks."""
+        """Tell whether its search works in several threads with any solver."""
         return False
 
     def work_bound(self, problem: Problem[AnyCosts], nodes: Iterable[int]) -> float:
-        """Return seconds that no plan undercuts, known before any part is looked at; 0.0 where
-        nothing is.
+        """Return seconds that no plan undercuts, known before any part is looked at; 0.0 if nothing
+        is.
 
         Parameters
         ----------
-        nodes: the numbers of those that plans may use.
+        nodes: the numbers of the usable ones.
         """
         return 0.0
 
@@ -98,15 +99,15 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
 
     @abstractmethod
     def describe(self, problem: Problem[AnyCosts]) -> str:
-        """Return which plans the proofs are about, as in `among plans with ...`."""
+        """Return the plans of the proofs, as in `among plans with ...`."""
 
     @abstractmethod
     def exclusions(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> Iterator[str]:
         """Yield why a legal plan, with a number of micro-batches that is tried, is in no part; also
-        where that is not certain: a plan that is wrongly inside makes a wrong proof."""
+        if that is not certain: a plan that is wrongly inside makes a wrong proof."""
 
     def outside(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> str | None:
-        """Return the first reason why a legal plan is none that proofs are about; None where it is
+        """Return the first reason why a legal plan is none that proofs are about; None if it is
         one, and never takes less than the bound."""
         untried = check_tried("micro-batches", plan.micro_batches, problem.micro_batches)
         return untried or next(self.exclusions(problem, plan), None)
@@ -127,18 +128,18 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
 
     @abstractmethod
     def check_whole(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> Iterator[Violation]:
-        """Yield what keeps a plan of this space from having a price."""
+        """Yield the reasons why a plan of this space has no price."""
 
     def check(
         self, problem: Problem[AnyCosts], plan: Plan[Any], cost: PlanCost
     ) -> Iterator[Violation]:
-        """Yield the rules that a plan breaks which has a price; at least those of memory."""
+        """Yield the broken rules of a plan with a price; at least those of memory."""
         yield from self.check_memory(problem, plan, cost)
 
     def check_memory(
         self, problem: Problem[AnyCosts], plan: Plan[Any], cost: PlanCost
     ) -> Iterator[Violation]:
-        """Every device of every stage holds what it must."""
+        """The memory of every device of every stage suffices."""
         type_of, limits = problem.cluster.type_of, problem.memory_limits
         alike = min(limits.values()) if len(problem.cluster.type_names) == 1 else None
         for s, (stage, judged) in enumerate(zip(plan.stages, cost.stages, strict=True)):
@@ -158,16 +159,16 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     def seconds(
         self, problem: Problem[AnyCosts], plan: Plan[Any], cost: PlanCost
     ) -> Mapping[str, float]:
-        """Return seconds of an iteration by what they are spent on; they add up to its time."""
+        """Return seconds of an iteration by term; they add up to its time."""
         return seconds_of_slowest(plan, cost)
 
     def recomputed_flops(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> float | None:
         """Return the FLOPs of a sample that are computed again, counted as those of the model are;
-        None where plans do not say what is."""
+        None if plans do not say."""
         return None
 
     def job(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> TrainingJob | None:
-        """Return the training job that a plan which has a price is; None where plans are none."""
+        """Return the training job of a plan with a price; None if plans are none."""
         return None
 
     # ---- how it is searched ---------------------------------------------------------------------
@@ -194,43 +195,42 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         """Return the `top` best plans, the fastest first."""
 
     def plainness(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> Mapping[str, int]:
-        """Return how plain a legal plan is, by what makes plans less plain: plans are compared by
-        one number after the other, and less is plainer. Nothing where plans are not for a
-        runtime: all are equally plain."""
+        """Return the plainness of a legal plan as numbers: plans are compared lexicographically,
+        and less is plainer. Nothing if plans are not for a runtime: all are equally plain."""
         return {}
 
     def offer_plainer(self, search: AnySearch, preference: Preference) -> None:
-        """Offer plans that are plainer than what is chosen, or as plain and faster."""
+        """Offer plans that are plainer than the chosen one, or as plain and faster."""
 
     @abstractmethod
     def last_problem(self, search: AnySearch, plan: Plan[Any]) -> LastProblem | None:
-        """Return what is open of the part that holds a legal plan, up to the plan; None where no
-        integer program of it is small enough, or there is none."""
+        """Return the residual problem of the part that holds a legal plan, up to the plan; None if
+        its integer program is too large, or there is none."""
 
     def proved_problem(
         self, problem: Problem[AnyCosts], plan: Plan[Any], certificate: Mapping[str, Any]
     ) -> LastProblem | None:
-        """Return what a proof leaves open of the part that holds its plan, up to the plan; None as
-        in `last_problem`."""
+        """Return the residual problem of a proof in the part that holds its plan, up to the plan;
+        None as in `last_problem`."""
         return self.last_problem(self.begin(problem, Task(Limits(seconds=math.inf), "dp")), plan)
 
     # ---- how it starts from a saved plan --------------------------------------------------------
 
     def widened(self, old: Request, new: Request) -> Iterator[str]:
-        """Yield how parts of a request may have plans that those of the same name of another one
-        have not, or plans that take less, where costs are alike; also where that is not certain: a
-        bound that does not hold makes a wrong proof."""
+        """Yield reasons why parts of a request may have new or faster plans, compared with equally
+        named parts of another request with the same costs; also uncertain ones: a bound that does
+        not hold makes a wrong proof."""
         yield from other_limits(old, new)
         yield from other_memory(old, new)
 
     def names_before(self, search: AnySearch, asked: Constraints) -> Sequence[int | str | None]:
-        """Return what the parts of a search are called where plans must have something else, None
-        for those that are not there."""
+        """Return the names of the parts of a search under other constraints, None for missing
+        ones."""
         return self.part_names(search.problem)
 
     def approach(self, search: AnySearch, plan: Plan[Any]) -> None:
-        """Look for plans like one of another batch, cluster or memory, which is itself none of the
-        space: at least the one with another number of such micro-batches."""
+        """Look for plans like one of another batch, cluster or memory, which is itself outside of
+        the space: at least the one with another number of its micro-batches."""
         batch, size = search.problem.global_batch, plan.micro_batch_size
         again = replace(plan, global_batch=batch, micro_batches=-(-batch // size))
         evaluation = evaluate(search.problem, again)
@@ -240,11 +240,11 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     # ---- what devices hold ----------------------------------------------------------------------
 
     def holdings(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> Holdings:
-        """Return what the devices of a problem hold of a legal plan's parameters and states.
+        """Return the placement of a legal plan's parameters and states on the devices of a problem.
 
         Raises
         ------
-        PlanError: the space does not say what they hold.
+        PlanError: the space has none.
         """
         raise PlanError(
             f"space: found {self.name}, which does not say what a device holds of each parameter, "
@@ -252,7 +252,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         )
 
     def families(self, search: AnySearch, limit: float) -> Iterator[Family[Any]]:
-        """Yield plans that may take at most `limit` seconds, by what their devices hold; none where
+        """Yield plans that may take at most `limit` seconds, by placement of parameters; none if
         the space does not sort them so."""
         return iter(())
 

@@ -1,4 +1,4 @@
-"""What plan spaces of whole layers have in common, and those whose parts are stage graphs."""
+"""Common code of plan spaces of whole layers, and of spaces with stage graphs as parts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LayerSpace(Space[AnyCosts, AnyPartSearch]):
         return [part.name for part in self.parts(problem)]
 
     def names_before(self, search: AnyPartSearch, asked: Constraints) -> Sequence[str | None]:
-        """Return the names of the parts: they are the same whatever plans must have."""
+        """Return the names of the parts: they are the same under all constraints."""
         return [state.part.name for state in search.states]
 
     # ---- its rules ------------------------------------------------------------------------------
@@ -72,12 +72,12 @@ class LayerSpace(Space[AnyCosts, AnyPartSearch]):
         return False
 
     def recomputations(self, problem: Problem[AnyCosts]) -> tuple[str, ...]:
-        """Return the kinds of recomputation that a stage may have of its own: none, where settings
-        of a runtime say it for all stages or the costs do not know it."""
+        """Return the kinds of recomputation that a stage may have of its own: none, if settings of
+        a runtime say it for all stages or the costs do not know it."""
         return ("none",)
 
     def check_settings(self, plan: GroupPlan) -> Iterator[Violation]:
-        """A plan has settings of a runtime only where there is one."""
+        """A plan has settings of a runtime only if there is one."""
         if plan.settings is not None or plan.virtual > 1:
             limit = "none, in a space without a runtime"
             yield Violation("settings", "plan", "settings of a runtime", limit)
@@ -114,11 +114,12 @@ class LayerSpace(Space[AnyCosts, AnyPartSearch]):
         return Stop.PROOF if search.gap_reached() or search.bound >= NEVER else stop
 
     def look_first(self, search: AnyPartSearch) -> None:
-        """Look for a plan at once, before any bound; where searching is as quick, for none."""
+        """Look for a plan at once, before any bound; if searching is as quick, for none."""
         return
 
     def anneal(self, search: AnyPartSearch) -> bool:
-        """Anneal over what decides the graphs of the space; tell whether there is such a thing."""
+        """Anneal over the choices that decide the graphs of the space; tell whether there are
+        any."""
         return False
 
     @abstractmethod
@@ -134,7 +135,7 @@ class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCos
         """Return the parts of the space."""
 
     def look_longer(self, search: GroupSearch[AnyGraphPart]) -> None:
-        """Look for better plans in parts that take long to bound; where none do, for none."""
+        """Look for better plans in parts that take long to bound; if none do, for none."""
         return
 
     def begin(self, problem: Problem[AnyCosts], task: Task) -> GroupSearch[AnyGraphPart]:
@@ -170,7 +171,7 @@ class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCos
     def last_problem(
         self, search: GroupSearch[AnyGraphPart], plan: Plan[Any]
     ) -> LastProblem | None:
-        """Return what is open of the part that holds a legal plan, up to the plan."""
+        """Return the residual problem of the part that holds a legal plan, up to the plan."""
         from ilp_planner.search.last_problem import last_of_graphs
 
         return last_of_graphs(search, plan)

@@ -24,7 +24,7 @@ def explain_layers(problem: Problem[GroupTables], memory: str, *, alone: bool = 
 
     Parameters
     ----------
-    memory: what to say of memory in sum. alone: every device by itself has to hold its layers.
+    memory: a remark on memory in sum. alone: every device by itself has to hold its layers.
     """
     return (alone and misfit(problem)) or (
         unprofiled(problem) if exists_without_limits(problem) is False else memory
@@ -32,8 +32,8 @@ def explain_layers(problem: Problem[GroupTables], memory: str, *, alone: bool = 
 
 
 def misfit(problem: Problem[GroupTables]) -> str:
-    """Say which layer fits no device by itself and how much is missing where it is nearest to
-    fitting, for the layer that misses most; nothing when each one fits somewhere."""
+    """Say the layer that fits no device by itself, and the missing bytes on the best device, for
+    the worst layer; nothing when each one fits somewhere."""
     costs = problem.costs
     cluster = problem.cluster
     there = dict(zip(cluster.type_names, cluster.type_counts, strict=True))
@@ -78,7 +78,7 @@ def exists_without_limits(problem: Problem[GroupTables]) -> bool | None:
 
 
 def unprofiled(problem: Problem[GroupTables]) -> str:
-    """Say that what is missing is in the profile, not memory."""
+    """Say that the profile lacks rows, not the devices memory."""
     sizes = sorted({problem.global_batch // count for count in problem.micro_batches})
     asked = f"{', '.join(map(str, sizes[:3]))}{', ...' if len(sizes) > 3 else ''}"
     known = []

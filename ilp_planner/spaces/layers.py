@@ -1,4 +1,4 @@
-"""What builders of problems of whole layers share: limits, batches and the problem itself."""
+"""Common code of builders for problems of whole layers: limits, batches and the problem itself."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Costing(NamedTuple):
     """A cost model of layers that was built.
 
-    model: its name. source: what the profile is called. notes: on what it is made of.
-    says_degrees: the notes say which tensor degrees were left out. short_batches: the last
-    micro-batch may be short.
+    model: its name. source: the profile's name. notes: on its sources.
+    says_degrees: the notes name left-out tensor degrees. short_batches: the last micro-batch may be
+    short.
     """
 
     costs: Any
@@ -51,7 +51,7 @@ def layer_problem(
 
     Raises
     ------
-    SpecError, ProfileError: what cannot be planned, and why.
+    SpecError, ProfileError: the problem cannot be planned, with the reason.
     """
     asked, costs = files.request, costing.costs
     batches, remarks = micro_batch_counts(
@@ -79,8 +79,8 @@ def layer_problem(
 
 
 def memory_limits(cluster: ClusterSpec, asked: Request) -> dict[str, float]:
-    """Return the bytes that each device type may use: as recorded, else the device's own memory;
-    at most what was asked for, and without what must stay free.
+    """Return the bytes that each device type may use: as recorded, else the device's own memory; at
+    most the requested ones, without bytes that must stay free.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def memory_limits(cluster: ClusterSpec, asked: Request) -> dict[str, float]:
 def micro_batch_counts(
     global_batch: int, sizes: Sequence[int], *, short: bool = False
 ) -> tuple[tuple[int, ...], list[str]]:
-    """Return the numbers of micro-batches to try, ascending, and what was left out.
+    """Return the numbers of micro-batches to try, ascending, and the omissions.
 
     Parameters
     ----------
@@ -135,8 +135,8 @@ def micro_batch_counts(
 
 
 def _counts_of_sizes(global_batch: int, sizes: Sequence[int]) -> tuple[tuple[int, ...], list[str]]:
-    """Return the numbers of micro-batches of these sizes, and which sizes are smaller so that the
-    last micro-batch is less short."""
+    """Return the numbers of micro-batches of these sizes, and the sizes that are smaller for a
+    fuller last micro-batch."""
     parted = {size: Batches(global_batch, -(-global_batch // size)) for size in sizes}
     notes = [
         f"micro-batch {size}: {batches.count} of {batches.size} samples hold the {global_batch} too"
@@ -147,7 +147,7 @@ def _counts_of_sizes(global_batch: int, sizes: Sequence[int]) -> tuple[tuple[int
 
 
 def refuse_stages(files: InputFiles, space: str) -> None:
-    """Refuse a largest number of stages where a space has pipelines of any length.
+    """Refuse a largest number of stages if a space has pipelines of any length.
 
     Raises
     ------

@@ -31,15 +31,14 @@ SEATS = ("packed", "spread")
 
 
 class SpaceEntry(NamedTuple):
-    """What is known of a space before it is imported.
+    """The facts about a space before its import.
 
     build: `module:function`, or the function itself, from `InputFiles` to a problem.
-    cost_models: those that have costs for its plans. options: parameters of a request that it has,
-    beside the common ones. layers: its plans are of whole layers. constrained: `Constraints` hold
-    for its plans; those that say which devices there are hold for plans of any space. some: those
-    constraints that hold where the others do not, and the values that they may have. limits: what
-    there is instead, out of `INSTEAD`. runtime: `module:name` of the training system whose plans
-    they are; empty for the other spaces.
+    cost_models: with costs for its plans. options: parameters of a request that it has, beside the
+    common ones. layers: its plans are of whole layers. constrained: `Constraints` hold for its
+    plans; constraints on devices hold for plans of any space. some: constraints that hold if the
+    others do not, and their possible values. limits: the alternative, out of `INSTEAD`. runtime:
+    `module:name` of the training system of its plans; empty for the other spaces.
     """
 
     build: str | Callable[[InputFiles], Problem[Any]]
@@ -131,12 +130,12 @@ LAYER_PROFILES = ("metis", "amp")
 
 
 def space_named(name: str) -> str:
-    """Return what a space is called today; other texts as they are."""
+    """Return today's name of a space; other texts as they are."""
     return ALIASES.get(name, name)
 
 
 def runtime_named(name: str) -> Runtime:
-    """Return what one of `RUNTIMES` answers to a search."""
+    """Return the answers of one of `RUNTIMES` to a search."""
     module, _, attribute = SPACES[name].runtime.partition(":")
     found: Runtime = getattr(importlib.import_module(module), attribute)
     return found
@@ -148,9 +147,9 @@ def register(name: str, entry: SpaceEntry) -> None:
 
 
 def with_micro_batch(asked: Request, *, runtime: bool) -> Request:
-    """Return a request that says by its own field what was asked of the micro-batch.
+    """Return a request with the micro-batch in its own field.
 
-    runtime: the space is of one, where it is of a replica, as in the runtime's own words.
+    runtime: the space is of one, if it is of a replica, as in the runtime's own words.
     """
     if not asked.micro_batch:
         return asked
@@ -166,7 +165,7 @@ def build_problem(files: InputFiles) -> Problem[Any]:
 
     Raises
     ------
-    SpecError, ProfileError, UsageError: what cannot be planned, and why.
+    SpecError, ProfileError, UsageError: the problem cannot be planned, with the reason.
     """
     space = space_of(files)
     files.request = with_micro_batch(files.request, runtime=bool(SPACES[space].runtime))
@@ -219,11 +218,11 @@ def without_effect(files: InputFiles, space: str) -> Iterator[str]:
 
 
 def space_of(files: InputFiles) -> str:
-    """Return the name of the space that a request is for, checked against what it says besides.
+    """Return the name of the space that a request is for, checked against its other fields.
 
     Raises
     ------
-    UsageError: there is no such space, or what is asked for does not go together.
+    UsageError: an unknown space, or a contradictory request.
     """
     asked = files.request
     models = tuple(dict.fromkeys(m for entry in SPACES.values() for m in entry.cost_models))
@@ -244,9 +243,9 @@ def space_of(files: InputFiles) -> str:
 
 
 def default_space(files: InputFiles) -> str:
-    """Return the space of a request that names none: what Megatron-LM runs, where it runs the model
-    on such a cluster and the times are estimated; otherwise of operators, where all devices are
-    equal and costs and profile are of operators, and of whole layers elsewhere.
+    """Return the space of a request that names none: Megatron-LM's, if it runs the model on such a
+    cluster and the times are estimated; otherwise of operators, if all devices are equal and costs
+    and profile are of operators, and of whole layers elsewhere.
 
     Raises
     ------
@@ -272,8 +271,8 @@ def default_space(files: InputFiles) -> str:
 
 
 def _for_megatron(files: InputFiles) -> bool:
-    """Tell whether Megatron-LM is what a request without a space is about: a decoder on nodes that
-    it can be launched on, estimated or measured layer by layer in a table of ours."""
+    """Tell whether a request without a space is about Megatron-LM: a decoder on nodes that it can
+    be launched on, estimated or measured layer by layer in a table of ours."""
     from ilp_planner.specs.decoder import as_decoder
 
     if {"hostfile", "clusterfile", "profile"} & {*_hosts(files), *files.objects}:
@@ -286,7 +285,7 @@ def _for_megatron(files: InputFiles) -> bool:
 
 
 def _hosts(files: InputFiles) -> set[str]:
-    """Return which of Metis's files describe the devices."""
+    """Return the files of Metis's that describe the devices."""
     return {kind for kind in ("hostfile", "clusterfile") if kind in files.request.files}
 
 
@@ -297,14 +296,14 @@ def _rows(files: InputFiles) -> set[str]:
 
 
 def _is_decoder(files: InputFiles) -> bool:
-    """Tell whether a model is named whose samples may be of any length."""
+    """Tell whether a model with samples of any length is named."""
     named = "model" in files.request.files or "model" in files.objects
     return named and files.model is not None and files.model.family == "decoder"
 
 
 def _of_layers(files: InputFiles) -> str:
-    """Return what is there that is of whole layers: the profile, devices that differ, or a model
-    whose operators have no estimates (`family = "decoder"`); empty: nothing."""
+    """Return the input of whole layers: the profile, devices that differ, or a model without
+    estimates of operators (`family = "decoder"`); empty: nothing."""
     from ilp_planner.profiles.table import Profile
 
     given = files.objects.get("profile")
@@ -329,11 +328,11 @@ def _of_layers(files: InputFiles) -> str:
 
 
 def check_together(files: InputFiles, space: str) -> None:
-    """Refuse what does not go together.
+    """Refuse contradictory requests.
 
     Raises
     ------
-    UsageError: names it, and what would.
+    UsageError: with the contradiction and a repair.
     """
     asked, entry, named = files.request, SPACES[space], files.request.files
     if asked.cost_model not in entry.cost_models:

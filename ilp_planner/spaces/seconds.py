@@ -1,4 +1,4 @@
-"""Where the seconds of an iteration go, by what the slowest rank does in them."""
+"""Terms of an iteration's seconds, by the work of the slowest rank."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FILL = "pipeline fill and waiting"
 def seconds_of_slowest(plan: Plan[Any], cost: PlanCost) -> dict[str, float]:
     """Return seconds of an iteration by name, which add up to its time.
 
-    What micro-batches spend in stages (`PlanCost.passing`) is what the slowest rank does with all
-    of them, by the terms of its own stages; all else of it is waiting for other ranks. The other
-    terms of the cost stay as they are, and so do all of a cost that does not say which these are.
+    The time of micro-batches in stages (`PlanCost.passing`) is the slowest rank's work with all of
+    them, by the terms of its own stages; all else of it is waiting for other ranks. The other terms
+    of the cost stay as they are, and so do all of a cost without this distinction.
     """
     if not cost.passing:
         return dict(cost.terms)

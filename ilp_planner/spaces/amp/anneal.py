@@ -1,4 +1,4 @@
-"""Simulated annealing over AMP's degrees and, where that is free, the placement of its ranks.
+"""Simulated annealing over AMP's degrees and, if that is free, the placement of its ranks.
 
 As in AMP's own search; a dynamic program splits the layers, which here is exact (`amp/partition`).
 """

@@ -1,4 +1,4 @@
-"""From what was asked for to the problem of planning what AMP can choose from."""
+"""From the request to the problem."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def build(files: InputFiles) -> Problem[AmpCosts]:
 
     Raises
     ------
-    SpecError, ProfileError, UsageError: what cannot be planned, and why.
+    SpecError, ProfileError, UsageError: the problem cannot be planned, with the reason.
     """
     asked = files.request
     refuse_stages(files, AmpSpace.name)

@@ -10,7 +10,7 @@ One (tp, dp, micro-batch size m) for the whole pipeline; B = global batch / (dp 
 Links count fp32 numbers per second, once, forward; nothing is shared. Tensor-parallel communication
 is in the profile, wherever the ranks are. Every stage takes the mean time over the nodes, whatever
 devices it is on. The all-reduce of the published program uses the last link of the ring (from the
-last replica to the first) where the slowest was meant: `repaired` takes the slowest.
+last replica to the first) if the slowest was meant: `repaired` takes the slowest.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NUMBER_BYTES = 4  # AMP counts fp32 numbers
 
 
 class AmpDegrees(NamedTuple):
-    """What AMP enumerates: degrees of parallelism, and samples per micro-batch of one replica."""
+    """Enumerated by AMP: degrees of parallelism, and samples per micro-batch of one replica."""
 
     tp: int
     dp: int
@@ -53,7 +53,7 @@ class AmpDegrees(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AmpTables:
-    """Every range of layers under one choice of degrees, whatever the placement; L layers.
+    """Every range of layers under one choice of degrees, for any placement; L layers.
 
     load: float64 [L, L + 1], seconds of layers [i, j), one micro-batch. sent: float64 [L + 1],
     numbers that every tensor-parallel rank sends over the cut before layer i. reduced: float64 [L,
@@ -80,7 +80,7 @@ class AmpTerms(NamedTuple):
 
 def mixed_forward(profile: AmpProfile, cluster: ClusterSpec, tp: int) -> NDArray[np.float64] | None:
     """Return forward seconds of one sample, float64 [L]: the mean of the device types, each
-    weighted with its share of the nodes; None where a type is not profiled for tp."""
+    weighted with its share of the nodes; None if a type is not profiled for tp."""
     names = [cluster.device_types[kind].profile for kind in cluster.type_names]
     rows = [profile.forward.get((name, tp)) for name in names]
     mean = np.zeros(len(profile.model.layers))
@@ -143,7 +143,7 @@ class AmpCosts:
         return {kind: self.profile.degrees(kind) for kind in kinds}
 
     def tables(self, cluster: ClusterSpec, degrees: AmpDegrees, global_batch: int) -> AmpTables:
-        """Return what every partition under these degrees is made of.
+        """Return the costs of every partition under these degrees.
 
         Raises
         ------
@@ -219,7 +219,7 @@ class AmpCosts:
 
         Raises
         ------
-        PlanError: stages differ in tp, dp or samples, which AMP has no cost for.
+        PlanError: stages differ in tp, dp or samples; AMP has no cost for them.
         """
         stages = plan.stages
         shapes = {(stage.tp, stage.dp) for stage in stages}
@@ -260,8 +260,8 @@ class AmpCosts:
         )
 
     def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
-        """Return the shares of the iteration time: what AMP measured is one sample, and it takes
-        several for as many times that."""
+        """Return the shares of the iteration time: AMP measured one sample, and multiplies it for
+        several."""
         terms = self.plan_cost(plan, cluster).terms
         single = {replica.samples for stage in plan.stages for replica in stage.replicas} == {1}
         source = Provenance.MEASURED if single else Provenance.EXTRAPOLATED

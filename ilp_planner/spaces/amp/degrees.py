@@ -2,8 +2,8 @@
 
 tp divides the devices of a node, tp x dp x pp uses every device, the micro-batch divides the batch
 of a replica; ranks fill the nodes in order. AMP takes the partition from a program that ignores the
-gradient reduction, cuts uniformly for one micro-batch, and keeps its incumbents without what they
-send; here every partition counts, under the whole cost.
+gradient reduction, cuts uniformly for one micro-batch, and keeps its incumbents without their
+messages; here every partition counts, under the whole cost.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class AmpPlan:
 
 
 class Enumerated(NamedTuple):
-    """What AMP enumerates. notes: what was left out and why, one line each."""
+    """The plans that AMP enumerates. notes: omissions with reasons, one line each."""
 
     degrees: tuple[AmpDegrees, ...]
     notes: tuple[str, ...]
@@ -164,8 +164,8 @@ def rank_plans(
     """Return the optimal plan of every choice of degrees, the fastest first: the first is the
     optimum of AMP's whole space.
 
-    Costs that agree to 12 digits tie; the smaller micro-batch, which holds fewer activations, goes
-    first.
+    Costs that agree to 12 digits tie; the smaller micro-batch goes first, as it holds fewer
+    activations.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def rank_plans(
 
 
 def rank_key(plan: AmpPlan) -> tuple[float, int, AmpDegrees]:
-    """Return what plans are sorted by."""
+    """Return the sort key of plans."""
     return float(f"{plan.cost:.12g}"), plan.degrees.micro_batch, plan.degrees
 
 
@@ -185,7 +185,7 @@ def configuration_graph(tables: AmpTables, routes: Routes) -> StageGraph:
     """Return one choice of degrees as a stage graph that every backend solves; nodes are (layer,
     stages and placement so far), and all paths have as many stages as the routes.
 
-    An arc carries what is sent to it as extra, and its gradient reduction as a peak.
+    An arc carries the messages to it as extra, and its gradient reduction as a peak.
     """
     count = tables.load.shape[0]
     step, start, stop = _arcs(routes, count)

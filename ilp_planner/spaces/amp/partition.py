@@ -2,8 +2,8 @@
 stages.
 
 The cost has two maxima: the slowest stage and the slowest gradient reduction. With a limit on each,
-what is left is a shortest path over (stages so far, placement, layer); the limits are swept upward
-over the values that they can take, until not even the cheapest path could beat what is known.
+the rest is a shortest path over (stages so far, placement, layer); the limits are swept upward over
+the values that they can take, until not even the shortest path could beat the incumbent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Routes:
     """Ways to place the stages of a pipeline one after the other, as steps between states.
 
     State 0 is before the first stage; a pipeline is a path of one step per stage.
-    stage: int64 [steps], ascending, which stage a step places. tail, head: int64 [steps], states.
+    stage: int64 [steps], ascending, the stage that a step places. tail, head: int64 [steps],
+    states.
     sending: float64 [steps], seconds per number over the cut before the stage; 0 for the first.
     ring: float64 [steps], seconds per number over the data-parallel ring of the stage.
     """
@@ -121,7 +122,7 @@ class _Sweep:
 
     def least(self, load: float, peak: float) -> float:
         """Return the least seconds of sending with no stage above `load` and no reduction above
-        `peak`; INFINITE when there is no such path."""
+        `peak`; INFINITE if there is none."""
         routes, tables = self.routes, self.tables
         least: float = _least_sending(
             routes.stages, routes.stage, routes.tail, routes.head, routes.sending, routes.ring,

@@ -65,6 +65,6 @@ class AmpPart(FixedGraph):
 
 
 def part_name(degrees: AmpDegrees) -> str:
-    """Return what certificates call a choice of degrees."""
+    """Return the name of a choice of degrees in certificates."""
     tp, dp, pp, samples = degrees
     return f"tp {tp}, dp {dp}, pp {pp}, micro-batch {samples}"

@@ -1,11 +1,10 @@
-"""AMP's space with the placement free: which node hosts which ranks, jointly with degrees and
-partition.
+"""AMP's space with a free placement: the nodes of all ranks, jointly with degrees and partition.
 
 The gradient reduction is priced with the slowest link of its ring (the published formula would let
 a placement hide slow links). A tensor-parallel group stays inside a node, because the cost model
-has no price for splitting one. Where the placements that differ by more than a swap of equal nodes
-are few enough, all of them count, and the answer is proved; elsewhere a bound with the best links
-that any placement could have closes what it can, and CP-SAT places the rest.
+has no price for splitting one. If the placements that differ by more than a swap of equal nodes are
+few enough, all of them count, and the answer is proved; elsewhere a bound with the best links that
+any placement could have closes what it can, and CP-SAT places the rest.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ def place(
 
     Parameters
     ----------
-    most_steps: of one choice of degrees, beyond which CP-SAT places. deadline: to open choices of
-        degrees until; those left keep their bound. Two minutes without one.
+    most_steps: of one choice of degrees; beyond, CP-SAT places. deadline: to open choices of
+        degrees until; the rest keep their bound. Two minutes without one.
 
     Raises
     ------
@@ -127,7 +126,7 @@ def best_links(
 
 
 class _Search:
-    """What one call of `place` keeps. placed: choices of degrees that CP-SAT placed."""
+    """The state of one call of `place`. placed: choices of degrees that CP-SAT placed."""
 
     def __init__(
         self,
@@ -145,11 +144,11 @@ class _Search:
         self._known: dict[tuple[int, int, int], tuple[Hosts, Placements | None, bool]] = {}
 
     def tables(self, degrees: AmpDegrees) -> AmpTables:
-        """Return what partitions are made of."""
+        """Return the tables of partitions."""
         return self.costs.tables(self.cluster, degrees, self.global_batch)
 
     def least_cost(self, degrees: AmpDegrees) -> float:
-        """Return seconds that no placement undercuts; inf where no pipeline can be cut."""
+        """Return seconds that no placement undercuts; inf if no pipeline can be cut."""
         tables = self.tables(degrees)
         routes, detour = best_links(self.slow, room_of(self.cluster, degrees), degrees)
         cut = best_cut(tables, routes)
@@ -176,7 +175,7 @@ class _Search:
         return replace(plan, bound=min(least, plan.cost))
 
     def _placements(self, degrees: AmpDegrees) -> tuple[Hosts, Placements | None, bool]:
-        """Return every placement, or where that is too many those that tell apart stages on one
+        """Return every placement, or, if these are too many, the ones that tell apart stages on one
         node only; and whether it is every one."""
         tp, dp, pp, _ = degrees
         if (tp, dp, pp) not in self._known:

@@ -2,10 +2,10 @@
 nodes are one.
 
 A tensor-parallel group stays inside a node, so a placement says how many replicas of each stage
-each node hosts. Which replica sends to which one of the next stage is free, because pipelines can
-be numbered at will: the cheapest matching counts. The ring of a stage is charged with a link that
-none of its orders can avoid; where a node's link to others is its own, at most as fast as the link
-inside it, every order has exactly that as its slowest.
+each node hosts. The pairs of replicas that send to each other are free, because pipelines can be
+numbered at will: the cheapest matching counts. The ring of a stage is charged with a link that none
+of its orders can avoid; if a node's link to others is its own, at most as fast as the link inside
+it, every order has exactly that as its slowest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ State = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Placements:
-    """Routes with what each step means. hosted: replicas of the stage on each slot of the tail
+    """Routes with the meaning of each step. hosted: replicas of the stage on each slot of the tail
     state."""
 
     routes: Routes
@@ -71,7 +71,7 @@ class Hosts:
         self.away = np.where(np.eye(len(self.room), dtype=bool), np.inf, slow)
 
     def _alike(self) -> list[list[int]]:
-        """Return the nodes in groups whose members can swap places without a difference."""
+        """Return the nodes in groups of members that can swap places without a difference."""
         groups: list[list[int]] = []
         for b in range(len(self.room)):
             for group in groups:
@@ -86,8 +86,8 @@ class Hosts:
         return groups
 
     def _near_first(self) -> bool:
-        """Tell whether a matching loses nothing by staying inside a node where it can: no detour
-        over a node is faster than a direct link and the link inside it."""
+        """Tell whether a matching loses nothing by staying inside a node if it can: no detour over
+        a node is faster than a direct link and the link inside it."""
         slow = self.slow
         inside = np.diag(slow)
         detour = slow[:, :, None] + slow[None, :, :]  # c to a, a to b
@@ -96,8 +96,8 @@ class Hosts:
         )
 
     def order(self, state: State) -> list[int]:
-        """Return which slot moves to each slot in canonical order: equal nodes change places among
-        themselves, by what they host."""
+        """Return the slot that moves to each slot in canonical order: equal nodes change places
+        among themselves, by their hosted ranks."""
         ordered = list(range(len(state)))
         for places in self.alike:
             for place, slot in zip(places, sorted(places, key=state.__getitem__), strict=True):
@@ -224,8 +224,8 @@ def placements(
     Parameters
     ----------
     whole: tell apart only stages that one node hosts. A stage on several nodes hosts nothing, takes
-        no room, and is charged with the fastest links that any such stage can have: a relaxation,
-        and exact along paths without such a stage.
+        no room, and is charged with the fastest links that it can have: a relaxation, and exact
+        along paths without one.
     """
     start: State = tuple((0, 0) for _ in hosts.room)
     numbers = {(0, start): 0}

@@ -61,7 +61,7 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
             yield Violation("profiled", "plan", f"tp {shapes[0][0]}", limit)
 
     def why_unranked(self) -> str:
-        """Return why the best plans cannot be listed in order, and which can."""
+        """Return why the best plans cannot be listed in order, and the kinds that can."""
         if not self.free:
             return ""
         return (
@@ -79,7 +79,7 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
         ]
 
     def describe(self, problem: Problem[AmpCosts]) -> str:
-        """Return which plans the proofs are about."""
+        """Return the plans of the proofs."""
         order = "any placement of" if self.free else "AMP's order of"
         return (
             f"{self.tried(problem)}, every device used, equal degrees in all stages and {order} "
@@ -87,7 +87,7 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
         )
 
     def exclusions(self, problem: Problem[AmpCosts], plan: GroupPlan) -> Iterator[str]:
-        """Degrees that are not tried, and other orders of ranks where these are not free."""
+        """Untried degrees, and other orders of ranks if these are not free."""
         samples = {replica.samples for stage in plan.stages for replica in stage.replicas}
         shapes = {(stage.tp, stage.dp) for stage in plan.stages}
         if len(shapes) > 1 or len(samples) > 1:
@@ -131,7 +131,7 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
         yield from super().prove(search, records)
 
     def last_problem(self, search: GroupSearch[AmpPart], plan: Plan[Any]) -> LastProblem | None:
-        """Return the open partitions in AMP's order; None where other orders are open too."""
+        """Return the open partitions in AMP's order; None if other orders are open too."""
         return None if self.free else super().last_problem(search, plan)
 
     def anneal(self, search: GroupSearch[AmpPart]) -> bool:
@@ -142,7 +142,7 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
         return True
 
     def look(self, search: GroupSearch[AmpPart]) -> None:
-        """Cut in AMP's own order of ranks; then place them, where that is free."""
+        """Cut in AMP's own order of ranks; then place them, if that is free."""
         if not self.free:
             super().look(search)
             return

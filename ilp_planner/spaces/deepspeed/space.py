@@ -1,7 +1,7 @@
 """DeepSpeed's space: ZeRO 0 to 3, tensor and expert parallelism, and its pipeline.
 
 Checkpoints span equally many layers, a divisor of the model's; in a pipeline DeepSpeed counts the
-embedding and the final norm as layers too, which moves them by one.
+embedding and the final norm as layers too, so its layers move by one.
 """
 
 from __future__ import annotations
@@ -80,10 +80,11 @@ class DeepSpeed(CheckedRuntime):
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
         """Return a choice with its degrees.
 
-        The layers of a pipeline may divide the sequence, those that DeepSpeed makes tensor-parallel
-        itself do not. ZeRO reduces gradients while others are computed (`overlap_comm`), a pipeline
-        at its end (`runtime/pipe/engine.py: _exec_reduce_grads`). Where no two ranks have the same
-        parameters, whatever was asked for, it is ZeRO 1, which goes with a pipeline as well.
+        The layers of a pipeline may divide the sequence, layers that DeepSpeed makes
+        tensor-parallel itself do not. ZeRO reduces gradients while others are computed
+        (`overlap_comm`), a pipeline at its end (`runtime/pipe/engine.py: _exec_reduce_grads`). If
+        no two ranks have the same parameters, whatever was asked for, it is ZeRO 1, which goes with
+        a pipeline as well.
         """
         settings = super().with_degrees(choice, plainest, d)
         optimizer = settings.optimizer

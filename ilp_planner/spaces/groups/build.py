@@ -1,4 +1,4 @@
-"""From what was asked for to the problem of planning any groups of devices."""
+"""From the request to the problem."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def build(files: InputFiles) -> Problem[Any]:
 
     Raises
     ------
-    SpecError, ProfileError, UsageError: what cannot be planned, and why.
+    SpecError, ProfileError, UsageError: the problem cannot be planned, with the reason.
     """
     model = COST_MODELS[files.request.cost_model]
     cluster = model.cluster(files)

@@ -46,12 +46,12 @@ class Candidates(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Catalogue:
-    """All candidates with one number of micro-batches, what they use and what they pay to send.
+    """All candidates with one number of micro-batches, their devices and their costs of sending.
 
     part: of a full one that the last is. options: the groups; samples: of each of their replicas.
     stages: the candidates.
     outside: float64 [L, L + 1], seconds that all layers before and after a range take at least.
-    use: int64 [options, N], of which `capacity` is there. check_time: raises where the time is up.
+    use: int64 [options, N]; `capacity` is the limit. check_time: raises if the time is up.
     """
 
     layers: int
@@ -68,8 +68,8 @@ class Catalogue:
 
     @cached_property
     def place(self) -> NDArray[np.int64]:
-        """Number of the option and range of layers of each candidate, int64 [candidates]: those
-        that differ only in what they compute again have the same."""
+        """Number of the option and range of layers of each candidate, int64 [candidates]:
+        candidates that differ only in recomputation have the same."""
         c, size = self.stages, self.layers + 1
         return (c.option * size + c.start) * size + c.stop
 
@@ -84,7 +84,7 @@ class Catalogue:
 
     @property
     def schedule(self) -> Schedule:
-        """In which order the stages run."""
+        """The order in which stages run."""
         return OneForwardOneBackward(self.micro_batches, part=self.part)
 
     def rows(self, stages: Candidates) -> NDArray[np.int64]:
@@ -98,8 +98,7 @@ class Catalogue:
         return np.searchsorted(held, stages.in_flight, side="right") - 1
 
     def kept(self, choices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return those of some candidates that no other one of them, of the same range, beats in
-        everything."""
+        """Return the candidates that no other one of the same range dominates."""
         own, no_worse = self.sending.own, self.sending.no_worse()
         return self.unbeaten(self.use, own, no_worse, choices)
 
@@ -114,8 +113,8 @@ class Catalogue:
 
         Parameters
         ----------
-        needs: int64 [options, N], of which less is no worse. kind: int64 [options]. better: bool
-            [kinds, kinds], to a sender a group of the first kind is no worse than of the second.
+        needs: int64 [options, N]; less is no worse. kind: int64 [options]. better: bool [kinds,
+            kinds], to a sender a group of the first kind is no worse than of the second.
         choices: of these alone; None: of all.
         """
         sending = self.sending
@@ -163,7 +162,7 @@ def build_catalogue(
 
     Parameters
     ----------
-    degrees: tensor-parallel degrees of each device type. check_time: raises where the time is up.
+    degrees: tensor-parallel degrees of each device type. check_time: raises if the time is up.
     """
     priced: list[tuple[GroupOption, OptionTables]] = []
     for option in wanted:
@@ -229,11 +228,11 @@ def _stages(tables: Sequence[OptionTables], layers: int, micro_batches: int) -> 
 
 
 def _outside(tables: Sequence[OptionTables], layers: int) -> NDArray[np.float64]:
-    """Return the seconds that all layers before and after each range take at least; inf where they
+    """Return the seconds that all layers before and after each range take at least; inf if they
     cannot be in stages.
 
-    Of whole ranges, not layer by layer: where a group has devices of several types, each layer may
-    be slow on another one of them, and the range is faster than its layers one by one.
+    Of whole ranges, not layer by layer: if a group has devices of several types, each layer may be
+    slow on another one of them, and the range is faster than its layers one by one.
     """
     fastest = np.full((layers, layers + 1), np.inf)
     for table in tables:
@@ -253,10 +252,10 @@ def _outside(tables: Sequence[OptionTables], layers: int) -> NDArray[np.float64]
 def device_use(
     options: Sequence[GroupOption], cluster: ClusterSpec, degrees: Sequence[Sequence[int]]
 ) -> tuple[NDArray[np.int64], tuple[int, ...]]:
-    """Return what each option uses, int64 [options, N], and how much there is of that.
+    """Return the devices that each option uses, int64 [options, N], and their limits.
 
-    Devices of each type; and, where nodes leave devices out of groups of a tensor-parallel degree,
-    the seats for so many devices.
+    Devices of each type; and, if nodes leave devices out of groups of a tensor-parallel degree, the
+    seats for so many devices.
     """
     slots = []
     for kind, name in enumerate(cluster.type_names):

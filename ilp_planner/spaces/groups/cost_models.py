@@ -27,7 +27,7 @@ def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
 
     Raises
     ------
-    UsageError: layers must be computed again, and the profile does not say what that takes.
+    UsageError: layers must be computed again, and the profile has no times for that.
     """
     from ilp_planner.costs.layers import layer_costs
     from ilp_planner.profiles.device_names import for_cluster
@@ -130,9 +130,9 @@ def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
 
 
 class CostModel(NamedTuple):
-    """How costs are built, and of which cluster.
+    """The builder of costs, and its cluster.
 
-    costing: of the files and the cluster. by_links: whether nodes of one type whose links differ
+    costing: of the files and the cluster. by_links: whether nodes of one type with different links
     are types of their own.
     """
 

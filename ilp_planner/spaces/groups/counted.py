@@ -1,4 +1,4 @@
-"""Which device types are counted together while stages stay among them (`bounds/group_regions`)."""
+"""Zones of device types, counted along runs of stages (`bounds/group_regions`)."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def regions_of(
 
 
 def alike(cluster: ClusterSpec, zones: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    """Return a number of each device type, int64 [types]: those that have the same one are equal
-    devices of zones that are alike, and may stand for each other."""
+    """Return a number of each device type, int64 [types]: types with the same number are equal
+    devices of equal zones, and may stand for each other."""
     numbers = np.arange(len(cluster.type_names))
     for number, types in enumerate(zones):
         for others in zones[:number]:
@@ -57,7 +57,7 @@ def alike(cluster: ClusterSpec, zones: Sequence[Sequence[int]]) -> NDArray[np.in
 
 
 def _may_swap(cluster: ClusterSpec, types: Sequence[int], others: Sequence[int]) -> bool:
-    """Tell whether nothing changes where the types of two zones change places."""
+    """Tell whether nothing changes if the types of two zones change places."""
     names, swapped = cluster.type_names, list(range(len(cluster.type_names)))
     if len(types) != len(others):
         return False
@@ -79,17 +79,17 @@ def _may_swap(cluster: ClusterSpec, types: Sequence[int], others: Sequence[int])
 
 
 def _equal(first: Device, second: Device) -> bool:
-    """Tell whether two types are of one device, whatever they are called and cost; where data
-    sheets are missing, profiles call them the same as well."""
+    """Tell whether two types are of one device, with any names and prices; if data sheets are
+    missing, profiles call them the same as well."""
     called = first.profile if first.peak is None else second.profile
     told = replace(first, name=second.name, type=second.type, profile=called)
     return replace(told, price=second.price, spot_price=second.spot_price) == second
 
 
 def zones_of(cluster: ClusterSpec) -> list[list[int]]:
-    """Return the types of each zone, where every link between two zones is slower than all others
-    between nodes; none where there are no such zones, or where each is of one type and unlike all
-    others: prices tell these apart."""
+    """Return the types of each zone, if every link between two zones is slower than all others
+    between nodes; none if there are no such zones, or if each is of one type and unlike all others:
+    Lagrange multipliers tell these apart."""
     names = cluster.type_names
     pairs = [
         (cluster.type_link(names[a], names[b]).bandwidth, a, b)

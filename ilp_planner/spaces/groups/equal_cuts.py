@@ -21,10 +21,10 @@ HALVINGS, WIDENINGS = 40, 60
 
 
 class Stages(NamedTuple):
-    """What kinds of groups take: float64 or int64 [kinds, ...] of `OptionTables`; and seconds of
+    """Costs of kinds of groups: float64 or int64 [kinds, ...] of `OptionTables`; and seconds of
     sending to a group of a class, float64 [kinds, classes, L + 1]. own: class of each kind.
 
-    Stages that compute layers again: those of [start, stop) are again_first[kind, start, stop] ..
+    Stages that compute layers again: of [start, stop) they are again_first[kind, start, stop] ..
     again_first[kind, start, stop + 1], int64 [kinds, L, L + 2], the fastest first; again_time:
     float64, again_peaks: float64 [stages, K], again_held: int64.
     """
@@ -47,8 +47,8 @@ NOT_AGAIN, NEVER = -1, -2
 
 @inner
 def _fastest(stages, n, start, stop, need):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the number of the fastest stage that holds so many micro-batches among those that
-    compute layers again, `NOT_AGAIN` for the one that does not, `NEVER` where none does."""
+    """Return the number of the fastest stage that holds so many micro-batches among recomputing
+    ones, `NOT_AGAIN` for the one without, `NEVER` if none does."""
     if stages.held[n, start, stop] >= need:
         return NOT_AGAIN
     for e in range(stages.again_first[n, start, stop], stages.again_first[n, start, stop + 1]):
@@ -68,8 +68,8 @@ def _time(stages, n, start, stop, need):  # type: ignore[no-untyped-def]  # prag
 
 @inner
 def _walk(layers, stages, groups, needs, slowest, kinds, starts):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Give layers to groups, from the last layer on; return the number of stages, 0 where some
-    layers are left. Groups that can take none are passed over."""
+    """Give layers to groups, from the last layer on; return the number of stages, 0 if some layers
+    are left. Groups that can take none are passed over."""
     stop, count = layers, 0
     for n in groups:
         if count == needs.size:
@@ -92,7 +92,7 @@ def _walk(layers, stages, groups, needs, slowest, kinds, starts):  # type: ignor
 
 @inner
 def _seconds(layers, stages, needs, kinds, starts, count, weight):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return what a pipeline takes on the best links."""
+    """Return the time of a pipeline on the best links."""
     slowest, total, stop = 0.0, 0.0, layers
     peak = np.zeros(stages.peaks.shape[1])
     for s in range(count):
@@ -117,7 +117,7 @@ def _seconds(layers, stages, needs, kinds, starts, count, weight):  # type: igno
 @kernel
 def cheapest_cuts(layers, stages, groups, needs, weight):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the seconds of the best cuts found, and kind and first layer of each stage, from the
-    last one on; none where memory allows no cuts.
+    last one on; none if memory allows no cuts.
 
     groups: int64, the kind of each group, from the last one on. needs: int64, micro-batches in
     flight with 0, 1 ... stages behind, as many as there may be stages.

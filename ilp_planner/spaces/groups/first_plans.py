@@ -1,5 +1,5 @@
 """A good plan at once, before any bound and before a part's candidates are there; and a better one
-where a part is large: pipelines of equal groups (`pipelines`), placed and judged."""
+if a part is large: pipelines of equal groups (`pipelines`), placed and judged."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Looked = list[tuple["PartState[GroupPart]", Pipelines]]
 
 
 def look_first(search: GroupSearch[GroupPart]) -> None:
-    """Bound all parts by their work, then look for a first plan in them, those without a short
-    micro-batch first: as long as there is no plan, and for a moment."""
+    """Bound all parts by their work, then look for a first plan in them, beginning with parts
+    without a partial micro-batch: as long as there is no plan, and for a moment."""
     bounds = work_bounds(search.problem, search.states[0].part.degrees) if search.states else {}
     for state in search.states:
         state.raise_bound(bounds[state.part.micro_batches], "work")
@@ -58,8 +58,8 @@ def look_first(search: GroupSearch[GroupPart]) -> None:
 
 
 def middle_first(states: Sequence[PartState[GroupPart]]) -> Iterator[PartState[GroupPart]]:
-    """Yield the one in the middle, then those in the middle of what is left between: very few and
-    very many micro-batches are seldom best."""
+    """Yield the one in the middle, then the middle of each rest: very few and very many
+    micro-batches are seldom best."""
     runs = [states]
     while runs := [run for run in runs if run]:
         for run in runs:
@@ -105,7 +105,7 @@ def _judge(
 def placed(
     problem: Problem[GroupTables], micro_batches: int, pipeline: Pipeline, seating: Seating
 ) -> GroupPlan | None:
-    """Return the plan of a pipeline on devices; None where it cannot be placed."""
+    """Return the plan of a pipeline on devices; None if it cannot be placed."""
     if problem.cluster.symmetric:
         return seat_all(problem, micro_batches, pipeline.choices, seating)
     return place(problem, micro_batches, pipeline.choices, most_packings=MOST_PACKINGS).plan

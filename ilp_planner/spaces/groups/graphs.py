@@ -1,7 +1,7 @@
 """Candidates as stage graphs: with the class of the next group as context, or as part of a node.
 
-Nodes are (first layer, stages after, and class of the group where sending is explicit); stages
-after as far as memory depends on them.
+Nodes are (first layer, stages after, and class of the group if sending is explicit); stages after
+as far as memory depends on them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ MOST_EXPLICIT = 3_000_000  # arcs
 
 
 def level_begins(catalogue: Catalogue, choices: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return where levels of stages after begin, as far as these candidates depend on them."""
+    """Return the first stages of levels of stages after, as far as these candidates depend on
+    them."""
     binding = catalogue.stages_after(catalogue.stages.only(choices), most)
     binding = binding[binding < most - 1]
     deepest = int(binding.max()) + 1 if binding.size else 0
@@ -37,7 +38,7 @@ def leveled_graph(
 ) -> OpenGraph:
     """Return the graph with a level for every range of stages after: from begins[n] to the next.
 
-    What a sender pays more than to the class of groups that is cheapest for it is context.
+    A sender's cost above that for its cheapest class of groups is context.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ def _leveled_arcs(
 
 
 def explicit_graph(catalogue: Catalogue, choices: NDArray[np.int64], most: int) -> OpenGraph | None:
-    """Return the graph over (layer, stages after, class of the group), without context; None where
+    """Return the graph over (layer, stages after, class of the group), without context; None if
     that is too large.
 
     Parameters
@@ -167,7 +168,7 @@ def _graph(
     sink: int,
     to: NDArray[np.int64] | None = None,
 ) -> StageGraph:
-    """Return the graph whose arcs are these candidates; the last node is the sink.
+    """Return the graph with these candidates as arcs; the last node is the sink.
 
     Parameters
     ----------

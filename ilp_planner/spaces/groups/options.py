@@ -1,4 +1,4 @@
-"""Device-group selection: which groups of devices a stage may have."""
+"""Device-group selection: possible groups of devices of a stage."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def all_mixed_options(
     *,
     unlike: bool = False,
 ) -> tuple[tuple[GroupOption, ...], bool]:
-    """Return the groups of several device types, and whether these are all; none where there are
-    more than so many.
+    """Return the groups of several device types, and whether these are all; none if there are more
+    than so many.
 
     Parameters
     ----------
-    unlike: those whose types differ in their tensor-parallel degree, not those of one degree.
+    unlike: groups with types of different tensor-parallel degrees, not of one degree.
     """
     tries = _Tries(counts, degrees, samples, unlike)
     found = _up_to(_mixed(tries, range(1, samples + 1), tries.sizes), most)
@@ -59,7 +59,7 @@ def replica_counts(samples: int, most: int, *, uneven: bool) -> tuple[int, ...]:
 def single_type_options(
     counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int, *, uneven: bool = False
 ) -> Iterator[GroupOption]:
-    """Yield the groups of one device type whose replicas share the samples.
+    """Yield the groups of one device type with replicas that share the samples.
 
     Parameters
     ----------
@@ -97,9 +97,9 @@ def spread_options(
 
 
 def spread(options: Sequence[GroupOption], samples: int) -> tuple[GroupOption, ...]:
-    """Return a few groups of one device type each, for a quick look: of those with a type and
-    degree whose replicas are between the same powers of the root of two, the one with the least
-    room for more samples than there are, then with the most replicas."""
+    """Return a few groups of one device type each, for a quick look: for each type, degree and
+    interval of replicas between powers of the root of two, the one with the least spare room for
+    samples, then with the most replicas."""
     found: dict[tuple[int, tuple[bool, ...], int], tuple[int, GroupOption]] = {}
     for option in options:
         dp = sum(option.replicas)
@@ -120,13 +120,13 @@ def mixed_options(
 ) -> tuple[tuple[GroupOption, ...], bool]:
     """Return the groups of several device types, and whether these are all.
 
-    Replicas of one type have equally many devices, each at least one sample. Where there are more
-    than `most` groups, only those with a power of two of replicas of every type; where these are
-    still more, only groups of two types.
+    Replicas of one type have equally many devices, each at least one sample. If there are more than
+    `most` groups, only those with a power of two of replicas of every type; if these are still
+    more, only groups of two types.
 
     Parameters
     ----------
-    unlike: those whose types differ in their tensor-parallel degree, not those of one degree.
+    unlike: groups with types of different tensor-parallel degrees, not of one degree.
     """
     everything, complete = all_mixed_options(counts, degrees, samples, most, unlike=unlike)
     if complete:
@@ -140,8 +140,8 @@ def mixed_options(
 
 
 class _Tries(NamedTuple):
-    """What groups of several types may be of: devices and degrees of each type, samples, and
-    whether types differ in their degree or not."""
+    """Contents of groups of several types: devices and degrees of each type, samples, and whether
+    types differ in their degree or not."""
 
     counts: Sequence[int]
     degrees: Sequence[Sequence[int]]
@@ -163,7 +163,7 @@ class _Tries(NamedTuple):
 
 
 def _up_to(options: Iterator[GroupOption], most: int) -> tuple[GroupOption, ...] | None:
-    """Return options; None where there are more than `most`, which may be too many to count."""
+    """Return options; None if there are more than `most`; these may be too many to count."""
     found = tuple(islice(options, most + 1))
     return found if len(found) <= most else None
 

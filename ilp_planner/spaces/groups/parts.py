@@ -1,7 +1,8 @@
 """The planner's own space: any groups of devices in any order along the pipeline, devices may idle.
 
 A part is one number of micro-batches B. Its candidates are all (range of layers, group option) that
-memory allows; on the best links that a group can have they cost what no placement undercuts.
+memory allows; on the best links that a group can have, their costs are lower bounds for all
+placements.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 class GroupPart(SpacePart):
     """All plans with one number of micro-batches.
 
-    samples: of a micro-batch. alone: only plans whose groups are of one device type each.
+    samples: of a micro-batch. alone: only plans with groups of one device type each.
     """
 
     boxable = True
@@ -98,7 +99,7 @@ class GroupPart(SpacePart):
 
     def shares(self, option: GroupOption) -> list[list[int]] | None:
         """Return the samples of the replicas of each type, sorted, of a group that is tried; None
-        where it is not."""
+        if it is not."""
         if not any(option in tried for tried in (self.single, self._mixed, self._spread)):
             return None
         problem = self.problem
@@ -140,7 +141,7 @@ class GroupPart(SpacePart):
 
     def outline(self, cutoff: float) -> OpenGraph | None:
         """Return the graph over positions alone: any number of stages after, the best link to any
-        group. Of stages that differ in what they compute again it has the fastest alone."""
+        group. Of stages that differ in recomputation it has the fastest alone."""
         begins, found = np.zeros(1, np.int64), self.catalogue
         if found.again.any():
             choices = self.below(cutoff, np.flatnonzero(~found.again))
@@ -149,8 +150,8 @@ class GroupPart(SpacePart):
         return leveled_graph(found, choices, self.most_stages, begins)
 
     def _with_others(self, choices: NDArray[np.int64], cutoff: float) -> NDArray[np.int64]:
-        """Return the candidates that differ from some of the outline in what they compute again,
-        those of use below `cutoff` seconds."""
+        """Return useful candidates below `cutoff` seconds that differ from some of the outline in
+        recomputation."""
         found = self.catalogue
         if not found.again.any():
             return choices
@@ -158,8 +159,8 @@ class GroupPart(SpacePart):
         return found.kept(self.below(cutoff, np.flatnonzero(of)))
 
     def kept(self, cutoff: float) -> NDArray[np.int64]:
-        """Return the candidates that can be part of a plan below `cutoff` seconds, but for those
-        that another one of the same range beats in everything."""
+        """Return the candidates that can be part of a plan below `cutoff` seconds, but for
+        candidates that another one of the same range dominates."""
         if cutoff > self._kept_below:
             everything = np.arange(self.catalogue.stages.option.size)
             self._kept = self.catalogue.kept(self.below(cutoff, everything))
@@ -183,7 +184,7 @@ class GroupPart(SpacePart):
         return below
 
     def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
-        """Return the graph over (layer, roughly the stages after), seated where that can be."""
+        """Return the graph over (layer, roughly the stages after), seated if that can be."""
         if choices is None:
             return self._graph(self.kept(cutoff))
         return self._graph(self._with_others(choices, cutoff))
@@ -208,9 +209,9 @@ class GroupPart(SpacePart):
 
     @cached_property
     def _seat_tables(self) -> tuple[NDArray[Any], ...]:
-        """Number of each option's demand of each type, its type where it is in one node (else -1),
-        and how demands follow each other (`Seating.follow`). Groups that are spread are never
-        seated one after the other: their demand fits nowhere."""
+        """Number of each option's demand of each type, its type if it is in one node (else -1), and
+        how demands follow each other (`Seating.follow`). Groups that are spread are never seated
+        one after the other: their demand fits nowhere."""
         assert self.seats is not None
         options = self.catalogue.options
         demands: dict[tuple[int, int], int] = {}
@@ -241,7 +242,7 @@ class GroupPart(SpacePart):
 
     def chain(self, cutoff: float) -> GroupChain:
         """Return the candidates of plans below `cutoff` seconds (without the constant) as a chain
-        whose states count the seats in a node."""
+        with states that count the seats in a node."""
         if cutoff > self._chained_below:
             everything = np.arange(self.catalogue.stages.option.size)
             self._chained = self.seat_chains.kept(self.below(cutoff, everything))
@@ -255,8 +256,8 @@ class GroupPart(SpacePart):
         return self.placed(choices).plan
 
     def seat(self, choices: Sequence[int]) -> GroupPlan | None:
-        """Seat groups one after the other, as the labels of a seated graph do; None where they do
-        not fit, or one is spread."""
+        """Seat groups one after the other, as the labels of a seated graph do; None if they do not
+        fit, or one is spread."""
         assert self.seats is not None
         groups = self._groups(choices)
         if any(choice.option.over for choice in groups):
@@ -277,7 +278,7 @@ class GroupPart(SpacePart):
         )
 
     def placed(self, choices: Sequence[int]) -> Placed:
-        """Place groups on devices; say what no placement of them undercuts."""
+        """Place groups on devices; give a lower bound for their placements."""
         placed = place(
             self.problem,
             self.micro_batches,
@@ -321,7 +322,7 @@ class GroupPart(SpacePart):
     def improve(
         self, search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int]
     ) -> None:
-        """Look for better plans like these candidates in a row, where placing them was dear."""
+        """Look for better plans like these candidates in a row, if placing them was dear."""
         from ilp_planner.spaces.groups.placed_moves import improve_placed
 
         improve_placed(search, state, choices)

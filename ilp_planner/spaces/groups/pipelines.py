@@ -1,4 +1,4 @@
-"""Pipelines of blocks of equal groups: which groups, how many, and in which order.
+"""Pipelines of blocks of equal groups: their kinds, numbers and order.
 
 A block is a number of equal groups of one device type. From the last layer to the first, each group
 takes as many layers as memory and a slowest stage allow (`equal_cuts`), on the best links that
@@ -99,7 +99,7 @@ class Pipelines:
 
     @cached_property
     def stages(self) -> Stages:
-        """What the kinds of groups take, and what they pay to send."""
+        """Costs of the kinds of groups, and of their messages."""
         problem, tables = self.problem, self.tables
         classes = [group_class(option, problem.cluster) for option in self.options]
         known = list(dict.fromkeys(classes))
@@ -132,7 +132,7 @@ class Pipelines:
         return float(seconds), kinds, starts
 
     def seconds(self, shape: Shape) -> float:
-        """Return the seconds of the best pipeline of a shape, inf where memory allows none."""
+        """Return the seconds of the best pipeline of a shape, inf if memory allows none."""
         if shape not in self.seen:
             seconds = self.seen[shape] = self._cut(shape)[0]
             if seconds < (self.found[-1][0] if self.found else np.inf):
@@ -224,7 +224,7 @@ class Pipelines:
 
         Parameters
         ----------
-        steps: changes to try, fewer where the time is up.
+        steps: changes to try, fewer if the time is up.
         """
         if not self.found:
             return

@@ -1,11 +1,11 @@
-"""From groups to devices: which nodes' devices form each stage.
+"""From groups to devices: the nodes and devices of each stage.
 
 The planner's placements are packed (`costs/seat_patterns`): every replica lies in one node, and of
 the nodes that hold replicas of a stage at most one per device type has room, by its size, for
 another one. Groups that say so (`GroupOption.over`) are spread evenly instead, on the nodes of a
-neighbour first that is spread over as many. Simple placements come first. Where the true links make
-their best one dearer than the groups could be at best, all are tried as long as they are few; where
-they are many and links differ from node to node, `place_nodes` searches with CP-SAT.
+neighbour first that is spread over as many. Simple placements come first. If the true links make
+the best one slower than the bound of the groups, all are tried as long as they are few; if they are
+many and links differ from node to node, `place_nodes` searches with CP-SAT.
 """
 
 from __future__ import annotations
@@ -238,8 +238,8 @@ class _Steps:
 def every_packing(
     cluster: ClusterSpec, choices: Sequence[GroupChoice], steps: _Steps | None = None
 ) -> Iterator[Seats]:
-    """Yield all ways to seat all replicas, packed or spread as options say, one of those that
-    differ in a swap of equal nodes.
+    """Yield all ways to seat all replicas, packed or spread as options say, one of each class under
+    swaps of equal nodes.
 
     Parameters
     ----------
@@ -339,7 +339,7 @@ def _packed(
 def _shared(
     samples: Sequence[int], counts: Sequence[int], nodes: Sequence[int]
 ) -> Iterator[list[int]]:
-    """Yield the node of each replica: all ways in which their shares of the samples differ."""
+    """Yield the node of each replica, in all placements with different shares of the samples."""
     shares = sorted(Counter(samples).items(), reverse=True)
 
     def grow(number: int, left: list[int]) -> Iterator[dict[int, list[int]]]:

@@ -1,12 +1,12 @@
-"""Packed placements on nodes whose links differ, by CP-SAT.
+"""Packed placements on nodes with different links, by CP-SAT.
 
-Variables: replicas of each stage on each node. What the links add to a plan's time is minimised:
+Variables: replicas of each stage on each node. The time that links add to a plan is minimised:
 
     (B - 1) * max_s (compute_s + transfer_s) + sum_s transfer_s + max_s (ring_s + step_s)
 
 A transfer takes as long as the slowest pair of nodes used between consecutive stages, a ring as the
-slowest pair of nodes that the stage uses. That is near to what the cost model says, not the same:
-the true cost decides between the placements returned.
+slowest pair of nodes that the stage uses. That is near to the cost model, not the same: the true
+cost decides between the placements returned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_PAIRS = 100_000  # of nodes, over all stages: beyond, links are left aside
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stage:
-    """What the links of a stage do to its time. Seconds and bytes.
+    """The effect of links on the time of a stage. Seconds and bytes.
 
     compute, step: seconds per micro-batch and per iteration. sent: bytes of one sample to the next
     stage. gradients: bytes. share: samples of a replica, the mean.
@@ -51,8 +51,8 @@ def place_nodes(
     seconds: float,
     seed: int = 0,
 ) -> list[Seats]:
-    """Return packed placements, each better than the one before in the terms above; [] where none
-    was found.
+    """Return packed placements, each better than the one before in the terms above; [] if none was
+    found.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def place_nodes(
 def _stages(
     problem: Problem[GroupTables], micro_batches: int, choices: Sequence[GroupChoice]
 ) -> list[_Stage] | None:
-    """Return what the cost model knows of the stages; None where it does not tell nodes apart."""
+    """Return the link costs of the stages; None if the cost model does not tell nodes apart."""
     costs, stages = problem.costs, []
     for choice in choices:
         table = costs.option_tables(
@@ -184,8 +184,8 @@ class _Seating:
         return found
 
     def pairs_of(self, s: int) -> Any:
-        """Return what is 1 only where a stage and the next one are spread over the same nodes; None
-        where they cannot be."""
+        """Return a variable that is 1 only if a stage and the next one are spread over the same
+        nodes; None if they cannot be."""
         own, other = (self.choices[n].option for n in (s, s + 1))
         if not own.over or own.over != other.over or {*self.used[s]} != {*self.used[s + 1]}:
             return None
@@ -195,7 +195,7 @@ class _Seating:
         return same
 
     def both(self, a: Any, b: Any) -> Any:
-        """Return what is 1 where both are."""
+        """Return a variable that is 1 if both are."""
         found = self.model.new_bool_var("")
         self.model.add_bool_or(a.negated(), b.negated(), found)
         return found

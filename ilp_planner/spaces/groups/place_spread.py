@@ -1,5 +1,5 @@
-"""On which nodes a stage is spread evenly: those of a neighbour that is spread over as many, or
-all ways that there are."""
+"""Nodes of an evenly spread stage: the nodes of a neighbour that is spread over as many, or all
+possibilities."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def nodes_beside(
     *,
     tight: bool,
 ) -> list[int] | None:
-    """Return the nodes of a stage that is spread, None without room: those of the nearest stage
-    that is spread over as many, if they have room; else those with the least room (tight) or the
-    most.
+    """Return the nodes of a stage that is spread, None without room: the nodes of the nearest stage
+    that is spread over as many, if they have room; else the nodes with the least room (tight) or
+    the most.
 
     Parameters
     ----------
@@ -52,11 +52,11 @@ def spread_evenly(
     take: Callable[[], bool],
 ) -> Iterator[tuple[int, ...]]:
     """Yield replicas per node: equally many in as many nodes as the option says, the first ones of
-    those that are alike.
+    equal nodes.
 
     Parameters
     ----------
-    free: devices of each node; nodes: those of the option's type, which are told apart by `alike`.
+    free: devices of each node; nodes: nodes of the option's type, told apart by `alike`.
     take: tells whether there may be another step.
     """
     need, counts = option.each * option.tp, [0] * len(nodes)

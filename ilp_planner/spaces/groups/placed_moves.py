@@ -1,4 +1,4 @@
-"""Small moves of a plan at its true times, where placing its groups takes more than the stage graph
+"""Small moves of a plan at its true times, if placing its groups takes more than the stage graph
 promises: of groups that swap, merge or part, and of cuts."""
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def improve_placed(search: GroupSearch[Any], state: PartState[Any], choices: Seq
 
 
 def neighbours(part: GroupPart, choices: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield rows of candidates in which a few stages differ: two have swapped groups, or places,
-    a cut has moved by a layer, two share a group of the devices of both, or one is two halves."""
+    """Yield rows of candidates with a few changed stages: two have swapped groups, or places, a cut
+    has moved by a layer, two share a group of the devices of both, or one is two halves."""
     c = part.catalogue.stages
     use = part.catalogue.use
     rows = [(int(c.option[n]), int(c.start[n]), int(c.stop[n])) for n in choices]

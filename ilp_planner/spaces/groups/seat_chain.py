@@ -1,4 +1,4 @@
-"""The planner's stage candidates as a chain whose states count the seats in a node.
+"""The planner's stage candidates as a chain with states that count the seats in a node.
 
 Seats are counted of the types that have several nodes, all alike. There, a group that needs less
 than a node lies in one node as a whole: packed, only one of several nodes could have room for more,
@@ -7,9 +7,9 @@ and the others would be full. (Of a type with one node, all groups are neighbour
 Groups that are spread evenly over as many nodes of a type are counted likewise, in each of these
 nodes: pairs share them all, one after the other, as long as there is room.
 
-What a network card sends is counted too where stages are spread. On a card of such a stage, the
-rings of all stages take as long as one after the other, at most what the iteration's gradient
-reduction takes. All M nodes of a type together:
+Traffic of network cards is counted too if stages are spread. On a card of a spread stage, the rings
+of all stages take as long as one after the other, at most as long as the iteration's gradient
+reduction. All M nodes of a type together:
 
     sum over stages that are spread of nodes / M * seconds of the ring <= gradient reduction
 """
@@ -88,9 +88,9 @@ class SeatChains:
         self.needs = np.concatenate(columns, axis=1).astype(np.int64)
 
     def kept(self, choices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return those of some candidates that no other one of them, of the same range and class,
-        beats in everything, the seats that it takes in a node included. (A candidate of another
-        class may be worse to send to when its node is full.)"""
+        """Return the candidates that no other one of the same range and class dominates, seats
+        in a node included. (A candidate of another class may be worse to send to when its node
+        is full.)"""
         same = np.eye(self.states.counted.size, dtype=np.bool_)
         return self.catalogue.unbeaten(self.needs, self.class_of, same, choices)
 
@@ -125,7 +125,7 @@ class SeatChains:
 
     def _taken(self) -> NDArray[np.int64]:
         """Return the devices that each option takes in its node of the type that its class counts,
-        0 where that depends on the placement."""
+        0 if that depends on the placement."""
         options, use = self.catalogue.options, self.catalogue.use
         taken = np.zeros(len(options), np.int64)
         for number, option in enumerate(options):
@@ -141,7 +141,7 @@ class SeatChains:
         return taken
 
     def _cards(self, c: Candidates) -> Cards:
-        """Return what candidates take of the network cards of each type that groups are spread
+        """Return the time of candidates on the network cards of each type that groups are spread
         over."""
         kinds = sorted({kind for kind, _ in self.spread})
         if not kinds:

@@ -1,4 +1,4 @@
-"""In which order groups take devices, where links depend on nothing but device types.
+"""The order in which groups take devices, if links depend on nothing but device types.
 
 From the last stage to the first, each group takes the next devices of its types: in the node where
 the group behind it ended if it fits there as a whole, otherwise from the next node on that holds
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Seating:
-    """The devices of a cluster by type, and where groups of them sit."""
+    """The devices of a cluster by type, and the seats of groups."""
 
     def __init__(self, cluster: ClusterSpec) -> None:
         self.cluster = cluster
@@ -40,7 +40,7 @@ class Seating:
     @cached_property
     def rest(self) -> NDArray[np.int64]:
         """Return [types, devices + 1]: devices left in the node once so many of its type are taken;
-        0 where the last one taken was the node's last."""
+        0 if the last one taken was the node's last."""
         table = np.zeros((len(self.devices), max(map(len, self.devices)) + 1), np.int64)
         for kind, name in enumerate(self.cluster.type_names):
             place = 0
@@ -77,8 +77,8 @@ class Seating:
         self, demands: Sequence[tuple[int, int]]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return, for each (tensor degree, replicas), [demands, types, devices + 1]: how many
-        devices of a type are taken afterwards, -1 where it does not fit; and whether the group is
-        in one node with the last device taken before.
+        devices of a type are taken afterwards, -1 if it does not fit; and whether the group is in
+        one node with the last device taken before.
 
         The same as `seat` for every number of devices taken, without a loop over them.
         """

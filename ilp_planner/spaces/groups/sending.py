@@ -1,4 +1,4 @@
-"""What a group pays to send to the next one, by what the sender must know of that one.
+"""The cost of a group's messages to the next one, by the properties that the sender must know.
 
 Links depend on the class of the next group: its device types, and whether it may share a node with
 the sender. Classes that every sender pays the same for count as one.
@@ -30,8 +30,8 @@ class Sending:
     of the next group.
 
     least_time, least_extra: float64 [rows], to the class that is cheapest to send to; `time` is of
-    every micro-batch, `extra` of an iteration. more_time, more_extra: float64 [rows, columns], what
-    each class adds to it.
+    every micro-batch, `extra` of an iteration. more_time, more_extra: float64 [rows, columns], the
+    addition of each class.
     column: of each class. own: int64 [options], each option's column. apart: int64 [columns], of
     the same types in a node of their own.
     """
@@ -68,7 +68,7 @@ def price_sending(
 
     Parameters
     ----------
-    tables: of the options. check_time: raises where the time is up.
+    tables: of the options. check_time: raises if the time is up.
     """
     own = [group_class(option, problem.cluster) for option in options]
     classes = _classes(problem, own)
@@ -87,7 +87,7 @@ def price_sending(
     first = np.array([merged.index(n) for n in range(len(known))], np.int64)
 
     def split(seconds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the least over the columns, by row, and what each adds to it."""
+        """Return the least over the columns, by row, and the addition of each."""
         by_row = np.moveaxis(seconds[:, first], 1, 2).reshape(rows, first.size)
         least = by_row.min(axis=1, initial=np.inf)
         return least, by_row - least[:, None]
@@ -120,7 +120,7 @@ def sent(
     to: GroupClass,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the seconds of sending from an option to a class, of every micro-batch and of an
-    iteration, float64 [L + 1] by the cut, with what a short last micro-batch adds to it."""
+    iteration, float64 [L + 1] by the cut, with the addition of a partial last micro-batch."""
     send, cluster = problem.costs.send, problem.cluster
     time, extra = send(option, table.samples, micro_batches, to, cluster)
     if table.last:
@@ -130,7 +130,7 @@ def sent(
 
 
 def _classes(problem: Problem[GroupTables], own: Sequence[GroupClass]) -> list[GroupClass]:
-    """Return the classes of groups and those that a group may be seen as."""
+    """Return the classes of groups, and the possible classes of each group."""
     # a group in nodes of its own is seen as one that shares no node with the sender
     parted = [
         to._replace(apart=(kind,))

@@ -51,14 +51,14 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         return [GroupPart(problem, batches) for batches in problem.micro_batches]
 
     def tried(self, problem: Problem[GroupTables]) -> str:
-        """Return the numbers of micro-batches: all that there are, or which."""
+        """Return the numbers of micro-batches: all, or the tried ones."""
         every = problem.micro_batches == possible_counts(problem.global_batch)
         if every and problem.costs.uneven:
             return "plans with any number of micro-batches"
         return super().tried(problem)
 
     def describe(self, problem: Problem[GroupTables]) -> str:
-        """Return which plans the proofs are about."""
+        """Return the plans of the proofs."""
         return (
             f"{self.tried(problem)} on at most {problem.max_stages} groups of devices, packed: of "
             "the nodes of a type that a stage is on, at most one has room for another replica"
@@ -67,8 +67,8 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         )
 
     def exclusions(self, problem: Problem[GroupTables], plan: GroupPlan) -> Iterator[str]:
-        """Groups that are not tried, samples shared otherwise, and placements that are not packed,
-        nor spread evenly where that is tried."""
+        """Untried groups, samples shared otherwise, and placements that are not packed, nor spread
+        evenly if that is tried."""
         cluster, part = problem.cluster, GroupPart(problem, plan.micro_batches)
         sizes = node_devices(cluster)
         for s, stage in enumerate(plan.stages):
@@ -110,8 +110,8 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
                 yield f"stage {s}: samples shared otherwise than the cost model does"
 
     def begin(self, problem: Problem[GroupTables], task: Task) -> GroupSearch[GroupPart]:
-        """Return the state of a search that begins; it notes where the parts do not hold every
-        group of devices."""
+        """Return the state of a search that begins; it notes if the parts do not hold every group
+        of devices."""
         parts = self.parts(problem)
         search = GroupSearch(problem, parts, task)
         thinned = [part for part in parts if not part.complete]
@@ -144,16 +144,16 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         return problem.costs.mixed_tp
 
     def recomputations(self, problem: Problem[GroupTables]) -> tuple[str, ...]:
-        """Return the kinds of recomputation that a stage may have: those that the costs know."""
+        """Return the kinds of recomputation that a stage may have and the costs know."""
         return problem.costs.recomputations
 
     def short_batches(self, problem: Problem[GroupTables]) -> bool:
-        """Tell whether the costs know what a short micro-batch takes."""
+        """Tell whether the costs know partial micro-batches."""
         return problem.costs.uneven
 
     def check_samples(self, problem: Problem[GroupTables], plan: GroupPlan) -> Iterator[Violation]:
-        """Equal devices take equally many samples, or some one more where the costs know what that
-        takes; and every replica takes some."""
+        """Equal devices take equally many samples, or some one more if the costs know such shares;
+        and every replica takes some."""
         most, limit = 0, "equal shares on equal devices"
         if problem.costs.uneven:
             most, limit = 1, "shares that differ by at most one on equal devices"
@@ -167,8 +167,8 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
                 yield Violation("degrees", f"stage {s}", "a replica without samples", "at least 1")
 
     def holdings(self, problem: Problem[GroupTables], plan: Plan[Any]) -> Holdings:
-        """Return what the devices hold of a decoder: every replica has all states of its layers, as
-        in the costs."""
+        """Return the placement of a decoder's parameters on devices: every replica has all states
+        of its layers, as in the costs."""
         decoder = None if problem.spec is None else as_decoder(problem.spec.architecture)
         if (
             problem.spec is None
@@ -204,8 +204,8 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         look_longer(search)
 
     def search(self, search: GroupSearch[GroupPart]) -> Stop:
-        """Work until proof, gap or time; where stages may be spread or have several degrees, among
-        the others first: they are few beside these, and say where these can pay."""
+        """Work until proof, gap or time; if stages may be spread or have several degrees, among the
+        others first: they are few beside these, and show the places for these."""
         costs = search.problem.costs
         if costs.spread or costs.mixed_tp:
             self._search_plainest(search)
@@ -232,8 +232,8 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
                 search.accept(others.plan)
 
     def look(self, search: GroupSearch[GroupPart]) -> None:
-        """Look among groups of one device type first: they are few, and what they reach says where
-        mixed ones can pay."""
+        """Look among groups of one device type first: they are few, and their results show the
+        places for mixed ones."""
         from ilp_planner.search.graph_hunt import GraphHunt
         from ilp_planner.search.group_search import PartState
 
@@ -258,7 +258,7 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
 
 def _degrees(problem: Problem[GroupTables]) -> str:
     """Return how the tensor-parallel degrees of a stage may differ, for the end of a sentence;
-    empty where there is one device type."""
+    empty if there is one device type."""
     if len(problem.cluster.type_names) == 1:
         return ""
     if not problem.costs.mixed_tp:
@@ -267,5 +267,5 @@ def _degrees(problem: Problem[GroupTables]) -> str:
 
 
 def _described(kinds: tuple[str, ...]) -> str:
-    """Return what stages may compute again, for the end of a sentence; empty: nothing."""
+    """Return the possible recomputation of stages, for the end of a sentence; empty: nothing."""
     return "" if kinds == ("none",) else f"; each stage with recomputation {' or '.join(kinds)}"

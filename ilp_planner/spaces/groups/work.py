@@ -1,22 +1,22 @@
-"""What every plan takes at least for each number of micro-batches, before any table is made.
+"""A lower bound for every plan with each number of micro-batches, before any table is made.
 
 A stage takes no less than the layers on any of its replicas (`replica_seconds`). With u the slowest
 stage, and stages s on replicas r of tp devices with x samples each:
 
     B micro-batches take at least (B - 1) max_s u_s + sum_s u_s
 
-of which a short last one counts as the part of a full one that it is.
+with a partial last one counted as a fraction.
 
-*Work.* A sample of a layer keeps devices of type k busy for e_k device-seconds at least, whatever
-the tensor degree and the samples of its replica. For any price p_k of a device-second, all samples
-X of all layers are paid for by what all devices cost during u:
+*Work.* A sample of a layer keeps devices of type k busy for e_k device-seconds at least, for any
+tensor degree and the samples of its replica. For any price p_k of a device-second, all samples X of
+all layers are paid for by the price of all devices during u:
 
     u sum_k p_k devices_k >= X sum_layers min_k p_k e_k
 
-*Layers.* The replica with the most samples has at least a share X / (all devices / tp). What that
-takes, of whichever type, no layer undercuts; nor do all of them, one after the other. Where
-replicas of a stage may differ in their degree, one of them has at least tp X / (all devices)
-samples, tp being its own degree: otherwise all together would have fewer than X.
+*Layers.* The replica with the most samples has at least a share X / (all devices / tp). The time of
+that on its fastest type bounds every layer; nor do all of them, one after the other. If replicas of
+a stage may differ in their degree, one of them has at least tp X / (all devices) samples, tp being
+its own degree: otherwise all together would have fewer than X.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 def work_bounds(
     problem: Problem[GroupTables], degrees: Sequence[Sequence[int]]
 ) -> dict[int, float]:
-    """Return, for each number of micro-batches, seconds that no plan undercuts; NEVER where none
-    fits, 0 where the costs do not say what replicas take.
+    """Return, for each number of micro-batches, seconds that no plan undercuts; NEVER if none fits,
+    0 if the costs have no bounds for replicas.
 
     Parameters
     ----------
@@ -77,8 +77,8 @@ def work_bounds(
 
 
 def _work(each: NDArray[np.float64], devices: NDArray[np.float64], samples: int) -> float:
-    """Return the seconds for which all devices are busy at least. each: device-seconds that a
-    sample takes, [types, L]."""
+    """Return a lower bound on the busy seconds of all devices. each: device-seconds that a sample
+    takes, [types, L]."""
     able = np.isfinite(each)
     whole = each.sum(axis=1, where=able)
     if not (whole > 0).any() or (able.any(axis=1) & (whole == 0)).any():

@@ -1,1 +1,1 @@
-"""Planning what Megatron-LM can run, for `solve --runtime megatron`."""
+"""Plans that Megatron-LM can run, for `solve --runtime megatron`."""

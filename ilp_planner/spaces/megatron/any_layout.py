@@ -1,8 +1,8 @@
 """The best layout of virtual stages that may have any numbers of layers.
 
 From the best layout of the usual ones, a layer at a time goes to another virtual stage, or two
-stages change places, as long as that is faster. How slow all others are, a tree of all layouts says
-(`layout_tree`), which also finds those that no such step leads to.
+stages change places, as long as that is faster. A tree of all layouts bounds all others
+(`layout_tree`), and finds layouts beyond these steps.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class AnyLayout:
     def look(
         self, cutoff: float, goon: Callable[[], bool] = lambda: True, turn: int = 0
     ) -> CutSearch:
-        """Return the best layout below the cutoff of those that are looked at in a turn, with where
-        its virtual stages end, and a bound on all layouts.
+        """Return the best layout below the cutoff among the examined ones, with the ends of its
+        virtual stages, and a bound on all layouts.
 
         turn: place in `NEAR`; the first one takes usual layouts alone, and the bound of arithmetic.
         """
@@ -71,7 +71,7 @@ class AnyLayout:
         return CutSearch(best if best is not None and best.value < cutoff else None, self.bound)
 
     def seconds(self, stops: Stops) -> float:
-        """Return the seconds of a layout; `NEVER` where it does not fit."""
+        """Return the seconds of a layout; `NEVER` if it does not fit."""
         part, variant = self.part, self.variant
         if not part.keeps(variant, stops):
             return NEVER
@@ -98,8 +98,8 @@ class AnyLayout:
                 yield Cut(tuple(part.stops(even, found.ends)), found.value)
 
     def _improved(self, tree: LayoutTree, best: Cut, goon: Callable[[], bool], most: int) -> Cut:
-        """Return a layout that none near it is faster than, or the best one when as many as `most`
-        were judged: those first that take least by the tree's sums."""
+        """Return a local optimum of layouts, or the best one after `most` judgements, in the order
+        of the tree's sums."""
         better = True
         while better:
             better, near = False, near_layouts(best.ends)
@@ -119,8 +119,8 @@ class AnyLayout:
 
 
 def near_layouts(ends: Stops) -> NDArray[np.int64]:
-    """Return where virtual stages end, [layouts, stages + 1], with one element in another stage, or
-    two stages of other sizes in each other's place."""
+    """Return the ends of virtual stages, [layouts, stages + 1], with one element in another stage,
+    or two stages of different sizes swapped."""
     sizes = [stop - start for start, stop in pairwise(ends)]
     found: dict[Stops, None] = {}
     for source, size in enumerate(sizes):

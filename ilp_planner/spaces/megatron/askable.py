@@ -1,4 +1,4 @@
-"""What users may ask for of a runtime's plans: what these have, as `ilp-plan runtimes` says it."""
+"""The values that users may ask for in a runtime's plans, as `ilp-plan runtimes` says them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ ROWS_OF["remainder"] = ROWS_OF["virtual_stages"]
 
 
 def check_askable(runtime: Runtime, asked: Constraints) -> None:
-    """Refuse what no plan of a runtime has, whatever the model and the devices.
+    """Refuse values that no plan of a runtime has, for any model and devices.
 
     Raises
     ------
-    UsageError: the first value, what plans have, and why.
+    UsageError: the first value, the plans' values, and the reason.
     """
     for name, value in _said(runtime, asked):
         have, examples = _values(runtime, name), ASKABLE.get(name, (value,))
@@ -54,7 +54,7 @@ def check_askable(runtime: Runtime, asked: Constraints) -> None:
 
 
 def _said(runtime: Runtime, asked: Constraints) -> Iterator[tuple[str, str]]:
-    """Yield the values that were asked for, with their names; numbers of virtual stages where ranks
+    """Yield the values that were asked for, with their names; numbers of virtual stages if ranks
     have one."""
     for name in ASKABLE:
         for value in getattr(asked, name):
@@ -65,7 +65,7 @@ def _said(runtime: Runtime, asked: Constraints) -> Iterator[tuple[str, str]]:
 
 @cache
 def _values(runtime: Runtime, name: str) -> tuple[str, ...]:
-    """Return what plans have of something that can be asked for, tried anyway or on request."""
+    """Return the plans' values of a constraint, tried anyway or on request."""
     if name in OTHERS:
         return OTHERS[name](runtime)
     jobs = _examples(runtime)

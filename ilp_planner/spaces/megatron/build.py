@@ -49,11 +49,11 @@ def build(files: InputFiles) -> Problem[MegatronCosts]:
 
 
 def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]:
-    """Read all inputs and build the problem of a space whose runtime shares this engine.
+    """Read all inputs and build the problem of a space with a runtime of this engine.
 
     Raises
     ------
-    SpecError, ProfileError, UsageError: what cannot be planned, and why.
+    SpecError, ProfileError, UsageError: the problem cannot be planned, with the reason.
     InfeasibleError: no choice of degrees is possible.
     """
     asked, runtime = files.request, space.runtime
@@ -122,9 +122,9 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
 
 
 class Base:
-    """What problems of the same model and devices have in common, whatever is demanded of plans.
+    """The common data of problems of the same model and devices, under any constraints.
 
-    notes: on devices and the runtime. notes_of_profile: on the profile, whose name is source.
+    notes: on devices and the runtime. notes_of_profile: on the profile, named by source.
     """
 
     def __init__(
@@ -140,11 +140,11 @@ class Base:
         BASES.add(self)
 
     def answers(self, cluster: ClusterSpec, global_batch: int) -> Answers:
-        """Return what is possible of a batch on some nodes of a cluster."""
+        """Return the feasibility answers for a batch on some nodes of a cluster."""
         return self._answers.setdefault((Same(cluster), global_batch), Answers())
 
     def bound(self) -> None:
-        """Forget what was found where that is very much."""
+        """Forget cached results if there are very many."""
         self.costs.found.bound(FOUND)
         if len(self._answers) > BATCHES:
             self._answers.clear()
@@ -170,7 +170,7 @@ BASES: WeakSet[Base] = WeakSet()
 
 @lru_cache(maxsize=KEPT)
 def _estimated(space: MegatronSpace, model: ModelSpec, on: Same, precision: str) -> Base:
-    """Return what problems with estimated times have in common: one object for all of them."""
+    """Return the common data of problems with estimated times: one object for all of them."""
     return _base(space, model, on.cluster, precision, None)
 
 
@@ -181,13 +181,13 @@ def _base(
     asked: str,
     profile: ElementProfile | None,
 ) -> Base:
-    """Return what problems have in common.
+    """Return the common data of problems.
 
     asked: the precision, or a recipe of quantised products; empty: the model's.
 
     Raises
     ------
-    SpecError: what cannot be planned, and why.
+    SpecError: the problem cannot be planned, with the reason.
     """
     runtime, decoder = space.runtime, decoder_of(model, space.runtime)
     precision, recipe = precision_of(asked, model.precision)
@@ -216,7 +216,7 @@ def _base(
 
 
 def said_of(asked: Request) -> dict[str, str]:
-    """Return what limits the plans of a request, by name, as it was said."""
+    """Return the limits of a request on plans, by name, as given."""
     said = {name: getattr(asked, name) for name in MOST}
     sizes = ",".join(map(str, asked.micro_batch_sizes))
     texts = {name: text for name, text in asked.constraints.texts.items() if name != "headroom"}
@@ -228,7 +228,7 @@ def said_of(asked: Request) -> dict[str, str]:
 
 
 def _value_of(asked: Request, name: str) -> Any:
-    """Return what a request says by one of the names of `said_of`."""
+    """Return the value of a request for one of the names of `said_of`."""
     of_request = (*MOST, "micro_batch_sizes")
     return getattr(asked if name in of_request else asked.constraints, name)
 
@@ -236,11 +236,11 @@ def _value_of(asked: Request, name: str) -> Any:
 def limited(
     problem: Problem[MegatronCosts], files: InputFiles, names: Collection[str]
 ) -> Problem[MegatronCosts]:
-    """Return a problem with those of the limits that its request says which have these names.
+    """Return a problem with the limits of its request that have these names.
 
     Raises
     ------
-    SpecError, UsageError: no such part of the cluster can be planned.
+    SpecError, UsageError: no such part of the cluster.
     """
     asked, model = files.request, problem.costs.model
     kept = asked.constraints.but({*NAMES} - {"headroom", *names})

@@ -1,7 +1,7 @@
-"""Runtimes besides Megatron-LM, which say of a training job whether they run it (`runtimes`).
+"""Runtimes besides Megatron-LM; `runtimes` says whether they run a training job.
 
-They share Megatron's search: its times of kernels and messages, its memory and its schedules. What
-a job cannot be on them, whatever its layout, is in no part.
+They share Megatron's search: its times of kernels and messages, its memory and its schedules. Jobs
+that they never run, in any layout, are in no part.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class CheckedRuntime(Runtime):
 
     @property
     def listens(self) -> tuple[str, ...]:
-        """Names of `CHOICES` whose values a user may ask for: those that are tried."""
+        """Names of `CHOICES` that a user may ask for: the tried ones."""
         return tuple(self.tried)
 
     @abstractmethod
@@ -101,7 +101,7 @@ class CheckedRuntime(Runtime):
         """Refuse a job that cannot be run: a PlanError with the limit."""
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a user has to know of every result."""
+        """Return remarks for every result."""
         return (
             "times and memory are of Megatron-LM's kernels, buffers and schedules: "
             f"{self.title}'s own are not modelled",
@@ -110,13 +110,13 @@ class CheckedRuntime(Runtime):
     def settings(
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
     ) -> Settings:
-        """Return what plans have alike, but for the choices."""
+        """Return the settings shared by plans, but for the choices."""
         base = base_settings(model, precision, cluster, recipe)
         return replace(base, vocab_multiple=1)
 
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
-        """Return the settings of whole jobs that are tried: what is no choice here is as in the
-        base, whatever was asked for."""
+        """Return the tried settings of whole jobs: others are as in the base, without regard to the
+        request."""
         return choices(base, self.tried, asked.but({*CHOICES} - {*self.listens}))
 
     def chunks(self, layers: int) -> tuple[int, ...]:
@@ -126,16 +126,16 @@ class CheckedRuntime(Runtime):
     def recomputations(
         self, model: Decoder, kernels: Kernels, asked: Constraints
     ) -> tuple[Recompute, ...]:
-        """Return what is tried: nothing, parts of all layers, or all layers."""
+        """Return the tried recomputations: nothing, parts of all layers, or all layers."""
         full = (replace(FULL, layers=size) for size in self.chunks(model.layers))
         return tuple(one for one in (NOTHING, *self.selective, *full) if asked.recomputes(one))
 
     def check_asked(self, asked: Constraints) -> None:
-        """Refuse what is in no plan, whatever the model and the devices.
+        """Refuse values that are in no plan, for any model and devices.
 
         Raises
         ------
-        UsageError: the name, what was found and what plans have.
+        UsageError: the name, the found value and the plans' ones.
         """
         from ilp_planner.spaces.megatron.askable import check_askable
 
@@ -147,14 +147,14 @@ class CheckedRuntime(Runtime):
 
         Raises
         ------
-        SpecError: the key, what was found and what the runtime can run.
+        SpecError: the key, the found value and the runtime's.
         """
         job = TrainingJob(model=model, micro_batch=1, global_batch=2, dp=2, settings=settings)
         for text in self.refusals(job):
             raise SpecError(text)
 
     def untried(self, asked: Constraints) -> str:
-        """Return nothing: what is left out is refused."""
+        """Return nothing: left-out values are refused."""
         return ""
 
     def tries(self, job: TrainingJob, asked: Constraints) -> bool:
@@ -184,7 +184,7 @@ class CheckedRuntime(Runtime):
         return frozenset((*TOLD, *self.told))
 
     def violations(self, job: TrainingJob, base: Settings) -> Iterator[Violation]:
-        """Yield what the runtime refuses, and what it cannot be told."""
+        """Yield the runtime's refusals, and settings that it lacks."""
         refused = ""
         try:
             self.check_job(job)

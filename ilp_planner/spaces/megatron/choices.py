@@ -1,7 +1,8 @@
-"""What a job decides as a whole, besides its degrees and its schedule, and what searches try of it.
+"""Choices of a job as a whole, besides its degrees and its schedule, and the values that searches
+try.
 
-Each choice has the name of a constraint. Those that change what is computed, the widths of
-gradients and moments, are tried over values that were asked for alone.
+Each choice has the name of a constraint. The widths of gradients and moments change the
+computation, and only requested values are tried.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ def _never(settings: Settings, replicated: bool) -> bool:
 
 
 class Choice(NamedTuple):
-    """read: the value of settings. write: settings with a value; None where there are none. text:
-    how names of parts say it. idle: whether it decides nothing in settings of a job, of whose
-    parameters several ranks have the same or not. rest: its value there; empty: as in the plainest
-    settings. uncounted: of values, what neither the time nor the memory of a job has of them."""
+    """read: the value of settings. write: settings with a value; None if there are none. text: how
+    names of parts say it. idle: whether it decides nothing in settings of a job, with or without
+    replicated parameters. rest: its value there; empty: as in the plainest settings. uncounted: of
+    values, the effects that neither time nor memory count."""
 
     read: Callable[[Settings], str]
     write: Callable[[Settings, str], Settings | None]
@@ -52,8 +53,8 @@ class Choice(NamedTuple):
 
 
 def _with_sharding(settings: Settings, value: str) -> Settings:
-    """Only where gradients or parameters are divided, these are gathered from the stepped copy.
-    What overlaps stays as it is, so that equal choices are equal settings."""
+    """Only if gradients or parameters are divided, these are gathered from the stepped copy.
+    Overlap stays as it is, so that equal choices are equal settings."""
     own, overlap = settings.optimizer, _overlap(settings)
     from_master = own.from_master and value in ("gradients", "parameters")
     settings = replace(settings, optimizer=replace(own, sharding=value, from_master=from_master))
@@ -94,7 +95,7 @@ def _gradients(settings: Settings) -> str:
 
 
 def _with_gradients(settings: Settings, value: str) -> Settings | None:
-    """Megatron adds gradients up in 2 bytes where parameters are bf16 (`grad_reduce_in_bf16`)."""
+    """Megatron adds gradients up in 2 bytes if parameters are bf16 (`grad_reduce_in_bf16`)."""
     if value != "fp32" and settings.precision != value:
         return None
     optimizer = replace(settings.optimizer, gradient=GRADIENT_BYTES[value])
@@ -106,8 +107,8 @@ def _moments(settings: Settings) -> str:
 
 
 def _with_moments(settings: Settings, value: str) -> Settings | None:
-    """Smaller moments are those of the precision-aware optimiser, which keeps of the stepped copy
-    what a bf16 parameter lacks (`store_param_remainders`)."""
+    """Smaller moments need the precision-aware optimiser; it keeps the bits of the stepped copy
+    that a bf16 parameter lacks (`store_param_remainders`)."""
     if value == "fp32":
         return settings
     if settings.precision != "bf16":
@@ -138,7 +139,7 @@ def _with_graphs(settings: Settings, value: str) -> Settings:
 
 def _with_offload(settings: Settings, value: str) -> Settings | None:
     """States on the host are of single precision, those of the device beside them likewise
-    (`hybrid_optimizer.py`); what travels there overlaps with steps, as its authors advise."""
+    (`hybrid_optimizer.py`); transfers overlap with steps, as its authors advise."""
     optimizer, share = settings.optimizer, float(value)
     if share and optimizer.moments != MOMENT_BYTES["fp32"]:
         return None
@@ -159,7 +160,7 @@ def _with_activations(settings: Settings, value: str) -> Settings:
 
 
 def _has_experts(settings: Settings) -> bool:
-    """Tell whether a job has experts: the products of those are grouped wherever there are any."""
+    """Tell whether a job has experts: their products are always grouped."""
     return settings.kernels.grouped_experts
 
 
@@ -267,8 +268,8 @@ def choices(
 
     Parameters
     ----------
-    tried: values by names of `CHOICES`, where others than the base's own are tried without being
-        asked for.
+    tried: values by names of `CHOICES`, if others than the base's own are tried without being asked
+        for.
     """
     values = (
         getattr(asked, name) or tried.get(name) or (choice.read(base),)
@@ -288,22 +289,22 @@ def _every(base: Settings, values: tuple[tuple[str, ...], ...]) -> tuple[Setting
 
 
 def with_inner(settings: Settings, ranks: int) -> tuple[Settings, ...]:
-    """Return settings with every number of inner ranks that a job of so many may have, where
-    attention is computed by `a2a+p2p`."""
+    """Return settings with every possible number of inner ranks, if attention is computed by
+    `a2a+p2p`."""
     sizes = divisors(ranks)[1:-1] if settings.cp_comm == "a2a+p2p" else ()
     return tuple(replace(settings, cp_inner=size) for size in sizes) or (settings,)
 
 
 def values_of(settings: Settings) -> dict[str, str]:
-    """Return what settings decide, by the names of `CHOICES`."""
+    """Return the values of settings, by the names of `CHOICES`."""
     return {name: choice.read(settings) for name, choice in CHOICES.items()}
 
 
 def settled(settings: Settings, plainest: Settings, *, replicated: bool) -> Settings:
-    """Return settings of a job where what decides nothing is at rest.
+    """Return settings of a job with idle choices at rest.
 
-    replicated: several ranks have the same parameters. plainest: settings whose values rest where a
-    choice has none of its own.
+    replicated: several ranks have the same parameters. plainest: settings with the rest values of
+    choices that have none of their own.
     """
     for choice in CHOICES.values():
         if choice.idle(settings, replicated):
@@ -314,8 +315,8 @@ def settled(settings: Settings, plainest: Settings, *, replicated: bool) -> Sett
 
 
 def decided(settings: Settings, *, replicated: bool) -> dict[str, str]:
-    """Return those of `values_of` that decide something: not how context-parallel ranks attend
-    where there is one, nor what ranks share of parameters that no two of them have."""
+    """Return the values of `values_of` that decide something: not the attention of a single
+    context-parallel rank, nor the sharding of parameters that no two ranks have."""
     return {
         name: choice.read(settings)
         for name, choice in CHOICES.items()
@@ -325,8 +326,8 @@ def decided(settings: Settings, *, replicated: bool) -> dict[str, str]:
 
 @lru_cache(maxsize=4096)
 def different(settings: Settings, plainest: Settings) -> tuple[str, ...]:
-    """Return what settings have instead of the plainest ones, as in `parameters sharded`: thousands
-    of parts have the same ones."""
+    """Return the differences of settings from the plainest ones, as in `parameters sharded`:
+    thousands of parts have the same ones."""
     values = ((choice, choice.read(settings)) for choice in CHOICES.values())
     found = tuple(
         choice.text.format(value) for choice, value in values if value != choice.read(plainest)

@@ -1,4 +1,4 @@
-"""What does not go together in Megatron-LM with overlap of expert parallelism or with CUDA graphs:
+"""Settings that exclude overlap of expert parallelism or CUDA graphs in Megatron-LM:
 `core/transformer/transformer_config.py: TransformerConfig`."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RANDOM = {"core_attn": "attn", "mlp": "mlp", "moe": "moe"}
 
 
 def check_combined(job: TrainingJob) -> Iterator[Violation]:
-    """Overlap of expert parallelism and CUDA graphs have what they need."""
+    """Overlap of expert parallelism and CUDA graphs have their requirements."""
     settings = job.settings
     yield from of_degrees(job)
     yield from of_recomputation(settings, job.model, settings.recompute)
@@ -28,7 +28,7 @@ def check_combined(job: TrainingJob) -> Iterator[Violation]:
 
 
 def of_degrees(job: TrainingJob) -> Iterator[Violation]:
-    """Yield what of a job does not go with them, whatever its layout and its recomputation."""
+    """Yield settings of a job that exclude them, in any layout and recomputation."""
     settings, model = job.settings, job.model
     kernels = settings.kernels
     if settings.overlap_experts:
@@ -56,8 +56,8 @@ def of_degrees(job: TrainingJob) -> Iterator[Violation]:
 
 
 def of_recomputation(settings: Settings, model: Decoder, again: Recompute) -> Iterator[Violation]:
-    """Yield why settings do not go with what is computed again: inside of a graph, nothing may draw
-    random numbers then."""
+    """Yield why settings exclude recomputation: inside of a graph, nothing may draw random numbers
+    then."""
     kernels, names = settings.kernels, again.modules
     if settings.overlap_experts:
         if again.granularity == "full":
@@ -89,9 +89,9 @@ def does_otherwise(job: TrainingJob) -> bool:
 
     It turns overlap of tensor parallelism off with latent attention
     (`core/extensions/transformer_engine.py: TELinear`). Heads that all ranks exchange are a2a. The
-    host has to ask how many tokens experts take, which no graph can, unless there is a capacity.
-    States of Megatron-FSDP do not get to the host (Megatron-LM, pull request 4623). DeepEP has
-    kernels from Ampere on (DeepEP, README).
+    host has to ask for the tokens of experts, and no graph can, unless there is a capacity. States
+    of Megatron-FSDP do not get to the host (Megatron-LM, pull request 4623). DeepEP has kernels
+    from Ampere on (DeepEP, README).
     """
     settings, model = job.settings, job.model
     kernels = settings.kernels

@@ -1,4 +1,4 @@
-"""Why no plan is possible: the smallest part of what was asked for that cannot be had together."""
+"""Why no plan is possible: a minimal contradictory set of the request."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SMALL = (1, 2)  # sizes of conflicts that are looked for before any irreducible 
 
 
 class Answers:
-    """What is possible of sets of demands, for problems that differ in demands alone."""
+    """Feasibility of sets of demands, for problems that differ in demands alone."""
 
     def __init__(self) -> None:
         self.count = count()
@@ -47,17 +47,17 @@ class Answers:
         self.offered: dict[tuple[tuple[int, ...], tuple[str, ...]], Offers] = {}
 
     def bound(self) -> None:
-        """Forget everything where there is very much of it."""
+        """Forget everything if there is very much of it."""
         if len(self.numbers) + len(self.possible) + len(self.offered) > MOST:
             # Others may be at work with these, whose numbers are none of those to come.
             self.numbers, self.possible, self.offered = {}, {}, {}
 
 
 class Demands:
-    """What is demanded of the plans of one problem.
+    """The demands on the plans of one problem.
 
     said: by the names of parameters, as it was said. values: likewise, as they are compared. made:
-    from the names of those that count to the problem with these alone. answers: that are known.
+    from names of demands to the problem with these alone. answers: that are known.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class Demands:
         self.numbers = {n: numbers.setdefault((n, v), next(following)) for n, v in values.items()}
 
     def key(self, names: Collection[str]) -> tuple[int, ...]:
-        """Return what tells some of the demands from others."""
+        """Return a key of some of the demands."""
         return tuple([self.numbers[name] for name in names])
 
     def possible(
         self, names: Collection[str], problem: Problem[MegatronCosts] | None = None
     ) -> bool:
-        """Tell whether some plan has what these say, memory aside. problem: with these alone, where
-        it is made already."""
+        """Tell whether some plan meets these, memory aside. problem: with these alone, if it is
+        made already."""
         key, known = self.key(names), self.answers.possible
         if key not in known:
             known[key] = self._possible(names, problem)
@@ -89,8 +89,8 @@ class Demands:
             return False
 
     def offers(self, changed: tuple[str, ...]) -> Offers:
-        """Return the values of some of what was said that plans have with the others; None where
-        no plan has the others."""
+        """Return the values of some demands in plans that meet the others; None if no plan has the
+        others."""
         left = [name for name in self.said if name not in changed]
         key, known = (self.key(left), changed), self.answers.offered
         if key not in known:
@@ -107,11 +107,11 @@ class Demands:
 
 
 def check_possible(demands: Demands) -> Problem[MegatronCosts]:
-    """Return the problem with all that is demanded; refuse what no plan can have, memory aside.
+    """Return the problem with all that is demanded; refuse impossible demands, memory aside.
 
     Raises
     ------
-    InfeasibleError: one line with a smallest conflict, and what would do instead.
+    InfeasibleError: one line with a smallest conflict, and a repair.
     """
     said = demands.said
     whole = demands.made(said)
@@ -132,8 +132,8 @@ def check_possible(demands: Demands) -> Problem[MegatronCosts]:
 def _conflict(
     said: tuple[str, ...], possible: Callable[[Collection[str]], bool]
 ) -> tuple[str, ...]:
-    """Return names that are impossible together: one or two where some are, otherwise such that
-    the others are possible without any one of them."""
+    """Return names that are impossible together: one or two if some are, otherwise a minimal
+    set."""
     for size in SMALL:
         for some in combinations(said, size):
             if not possible(some):
@@ -147,9 +147,8 @@ def _conflict(
 
 
 def _repair(names: Sequence[str], demands: Demands) -> str:
-    """Return which change would make a plan possible, with all else that was said: as few values
-    as possible, one of the conflict among them, each nearest to what was asked for; empty where
-    none is found in time."""
+    """Return a change that makes a plan possible with all other demands: as few values as possible,
+    one of the conflict among them, each nearest to the request; empty if none is found in time."""
     deadline = Deadline(SECONDS)
     for size in CHANGES:
         for first in names:
@@ -162,7 +161,7 @@ def _repair(names: Sequence[str], demands: Demands) -> str:
 
 
 def _change(changed: tuple[str, ...], demands: Demands) -> str:
-    """Return the values of some of what was said with which the others are possible."""
+    """Return values of some demands that make the others possible."""
     found = demands.offers(changed)
     if found is None:
         return ""
@@ -179,7 +178,7 @@ def _change(changed: tuple[str, ...], demands: Demands) -> str:
 
 
 def _values(part: MegatronPart, name: str) -> Iterator[int | str]:
-    """Yield what the plans of a part have of something that can be asked for."""
+    """Yield the values of a demand in the plans of a part."""
     if name == "virtual_stages":
         yield from {variant.virtual for variant in pipelines(part)}
     elif name == "schedule":
@@ -205,7 +204,7 @@ def _values(part: MegatronPart, name: str) -> Iterator[int | str]:
 
 
 def _distance(asked: object, value: int | str) -> float:
-    """Return how far a value is from what was asked for; all names are as far."""
+    """Return the distance of a value from the request; all names are as far."""
     if isinstance(asked, AskedLayout) and isinstance(value, str):
         return asked.farness(value)
     if isinstance(asked, Numbers) and isinstance(value, int):

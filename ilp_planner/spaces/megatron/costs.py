@@ -1,6 +1,6 @@
-"""What Megatron-LM's training jobs take and hold: the cost model of `solve --runtime megatron`.
+"""Time and memory of Megatron-LM's training jobs: the cost model of `solve --runtime megatron`.
 
-Times are in `megatron/ranks`; memory is `anatomy.memory`'s, which `analyze` reports too.
+Times are in `megatron/ranks`; memory is from `anatomy.memory`, as in `analyze`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 class Found:
-    """What was found on clusters, for whoever may have it as well."""
+    """Results on clusters, shared by cost models."""
 
     def __init__(self) -> None:
         self._known: list[tuple[ClusterSpec, dict[object, Any]]] = []
 
     def on(self, cluster: ClusterSpec) -> dict[object, Any]:
-        """Return what was found on a cluster."""
+        """Return the results on a cluster."""
         for other, found in self._known:
             if other is cluster:
                 return found
@@ -50,17 +50,17 @@ class Found:
         return self._known[-1][1]
 
     def __reduce__(self) -> tuple[type[Found], tuple[()]]:
-        """Let copies, and what is sent to other processes, find everything by themselves."""
+        """Let copies, also in other processes, compute everything by themselves."""
         return Found, ()
 
     def bound(self, most: int) -> None:
-        """Forget everything where there is more than so much of it."""
+        """Forget everything if there is more than so much of it."""
         if sum(len(found) for _, found in self._known) > most:
             self._known.clear()
 
 
 class RanksMemory:
-    """What each pipeline rank of a job holds at its peak, as soon as it is asked for."""
+    """Peak memory of each pipeline rank of a job, computed on demand."""
 
     def __init__(self, parts: MemoryParts) -> None:
         self.parts = parts
@@ -76,11 +76,11 @@ class RanksMemory:
 class MegatronCosts:
     """Megatron-LM's training jobs on a cluster (`GroupTables`).
 
-    settings: what every plan has, besides the degrees and the recomputation that plans choose.
-    choices: such settings, one of which a plan has, the plainest first. max_cp: context-parallel
-    degree at most. profile: measured times of layers; None: of none. runtime: what runs the plans.
-    found: what jobs have found, whatever the choices; costs that are made of these with `replace`
-    have it as well.
+    settings: of every plan, besides the degrees and the recomputation that plans choose.
+    choices: possible settings of a plan, the plainest first. max_cp: context-parallel degree at
+    most. profile: measured times of layers; None: of none. runtime: of the plans.
+    found: results of jobs, for any choices; costs that are made of these with `replace` have it as
+    well.
     """
 
     model: Decoder
@@ -100,11 +100,11 @@ class MegatronCosts:
         return chain_names(self.model)
 
     def known(self, cluster: ClusterSpec) -> dict[object, Any]:
-        """Return what jobs on a cluster have found, for others that may have it as well."""
+        """Return the results of jobs on a cluster, for others to share."""
         return self.found.on(cluster)
 
     def of_cuts(self, cluster: ClusterSpec, jobs: object) -> dict[object, Any]:
-        """Return what judged cuts of the same jobs have found; those of others are forgotten."""
+        """Return the results of judged cuts of the same jobs; results of others are forgotten."""
         known = self.own.on(cluster)
         if "cuts" not in known or known["cuts"][0] != jobs:
             known["cuts"] = (jobs, {})
@@ -128,8 +128,8 @@ class MegatronCosts:
         return found
 
     def memory(self, job: TrainingJob, cluster: ClusterSpec) -> MemoryParts:
-        """Return the memory of a job's parts, which jobs of another layout or order of ranks, or
-        that compute another number of layers again, have as well."""
+        """Return the memory of a job's parts, shared by jobs with another layout, order of ranks or
+        number of recomputed layers."""
         again = replace(job.settings.recompute, method=METHODS[0], layers=0)
         settings = replace(job.settings, recompute=again, order=ORDERS[0])
         key = ("memory", settings, job.tp, job.pp, job.dp, job.micro_batch)
@@ -140,7 +140,7 @@ class MegatronCosts:
         return found
 
     def ranks_memory(self, job: TrainingJob, cluster: ClusterSpec) -> RanksMemory:
-        """Return the memory of the pipeline ranks of a job, each of which is counted once."""
+        """Return the memory of the pipeline ranks of a job, each counted once."""
         known, key = self.known(cluster), ("ranks", job)
         if key not in known:
             known[key] = RanksMemory(self.memory(job, cluster))
@@ -172,7 +172,7 @@ class MegatronCosts:
 
         Raises
         ------
-        PlanError: it is no training job whose ranks fill nodes in order.
+        PlanError: it is no training job with ranks that fill nodes in order.
         """
         job = self.job(plan, cluster)
         order = node_order(plan, cluster)
@@ -188,7 +188,7 @@ class MegatronCosts:
         return RankCosts(job, self.network(cluster, nodes), self.profile, self.known(cluster))
 
     def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
-        """Return the shares of the iteration time by where its figures come from."""
+        """Return the shares of the iteration time by source of its figures."""
         cost = self.plan_cost(plan, cluster)
         return megatron_tally(self.ranks(plan, cluster), plan, cost).shares()
 
@@ -197,7 +197,7 @@ class MegatronCosts:
 
         Raises
         ------
-        PlanError: it is no training job whose ranks fill nodes in order.
+        PlanError: it is no training job with ranks that fill nodes in order.
         """
         ranks = self.ranks(plan, cluster)
         job, stages = ranks.job, stages_of(ranks, ranks.job)

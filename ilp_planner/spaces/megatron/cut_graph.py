@@ -1,7 +1,7 @@
 """Cuts between pipeline ranks as a stage graph: under a formula, all that solvers need to know.
 
 An iteration takes about weight * (slowest rank) + sum of ranks + largest synchronisation, seconds:
-good cuts under it are good plans, which their schedule then judges.
+good cuts under it are good plans, and their schedule then judges them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def graph_of(
     start: NDArray[np.int64],
     stop: NDArray[np.int64],
 ) -> StageGraph:
-    """Return the graph of what ranks may have, an arc each; nodes are (ranks so far, element)."""
+    """Return the graph of possible ranks, an arc each; nodes are (ranks so far, element)."""
     ranks, count = tables.kind.size, tables.load.shape[1]
     row = tables.kind[rank]
     return StageGraph(
@@ -62,7 +62,7 @@ def graph_of(
 
 
 def cut_of(graph: StageGraph, solution: GraphSolution, cutoff: float) -> CutSearch:
-    """Return what a solver found of `cut_graph`: the cut, where it is below the cutoff."""
+    """Return a solver's result of `cut_graph`: the cut, if it is below the cutoff."""
     bound = min(solution.bound, cutoff)
     if not solution.path:
         return CutSearch(None, bound)

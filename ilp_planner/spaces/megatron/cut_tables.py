@@ -1,4 +1,4 @@
-"""What every range of the chain costs on every pipeline rank, in a variant of a part."""
+"""The cost of every range of the chain on every pipeline rank, in a variant of a part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
-    """Return what every range of the chain costs."""
+    """Return the cost of every range of the chain."""
     found = fits(part.memory(variant), part.limits, variant.remainder)
     found = fits_kept(part, variant.virtual, found)
     sends = part.sends(variant.virtual)
@@ -70,7 +70,7 @@ def stage_ranges(part: MegatronPart, recompute: Recompute) -> NDArray[np.float64
 
 
 def _spread(part: MegatronPart, variant: Variant, rows: list[int]) -> Spread:
-    """Return what virtual stages take by their layers, which are all alike."""
+    """Return the times of virtual stages by their number of equal layers."""
     total, _, forward = part.elements[rows].transpose(1, 0, 2)
     counts = np.arange(part.costs.model.layers + 1)
     recompute = variant.recompute
@@ -96,7 +96,7 @@ def _sample(part: MegatronPart) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _settled(part: MegatronPart, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what ranges take where those of equal counts take exactly the same.
+    """Return the times of ranges, if ranges of equal counts take exactly the same.
 
     As differences of running sums they differ in the last digit, and a limit that one of them
     sets would exclude the others.
@@ -132,7 +132,7 @@ def _again(part: MegatronPart, variant: Variant, row: int) -> NDArray[np.float64
 
 
 def _ranges(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sums over [start, stop); 0 where the range is empty or backward."""
+    """Return the sums over [start, stop); 0 if the range is empty or backward."""
     sums = np.concatenate(([0.0], np.cumsum(values)))
     found: NDArray[np.float64] = np.triu(sums[None, :] - sums[:, None])
     return found

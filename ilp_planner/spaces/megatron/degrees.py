@@ -1,8 +1,8 @@
 """The degrees that Megatron-LM can run on a cluster, and the rules that they keep.
 
-Every device is used: tp x cp x dp x pp of them, in Megatron's two orders of ranks, which fill the
-nodes one after the other; where nodes differ, those of a type follow each other, in any order of
-the types. Megatron checks some of these rules late or not at all.
+Every device is used: tp x cp x dp x pp of them, in Megatron's two orders of ranks; ranks fill the
+nodes one after the other; if nodes differ, nodes of a type follow each other, in any order of the
+types. Megatron checks some of these rules late or not at all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_CP = 8  # context-parallel degree that is tried without being asked for mor
 
 
 class MegatronDegrees(NamedTuple):
-    """What all ranks have in common. etp: of experts, 0 without any. order: number in `ORDERS`.
+    """The degrees shared by all ranks. etp: of experts, 0 without any. order: number in `ORDERS`.
     nodes: of the cluster, by number, as ranks fill them. choice: number of the job's settings."""
 
     tp: int
@@ -54,7 +54,7 @@ class MegatronDegrees(NamedTuple):
         return self.dp * self.cp > 1 or (self.etp > 0 and ranks > self.ep * self.etp)
 
     def describe(self, cluster: ClusterSpec) -> str:
-        """Return what certificates call it."""
+        """Return its name in certificates."""
         text = f"tp {self.tp}"
         text += f", cp {self.cp}" if self.cp > 1 else ""
         text += f", ep {self.ep} x tp {self.etp}" if self.etp else ""
@@ -118,7 +118,7 @@ def expert_degrees(model: Decoder, tp: int, rest: int) -> tuple[tuple[int, int],
 
     Parameters
     ----------
-    rest: ranks of a pipeline stage, which ep x etp must divide.
+    rest: ranks of a pipeline stage; ep x etp must divide them.
     """
     if model.experts is None:
         return ((1, 0),)
@@ -131,11 +131,11 @@ def expert_degrees(model: Decoder, tp: int, rest: int) -> tuple[tuple[int, int],
 
 
 def same_pipelines(tp: int, cp: int, ep: int, etp: int) -> bool:
-    """Tell whether experts have the pipeline groups of the other parameters, as Megatron demands,
-    where pipeline ranks come before data-parallel ones.
+    """Tell whether experts have the pipeline groups of the other parameters, as Megatron demands if
+    pipeline ranks come before data-parallel ones.
 
     From one pipeline rank to the next it is tp x cp ranks, and etp x ep in the grid of experts,
-    which models without experts have as well.
+    also in models without experts.
     """
     return (etp or tp) * ep == tp * cp
 
@@ -158,8 +158,8 @@ def megatron_space(
     Parameters
     ----------
     micro_batches: numbers of micro-batches per iteration that are allowed.
-    constraints: what degrees and orders of ranks must be besides. title: of the runtime. orders:
-        of ranks that it has.
+    constraints: on degrees and orders of ranks. title: of the runtime. orders: of ranks that it
+        has.
 
     Raises
     ------
@@ -216,8 +216,8 @@ def megatron_space(
 def rank_orders(
     constraints: Constraints, pp: int, dp: int, orders: Collection[str] = ORDERS
 ) -> tuple[int, ...]:
-    """Return the numbers of those orders of ranks that are allowed: the first of them where all put
-    every rank in the same place."""
+    """Return the numbers of the allowed orders of ranks: the first of them if all put every rank in
+    the same place."""
     allowed = [
         n
         for n, name in enumerate(ORDERS)

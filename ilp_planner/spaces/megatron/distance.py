@@ -1,4 +1,4 @@
-"""How far parts are from a plan."""
+"""The distance of parts from a plan."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def distance(part: MegatronPart, plan: GroupPlan) -> float:
-    """Return how far the degrees and the settings of a part are from those of a plan: doublings of
-    degrees and of the micro-batch, and settings that differ. Data parallelism follows from them."""
+    """Return the distance of a part's degrees and settings from a plan's: doublings of degrees and
+    of the micro-batch, and settings that differ. Data parallelism follows from them."""
     settings, first, d = plan.settings, plan.stages[0], part.degrees
     assert settings is not None
     tp = max(1, first.tp // settings.cp)

@@ -1,4 +1,4 @@
-"""What was asked for of Megatron's plans and decides nothing of any that is tried."""
+"""Demands on Megatron's plans that decide nothing in any tried one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def without_effect(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart
 
 
 def _nothing_left_over(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart]) -> str:
-    """Return why no virtual stages take what is left over of a rank's layers; empty: some do."""
+    """Return why no virtual stages take the remaining layers of a rank; empty: some do."""
     asked, model = problem.constraints, problem.costs.model
     if asked.one_layout is not None:
         return f"`layout={asked.layout}` says which layers every virtual stage has"

@@ -1,4 +1,4 @@
-"""Small examples of what a runtime's search tries: the jobs of a few models on four GPUs."""
+"""Small examples of a runtime's search: the jobs of a few models on four GPUs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH = 8  # samples per iteration
 
 
 class Example(NamedTuple):
-    """What is asked about: a model of the catalogue in a precision on GPUs, with a recipe."""
+    """An example: a model of the catalogue in a precision on GPUs, with a recipe."""
 
     model: str
     precision: str
@@ -86,7 +86,7 @@ def jobs_of(runtime: Runtime, example: Example, asked: Constraints = ANY) -> Ite
 
 
 def said_recomputations(runtime: Runtime, asked: Constraints = ANY) -> tuple[str, ...]:
-    """Return what a runtime tries to compute again, a part of a layer after the other."""
+    """Return the recomputations that a runtime tries, a part of a layer after the other."""
     found: set[str] = set()
     for example in (PLAIN, EXPERTS):
         kernels = next(jobs_of(runtime, example)).settings.kernels

@@ -1,4 +1,4 @@
-"""Plans for a runtime whose ranks hold the same shares of parameters and states."""
+"""Families of plans for a runtime with the same shares of parameters and states on ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class JobCut(NamedTuple):
-    """Where the virtual stages of a job end. v_shaped: they go down the ranks and back up."""
+    """The ends of the virtual stages of a job. v_shaped: they go down the ranks and back up."""
 
     stops: tuple[int, ...]
     virtual: int
@@ -53,7 +53,7 @@ class JobFamily(Family[JobCut]):
         return part.group_plan(variant, [last * k // count for k in range(count + 1)])
 
     def cuts(self, before: AnyPlan) -> Iterator[tuple[JobCut, GroupPlan]]:
-        """Yield the cut of a plan of before and those of equal stages."""
+        """Yield the cut of a plan of before and cuts of equal stages."""
         found: set[JobCut] = set()
         for _, part, variant in self.variants:
             even = even_ends(part, variant) if part.spread(variant) else ()
@@ -108,7 +108,7 @@ def families(search: PartSearch[MegatronPart], limit: float) -> Iterator[JobFami
 
 
 def _shares(part: MegatronPart) -> object:
-    """Return all that decides which share of the parameters and states of its stage a rank has."""
+    """Return all that decides a rank's share of the parameters and states of its stage."""
     optimizer = replace(
         part.settings.optimizer,
         gradient=0,
@@ -121,7 +121,7 @@ def _shares(part: MegatronPart) -> object:
 
 
 def _ends_before(part: MegatronPart, variant: Variant, before: AnyPlan) -> tuple[int, ...] | None:
-    """Return where stages end as in a plan of before; None where there are not as many."""
+    """Return the ends of stages as in a plan of before; None if there are not as many."""
     shaped = before.virtual > 1 and before.rank_of(before.ranks) != 0
     if (before.ranks, before.virtual) != (part.degrees.pp, variant.virtual):
         return None
@@ -132,8 +132,8 @@ def _ends_before(part: MegatronPart, variant: Variant, before: AnyPlan) -> tuple
 
 
 def _ends(part: MegatronPart, variant: Variant, cut: JobCut) -> tuple[int, ...] | None:
-    """Return what a variant calls a cut: where its ranks end, or its virtual stages; None where it
-    has no such cut."""
+    """Return a cut in a variant's terms: the ends of its ranks, or of its virtual stages; None if
+    it lacks the cut."""
     if (cut.virtual, cut.v_shaped) != (variant.virtual, variant.v_shaped):
         return None
     if not part.spread(variant):

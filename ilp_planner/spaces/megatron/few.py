@@ -22,7 +22,7 @@ FEW = 8  # plans that are judged one by one
 
 
 def few_plans(parts: Sequence[MegatronPart]) -> list[GroupPlan] | None:
-    """Return the one plan of every part; None where a part has several, or there are many parts."""
+    """Return the one plan of every part; None if a part has several, or there are many parts."""
     if len(parts) > FEW or (parts and parts[0].problem.constraints.keep):
         return None
     found = []
@@ -35,7 +35,7 @@ def few_plans(parts: Sequence[MegatronPart]) -> list[GroupPlan] | None:
 
 
 def _only_plan(part: MegatronPart) -> GroupPlan | None:
-    """Return the plan that is alone in its part; None where there are several."""
+    """Return the plan that is alone in its part; None if there are several."""
     variants = tuple(islice(each_variant(part), 2))
     if len(variants) != 1:
         return None

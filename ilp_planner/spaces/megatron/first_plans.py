@@ -1,8 +1,8 @@
 """Good plans of Megatron's space soon, without a proof.
 
-A plan is looked for where memory is least, with as much as may be computed again: in some parts
-before anything is bounded, then in those that are near to the best one, and again in those with the
-least bounds. From there on less is computed again, for every number of pipeline ranks in turn.
+A plan is looked for if memory is least, with the most recomputation: in some parts before anything
+is bounded, then near the best one, and again in parts with the least bounds. From there on less is
+computed again, for every number of pipeline ranks in turn.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def look_at_samples(search: MegatronSearch) -> None:
 def dive(
     search: MegatronSearch, numbers: Sequence[int], most: int = AFTER, polished: int = POLISHED
 ) -> None:
-    """Look for a first plan in some of the parts, and in so many at `most` after it, where memory
-    is least: as much as may be is computed again. Then `polish` so many parts."""
+    """Look for a first plan in some of the parts, and in so many at `most` after it, if memory is
+    least: with the most recomputation. Then `polish` so many parts."""
     firsts = []
     for number in numbers:
         if not search.goon():
@@ -98,7 +98,7 @@ def climb(search: MegatronSearch) -> None:
 
 
 def samples(parts: Sequence[MegatronPart]) -> list[int]:
-    """Return the numbers of some parts, spread evenly over those of the plainest settings and order
+    """Return the numbers of some parts, spread evenly over parts of the plainest settings and order
     of ranks: a plan is looked for in them before anything is bounded."""
     plainest, others = by_settings(parts)
     chosen = plainest or others
@@ -106,8 +106,7 @@ def samples(parts: Sequence[MegatronPart]) -> list[int]:
 
 
 def by_settings(parts: Sequence[MegatronPart]) -> tuple[list[int], list[int]]:
-    """Return the numbers of parts: those of the plainest settings and order of ranks, and all
-    others."""
+    """Return the numbers of parts: of the plainest settings and order of ranks, and all others."""
     plainest: list[int] = []
     others: list[int] = []
     for number, part in enumerate(parts):

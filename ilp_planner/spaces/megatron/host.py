@@ -1,8 +1,8 @@
-"""Seconds of what a rank has in the host's memory: activations on their way, and the optimiser's
-step there.
+"""Seconds of a rank's data in the host's memory: transfers of activations, and the optimiser's step
+there.
 
 Activations go to the host while the forward pass goes on, and come back while the backward pass
-does, on streams of their own in both directions; a pass waits for what they take longer.
+does, on streams of their own in both directions; a pass waits for the excess.
 
 Megatron's `HybridDeviceOptimizer` (`optimizer/cpu_offloading/hybrid_optimizer.py`) gives a share of
 the parameters to PyTorch's optimiser on the host. Their gradients go there, the host steps, and
@@ -47,7 +47,7 @@ class Turn(NamedTuple):
 
 def moved_seconds(job: TrainingJob, network: Network, pp_rank: int) -> tuple[float, ...]:
     """Return the seconds that activations of a micro-batch take to the host, of every element of
-    the chain on a pipeline rank, on its slowest device; nothing where none go there."""
+    the chain on a pipeline rank, on its slowest device; nothing if none go there."""
     if not (job.settings.offload.layers or job.settings.offload.modules):
         return ()
     types = network.cluster.device_types
@@ -61,11 +61,11 @@ def moved_seconds(job: TrainingJob, network: Network, pp_rank: int) -> tuple[flo
 def lone_waits(
     job: TrainingJob, elements: Sequence[ElementTime], sent: Sequence[float]
 ) -> NDArray[np.float64]:
-    """Return what the passes through each element of the chain wait for the host, seconds [2, n],
-    forward and backward; 0 where it depends on the other elements of its stage.
+    """Return the waits of passes through each element of the chain for the host, seconds [2, n],
+    forward and backward; 0 if it depends on the other elements of its stage.
 
-    What modules keep is moved layer by layer, so that a stage waits for the sum of its elements; of
-    a stage that computes some of its layers again, no less.
+    Activations of modules move layer by layer, so that a stage waits for the sum of its elements;
+    of a stage that computes some of its layers again, no less.
     """
     found = np.zeros((2, len(elements)))
     if job.settings.offload.modules and job.settings.recompute.granularity != "full":
@@ -85,7 +85,7 @@ def waits(
     embedding: bool,
     output: bool,
 ) -> Waits:
-    """Return what a (virtual) stage of these elements waits for the host.
+    """Return the wait of a (virtual) stage of these elements for the host.
 
     Parameters
     ----------
@@ -111,14 +111,14 @@ def waits(
 
 
 def _again(recompute: Recompute, element: ElementTime) -> float:
-    """Return the seconds of what selective recomputation repeats of a layer."""
+    """Return the seconds of a layer's selective recomputation."""
     if recompute.granularity != "selective":
         return 0.0
     return sum(element.parts.get(name, 0.0) for name in recompute.modules)
 
 
 def layer_waits(offload: Offload, turns: Sequence[Turn]) -> Waits:
-    """Return what passes through layers wait where the first n of L go to the host one after the
+    """Return the waits of passes through layers if the first n of L go to the host one after the
     other.
 
     Layer i has to be there before layer L - n + i begins, and starts to come back when the backward
@@ -158,7 +158,7 @@ def divided_step(
 
     Parameters
     ----------
-    alone: what the device takes to step all of an element. counts: parameters of the elements.
+    alone: the device's seconds to step all of an element. counts: parameters of the elements.
     """
     share = settings.optimizer.offload
     if not share:

@@ -124,7 +124,7 @@ class MegatronChoices:
         return drawn[int(random.integers(len(drawn)))]
 
     def near(self, choice: MegatronChoice, random: np.random.Generator) -> MegatronChoice:
-        """Return other degrees, mostly with the same variant where they have it, or another variant
+        """Return other degrees, mostly with the same variant if they have it, or another variant
         that has as many virtual stages or the same recomputation."""
         if random.random() < OTHER_PART:
             part = self.nearness.draw(choice.part, random)

@@ -1,9 +1,9 @@
-"""What a rank takes at least whose virtual stages take turns (`schedule_bound`).
+"""A lower bound on a rank's time with interleaved virtual stages (`schedule_bound`).
 
 From the first forward pass of rank r to its first backward pass, the first micro-batch goes through
 all virtual stages from there on, and back through those behind r's last one: A seconds, sends
 included. In that time r itself makes w = 2 (pp - r - 1) + (v - 1) g + 1 forward passes (Megatron's
-warm-up and one, in turns of g micro-batches), and waits for what is left of A. Likewise at the end:
+warm-up and one, in turns of g micro-batches), and waits for the rest of A. Likewise at the end:
 from its last forward pass to its last backward pass, which takes A' seconds, it makes w backward
 passes. Of all M v passes,
 
@@ -11,15 +11,15 @@ passes. Of all M v passes,
     max(M v (f + b), A + M v b, M v f + A')                          otherwise
 
 That holds for turns of any g. The first forward pass is the first micro-batch's through r's first
-virtual stage, and the first backward pass its own through r's last one, before which w forward
-passes have their place in r's order; so much lies between them, and no less than A. The last
-forward pass is the last micro-batch's through r's last virtual stage, and the last backward pass
-its own through the first one; of the backward passes, all but w have their place before that
-forward pass. Which passes F_w and B_w have depends on g: the first w forward ones, and the last w
-backward ones, which from the end on go through the virtual stages as forward passes do from the
-beginning, but in a first turn of what M leaves over of g, if it does.
+virtual stage, and the first backward pass its own through r's last one, after w forward passes in
+r's order; so much lies between them, and no less than A. The last forward pass is the last
+micro-batch's through r's last virtual stage, and the last backward pass its own through the first
+one; of the backward passes, all but w have their place before that forward pass. The passes of F_w
+and B_w depend on g: the first w forward ones, and the last w backward ones. Seen from the end,
+these go through the virtual stages as forward passes do from the beginning, with a first group of M
+mod g micro-batches if that is not 0.
 
-What A has of other ranks is the least that cuts allow before and behind.
+A counts for other ranks the least that cuts allow upstream and downstream.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 class Rounds(NamedTuple):
     """How micro-batches go through a rank's virtual stages: how many, through how many, in turns of
-    how many, and which stages take what is left over, by its place in `REMAINDERS`."""
+    how many, and the stages with the remaining layers, by its place in `REMAINDERS`."""
 
     micro_batches: int
     virtual: int
@@ -49,8 +49,8 @@ class Rounds(NamedTuple):
 
 
 def interleaved(tables: CutTables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what a micro-batch takes through a rank's first virtual stage and on to the next rank,
-    and back, and what a rank takes; as `LeastCuts` keeps them.
+    """Return the time of a micro-batch through a rank's first virtual stage and on to the next
+    rank, and back, and the rank's time; as `LeastCuts` keeps them.
 
     tables: of layers that are spread over virtual stages.
     """

@@ -32,8 +32,8 @@ STEP = "what no rank does"
 
 @dataclass(frozen=True)
 class Stage:
-    """What a micro-batch takes in a (virtual) stage. again: seconds that are computed again. host:
-    what its passes wait for activations there; None where all are on the device."""
+    """The time of a micro-batch in a (virtual) stage. again: seconds that are computed again. host:
+    waits of its passes for activations there; None if all are on the device."""
 
     elements: tuple[ElementTime, ...]
     again: float
@@ -64,11 +64,10 @@ class Stage:
 def stage_times(ranks: RankCosts, job: TrainingJob, stages: Sequence[Stage]) -> StageTimes:
     """Return the passes of a micro-batch through virtual stages, and the sends between them.
 
-    job: as in `stages_of`.
-    What is computed again, or waits for activations from the host, is part of the backward pass,
-    and of its first part where a schedule divides it. PyTorch runs none of that of the first stage,
-    whose input needs no gradient, but all of it as the second part (`backward_one_chunk` of
-    `torch.distributed.pipelining.stage`).
+    job: as in `stages_of`. Recomputation and waits for activations from the host are part of the
+    backward pass, and of its first part if a schedule divides it. PyTorch runs none of that of the
+    first stage, as its input needs no gradient, but all of it as the second part
+    (`backward_one_chunk` of `torch.distributed.pipelining.stage`).
     """
     alone, own, weight = np.array([stage.own for stage in stages]).T
     own = own - alone
@@ -95,12 +94,12 @@ def sends_of(ranks: RankCosts, job: TrainingJob) -> list[float]:
 def stages_of(
     ranks: RankCosts, job: TrainingJob, known: dict[object, Any] | None = None
 ) -> list[Stage]:
-    """Return what every virtual stage takes.
+    """Return the time of every virtual stage.
 
     Parameters
     ----------
-    job: that of `ranks`, with any layout and recomputation. known: what is known already of jobs
-        that differ in their layouts, and in how many layers of a block are computed again.
+    job: that of `ranks`, with any layout and recomputation. known: cached results of jobs that
+        differ in layouts, and in the number of recomputed layers of a block.
     """
     ends, found, known = ends_of(job.pipeline), [], {} if known is None else known
     chains = {kind: ranks.elements(kind) for kind in set(ranks.kinds)}
@@ -124,9 +123,9 @@ def stages_of(
 def timeline(job: TrainingJob, times: StageTimes) -> Timeline:
     """Run the micro-batches of an iteration, operation by operation.
 
-    Messages between stages travel while ranks compute where virtual stages take turns, as is
-    Megatron's default for them; otherwise both ends wait. In turns of more micro-batches than there
-    are ranks, what comes ahead of its turn lies ready, and messages count as overlapped anyway.
+    Messages between stages travel while ranks compute if virtual stages take turns, as is
+    Megatron's default for them; otherwise both ends wait. In groups of more micro-batches than
+    ranks, early arrivals lie ready, and messages count as overlapped anyway.
     """
     turn = job.settings.turn if job.virtual > 1 else 0
     shape = (job.pp, job.micro_batches, job.virtual, turn or None)
@@ -156,7 +155,7 @@ def iteration_terms(
     times: StageTimes | None = None,
     known: dict[object, Any] | None = None,
 ) -> dict[str, float]:
-    """Return what an iteration takes, by terms.
+    """Return the seconds of an iteration, by term.
 
     Parameters
     ----------

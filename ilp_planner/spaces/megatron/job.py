@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 def base_settings(
     model: Decoder, precision: str, cluster: ClusterSpec, recipe: str = ""
 ) -> Settings:
-    """Return what the planner decides for every plan alike. recipe: of quantised products.
+    """Return the planner's settings for every plan. recipe: of quantised products.
 
-    The distributed optimizer; Transformer Engine's kernels, flash attention where every device type
+    The distributed optimizer; Transformer Engine's kernels, flash attention if every device type
     has it; for experts the grouped products and the all-to-all that Megatron's own recipes use.
     """
     flash = flash_attention(cluster)
@@ -79,7 +79,7 @@ def _layout(ends: tuple[int, ...], layers: int, prediction_layers: int) -> Pipel
 
 
 def ends_of(layout: PipelineLayout) -> tuple[int, ...]:
-    """Return where the (virtual) stages of a layout end on the chain, from 0 on."""
+    """Return the ends of a layout's (virtual) stages on the chain, from 0 on."""
     ends, done = [0], 0
     for stage in layout.stages:
         done += stage.layers + stage.embedding + stage.loss
@@ -92,7 +92,7 @@ def job_of_groups(plan: GroupPlan, model: Decoder, cluster: ClusterSpec) -> Trai
 
     Raises
     ------
-    PlanError: the plan has no settings, or differs from stage to stage where a job cannot.
+    PlanError: the plan has no settings, or differs from stage to stage unlike any job.
     """
     settings = plan.settings
     if settings is None:
@@ -168,7 +168,7 @@ def seats_of(
 
 
 def node_order(plan: GroupPlan, cluster: ClusterSpec) -> tuple[int, ...] | None:
-    """Return the nodes in the order of a plan's ranks; None where ranks do not fill nodes."""
+    """Return the nodes in the order of a plan's ranks; None if ranks do not fill nodes."""
     if len({group.devices for group in cluster.nodes}) > 1:
         return None
     each = cluster.nodes[0].devices
@@ -183,7 +183,7 @@ def node_order(plan: GroupPlan, cluster: ClusterSpec) -> tuple[int, ...] | None:
 
 
 def base_layout(model: Decoder, stages: int) -> PipelineLayout:
-    """Return a layout of so many (virtual) stages for what does not depend on the layout."""
+    """Return a layout of so many (virtual) stages, for values that do not depend on the layout."""
     return split_layout(
         [model.layers] + [0] * (stages - 1), prediction_layers=model.prediction_layers
     )
@@ -202,9 +202,9 @@ def spread(
 
     Parameters
     ----------
-    remainder: which stages take what is left over: the first ones, or the last ones but on the
-        rank of the output; `ALONE`: likewise, and the embedding and the output have a stage each
-        that has no layers. embedding, output: whether the rank has it.
+    remainder: the stages that take the remaining layers: the first ones, or the last ones but on
+        the rank of the output; `ALONE`: likewise, and the embedding and the output have a stage
+        each that has no layers. embedding, output: whether the rank has it.
     """
     alone = [bool(remainder == ALONE and edge) for edge in (embedding, output)]
     count = virtual - sum(alone)
@@ -219,7 +219,7 @@ def spread(
 def virtual_sizes(
     ends: Sequence[int], virtual: int, layers: int, remainder: str = FIRST
 ) -> tuple[int, ...]:
-    """Return the elements of every virtual stage, where `ends` says how many each rank has.
+    """Return the elements of every virtual stage, with each rank's number from `ends`.
 
     remainder: as in `spread`.
     """

@@ -1,4 +1,4 @@
-"""Stages that plans keep of saved ones: which rank has them, and which cuts leave them so."""
+"""Kept stages of saved plans: their rank, and the cuts that leave them so."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Kept = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 
 
 def rank_of(stage: KeptStage, cluster: ClusterSpec, d: MegatronDegrees) -> int | None:
-    """Return the pipeline rank that has the devices of a stage under some degrees; None where none
+    """Return the pipeline rank that has the devices of a stage under some degrees; None if none
     has, or the degrees are others."""
     degrees = stage.tp, stage.cp, stage.ep, stage.etp, len(stage.devices)
     if (d.tp, d.cp, d.ep, d.etp, d.dp) != degrees:
@@ -56,8 +56,8 @@ def is_in(stage: KeptStage, plan: GroupPlan, job: TrainingJob) -> bool:
 
 
 def leaves_room(part: MegatronPart, virtual: int) -> bool:
-    """Tell whether stages that are kept leave one element or more for every other one, with so many
-    virtual stages on each rank, and are spread over these as those that are tried."""
+    """Tell whether kept stages leave one element or more for every other one, with so many virtual
+    stages on each rank, and are spread over these like the tried ones."""
     stages, done = part.degrees.pp * virtual, [(-1, 0, 0)]
     for rank, ranges in part.kept:
         if len(ranges) != virtual or not _tried(part, ranges):
@@ -100,7 +100,7 @@ def keeps(part: MegatronPart, stops: Sequence[int], *, v_shaped: bool = False) -
 
 
 def keeping(part: MegatronPart, layouts: NDArray[np.int64], variant: Variant) -> NDArray[np.int64]:
-    """Return those layouts, [layouts, stages + 1], that leave the stages that are kept."""
+    """Return the layouts, [layouts, stages + 1], that leave the kept stages."""
     if not part.kept:
         return layouts
     every = layouts.tolist()
@@ -108,10 +108,10 @@ def keeping(part: MegatronPart, layouts: NDArray[np.int64], variant: Variant) ->
 
 
 def fits_kept(part: MegatronPart, virtual: int, found: Fits) -> Fits:
-    """Return what fits of what leaves the stages that are kept.
+    """Return the fitting ranges that leave the kept stages.
 
-    With several virtual stages a rank keeps its number of elements: where they begin depends on all
-    ranks, and is asked of every cut (`keeps`).
+    With several virtual stages a rank keeps its number of elements: their first elements depend on
+    all ranks, and are checked for every cut (`keeps`).
     """
     row, possible = found.row.copy(), list(found.possible)
     edge = np.arange(found.possible.shape[1])

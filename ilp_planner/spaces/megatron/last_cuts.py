@@ -1,12 +1,12 @@
-"""What is open at the end of a proof about cuts between ranks, as an integer program.
+"""The residual problem of a proof about cuts between ranks, as an integer program.
 
-A binary for all that a rank may have (`schedule_bound`), and of every rank
+A binary for every possible rank (`schedule_bound`), and of every rank
 
     schedule >= what a micro-batch takes through the ranks before it + what it takes itself
     synchronisation >= what it synchronises
 
-Cuts of which these say less than the plan takes were simulated one by one: a third maximum is at
-least what the schedule adds to each. So the optimum is what the plan takes.
+Cuts with these sums below the plan's time were simulated one by one: a third maximum is at least
+the schedule's addition to each. So the optimum is the plan's time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LastCuts:
         return False
 
     def solver(self, work: float) -> Solver:
-        """Return what lets CP-SAT solve it; once, as there is nothing to learn."""
+        """Return a function that lets CP-SAT solve it; once, as there is nothing to learn."""
         from ilp_planner.solvers.linear_cpsat import solve_linear
 
         return lambda limits, deadline: solve_linear(self.model, limits, deadline, work)
@@ -76,8 +76,8 @@ class LastCuts:
 
 
 def last_of_variant(search: PartSearch[MegatronPart], plan: GroupPlan) -> LastCuts | None:
-    """Return the cuts of a plan's variant up to the plan; None where virtual stages are chosen one
-    by one, whose layouts no cuts of ranks are, or where cuts are asked one by one."""
+    """Return the cuts of a plan's variant up to the plan; None if virtual stages are chosen one by
+    one, as their layouts are no cuts of ranks, or if cuts are checked one by one."""
     part = next((s.part for s in search.states if s.part.holds(plan)), None)
     if part is None or plan.settings is None:
         return None
@@ -109,8 +109,8 @@ def last_of_variant(search: PartSearch[MegatronPart], plan: GroupPlan) -> LastCu
 def cut_program(
     cuts: LeastCuts, limit: float, judged: Mapping[tuple[int, ...], float]
 ) -> tuple[LinearModel, tuple[str, ...]]:
-    """Return the program of all cuts whose own bound is below a limit, in seconds, and the names of
-    its arcs.
+    """Return the program of all cuts with their own bound below a limit, in seconds, and the names
+    of its arcs.
 
     judged: seconds that cuts take, synchronisation included.
     """

@@ -1,8 +1,8 @@
-"""Which layouts may fit memory: of schedules that divide backward passes all of them at once, of
+"""Layouts that may fit memory: of schedules that divide backward passes all of them at once, of
 interleaved ones stage by stage.
 
 A rank holds its states, and at some moment every mix of micro-batches of its schedule
-(`Schedule.held`). What it needs besides is not counted here, so that what does not fit never does.
+(`Schedule.held`). Other needs are not counted here, so that a layout that does not fit never does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def may_fit(
     Parameters
     ----------
     parts: of a job that computes nothing again. limits: bytes on the devices of each rank. layouts:
-        where the virtual stages end on the chain, int64 [layouts, stages + 1].
+        ends of the virtual stages on the chain, int64 [layouts, stages + 1].
     """
     job = parts.job
     experts = job.model.expert_layers
@@ -69,12 +69,12 @@ def _between(each: NDArray[np.float64], layouts: NDArray[np.int64]) -> NDArray[n
 
 
 class StageBytes(NamedTuple):
-    """What ranks hold at least, by their virtual stages, for `LayoutTree`.
+    """Lower bounds on ranks' memory, by their virtual stages, for `LayoutTree`.
 
     A row for every rank and mix of micro-batches that it holds at once. fixed, limits: bytes
     [rows].
-    often: float64 [stages, rows], how often what a stage keeps of a micro-batch is held. own:
-    float64 [stages, rows], 1 where the stage is the rank's. states, kept: bytes [n + 1, n + 1], of
+    often: float64 [stages, rows], how often a stage's activations of a micro-batch are held. own:
+    float64 [stages, rows], 1 if the stage is the rank's. states, kept: bytes [n + 1, n + 1], of
     ranges of the chain.
     """
 
@@ -95,7 +95,7 @@ class StageBytes(NamedTuple):
 
 
 def stage_bytes(parts: MemoryParts, limits: Sequence[float]) -> StageBytes:
-    """Return what ranks hold at least of a job with interleaved stages."""
+    """Return lower bounds on ranks' memory in a job with interleaved stages."""
     job = parts.job
     experts = np.array(job.model.expert_layers)
     kinds = ["embedding", *("expert layer" if e else "layer" for e in experts), "output"]

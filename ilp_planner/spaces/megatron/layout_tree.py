@@ -1,23 +1,23 @@
-"""All layouts of interleaved virtual stages: what none of them undercuts, and which is the best.
+"""All layouts of interleaved virtual stages: a bound on them, and the best one.
 
-Whatever the layout, an iteration takes no less than each of some weighted sums over virtual stages,
+In any layout, an iteration takes no less than each of some weighted sums over virtual stages,
 
     schedule >= s_j = c_j + sum_k (u_jk f_k + w_jk b_k)        synchronisation >= t_r
 
-with f and b the passes of a micro-batch through stage k, and t_r what rank r synchronises. Some are
-known of the schedule (`interleaved_bound`). Where messages travel while ranks compute, another one
-is the critical path of any layout that is simulated: its operations follow each other in all
-layouts. Such paths are added for the layouts of which the sums so far say least (Kelley's cutting
-planes), so that the bound is that of the event engine where the search looks for plans.
+with f and b the passes of a micro-batch through stage k, and t_r the synchronisation of rank r.
+Some are known of the schedule (`interleaved_bound`). If messages travel while ranks compute,
+another one is the critical path of any layout that is simulated: its operations follow each other
+in all layouts. Paths are added for the layouts with the least sums so far (Kelley's cutting
+planes), so that the bound equals the event engine's near the plans of the search.
 
 The layout is decided stage by stage, so layouts are a tree. No layout below a node undercuts
 
     max_j (s_j so far + the least of the rest) + max_r (t_r so far + the least of the rest),
 
 nor the same of convex combinations in place of the maxima (a Lagrangian relaxation: layers that one
-rank has not another one has), whose multipliers are found by ascent at the root. Besides, within T
+rank has not another one has), with multipliers found by ascent at the root. Besides, within T
 seconds a rank makes its passes through as many whole layers as it has time for, and all ranks
-together must make those of all layers. The node of the least bound is divided first.
+together must make the passes of all layers. The node of the least bound is divided first.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ NODES = 32  # that are divided, for every layout that may be simulated
 
 
 class Sums(NamedTuple):
-    """What no layout undercuts (`s_j`): fixed [j] in seconds, forward and backward [j, stages] how
-    often passes count. alone [ranks]: those of a rank's passes, beside the way of a micro-batch to
+    """Lower bounds of all layouts (`s_j`): fixed [j] in seconds, forward and backward [j, stages]
+    how often passes count. alone [ranks]: of a rank's passes, without the path of a micro-batch to
     the rank and back."""
 
     fixed: Array
@@ -69,7 +69,7 @@ class Sums(NamedTuple):
 
 
 def interleaved_sums(pp: int, virtual: int, micro_batches: int, turn: int, sends: Array) -> Sums:
-    """Return what `interleaved_bound` says of a layout, as sums.
+    """Return the bounds of `interleaved_bound` for a layout, as sums.
 
     sends: seconds that each rank sends to the next one and back, the last to the first.
     """
@@ -113,7 +113,7 @@ def _passes(number: int, begin: int, turn: int, virtual: int) -> Array:
 
 class Multipliers(NamedTuple):
     """A convex combination. sums [j], syncs [ranks]: multipliers that add up to 1 each. rest
-    [stages + 1, n + 1]: its least over the stages from each one on, by where it starts. value: the
+    [stages + 1, n + 1]: its least over the stages from each one on, by its first layer. value: the
     least of all layouts, seconds."""
 
     sums: Array
@@ -123,8 +123,8 @@ class Multipliers(NamedTuple):
 
 
 class Node(NamedTuple):
-    """Layouts that begin alike. stops: where their first stages end. sums, syncs: of these (`s_j`,
-    `t_r`), seconds. held: bytes of ranks, by rank and what it holds at once."""
+    """Layouts that begin alike. stops: ends of their first stages. sums, syncs: of these (`s_j`,
+    `t_r`), seconds. held: bytes of ranks, by rank and number in flight."""
 
     stops: Stops
     sums: Array
@@ -133,10 +133,10 @@ class Node(NamedTuple):
 
 
 class LayoutTree:
-    """All layouts of a variant, and a search of them that goes on where it was left.
+    """All layouts of a variant, and a search of them that goes on if it was left.
 
-    What is added at the root does not depend on what the search has found, so that a certificate is
-    checked by the same search.
+    Additions at the root do not depend on the search's results, so that a certificate is checked by
+    the same search.
     """
 
     def __init__(self, part: MegatronPart, variant: Variant) -> None:
@@ -230,7 +230,7 @@ class LayoutTree:
     def least(self, layouts: NDArray[np.int64]) -> Array:
         """Return the seconds that layouts take at least, without the constant.
 
-        layouts: where their stages end, from 0 on, [layouts, stages + 1].
+        layouts: ends of their stages, from 0 on, [layouts, stages + 1].
         """
         sums, syncs = self._of(layouts)
         return np.asarray(sums.max(axis=1) + syncs.max(axis=1))
@@ -274,9 +274,9 @@ class LayoutTree:
         return tuple(stops)
 
     def _coming(self) -> Array:
-        """Return the seconds [stages + 1, ranks] of what is not decided yet of a rank's sum, layers
-        of its own aside, by the first stage that is not: a micro-batch in the first virtual stages
-        of the ranks before it, and the embedding and the output."""
+        """Return the seconds [stages + 1, ranks] of the undecided rest of a rank's sum, layers of
+        its own aside, by the first stage that is not: a micro-batch in the first virtual stages of
+        the ranks before it, and the embedding and the output."""
         m, edge = self.part.micro_batches, np.arange(self.length)
         each = self.ranges[self.rows, :2].sum(axis=1)[:, edge, edge + 1]
         found = np.zeros((self.stages + 1, self.pp))
@@ -289,8 +289,8 @@ class LayoutTree:
 
     def _layers(self) -> Array:
         """Return the seconds [virtual + 1, ranks, layers] of all passes through so many layers of a
-        rank, at least, in so many virtual stages that have a layer or more: what is computed again
-        of each is least where all others have one."""
+        rank, at least, in so many virtual stages that have a layer or more: recomputation of each
+        is least if all others have one."""
         part, again = self.part, self.variant.recompute
         repeated = part.repeated(again)[:, 1:-1]
         block = again.layers if again.method == "block" else repeated.shape[1]
@@ -309,7 +309,7 @@ class LayoutTree:
 
         Parameters
         ----------
-        most: layouts that are judged. judge: seconds of a layout; `NEVER` where it does not fit.
+        most: layouts that are judged. judge: seconds of a layout; `NEVER` if it does not fit.
         """
         best: Cut | None = None
 
@@ -352,7 +352,7 @@ class LayoutTree:
         heappush(self.queue, (floor, -len(node.stops), self.pushed, final, node))
 
     def _divide(self, node: Node, room: float) -> None:
-        """Replace a node by those that decide its next stage as well."""
+        """Replace a node by nodes that decide its next stage as well."""
         stage, start = len(node.stops) - 1, node.stops[-1]
         rank, left = stage % self.pp, self.stages - stage - 1
         stops = np.arange(start + 1 if left else self.length, self.length - left + 1)

@@ -1,11 +1,11 @@
-"""Layouts that are tried one by one: the one that is asked for, interleaved ones of models whose
-layers differ, and those of schedules that divide backward passes.
+"""Layouts that are tried one by one: the requested one, interleaved ones of models with different
+layers, and layouts of schedules that divide backward passes.
 
-Of the latter two, all virtual stages have equally many layers, but the first and the last, which
-have any number (`num_layers_in_first_pipeline_stage` and `..._last_...` of Megatron core, on
-virtual stages). Where backward passes are divided, there are others: the rank of the output has any
-number of layers, and the other ranks have equally many, the first or the last of them one more; the
-layers of a rank are spread likewise over its virtual stages.
+Of the latter two, all virtual stages have equally many layers, but the first and the last, with any
+number (`num_layers_in_first_pipeline_stage` and `..._last_...` of Megatron core, on virtual
+stages). If backward passes are divided, there are others: the rank of the output has any number of
+layers, and the other ranks have equally many, the first or the last of them one more; the layers of
+a rank are spread likewise over its virtual stages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BOTH, FORWARD = 0, 2  # rows of `MegatronPart.elements`: seconds of both passes,
 
 
 def equal_layouts(layers: int, stages: int) -> NDArray[np.int64]:
-    """Return where the virtual stages end on the chain, [layouts, stages + 1]."""
+    """Return the ends of the virtual stages on the chain, [layouts, stages + 1]."""
     found = []
     for each in range(1, layers // max(1, stages - 2) + 1):
         rest = layers - each * (stages - 2)
@@ -54,8 +54,8 @@ def equal_layouts(layers: int, stages: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=256)
 def divided_layouts(layers: int, pp: int, virtual: int, *, v_shaped: bool) -> NDArray[np.int64]:
-    """Return where the virtual stages end where backward passes are divided: of those above, and of
-    ranks whose layers are even, but for that of the output, [layouts, stages + 1].
+    """Return the ends of the virtual stages for divided backward passes: of the layouts above, and
+    of ranks with even layers, but for the rank of the output, [layouts, stages + 1].
 
     v_shaped: stages go down the ranks and back up.
     """
@@ -78,8 +78,8 @@ def divided_layouts(layers: int, pp: int, virtual: int, *, v_shaped: bool) -> ND
 
 
 def layouts_of(part: MegatronPart, variant: Variant) -> NDArray[np.int64]:
-    """Return where the virtual stages of the layouts end that are tried one by one,
-    [layouts, stages + 1]."""
+    """Return the ends of the virtual stages of the layouts that are tried one by one, [layouts,
+    stages + 1]."""
     stages = part.degrees.pp * variant.virtual
     if part.problem.constraints.one_layout is None:
         layers = part.costs.model.layers
@@ -94,8 +94,8 @@ def layouts_of(part: MegatronPart, variant: Variant) -> NDArray[np.int64]:
 def layout_asked_of(
     part: MegatronPart, virtual: int, *, v_shaped: bool = False
 ) -> PipelineLayout | None:
-    """Return the layout that is asked for, of so many virtual stages on each rank; None where none
-    is, or where it has others, or other stages than those that are kept."""
+    """Return the layout that is asked for, of so many virtual stages on each rank; None if none is,
+    or if it has others, or other stages than the kept ones."""
     asked, model = part.problem.constraints.one_layout, part.costs.model
     stages = part.degrees.pp * virtual
     if asked is None:
@@ -107,8 +107,8 @@ def layout_asked_of(
 
 
 def even_ends(part: MegatronPart, variant: Variant) -> tuple[int, ...]:
-    """Return where the ranks of a variant end, or the virtual stages whose layouts are tried one by
-    one, with equally many layers in all virtual stages; nothing where there is no such plan."""
+    """Return the ends of a variant's ranks, or of virtual stages tried one by one, with equally
+    many layers in all virtual stages; nothing if there is none."""
     layers, stages = part.costs.model.layers, part.degrees.pp * variant.virtual
     if layers % stages:
         return ()
@@ -123,8 +123,8 @@ def even_ends(part: MegatronPart, variant: Variant) -> tuple[int, ...]:
 
 
 def plain_layout(model: Decoder, stages: int) -> PipelineLayout:
-    """Return a layout of so many stages with layers in all; where they are too few, with the
-    embedding and the output alone in the first and the last one."""
+    """Return a layout of so many stages with layers in all; if they are too few, with the embedding
+    and the output alone in the first and the last one."""
     if stages > model.layers:
         return layout_of([(model.layers + 2) * k // stages for k in range(stages + 1)], model)
     return balanced_layout(model.layers, stages, prediction_layers=model.prediction_layers)
@@ -155,7 +155,7 @@ def best_layout(
 
 
 def fits_layout(part: MegatronPart, own: MemoryParts) -> bool:
-    """Tell whether every rank of a job can hold what its layout gives it.
+    """Tell whether every rank of a job can hold its share of the layout.
 
     own: of the job with its layout.
     """
@@ -170,7 +170,7 @@ def layout_bounds(
 ) -> NDArray[np.float64]:
     """Return seconds per iteration that layouts take at least, without the constant: a rank's work,
     and a micro-batch through the first virtual stages of the ranks before it and back; forward
-    alone where gradients of weights, divided from the others, may come last."""
+    alone if gradients of weights, divided from the others, may come last."""
     pp, again = part.degrees.pp, variant.recompute
     place = np.array([part.variant_job(variant).stages_of(rank) for rank in range(pp)])
     row = np.empty(place.size, np.int64)

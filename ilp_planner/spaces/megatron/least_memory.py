@@ -1,4 +1,4 @@
-"""How much memory would do for a job of Megatron's space, and which constraint is in the way."""
+"""The memory that suffices for a job of Megatron's space, and the constraint in the way."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ def more(problem: Problem[MegatronCosts]) -> str:
 
 
 def least_share(problem: Problem[MegatronCosts]) -> float:
-    """Return what that plan needs of the memory of its devices, as a share of it; inf where none
-    was found.
+    """Return the need of that plan, as a share of the memory of its devices; inf if none was found.
 
     Raises
     ------
@@ -60,7 +59,7 @@ def least_share(problem: Problem[MegatronCosts]) -> float:
 
 
 def in_the_way(problem: Problem[MegatronCosts]) -> str:
-    """Say without which constraint there is a plan; empty where none is found in the time."""
+    """Name a constraint whose absence allows a plan; empty if none is found in the time."""
     deadline = Deadline(SECONDS)
     for name, text in problem.constraints.texts.items():
         if name not in ("max_devices", "without") and fits(without(problem, name), deadline):
@@ -110,8 +109,8 @@ def _fits(part: MegatronPart) -> bool:
 
 
 def _needed(part: MegatronPart) -> float:
-    """Return what ranks with equally many elements need, of their limits, at most; inf where these
-    are too few for their virtual stages, or not those of stages that are kept."""
+    """Return an upper bound on the need of ranks with equally many elements, as a share of their
+    limits; inf if these are too few for their virtual stages, or differ from the kept stages'."""
     key, known = ("needed", *_decisive(part)), part.costs.known(part.problem.cluster)
     if key not in known:
         known[key] = max(_shares(part))
@@ -120,13 +119,12 @@ def _needed(part: MegatronPart) -> float:
 
 
 def _decisive(part: MegatronPart) -> tuple[Hashable, ...]:
-    """Return all that decides what the leanest plan of a part needs, of its limits, of parts that
-    share what they found."""
+    """Return all that decides the need of a part's leanest plan, for parts that share results."""
     return *part.decisive, *part.problem.memory_limits.items()
 
 
 def _shares(part: MegatronPart) -> Iterator[float]:
-    """Yield what each rank needs, as a share of its limit."""
+    """Yield the need of each rank, as a share of its limit."""
     model, pp, variant = part.costs.model, part.degrees.pp, leanest(part)
     ends = [(model.layers + 2) * rank // pp for rank in range(pp + 1)]
     if not part.spread(variant):

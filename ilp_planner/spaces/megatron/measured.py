@@ -1,10 +1,10 @@
-"""Elements of a job from a profile's rows, and from kernels where it has none.
+"""Elements of a job from a profile's rows, and from kernels if it has none.
 
-A row counts as it is, and where two rows or more are of other micro-batches under the same degrees,
-a straight line through them does. Everything else takes what its kernels do, times a ratio that the
-rows of the same kind of element on the same device type have to their own kernels: the geometric
-mean, for the forward and the backward pass. Rows leave out what context- and expert-parallel ranks
-send each other, and mostly what tensor-parallel ones do; that comes from the network in any case.
+A row counts as it is. If two rows or more are of other micro-batches under the same degrees, a
+straight line through them counts. Everything else takes the time of its kernels times a ratio that
+the rows of the same kind of element on the same device type have to their own kernels: the
+geometric mean, for the forward and the backward pass. Rows leave out messages of context- and
+expert-parallel ranks, and mostly of tensor-parallel ones; that comes from the network in any case.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ EXCHANGING = ("cp", "ep", "etp", "etp-ep")
 
 
 class Timed(NamedTuple):
-    """An element on a device type, of a kind. origin: where its kernels' seconds come from; again:
-    those of its forward pass."""
+    """An element on a device type, of a kind. origin: of its kernels' seconds; again: of its
+    forward pass."""
 
     kind: str
     time: ElementTime
@@ -62,10 +62,9 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredTimes:
-    """A profile under a cluster's names of device types, and what it says of kernels there.
+    """A profile under a cluster's names of device types, and its ratios for kernels there.
     scales: (device type, kind of element) -> their ratio; kinds that have rows. steps: device type
-    -> what steps of the optimiser take, to what their memory traffic is said to; types that have
-    some."""
+    -> ratio of the optimiser's measured steps to their memory traffic; types that have some."""
 
     profile: ElementProfile
     decoder: Decoder
@@ -101,8 +100,8 @@ class MeasuredTimes:
         return self.scales.get((device, kind)) or self.pooled[device]
 
     def row(self, job: TrainingJob, device: str, place: int) -> ElementRow | None:
-        """Return the row of an element in a job, or what lies between rows of other micro-batches;
-        None where there are none."""
+        """Return the row of an element in a job, or a value between rows of other micro-batches;
+        None if there are none."""
         shard = Shard(
             device, job.tp, job.micro_batch, job.settings.cp, job.settings.ep, job.expert_tp
         )
@@ -162,7 +161,7 @@ class MeasuredTimes:
         return whole * np.divide(held, every, out=np.ones_like(held), where=every > 0)
 
     def step_origin(self, device: str, tp: int) -> Origin:
-        """Return where the seconds of the optimiser's steps on a device type come from."""
+        """Return the source of the optimiser's seconds on a device type."""
         if (device, tp) not in self.profile.optimizer:
             scale = self.steps.get(device)
             return LINKS if scale is None else Origin(Provenance.SCALED, scale.error)
@@ -185,8 +184,8 @@ def element_kinds(decoder: Decoder) -> tuple[str, ...]:
 
 
 def _as_measured(kind: str, row: ElementRow, passes: Passes) -> Timed:
-    """Return an element with a row's seconds. Without those of its forward pass, this has the share
-    that it has of the kernels."""
+    """Return an element with a row's seconds. Without times of its forward pass, this has its share
+    of the kernels."""
     there, back = passes.kernels
     known = not math.isnan(row.forward)
     forward = row.forward if known else row.both * there / (there + back)
@@ -196,9 +195,10 @@ def _as_measured(kind: str, row: ElementRow, passes: Passes) -> Timed:
 
 
 def _between(rows: Mapping[int, ElementRow], shard: Shard) -> ElementRow | None:
-    """Return what straight lines through rows of other micro-batches say; None of fewer than two.
+    """Return the values of straight lines through rows of other micro-batches; None of fewer than
+    two.
 
-    rows: by samples, ascending. All have the same messages in them, or those that are most.
+    rows: by samples, ascending. All have the same messages in them, or the most.
     """
     most = sum(row.sent for row in rows.values()) * 2 > len(rows)
     rows = {samples: row for samples, row in rows.items() if row.sent is most}
@@ -228,7 +228,7 @@ def _between(rows: Mapping[int, ElementRow], shard: Shard) -> ElementRow | None:
 def measured_times(
     profile: ElementProfile, decoder: Decoder, settings: Settings, cluster: ClusterSpec
 ) -> MeasuredTimes:
-    """Return a profile's times, with what they say of kernels.
+    """Return a profile's times, with their ratios for kernels.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ def _ratios(row: ElementRow, passes: Passes) -> tuple[float, float]:
 
 
 def scale_notes(times: MeasuredTimes) -> Iterator[str]:
-    """Yield a line for each device type: how many rows there are, and what stands in for others."""
+    """Yield a line for each device type: the number of rows, and the stand-ins for others."""
     profile = times.profile
     for name in dict.fromkeys(name for name, _ in times.scales):
         texts = [

@@ -1,4 +1,4 @@
-"""Which legal training jobs the proofs are not about: what the parts do not enumerate."""
+"""Legal training jobs outside of the proofs: the parts do not enumerate them."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
 
 
 def variant_of(part: MegatronPart, plan: GroupPlan) -> Variant | None:
-    """Return the variant of a part that has a plan; None where its layers are spread otherwise over
-    virtual stages. Any are where a layout is asked for, which the constraints compare."""
+    """Return the variant of a part that has a plan; None if its layers are spread otherwise over
+    virtual stages. Any are if a layout is asked for, and the constraints compare it."""
     assert plan.settings is not None
     again, virtual, layers = plan.settings.recompute, plan.virtual, part.costs.model.layers
     plain = Variant(virtual, again, turn=turn_of(plan), schedule=plan.settings.schedule)

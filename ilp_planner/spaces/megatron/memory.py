@@ -1,8 +1,8 @@
-"""Which ranges of the chain fit the devices of which pipeline rank: `anatomy.memory`, for all
-stages at once.
+"""Ranges of the chain that fit the devices of a pipeline rank: `anatomy.memory`, for all stages at
+once.
 
-What counts is what a device needs (`RankMemory.needed`): the peak of PyTorch's tensors, and beside
-it the context, communication buffers and what the allocator cannot use.
+The need of a device counts (`RankMemory.needed`): the peak of PyTorch's tensors, and beside it the
+context, communication buffers and fragmentation.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Fits:
 
 @dataclass(frozen=True, eq=False)
 class RankCounts:
-    """Counts of what ranks may hold, arrays that broadcast to [rows, counts].
+    """Counts of ranks' contents, arrays that broadcast to [rows, counts].
 
     dense, expert: layers without and with experts. embedding, output: whether they are there.
-    ending: whether the last layer is there, where that is asked, and else whether the output is.
+    ending: whether the last layer is there, if that is asked, and else whether the output is.
     """
 
     dense: NDArray[np.int64]
@@ -58,7 +58,7 @@ class RankCounts:
 
 @dataclass(frozen=True, eq=False)
 class ChainRanges:
-    """The different counts of what ranges of a chain hold; L layers, chain of n = L + 2.
+    """The different counts of a chain's ranges; L layers, chain of n = L + 2.
 
     number: int64 [n + 1, n + 1], of a range's counts. there: bool [n + 1, n + 1], ranges that are
     not empty. start, stop: by number, of one such range. counts: by number, [1, counts].
@@ -73,7 +73,7 @@ class ChainRanges:
 
 @lru_cache(maxsize=8)
 def chain_ranges(expert_layers: tuple[bool, ...], ends: bool = False) -> ChainRanges:
-    """Return the counts of all ranges; number 0 stands for those that are empty.
+    """Return the counts of all ranges; number 0 stands for empty ones.
 
     ends: ranges are told apart by whether they have the last layer.
     """
@@ -112,7 +112,7 @@ def chain_ranges(expert_layers: tuple[bool, ...], ends: bool = False) -> ChainRa
 
 
 def fits(parts: MemoryParts, limits: Sequence[float], remainder: str = FIRST) -> Fits:
-    """Return what fits.
+    """Return the fitting counts.
 
     Parameters
     ----------
@@ -134,14 +134,14 @@ def most_layers(
     sizes: Sequence[int] = (),
 ) -> NDArray[np.int64]:
     """Return the layers of one kind that each rank holds at most in 1F1B, [1, ranks]; far below 0
-    where it holds not even what comes without any.
+    if even zero layers do not fit.
 
     Parameters
     ----------
     parts: of a job without virtual stages. limits: bytes on the devices of each rank. most: how
-        many there are. expert: of those with experts. sizes: where the parts are of a job that
-        computes the first layers of every rank again, or chunks of layers: numbers of these layers
-        to try instead, a row each.
+        many there are. expert: of layers with experts. sizes: for a job that recomputes the first
+        layers of every rank, or chunks of layers: numbers of these layers to try instead, a row
+        each.
 
     More layers never take less memory: of many sizes, steps of some layers say where to look at
     every number. A last norm that is no part of the output is left out: which rank has it says the
@@ -175,7 +175,7 @@ def most_layers(
 def _good(
     parts: MemoryParts, counts: RankCounts, limits: Sequence[float], remainder: str
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the row of each rank, and which counts fit it, [rows, counts]."""
+    """Return the row of each rank, and whether counts fit it, [rows, counts]."""
     job = parts.job
     if job.virtual == 1:
         rows: dict[tuple[int, float], int] = {}
@@ -199,7 +199,7 @@ def _ending(
 ) -> NDArray[np.bool_]:
     """Return whether ranks with several virtual stages have the last norm, [ranks, counts].
 
-    In models that predict further tokens it is the rank before the last one that has it where the
+    In models that predict further tokens it is the rank before the last one that has it if the
     output is alone (`anatomy.decoder.has_final_norm`). That it is alone because the last rank has
     too few layers cannot be told from another rank's counts: there it is left out
     (`MegatronPart.keeps`).
@@ -240,7 +240,7 @@ def _needed(
 
 
 def _on_device(job: TrainingJob, stage: StageMemory) -> NDArray[np.float64]:
-    """Return the bytes that a stage needs of a device, with what is no tensor."""
+    """Return the bytes that a stage needs of a device, with memory outside of tensors."""
     total: NDArray[np.float64] = stage.peak + sum(outside(job, stage.peak).values())
     return total
 
@@ -261,7 +261,7 @@ def stage_layers(
     virtual: int,
     remainder: str,
 ) -> list[NDArray[np.int64]]:
-    """Return the layers of every virtual stage of ranks by what each rank has, arrays of one
+    """Return the layers of every virtual stage of ranks by the rank's layers, arrays of one
     shape."""
     first, inner, last = (
         spread(layers, virtual, remainder, embedding=place == 0, output=place == 2)

@@ -1,4 +1,4 @@
-"""The best cut of a variant between ranks: those with the least bounds are judged, one by one."""
+"""The best cut of a variant between ranks: cuts are judged one by one, best bound first."""
 
 from __future__ import annotations
 

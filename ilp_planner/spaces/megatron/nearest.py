@@ -2,7 +2,7 @@
 
 Degrees first: the tensor-parallel degree that most layers have, then the number of stages, then the
 micro-batch; then the recomputation wanted, or the next one that fits memory; then the wanted cuts,
-where they are legal, or the best ones.
+if they are legal, or the best ones.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ MOST_TRIES = 60  # choices of degrees
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a plan would have, as far as one number says it. ends: of the ranks on the chain of word
-    embedding, layers and output."""
+    """The wished degrees of a plan, as far as one number says them. ends: of the ranks on the chain
+    of word embedding, layers and output."""
 
     tp: int
     pp: int
@@ -51,7 +51,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nearest:
-    """A plan and what it takes: seconds per iteration."""
+    """A plan and its seconds per iteration."""
 
     plan: GroupPlan
     seconds: float
@@ -60,7 +60,7 @@ class Nearest:
 def wish_of(
     stages: Sequence[tuple[int, int, int]], micro_batch: float, recompute: Recompute = NOTHING
 ) -> Wish:
-    """Return what most of a plan has.
+    """Return the majority values of a plan.
 
     Parameters
     ----------
@@ -81,12 +81,12 @@ def wish_of(
 def near_request(
     global_batch: int, settings: Settings | None, asked: Request | None = None
 ) -> Request:
-    """Return what plans near one are asked for: its batch, its precision and the memory of devices
-    that it may use.
+    """Return the request for plans near one: its batch, its precision and the memory of usable
+    devices.
 
     Parameters
     ----------
-    settings: of the plan, if it has some. asked: what the plan was asked for, where that is known.
+    settings: of the plan, if it has some. asked: the request of the plan, if known.
     """
     asked = asked or Request(files={})
     precision = asked.precision
@@ -105,7 +105,7 @@ def near_request(
 def nearest_plan(
     model: ModelSpec, cluster: ClusterSpec, request: Request, wish: Wish
 ) -> Nearest | None:
-    """Return the nearest plan; None where Megatron-LM has none for this cluster, or none was found
+    """Return the nearest plan; None if Megatron-LM has none for this cluster, or none was found
     among the nearest degrees.
 
     Parameters

@@ -8,8 +8,8 @@ bandwidth, and every step takes a latency, as in `group_network`:
     seconds = steps * latency + bytes that a rank sends * (rings on the fullest card / bandwidth)
 
 In an all-to-all every rank sends to the other nodes by itself. Between pipeline ranks all pairs
-send at the same time: the bytes of a node pass its card together. Where a profile has measured
-such a send (`profiles.link_times`), it is what that says.
+send at the same time: the bytes of a node pass its card together. If a profile has measured the
+send (`profiles.link_times`), that counts.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class Network:
 
     @cached_property
     def routes(self) -> dict[object, Route]:
-        """What `route` has found."""
+        """Results of `route`."""
         return {}
 
     @cached_property
     def transfers(self) -> dict[object, Transfer]:
-        """What `transfer` has found."""
+        """Results of `transfer`."""
         return {}
 
     @cached_property
     def stages(self) -> dict[object, tuple[str, ...]]:
-        """What `stage_types` has found."""
+        """Results of `stage_types`."""
         return {}
 
     @cached_property
@@ -78,7 +78,7 @@ class Network:
 
     @cached_property
     def between(self) -> dict[tuple[str, str], Link]:
-        """Link between nodes of two types; the slowest one where nodes decide."""
+        """Link between nodes of two types; the slowest one if nodes decide."""
         names = self.cluster.type_names
         if not self.cluster.symmetric:
             return dict.fromkeys(product(names, names), self.cluster.slowest_between)
@@ -178,8 +178,7 @@ class Network:
         return min(float(getattr(machine, constant)) for machine in machines)
 
     def rates(self, types: Iterable[str]) -> Rates | None:
-        """Return what is known of kernels and collectives on the one type that there is; None of
-        several."""
+        """Return the rates of kernels and collectives on the single type; None of several."""
         names = set(types)
         return rates_of(self.cluster.device_types[names.pop()]) if len(names) == 1 else None
 
@@ -205,14 +204,14 @@ class Network:
     def message_origin(
         self, job: TrainingJob, message: Message, pp_rank: int, links: LinkTimes
     ) -> Origin:
-        """Return where the seconds of a message come from."""
+        """Return the source of a message's seconds."""
         group = self.route(job, message.group, pp_rank).measured_group(message.collective, links)
         if group is None or not message.size > 0:
             return LINKS
         return links.origin(message.collective, message.size, group)
 
     def profiled(self, types: Iterable[str]) -> str | None:
-        """Return what profiles call the one type that there is; None of several."""
+        """Return the profiles' name of the single type; None of several."""
         names = set(types)
         return self.cluster.device_types[names.pop()].profile if len(names) == 1 else None
 

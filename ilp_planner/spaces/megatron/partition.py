@@ -2,10 +2,10 @@
 
 By it, a cut costs weight * (slowest rank) + sum of ranks + largest synchronisation; its schedule
 takes another time, so the best cut by the formula is a proposal that is judged. With a limit on
-each of the two maxima, what is left is a shortest path over (ranks so far, element). Both limits
-are swept over the values that they can take, until not even the cheapest path could beat what is
-known. Times and synchronisation only grow with a range: beyond the first start that breaks a limit,
-all do.
+each of the two maxima, the rest is a shortest path over (ranks so far, element). Both limits are
+swept over the values that they can take, until not even the shortest path could beat the incumbent.
+Times and synchronisation only grow with a range: beyond the first start that breaks a limit, all
+do.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ INFINITE = 1e30
 
 
 class Spread(NamedTuple):
-    """Seconds of virtual stages over which a rank's layers, all alike, are spread.
+    """Seconds of virtual stages with a rank's equal layers spread over them.
 
     forward, backward: float64 [kinds, layers + 1], of a virtual stage with so many layers. edge:
     float64 [kinds, 2, 2], of the embedding and of the output, forward and backward. around: of the
-    last rank, to the first one and back. remainder: which virtual stages take what is left over of
-    a rank's layers (`job.spread`). turn: micro-batches that pass one of them before the next one's
-    turn.
+    last rank, to the first one and back. remainder: the virtual stages with the remaining layers of
+    a rank (`job.spread`). turn: micro-batches that pass one of them before the next one's turn.
     """
 
     forward: NDArray[np.float64]
@@ -46,16 +45,16 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CutTables:
-    """What every range [start, stop) of a chain of n elements costs on every pipeline rank.
+    """The cost of every range [start, stop) of a chain of n elements on every pipeline rank.
 
-    kind: int64 [ranks], row of the tables. load: float64 [kinds, n + 1, n + 1], seconds that add up
-    and of which the largest counts. peak: float64 [kinds, n + 1, n + 1], seconds of which the
-    largest counts alone. row: int64 [ranks], fits: bool [rows, n + 1, n + 1], whether memory holds
-    it. least: int64 [ranks], elements that a rank has at least. weight: of the slowest rank in the
-    formula. sample: starts and stops of ranges that have all loads and peaks there are; None: all
-    ranges. work, forward: float64 [kinds, n + 1, n + 1], both passes of a micro-batch through one
-    virtual stage on average, and the forward one, without sends. sends: float64 [ranks], to the
-    next rank and back. micro_batches, virtual: of the schedule. spread: needed where virtual > 1.
+    kind: int64 [ranks], row of the tables. load: float64 [kinds, n + 1, n + 1], seconds that add
+    up, and the largest counts. peak: float64 [kinds, n + 1, n + 1], seconds; the largest counts
+    alone. row: int64 [ranks], fits: bool [rows, n + 1, n + 1], whether memory holds it. least:
+    int64 [ranks], elements that a rank has at least. weight: of the slowest rank in the formula.
+    sample: starts and stops of ranges that have all loads and peaks there are; None: all ranges.
+    work, forward: float64 [kinds, n + 1, n + 1], both passes of a micro-batch through one virtual
+    stage on average, and the forward one, without sends. sends: float64 [ranks], to the next rank
+    and back. micro_batches, virtual: of the schedule. spread: needed if virtual > 1.
     """
 
     kind: NDArray[np.int64]
@@ -76,7 +75,7 @@ class CutTables:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where ranks end, from 0 to n, and seconds."""
+    """The ends of ranks, from 0 to n, and seconds."""
 
     ends: tuple[int, ...]
     value: float
@@ -94,7 +93,7 @@ def best_cut(
     tables: CutTables, cutoff: float = INFINITE, goon: Callable[[], bool] = lambda: True
 ) -> CutSearch:
     """Return the cheapest cut by the formula below `cutoff` seconds, and a bound on all: the
-    cutoff, where nothing is below it."""
+    cutoff, if nothing is below it."""
     sweep, weight = _Sweep(tables), tables.weight
     free = sweep.least(INFINITE, INFINITE)
     if free >= INFINITE:
@@ -160,7 +159,7 @@ class _Sweep:
         return np.unique(t.load[:, start, stop]), np.unique(t.peak[:, start, stop])
 
     def least(self, load: float, peak: float) -> float:
-        """Return the least sum with no rank above the limits; INFINITE where there is no path."""
+        """Return the least sum with no rank above the limits; INFINITE if there is no path."""
         t = self.tables
         found: float = _least_sum(
             t.kind, t.load, t.peak, t.row, t.fits, t.least, load, peak, self.value, self.start

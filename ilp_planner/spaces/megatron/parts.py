@@ -1,9 +1,9 @@
 """Megatron's plan space as parts: choices of degrees, and in each the schedules and recomputations.
 
-A variant of a part decides virtual stages and recomputation; its plans differ in where the chain is
+A variant of a part decides virtual stages and recomputation; its plans differ in if the chain is
 cut into pipeline ranks. With virtual stages, a rank's layers are spread over them as evenly as
-possible, the first ones taking what is left over; models whose layers differ then have equally many
-layers in all virtual stages but the first and the last.
+possible, the first ones taking the rest; models with different layers then have equally many layers
+in all virtual stages but the first and the last.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class MegatronPart:
 
     @property
     def name(self) -> str:
-        """Degrees, and what is not as in the plainest choice."""
+        """Degrees, and differences from the plainest choice."""
         plainest = settings_of(self.problem, self.costs, self.degrees._replace(choice=0))
         return ", ".join(
             (self.degrees.describe(self.problem.cluster), *different(self.settings, plainest))
@@ -83,7 +83,7 @@ class MegatronPart:
 
     @property
     def decisive(self) -> tuple[Hashable, ...]:
-        """All that decides which variants there are, of parts that share what they found."""
+        """All that decides the variants, for parts that share results."""
         asked = self.problem.constraints
         return (
             self.settings, self.degrees[:-1], self.problem.global_batch,
@@ -134,7 +134,7 @@ class MegatronPart:
 
     def repeated(self, recompute: Recompute) -> NDArray[np.float64]:
         """Return the seconds [kinds, n] that layers take once more, in all or in parts; of the
-        first ones of a stage, those of any."""
+        first ones of a stage, any."""
         key = (recompute.granularity, recompute.modules)
         if key not in self._repeated:
             found = np.zeros_like(self.elements[:, 0])
@@ -171,8 +171,8 @@ class MegatronPart:
 
     @cached_property
     def alike(self) -> bool:
-        """All layers are of one kind, and take equally long, steps of the optimiser included: those
-        of a profile may not."""
+        """All layers are of one kind, and take equally long, steps of the optimiser included:
+        layers of a profile may not."""
         layers, syncs = self.elements[:, :, 1:-1], self.syncs[:, 2:-1]
         return len(set(self.costs.model.expert_layers)) == 1 and bool(
             (layers == layers[:, :, :1]).all() and (syncs == syncs[:, :1]).all()
@@ -198,7 +198,7 @@ class MegatronPart:
         )
 
     def spread(self, variant: Variant) -> bool:
-        """Tell whether a plan's cuts are between ranks, whose layers are spread over their virtual
+        """Tell whether a plan's cuts are between ranks, with layers spread over their virtual
         stages; else they are between virtual stages, and layouts are tried one by one."""
         if self.problem.constraints.one_layout is not None:
             return False
@@ -227,7 +227,7 @@ class MegatronPart:
 
     @cached_property
     def recomputations(self) -> tuple[Recompute, ...]:
-        """Those that are tried and say nothing of a number of layers."""
+        """The tried ones without a number of layers."""
         costs, asked = self.costs, self.problem.constraints
         every = costs.runtime.recomputations(costs.model, self.settings.kernels, asked)
         return tuple(filter(self.allows, every))
@@ -245,7 +245,7 @@ class MegatronPart:
 
     @cached_property
     def divided(self) -> tuple[Variant, ...]:
-        """Those whose schedules divide backward passes."""
+        """Variants with schedules that divide backward passes."""
         return tuple(divided_variants(self))
 
     def bound(self, variant: Variant) -> float:
@@ -266,17 +266,17 @@ class MegatronPart:
         return min((self.bound(variant) for variant in pipelines(self)), default=NEVER)
 
     def tables(self, variant: Variant) -> CutTables:
-        """Return what every range of the chain costs."""
+        """Return the cost of every range of the chain."""
         return cut_tables(self, variant)
 
     def seconds(self, variant: Variant, ends: Sequence[int]) -> float:
-        """Return what the plan of a cut takes, by the judge's own arithmetic."""
+        """Return the time of a cut's plan, by the judge's own arithmetic."""
         job = self.job_of_stages(variant, self.stops(variant, ends))
         known = self.costs.of_cuts(self.problem.cluster, (self.degrees, variant))
         return sum(iteration_terms(self.ranks, job, known=known).values())
 
     def job_of_stages(self, variant: Variant, stops: Sequence[int]) -> TrainingJob:
-        """Return the job of a variant whose virtual stages end there."""
+        """Return the job of a variant with virtual stages that end there."""
         job, again = self.variant_job(variant), variant.recompute
         layout = layout_of(stops, self.costs.model)
         if again.method == "block":
@@ -318,7 +318,7 @@ class MegatronPart:
     # ---- plans ----------------------------------------------------------------------------------
 
     def stops(self, variant: Variant, ends: Sequence[int]) -> list[int]:
-        """Return where virtual stages end whose ranks, or they themselves, end at `ends`."""
+        """Return the ends of virtual stages, from `ends` of ranks or of virtual stages."""
         if not self.spread(variant):
             return list(ends)
         layers = self.costs.model.layers
@@ -326,16 +326,15 @@ class MegatronPart:
         return [0, *accumulate(sizes)]
 
     def picks(self, variant: Variant) -> bool:
-        """Tell whether cuts must be asked one by one (`keeps`): tables of ranks do not say where
-        those virtual stages begin that are to be kept, nor which rank before one of few layers has
-        the last norm of a model that predicts further tokens."""
+        """Tell whether cuts must be asked one by one (`keeps`): tables of ranks do not know the
+        beginnings of kept virtual stages, nor the rank with the last norm of a model that predicts
+        further tokens."""
         alone = variant.remainder == ALONE
         norm = self.spread(variant) and bool(self.costs.model.prediction_layers) and not alone
         return variant.virtual > 1 and (bool(self.kept) or norm)
 
     def keeps(self, variant: Variant, ends: Sequence[int]) -> bool:
-        """Tell whether a cut leaves the stages that are to be kept, and fits where tables cannot
-        tell."""
+        """Tell whether a cut leaves the kept stages, and fits if tables cannot tell."""
         stops = self.stops(variant, ends)
         return (not self.kept or keeps(self, stops, v_shaped=variant.v_shaped)) and (
             not self.picks(variant) or self._fits(variant, stops)
@@ -352,7 +351,7 @@ class MegatronPart:
         )
 
     def group_plan(self, variant: Variant, ends: Sequence[int]) -> GroupPlan:
-        """Return the plan whose ranks, or virtual stages, have the elements between `ends`."""
+        """Return the plan with the elements between `ends` on ranks or virtual stages."""
         stops = self.stops(variant, ends)
         groups, job = self.rank_devices(), self.job_of_stages(variant, stops)
         return Plan(

@@ -1,8 +1,8 @@
 """The search for plans that are plainer than the fastest one, and take hardly longer.
 
-What makes a job less plain is known of its degrees, settings, schedule and recomputation, before
-its layers are cut; only whether stages are unequal is not (`plainness`). So variants are looked at
-class by class, the plainest class first, until one has a plan.
+A job's plainness follows from its degrees, settings, schedule and recomputation, before its layers
+are cut; only whether stages are unequal is not (`plainness`). So variants are looked at class by
+class, the plainest class first, until one has a plan.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 class Pipeline(NamedTuple):
-    """Variants of a part that differ in what they compute again, and are equally plain. one: that
-    of them which computes nothing again, allowed or not. grade: of their recomputation."""
+    """Equally plain variants of a part that differ in recomputation. one: the one without
+    recomputation, allowed or not. grade: of their recomputation."""
 
     part: MegatronPart
     one: Variant
@@ -47,7 +47,7 @@ class Pipeline(NamedTuple):
 
 
 def offer_plainer(search: PartSearch[MegatronPart], preference: Preference) -> None:
-    """Offer plans that are plainer than what is chosen, or as plain and faster, until there are
+    """Offer plans that are plainer than the chosen one, or as plain and faster, until there are
     none or the time is up. Beside a plan that is proved to be the fastest, none is faster."""
     fastest = preference.chosen if search.proved() else None
     found = _classes(search, preference.limit, preference.chosen.grades[:-1])
@@ -80,8 +80,8 @@ def offer_plainer(search: PartSearch[MegatronPart], preference: Preference) -> N
 def _classes(
     search: PartSearch[MegatronPart], limit: float, most: Grades
 ) -> dict[Grades, list[Pipeline]]:
-    """Return what may take at most `limit` seconds, by how plain it is, equal stages assumed; what
-    is less plain than `most` is left out."""
+    """Return the variants that may take at most `limit` seconds, by plainness, equal stages
+    assumed; less plain ones than `most` are left out."""
     found: dict[Grades, list[Pipeline]] = defaultdict(list)
     for state in search.states:
         if state.bound > limit:
@@ -120,7 +120,7 @@ def _bounded(
     pipelines: list[Pipeline], limit: float, goon: Callable[[], bool]
 ) -> list[tuple[float, MegatronPart, Variant]]:
     """Return the variants that may take at most `limit` seconds with their bounds, the least first;
-    fewer where the time is up."""
+    fewer if the time is up."""
     found = []
     for pipeline in pipelines:
         if not goon():

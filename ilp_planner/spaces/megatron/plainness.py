@@ -1,4 +1,4 @@
-"""How plain a training job is: the order in which nearly equal plans are preferred.
+"""The plainness of training jobs: the order in which nearly equal plans are preferred.
 
 `ORDER` has one row for each thing that makes a job less plain. Two jobs are compared row by row,
 and the first row in which their numbers differ decides; less is plainer. Whether stages are unequal
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Traits(NamedTuple):
     """The traits of a training job that decide how plain it is.
 
-    settings: those of the whole job; what they say of recomputation, turns and the schedule is not
-    looked at. uneven: its stages have unequally many layers.
+    settings: of the whole job; their recomputation, microbatch groups and schedule do not count.
+    uneven: its stages have unequally many layers.
     """
 
     runtime: Runtime
@@ -50,7 +50,7 @@ BLOCK = 2  # grade of what computes the first layers of each stage again
 
 
 def recomputation(again: Recompute) -> int:
-    """Return the grade of what is computed again."""
+    """Return the grade of recomputation."""
     if again.method == "block":
         return BLOCK
     if again.granularity == "selective" and not {*again.modules} <= {"core_attn", OPERATORS}:

@@ -1,5 +1,4 @@
-"""Which parts there are: the choices of degrees, each with every choice of settings that goes with
-it."""
+"""The parts: the choices of degrees, each with every possible choice of settings."""
 
 from __future__ import annotations
 
@@ -31,9 +30,9 @@ def megatron_parts(
     costs: MegatronCosts,
     check_time: Callable[[], None] = no_limit,
 ) -> list[MegatronPart]:
-    """Return a part for every choice of degrees; those without any variant are left out.
+    """Return a part for every choice of degrees; parts without any variant are left out.
 
-    check_time: called again and again; what it raises ends this.
+    check_time: called again and again; its exceptions end this.
 
     Raises
     ------
@@ -60,7 +59,7 @@ def megatron_parts(
 
 
 def all_that_decides(problem: Problem[MegatronCosts], costs: MegatronCosts) -> tuple[Hashable, ...]:
-    """Return all that decides which parts are possible, of problems that share what they found."""
+    """Return all that decides the possible parts, for problems that share results."""
     return (
         "parts", problem.constraints, costs.choices, costs.max_cp, problem.max_tp,
         problem.max_stages, problem.global_batch, problem.micro_batches,
@@ -72,13 +71,13 @@ def possible_parts(
     costs: MegatronCosts,
     check_time: Callable[[], None] = no_limit,
 ) -> Iterator[MegatronPart]:
-    """Yield the parts that have a variant; those that were found before are not looked for again.
+    """Yield the parts that have a variant; parts that were found before are cached.
 
-    check_time: called before each choice of degrees; what it raises ends this.
+    check_time: called before each choice of degrees; its exceptions end this.
 
     Raises
     ------
-    InfeasibleError: no degrees are possible, whatever the schedule and the recomputation.
+    InfeasibleError: no degrees are possible, for any schedule and the recomputation.
     """
     known, key = costs.own.on(problem.cluster), all_that_decides(problem, costs)
     if key not in known:
@@ -93,7 +92,7 @@ def plainest_parts(
     problem: Problem[MegatronCosts], costs: MegatronCosts, most: int
 ) -> Iterator[MegatronPart]:
     """Yield parts with the plainest settings and the plainest order of ranks, one for each of so
-    many choices of degrees at most, which are spread evenly over all; none where there are fewer.
+    many choices of degrees at most, spread evenly over all; none if there are fewer.
 
     Raises
     ------
@@ -111,10 +110,10 @@ def plainest_parts(
 
 
 class Remembered(Generic[Item]):
-    """What an iterator yields, for several that go through it, each from the beginning.
+    """The cached items of an iterator, for several readers, each from the beginning.
 
-    begin: makes the iterator, which yields the same every time. One that was ended by an error, or
-    by whoever waited for it, is begun again.
+    begin: makes the iterator; it yields the same every time. One that was ended by an error, or by
+    whoever waited for it, is begun again.
     """
 
     def __init__(self, begin: Callable[[], Iterator[Item]]) -> None:

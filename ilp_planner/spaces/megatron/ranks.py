@@ -1,4 +1,4 @@
-"""What the pipeline ranks of a training job take: per element of the chain, per cut, per iteration.
+"""Times of the pipeline ranks of a training job: per element of the chain, per cut, per iteration.
 
 An iteration takes
 
@@ -6,7 +6,7 @@ An iteration takes
 
 where the schedule is that of the ranks' passes and sends, simulated operation by operation
 (`iteration`). sync_r reduces the gradients of rank r over its replicas, steps the optimiser and
-gathers the parameters, less what the passes hide; the constant sums the gradient of a tied word
+gathers the parameters, less the hidden share; the constant sums the gradient of a tied word
 embedding over the first and the last rank, and has the seconds that are no rank's.
 """
 
@@ -65,11 +65,10 @@ SYNC_GROUPS = ("dp-cp", "edp")
 
 @dataclass(frozen=True, eq=False)
 class RankCosts:
-    """Times of a job's ranks on the nodes of a network, whatever its layout and recomputation.
+    """Times of a job's ranks on the nodes of a network, for any layout and recomputation.
 
-    profile: measured times of layers instead of what their kernels are said to take. Where it has
-    steps of the optimiser, or links, these count as well. known: what other jobs of the same
-    problem have already found, which this one may have as well.
+    profile: measured times of layers instead of kernel times. If it has steps of the optimiser, or
+    links, these count as well. known: cached results of other jobs of the same problem.
     """
 
     job: TrainingJob
@@ -125,7 +124,7 @@ class RankCosts:
     @property
     def least_work(self) -> float:
         """Seconds that a micro-batch takes at least through the chain, on the fastest kind of rank,
-        without what sharded states make it wait for."""
+        without waits for sharded states."""
         if self.profile is not None or any(self.stays_exact):
             chains = [self.elements(kind) for kind in self.distinct]
             return float(sum(min(e.total for e in one) for one in zip(*chains, strict=True)))
@@ -140,8 +139,8 @@ class RankCosts:
 
     def seen(self, kind: int, *, experts: bool = True) -> object:
         """Return all that the times of elements on a kind of rank depend on, with experts or
-        without: not how replicas share states, nor where those are, nor what is computed again, nor
-        where ranks are but for the routes between them."""
+        without: not the sharding or place of states, nor recomputation, nor the place of ranks but
+        for the routes between them."""
         job, net = self.job, self.network
         optimizer = replace(
             job.settings.optimizer,
@@ -197,10 +196,9 @@ class RankCosts:
         return self._sharded((times.embedding, *layers, times.output), kind)
 
     def _sharded(self, chain: tuple[ElementTime, ...], kind: int) -> tuple[ElementTime, ...]:
-        """Return the chain with what every micro-batch sends of sharded gradients (ZeRO-2) and
-        parameters (ZeRO-3): gathered for passes and reduced in the backward one, while the next
-        layer computes, which hides them but for a share; sums over tensor-parallel ranks wait for
-        nothing else."""
+        """Return the chain with every micro-batch's messages of sharded gradients (ZeRO-2) and
+        parameters (ZeRO-3): gathered for passes and reduced in the backward one, and hidden by the
+        next layer but for a share; sums over tensor-parallel ranks wait for nothing else."""
         often = rhythm(self.job)
         if not often.in_passes:
             return chain
@@ -235,7 +233,7 @@ class RankCosts:
 
     @cached_property
     def _timed(self) -> dict[int, dict[str, tuple[Timed, ...]]]:
-        """What `timed` has found."""
+        """Results of `timed`."""
         return {}
 
     @property
@@ -266,7 +264,7 @@ class RankCosts:
         return tuple(found)
 
     def transfer_origin(self, rank: int) -> Origin:
-        """Return where these seconds of a rank come from."""
+        """Return the source of these seconds of a rank."""
         return self.network.transfer(self.job, rank).origin(self.boundary, self.links)
 
     @cached_property
@@ -303,8 +301,8 @@ class RankCosts:
 
     @cached_property
     def syncs(self) -> Mapping[int, tuple[float, NDArray[np.float64]]]:
-        """What `sync` says of every kind of rank; it depends neither on micro-batches, nor on what
-        is computed again."""
+        """Results of `sync` for every kind of rank; they depend neither on micro-batches nor on
+        recomputation."""
         job = self.job
         settings = replace(job.settings, recompute=Recompute(), turn=0, schedule=USUAL)
         key = ("syncs", settings, job.tp, job.pp, job.dp, self.network.order, self.profile is None)
@@ -316,7 +314,7 @@ class RankCosts:
     def longest_sync(
         self, job: TrainingJob, known: dict[object, Any] | None = None
     ) -> tuple[int, float]:
-        """Return the rank whose synchronisation takes longest, and its seconds.
+        """Return the rank with the longest synchronisation, and its seconds.
 
         job: this one, with any layout and schedule. known: of other layouts.
         """
@@ -386,11 +384,11 @@ class RankCosts:
         return np.array([(total - routed, routed) for total, routed in counts], np.float64)
 
     def rings(self, kind: int) -> list[Ring]:
-        """Return what reduces gradients and gathers parameters on a kind of rank."""
+        """Return the rings for gradients and parameters on a kind of rank."""
         return [*self.replica_rings(kind), *self.undivided_rings(kind)]
 
     def replica_rings(self, kind: int) -> list[Ring]:
-        """Return those over replicas."""
+        """Return the rings over replicas."""
         job, net, links = self.job, self.network, self.links
         gradient, width = job.settings.optimizer.gradient, job.settings.width
         dense, expert, _ = self.counts.T
@@ -411,8 +409,8 @@ class RankCosts:
         return found
 
     def undivided_rings(self, kind: int) -> list[Ring]:
-        """Return what sums gradients of parameters that tensor-parallel ranks hold whole: a DTensor
-        does so in its own precision (`_fsdp_param.py: _get_grad_inner_tensor`)."""
+        """Return the rings for gradients of parameters that tensor-parallel ranks hold whole: a
+        DTensor does so in its own precision (`_fsdp_param.py: _get_grad_inner_tensor`)."""
         job, unsplit = self.job, self.counts[:, 2]
         if not unsplit.any():
             return []
@@ -424,10 +422,9 @@ class RankCosts:
     def step(self, kind: int) -> NDArray[np.float64]:
         """Return the seconds of the optimiser's step of each element, of a rank's slowest device.
 
-        A profile's where it has them: of a device that steps all of a shard's parameters itself.
-        Otherwise the memory traffic of Adam's states. Both are in proportion to the parameters, of
-        which the distributed optimizer leaves each replica its share, and of that the device the
-        part that is not stepped on the host.
+        A profile's if it has them: of a device that steps all of a shard's parameters itself.
+        Otherwise the memory traffic of Adam's states. Both are in proportion to the parameters of a
+        replica's share, less the part that is stepped on the host.
         """
         job, net = self.job, self.network
         sharded = job.settings.optimizer.sharding != "none"
@@ -474,7 +471,7 @@ class RankCosts:
         return 2 * way.seconds(self.tied / 2, self.links)
 
     def constant_origin(self) -> Origin:
-        """Return where these seconds come from."""
+        """Return the source of these seconds."""
         way = self.network.transfer(self.job, self.job.pp - 1)
         return way.origin(self.tied / 2, self.links)
 

@@ -1,4 +1,4 @@
-"""Which recomputations a search tries, besides those of the first layers of each stage."""
+"""The recomputations that a search tries, besides the first layers of each stage."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ NOT_DELAYED = ("layernorm", "moe_act")
 def whole_recomputations(
     model: Decoder, kernels: Kernels, asked: Constraints
 ) -> tuple[Recompute, ...]:
-    """Return those that say nothing of a number of layers: none, parts of every layer, all of it.
+    """Return the ones without a number of layers: none, parts of every layer, all of it.
 
-    Of parts, those that are asked for in every combination; otherwise the core of attention alone,
-    and norms, MLPs or activations of experts, or experts, and projections up from latents in every
+    Of parts, the requested ones in every combination; otherwise the core of attention alone, and
+    norms, MLPs or activations of experts, or experts, and projections up from latents in every
     combination, as NVIDIA's recipes have them.
     """
     every = _every(model, kernels, asked.modules)
@@ -40,7 +40,8 @@ def whole_recomputations(
 
 @lru_cache(maxsize=256)  # all parts of a search have one of a few kernels
 def _every(model: Decoder, kernels: Kernels, modules: tuple[str, ...]) -> tuple[Recompute, ...]:
-    """Return what `whole_recomputations` returns. modules: that are named, none: the usual ones."""
+    """Return the result of `whole_recomputations`. modules: that are named, none: the usual
+    ones."""
     able = frozenset(_able(model, kernels))
     sets = _subsets([n for n in modules if n in able]) if modules else _usual(model, able)
     selective = [Recompute(granularity="selective", modules=names) for names in sets]
@@ -58,7 +59,7 @@ def whole_stages(plan: GroupPlan) -> bool:
 
 
 def _able(model: Decoder, kernels: Kernels) -> Iterator[str]:
-    """Yield what layers of a model can compute again."""
+    """Yield the parts that layers of a model can recompute."""
     yield "core_attn"
     norms = kernels.quantised != "fp8-delayed"
     if norms:

@@ -1,6 +1,6 @@
-"""Seconds of one message on a known way: of a group of ranks, and between pipeline ranks.
+"""Seconds of one message on a known route: of a group of ranks, and between pipeline ranks.
 
-Which way a group has in a cluster says `network`, with the formulas.
+`network` finds the route of a group in a cluster, and has the formulas.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Route(NamedTuple):
     size: ranks. latency: seconds of a step. ring, direct: seconds per byte that a rank sends around
     a ring, or to every other one. crosses: the group is on several nodes. group: as links are
     measured; None: unevenly many on its nodes, or alone. hosts: nodes. rates: of GPUs of one node,
-    whose collectives may be measured; None: of several types. inside: seconds per byte of the links
+    with measured collectives perhaps; None: of several types. inside: seconds per byte of the links
     within a node.
     """
 
@@ -46,8 +46,8 @@ class Route(NamedTuple):
 
         Parameters
         ----------
-        size: bytes of the whole tensor; of an all-to-all, what a rank passes in; of a send, what it
-            sends. once: the share of an all-to-all's bytes that passes the network cards.
+        size: bytes of the whole tensor; of an all-to-all, a rank's input; of a send, its content.
+            once: the share of an all-to-all's bytes that passes the network cards.
         """
         if size <= 0:
             return 0.0
@@ -60,7 +60,7 @@ class Route(NamedTuple):
         return latency + per_byte * size
 
     def measured_group(self, collective: str, links: LinkTimes) -> LinkGroup | None:
-        """Return the group as links know it; None where they did not measure such a message."""
+        """Return the group as links know it; None if they did not measure the message."""
         known = self.group is not None and links.knows(collective, self.group)
         return self.group if known else None
 
@@ -84,7 +84,7 @@ class Route(NamedTuple):
         return latency, times * self.ring * (n - 1) / n
 
     def _measured(self, collective: str, size: float) -> float | None:
-        """Return the seconds of a collective inside a node whose rate was measured."""
+        """Return the seconds of a measured collective inside a node."""
         if self.rates is None or self.size == 1:
             return None
         return self.rates.collective(collective, self.size, size)
@@ -119,7 +119,7 @@ class Transfer(NamedTuple):
         return max((way.seconds(size, links) for way in self.ways), default=0.0)
 
     def origin(self, size: float, links: LinkTimes | None = None) -> Origin:
-        """Return where these seconds come from."""
+        """Return the source of these seconds."""
         if links is None or not self.ways:
             return LINKS
         way = max(self.ways, key=lambda way: way.seconds(size, links))

@@ -1,8 +1,8 @@
-"""The table of a training job's settings: which there are, and what a search does about each.
+"""The table of a training job's settings, and their treatment by searches.
 
-It holds for all runtimes that share this folder's engine. What differs they say themselves
-(`Runtime.lacks`, `Runtime.says`); which values their plans have is not written down anywhere, but
-read off their answers (`treatment`).
+It holds for all runtimes that share this folder's engine. They state differences themselves
+(`Runtime.lacks`, `Runtime.says`). The values of their plans are not written down anywhere, but read
+off their answers (`treatment`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Row:
     """One row.
 
     fields: attributes of a `TrainingJob`, each in one row alone. kind: one of the four above.
-    asked_by: parameters of a request that say which values plans may have. remark: why, or when.
-    choice: its name in `CHOICES`. values: where examples do not show them; what they are for a
-    runtime. on_request: likewise, what plans have only where these ask for it. span: what several
-    numbers of an example are. words: what values are called, where their own text says too little.
+    asked_by: parameters of a request for its values. remark: why, or when.
+    choice: its name in `CHOICES`. values: if examples do not show them, from a runtime. on_request:
+    likewise, values of plans only if these ask for them. span: the meaning of several numbers of an
+    example. words: names of values, if their own text says too little.
     """
 
     name: str

@@ -1,5 +1,4 @@
-"""What Megatron-LM needs of a plan, one named check each, late and missing checks of its own
-included."""
+"""Megatron-LM's demands on a plan, one named check each, with its late and missing checks."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check_megatron(job: TrainingJob) -> Iterator[Violation]:
-    """Check what Megatron-LM asks of a job besides."""
+    """Check Megatron-LM's further demands on a job."""
     for check in (
         check_usual,
         check_context,
@@ -41,7 +40,7 @@ def check_plan(
     plan: GroupPlan,
     own: Callable[[TrainingJob, Settings], Iterator[Violation]],
 ) -> Iterator[Violation]:
-    """Check what the plans of every runtime keep, and what a runtime checks of their jobs."""
+    """Check the rules of every runtime's plans, and a runtime's own checks of their jobs."""
     costs = problem.costs
     try:
         job = costs.job(plan, problem.cluster)
@@ -59,7 +58,7 @@ def check_job(
     job: TrainingJob,
     own: Callable[[TrainingJob, Settings], Iterator[Violation]],
 ) -> Iterator[Violation]:
-    """Check the same of a job whose ranks fill the nodes of the problem one after the other."""
+    """Check the same of a job with ranks that fill the nodes of the problem in order."""
     yield from check_precision(problem, job)
     yield from check_tensor(problem, job)
     for check in JOB_RULES:
@@ -190,9 +189,9 @@ def _recomputed_parts(job: TrainingJob) -> Iterator[Violation]:
 
 
 def check_states(job: TrainingJob) -> Iterator[Violation]:
-    """States on the host or of other widths are those of the precision-aware optimiser, which
-    shares them between replicas (Megatron core, `OptimizerConfig`); copies of these divide the
-    replicas, those of experts as well (`parallel_state.initialize_model_parallel`)."""
+    """States on the host or of other widths need the precision-aware optimiser, which shards them
+    over replicas (Megatron core, `OptimizerConfig`); copies of these divide the replicas, also of
+    experts (`parallel_state.initialize_model_parallel`)."""
     optimizer = job.settings.optimizer
     for what, count in (
         ("dp x cp", job.dp * job.settings.cp),
@@ -214,7 +213,7 @@ def check_states(job: TrainingJob) -> Iterator[Violation]:
 
 def check_offload(job: TrainingJob) -> Iterator[Violation]:
     """Activations of whole layers go to the host without pipelines and recomputation only, and
-    those of modules with Transformer Engine."""
+    activations of modules with Transformer Engine."""
     offload = job.settings.offload
     have = f"activations of {offload.layers} layers"
     if offload.layers and job.pp > 1:
@@ -257,8 +256,8 @@ def check_schedule(job: TrainingJob) -> Iterator[Violation]:
 
 
 def divided_rules(name: str, pp: int, virtual: int, batches: int) -> Iterator[tuple[str, str]]:
-    """Yield what of a pipeline a schedule that divides backward passes does not take, and what it
-    takes (`torch.distributed.pipelining.schedules`).
+    """Yield limits of a pipeline that a schedule with divided backward passes breaks, and possible
+    values (`torch.distributed.pipelining.schedules`).
 
     batches: micro-batches per iteration.
     """

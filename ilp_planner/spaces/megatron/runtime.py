@@ -1,4 +1,4 @@
-"""What a runtime answers to a search: what it may choose for a whole job, and what it cannot run.
+"""The answers of a runtime to a search: choices for a whole job, and jobs that it cannot run.
 
 A space has one runtime. Others share the engine of this folder and answer otherwise.
 """
@@ -52,12 +52,11 @@ class Runtime:
     name: of the space. title: for people. tried: values of whole jobs that are tried without being
     asked for, by the names of `CHOICES`, the plainest first. orders: of ranks that are tried, some
     of `ORDERS`. blocks: the first layers of each stage can be computed again alone. interleaves:
-    ranks may have several virtual stages. schedules: those of `PIPELINES` that it has. most_cp:
+    ranks may have several virtual stages. schedules: its ones of `PIPELINES`. most_cp:
     context-parallel degree that is tried without being asked for more. deaf: names of `CHOICES`
     that it has no setting for. untold: fields of `Settings` that plans have as it has them always,
-    as no setting says them. lacks: names of `rows.ROWS` likewise, and how that is. says: what it
-    says of others instead of their remark. usual_sharding: of `SHARDINGS`, those that its usual
-    jobs have.
+    as no setting says them. lacks: names of `rows.ROWS` likewise, and how that is. says: its texts
+    on others instead of their remark. usual_sharding: of `SHARDINGS`, in its usual jobs.
     """
 
     name = "megatron"
@@ -87,7 +86,7 @@ class Runtime:
 
     @property
     def listens(self) -> tuple[str, ...]:
-        """Names of `CHOICES` whose values a user may ask for."""
+        """Names of `CHOICES` that a user may ask for."""
         return tuple(name for name in CHOICES if name not in self.deaf)
 
     @property
@@ -96,29 +95,29 @@ class Runtime:
         return "turns" not in self.lacks
 
     def treatments(self) -> tuple[Treatment, ...]:
-        """Return what the search does about each setting of a training job."""
+        """Return the search's treatment of each setting of a training job."""
         from ilp_planner.spaces.megatron.treatment import known_treatments
 
         return known_treatments(self)
 
     def treatment_words(self) -> Mapping[str, str]:
-        """Return what the words mean that `Treatment.how` is one of."""
+        """Return the meanings of the words of `Treatment.how`."""
         from ilp_planner.spaces.megatron.treatment import HOW
 
         return HOW
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a user has to know of every result."""
+        """Return remarks for every result."""
         return ()
 
     def unmodelled(self, settings: Settings, virtual: int) -> Iterator[str]:
-        """Yield what a job has whose costs are not modelled in full. virtual: stages per rank."""
+        """Yield the settings of a job without fully modelled costs. virtual: stages per rank."""
         for name, choice in CHOICES.items():
             if choice.uncounted and (value := choice.read(settings)) in choice.uncounted:
                 yield f"{name.replace('_', ' ')} {value}"
 
     def implied(self, asked: Constraints) -> Constraints:
-        """Return what is asked for with what it cannot do without: nothing more."""
+        """Return the request with its requirements: nothing more."""
         return asked
 
     def check_model(self, model: Decoder, settings: Settings) -> None:
@@ -126,7 +125,7 @@ class Runtime:
 
         Raises
         ------
-        SpecError: the first key that it cannot say, what was found and what it can.
+        SpecError: the first key that it cannot say, the found and the possible value.
         """
         try:
             check_model(model)
@@ -134,12 +133,11 @@ class Runtime:
             raise SpecError(f"{error}; `space=planner` plans it") from None
 
     def check_asked(self, asked: Constraints) -> None:
-        """Refuse what is in no plan, whatever the model and the devices: what there is no setting
-        for.
+        """Refuse values that are in no plan, for any model and devices: those without a setting.
 
         Raises
         ------
-        UsageError: the name, what was found and what plans have.
+        UsageError: the name, the found value and the plans' ones.
         """
         from ilp_planner.spaces.megatron.askable import check_askable
 
@@ -148,7 +146,7 @@ class Runtime:
     def settings(
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
     ) -> Settings:
-        """Return what plans have alike, but for the choices."""
+        """Return the settings shared by plans, but for the choices."""
         return base_settings(model, precision, cluster, recipe)
 
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
@@ -157,8 +155,7 @@ class Runtime:
         return tuple(own for one in every for own in with_inner(one, ranks))
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
-        """Return a choice with its degrees; what makes no difference there is as in the plainest
-        choice."""
+        """Return a choice with its degrees; idle settings are as in the plainest choice."""
         settings = replace(
             choice,
             cp=d.cp,
@@ -172,12 +169,12 @@ class Runtime:
     def recomputations(
         self, model: Decoder, kernels: Kernels, asked: Constraints
     ) -> tuple[Recompute, ...]:
-        """Return what is tried besides blocks of layers."""
+        """Return the tried recomputations besides blocks of layers."""
         return whole_recomputations(model, kernels, asked)
 
     def alike(self, degrees: MegatronDegrees) -> MegatronDegrees:
-        """Return degrees without what makes no difference to `refusals` and `tries`: micro-batches
-        are the schedule's own affair, and nodes decide neither."""
+        """Return degrees without values that make no difference to `refusals` and `tries`:
+        micro-batches are the schedule's own affair, and nodes decide neither."""
         return degrees._replace(micro_batch=0, nodes=())
 
     def refusals(self, job: TrainingJob) -> Iterator[str]:
@@ -186,8 +183,8 @@ class Runtime:
         yield from map(str, (*of_degrees(job), *check_states(job), *check_offload(job)))
 
     def recomputes(self, settings: Settings, model: Decoder, again: Recompute) -> bool:
-        """Tell whether settings of a job go with what is computed again: with whole layers on the
-        host nothing is (`check_offload`)."""
+        """Tell whether settings of a job go with a recomputation: with whole layers on the host
+        there is none (`check_offload`)."""
         whole = settings.offload.layers > 0 and again.granularity != "none"
         return not whole and not any(of_recomputation(settings, model, again))
 
@@ -196,15 +193,15 @@ class Runtime:
         return not any(of_virtual_stages(settings, pp, virtual))
 
     def untried(self, asked: Constraints) -> str:
-        """Return what `tries` leaves out, as `among` says it."""
+        """Return the omissions of `tries`, as `among` says them."""
         sharded = "" if asked.sharding else ", parameters without a pipeline"
         return sharded + ("" if asked.cp_comm else ", a2a without latent attention")
 
     def tries(self, job: TrainingJob, asked: Constraints) -> bool:
-        """Tell whether settings are tried with the degrees of a job, where no others are asked for:
+        """Tell whether settings are tried with the degrees of a job, if no others are asked for:
         sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
         without latent attention; copies that share something; of a ring of exchanges neither one
-        rank nor all in each; and of what is asked for, what Megatron runs as it says
+        rank nor all in each; and requested values that Megatron runs as stated
         (`does_otherwise`)."""
         sharded = job.settings.optimizer.divides
         exchanged = job.settings.cp_comm == "a2a" and job.model.latent is not None
@@ -219,22 +216,21 @@ class Runtime:
         )
 
     def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
-        """Return the fields of settings that the runtime is told, by names such as
-        `kernels.graphs`."""
+        """Return the fields of settings that the runtime has, by names such as `kernels.graphs`."""
         from ilp_planner.spaces.megatron.untold import FIELDS
 
         return frozenset(field.name for field in FIELDS if field.name not in self.untold)
 
     def violations(self, job: TrainingJob, base: Settings) -> Iterator[Violation]:
-        """Yield the rules of this runtime alone that a job breaks. base: what all plans have
-        alike, which the runtime is not told."""
+        """Yield the rules of this runtime alone that a job breaks. base: the settings shared by all
+        plans."""
         from ilp_planner.spaces.megatron.untold import untold
 
         yield from check_megatron(job)
         yield from untold(self, job, base)
 
     def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
-        """Yield what the runtime cannot run of a plan."""
+        """Yield the settings of a plan that the runtime cannot run."""
         return check_plan(problem, plan, self.violations)
 
 

@@ -1,4 +1,4 @@
-"""What measured rows take, to what a model says of them: a ratio, and how far rows are from it."""
+"""Measured over modelled times of rows: a ratio, and its spread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Scale(NamedTuple):
-    """What measured rows take, to what their kernels are said to.
+    """Measured over kernel times of rows.
 
     ratios: forward and backward. rows: that say it. error: of each row from the others', the mean
     of the relative ones; None of fewer than two.

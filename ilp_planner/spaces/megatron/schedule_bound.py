@@ -1,14 +1,14 @@
-"""What no cut of a chain into pipeline ranks undercuts, whatever happens between its operations.
+"""A lower bound for all cuts of a chain into pipeline ranks, with any delays between operations.
 
-Let p be what a micro-batch takes through the ranks before rank r and back, a what it takes behind r
-and back, sends included, f and b its passes through r itself, and M the number of micro-batches. An
-iteration takes at least
+Let p be a micro-batch's time through the ranks upstream of rank r and back, a its time downstream
+of r and back, sends included, f and b its passes through r itself, and M the number of
+micro-batches. An iteration takes at least
 
     p + M (f + b)
 
 as r cannot begin before the first micro-batch comes, nor the first rank end before the last one's
 gradients come back. In 1F1B, r has at most k = pp - r micro-batches in flight. With M > k it waits
-before its first backward pass, which comes f + a after it began, for all that is not k forward
+before its first backward pass, which comes f + a after it began, for the time beyond k forward
 passes, and likewise before its last one:
 
     p + M (f + b) + max(0, f + a - k f') + max(0, a + b - k b')
@@ -18,9 +18,9 @@ all forward passes come first:
 
     p + max(M (f + b), f + a + M b, M f + a + b)
 
-Interleaved (`interleaved_bound`), p is what the first virtual stages of the ranks before r take.
-The least of all cuts, of the largest of all ranks, is found from the last rank on: what a cut of
-the rest takes grows by f + b and its sends for one more rank before it.
+Interleaved (`interleaved_bound`), p is the time of the first virtual stages of the ranks before r.
+The least of all cuts, of the largest of all ranks, is found from the last rank on: the time of a
+cut of the rest grows by f + b and its sends for one more rank before it.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Near(NamedTuple):
 
 
 class LeastCuts:
-    """The least time of all cuts, without what comes once per iteration; of every rank on, and from
+    """The least time of all cuts, without costs once per iteration; of every rank on, and from
     every element on.
 
-    through, own: float64 [ranks, n + 1, n + 1], what a micro-batch takes through a rank that has
-    [start, stop) and back, and what the rank itself takes from its first to its last operation, at
-    least; INFINITE where no cut has that. value: float64 [ranks + 1, n + 1], seconds of the best
-    cut of the rest; INFINITE where there is none.
+    through, own: float64 [ranks, n + 1, n + 1], lower bounds on a micro-batch's time through a rank
+    with [start, stop) and back, and on the rank's own time from its first to its last operation;
+    INFINITE if no cut has it. value: float64 [ranks + 1, n + 1], seconds of the best cut of the
+    rest; INFINITE if there is none.
     """
 
     def __init__(self, tables: CutTables) -> None:
@@ -73,12 +73,12 @@ class LeastCuts:
 
     @property
     def seconds(self) -> float:
-        """Seconds that no cut undercuts; INFINITE where there is none."""
+        """Seconds that no cut undercuts; INFINITE if there is none."""
         return float(self.value[0, 0])
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Where the ranks of a cut end that comes nearest to it, from 0 to n."""
+        """The ends of ranks of the nearest cut, from 0 to n."""
         ends = [0]
         for rank in range(self.tables.kind.size):
             ends.append(int(self.end[rank, ends[-1]]))
@@ -92,7 +92,7 @@ class LeastCuts:
         return float((before + self.own[ranks, ends[:-1], ends[1:]]).max())
 
     def open(self, limit: float) -> tuple[NDArray[np.int64], ...]:
-        """Return (rank, start, stop) of all that a rank may have in cuts whose own bound is below a
+        """Return (rank, start, stop) of all ranges of ranks in cuts with their own bound below a
         limit, each taken with the best of the ranks before and behind it."""
         ranks, count = self.end.shape
         before, reached = np.full(count, INFINITE), np.full(count, INFINITE)

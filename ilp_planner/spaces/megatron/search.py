@@ -1,10 +1,10 @@
 """The search of Megatron's space: the variant with the least bound first, until no bound is below
 the best plan.
 
-A part is bounded by arithmetic, then by its variants; a variant by what its schedule takes at
-least, however the chain is cut (`schedule_bound`). Cuts that are near to that are simulated, and
-the best one under a formula, by dynamic programming or by the solver that was asked for. A variant
-whose bound is still below the best plan waits for its turn, and more of its cuts are simulated.
+A part is bounded by arithmetic, then by its variants; a variant by a lower bound of its schedule
+for all cuts (`schedule_bound`). Cuts that are near to that are simulated, and the best one under a
+formula, by dynamic programming or by the solver that was asked for. A variant with a bound below
+the best plan waits for its turn, and more of its cuts are simulated.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class MegatronSearch:
     Parameters
     ----------
     goon: tells whether there is time left. solve: finds the best cut of tables below a cutoff.
-    accept: called with every plan found. gap: relative; what can be better by less is not looked
-        for. floor: seconds that no plan undercuts, known before any part is looked at.
+    accept: called with every plan found. gap: relative; smaller gains are not searched. floor:
+        seconds that no plan undercuts, known before any part is looked at.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class MegatronSearch:
         """Search; tell whether it came to the end.
 
         sampled: some parts were looked at before. started: it begins with a plan that a search came
-        to its end with, or one like it, near which there is hardly a better one. closing: the
+        to its end with, or one like it, and there is hardly a better one near it. closing: the
         ceiling is a good plan's of another set of nodes, so that no first plan is looked for.
         """
         queue: list[tuple[float, int, int, Variant | None]] = []
@@ -242,14 +242,14 @@ class MegatronSearch:
             self.settle(number)
 
     def any_layout(self, number: int, variant: Variant) -> AnyLayout:
-        """Return the layouts of a variant that may have any, with what is known of them."""
+        """Return the layouts of a variant that may have any, with their bounds."""
         key = number, variant
         if key not in self.layouts:
             self.layouts[key] = AnyLayout(self.parts[number], variant)
         return self.layouts[key]
 
     def is_too_large(self, number: int) -> bool:
-        """Tell whether not even what holds least of a part fits."""
+        """Tell whether not even the leanest plan of a part fits."""
         part = self.parts[number]
         return never_fits(part, leanest(part))
 
@@ -265,7 +265,7 @@ class MegatronSearch:
             self.settle(number)
 
     def settle(self, number: int) -> None:
-        """Raise a part's bound to what its variants allow."""
+        """Raise a part's bound to that of its variants."""
         left = self.open[number]
         least = min(self.closed[number], min(left.values(), default=NEVER))
         if least > self.bounds[number]:
@@ -278,7 +278,7 @@ class MegatronSearch:
 
 
 def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], CutSearch]:
-    """Return what finds the best cut: the program of this space, or the solver asked for."""
+    """Return the finder of the best cut: the program of this space, or the solver asked for."""
     if search.solver in ("auto", "dp"):
         return lambda tables, cutoff: best_cut(tables, cutoff, search.goon)
 
@@ -301,8 +301,8 @@ def parts_of(search: PartSearch[MegatronPart]) -> list[MegatronPart]:
 
 
 def scout(search: PartSearch[MegatronPart]) -> bool:
-    """Look for a plan in a few parts before all are listed, where there are many; tell whether
-    there are."""
+    """Look for a plan in a few parts before all are listed, if there are many; tell whether there
+    are."""
     problem = search.problem
     parts = list(plainest_parts(problem, problem.costs, SAMPLES))
     if parts:
@@ -311,8 +311,8 @@ def scout(search: PartSearch[MegatronPart]) -> bool:
 
 
 def look_at_usual_layouts(search: PartSearch[MegatronPart]) -> None:
-    """Look for the best plan of the layouts that are tried without being asked for, in half of the
-    time: where any layout may be, plans are no worse than those without."""
+    """Look for the best plan of the usual layouts, in half of the time: with `any` layout, plans
+    are then no worse than without."""
     problem = search.problem
     problem = replace(problem, constraints=problem.constraints.but({LAYOUT}))
     half = search.deadline.moment(search.deadline.left / 2)
@@ -378,7 +378,7 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
 def rank_megatron(search: PartSearch[MegatronPart], top: int) -> tuple[Ranked, ...]:
     """Return the `top` best plans that differ in more than cuts, the fastest first.
 
-    Fewer where there is no time for others, but always the search's own plan.
+    Fewer if there is no time for others, but always the search's own plan.
     """
     assert search.plan is not None
     assert search.evaluation is not None

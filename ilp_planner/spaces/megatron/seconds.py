@@ -1,4 +1,4 @@
-"""Where the seconds of a training job's iteration go, with its messages by what they are for."""
+"""Terms of a training job's iteration time, with its messages by purpose."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def communication(family: str) -> str:
 def job_seconds(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> dict[str, float]:
     """Return seconds of an iteration by name, which add up to its time.
 
-    The slowest rank counts with every micro-batch. What it sends to other stages counts where both
-    ends wait for it, in 1F1B; messages that virtual stages send while they compute show as waiting.
-    Gradients and the optimiser's step are those of the rank that takes longest for both.
+    The slowest rank counts with every micro-batch. Its messages to other stages count if both ends
+    wait for them, in 1F1B; messages that virtual stages send while they compute show as waiting.
+    Gradients and the optimiser's step are from the slowest rank in both.
     """
     loads = plan.per_rank([stage.time for stage in cost.stages])
     slowest, count = loads.index(max(loads)), plan.micro_batches
@@ -57,10 +57,10 @@ def job_seconds(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> dict[str, 
 
 
 def _messages(ranks: RankCosts, rank: int, start: int, stop: int, total: float) -> dict[str, float]:
-    """Return the seconds of what a micro-batch sends within layers of the chain, by families.
+    """Return the seconds of a micro-batch's messages within layers of the chain, by families.
 
-    Each family counts what leaving it out saves, after those before it. What is left of the total
-    is what layers wait for sharded gradients and parameters, which are data parallelism's. Of
+    Each family counts the saving of leaving it out, after the families before it. The rest of the
+    total are waits of layers for sharded gradients and parameters, counted as data parallelism. Of
     layers that were measured, the parts of the total are in proportion to estimates of them.
     """
     kind = ranks.kinds[rank]
@@ -91,8 +91,8 @@ def _kinds_between(ranks: RankCosts, start: int, stop: int) -> Counter[str]:
 
 
 def _by_family(ranks: RankCosts, kind: int, element: str) -> dict[str, float]:
-    """Return family -> seconds of what an element sends for a micro-batch, on the device type that
-    sends longest."""
+    """Return family -> seconds of an element's messages for a micro-batch, on the slowest device
+    type."""
     job, network = ranks.job, ranks.network
     key = ("families", ranks.seen(kind), element)
     if key in ranks.known:
@@ -118,8 +118,8 @@ def _by_family(ranks: RankCosts, kind: int, element: str) -> dict[str, float]:
 
 
 def _synchronisation(ranks: RankCosts, plan: GroupPlan) -> tuple[float, float]:
-    """Return the seconds of the optimiser's step and of what is sent around it, on the rank that
-    takes longest for both."""
+    """Return the seconds of the optimiser's step and of its messages, on the slowest rank in
+    both."""
     slowest, whole = ranks.longest_sync(ranks.job)
     each = ranks.step(ranks.kinds[slowest])
     own = (plan.stages[k] for k in plan.schedule.stages_of(slowest, plan.ranks))

@@ -1,4 +1,4 @@
-"""Where the seconds of a plan for Megatron-LM come from."""
+"""Sources of the seconds of a plan for Megatron-LM."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ WAITING = "pipeline fill, sends and waiting"
 def megatron_tally(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> Tally:
     """Return the seconds of an iteration.
 
-    The slowest rank counts with every micro-batch; what it waits are sends, where both ends wait
-    for them, and the other ranks' work while the pipeline fills. Without a profile everything is an
-    estimate; with one, layers that have a row are its own, and recomputation where that says what a
-    forward pass takes (otherwise it is an extrapolation); all other layers are scaled kernels. Its
-    own are optimiser steps that it has, and the messages of links that it has measured.
+    The slowest rank counts with every micro-batch; its waits are sends, if both ends wait for them,
+    and the other ranks' work while the pipeline fills. Without a profile everything is an estimate;
+    with one, layers with a row are its own, and recomputation if the row has a forward pass
+    (otherwise it is an extrapolation); all other layers are scaled kernels. Its own are optimiser
+    steps that it has, and the messages of links that it has measured.
     """
     tally = Tally()
     loads = plan.per_rank([stage.time for stage in cost.stages])
@@ -84,7 +84,7 @@ def _divide(tally: Tally, total: float, parts: list[tuple[Origin, float]]) -> No
 
 
 def _sent(ranks: RankCosts, element: Timed, rank: int) -> list[tuple[Origin, float]]:
-    """Return where the seconds of an element's messages come from."""
+    """Return the sources of the seconds of an element's messages."""
     if ranks.links is None:
         return [(LINKS, element.time.messages)]
     job, net, links = ranks.job, ranks.network, ranks.links

@@ -56,8 +56,8 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         return megatron_parts(problem, problem.costs)
 
     def begin(self, problem: Problem[MegatronCosts], task: Task) -> MegatronSearchState:
-        """Return the state of a search that begins. Once it lists its parts, it notes what decides
-        nothing in them."""
+        """Return the state of a search that begins. Once it lists its parts, it notes demands that
+        decide nothing in them."""
 
         def parts() -> list[MegatronPart]:
             found = megatron_parts(problem, problem.costs, search.check_time)
@@ -69,11 +69,11 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         return search
 
     def work_bound(self, problem: Problem[MegatronCosts], nodes: Iterable[int]) -> float:
-        """Return what all products take on all devices, at rates that no kernel exceeds."""
+        """Return the time of all products on all devices, at rates that no kernel exceeds."""
         return work_bound(problem, nodes)
 
     def describe(self, problem: Problem[MegatronCosts]) -> str:
-        """Return which plans the proofs are about."""
+        """Return the plans of the proofs."""
         asked = problem.constraints.describe()
         costs = problem.costs
         whole = self.runtime.recomputations(
@@ -126,7 +126,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     def seconds(
         self, problem: Problem[MegatronCosts], plan: Plan[Any], cost: PlanCost
     ) -> Mapping[str, float]:
-        """Return the seconds of an iteration, with messages by what they are for."""
+        """Return the seconds of an iteration, with messages by purpose."""
         from ilp_planner.spaces.megatron.seconds import job_seconds
 
         return job_seconds(problem.costs.ranks(plan, problem.cluster), plan, cost)
@@ -146,14 +146,15 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         return run_megatron(search)
 
     def widened(self, old: Request, new: Request) -> Iterator[str]:
-        """Yield what lets in more variants of a part; limits on degrees leave out whole parts."""
+        """Yield demands that allow more variants of a part; limits on degrees leave out whole
+        parts."""
         from ilp_planner.spaces.megatron.start import widened
 
         yield from widened(old.constraints, new.constraints)
         yield from other_memory(old, new, less=True)
 
     def names_before(self, search: MegatronSearchState, asked: Constraints) -> list[str | None]:
-        """Return what the parts are called under other constraints."""
+        """Return the names of the parts under other constraints."""
         from ilp_planner.spaces.megatron.start import names_before
 
         return names_before(search, asked)
@@ -189,7 +190,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         return {row.name: row.grade(traits) for row in ORDER}
 
     def offer_plainer(self, search: MegatronSearchState, preference: Preference) -> None:
-        """Offer plans that are plainer than what is chosen, or as plain and faster."""
+        """Offer plans that are plainer than the chosen one, or as plain and faster."""
         from ilp_planner.spaces.megatron.plainer import offer_plainer
 
         if search.listed:
@@ -203,7 +204,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         return last_of_variant(search, plan)
 
     def holdings(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> Holdings:
-        """Return what the devices hold as ranks of the job."""
+        """Return the placement of parameters on devices as ranks of the job."""
         from ilp_planner.anatomy.holdings import job_holdings
         from ilp_planner.spaces.megatron.job import rank_devices
 
@@ -212,7 +213,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         return held.on(rank_devices(plan), cluster.device_count)
 
     def families(self, search: MegatronSearchState, limit: float) -> Iterator[JobFamily]:
-        """Yield plans by degrees, order of ranks and what ranks share."""
+        """Yield plans by degrees, order of ranks and sharding."""
         from ilp_planner.spaces.megatron.families import families
 
         return families(search, limit)
@@ -244,10 +245,10 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
 
 
 def _of(problem: Problem[MegatronCosts], name: str) -> list[str]:
-    """Return what the choices of settings have of a constraint's name."""
+    """Return the values of a constraint's name in the choices of settings."""
     return list(dict.fromkeys(values_of(choice)[name] for choice in problem.costs.choices))
 
 
 def _either(names: Sequence[str]) -> str:
-    """Return names as an enumeration of what may be: `none, selective or full block`."""
+    """Return names as an enumeration of possible values: `none, selective or full block`."""
     return " or ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])

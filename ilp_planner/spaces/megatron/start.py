@@ -1,5 +1,5 @@
-"""A search that starts from a saved plan for a runtime: which bounds are about the same plans, and
-which plans are like one that is none of the problem."""
+"""A search that starts from a saved plan for a runtime: bounds about the same plans, and plans near
+one outside of the problem."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ POLISHED = 6  # of them in which other variants are tried as well
 
 
 def widened(old: Constraints, new: Constraints) -> Iterator[str]:
-    """Yield how parts may have plans under new constraints that those of the same degrees and
-    settings have not under old ones.
+    """Yield reasons why parts may have plans under new constraints that they lack under old ones.
 
     Degrees and settings are demanded of parts as a whole. With an asked layout others are tried
     than without, and with parts of layers to compute again other combinations; blocks of all layers
-    are tried where `full` is not.
+    are tried if `full` is not.
     """
     texts = [{**constraints.texts} for constraints in (old, new)]
     for name in (LAYOUT, "recompute", *OF_VARIANTS):
@@ -56,8 +55,8 @@ def widened(old: Constraints, new: Constraints) -> Iterator[str]:
 
 
 def names_before(search: PartSearch[MegatronPart], asked: Constraints) -> list[str | None]:
-    """Return what the parts of a search were called under other constraints: names say what differs
-    from the plainest settings that are tried; None for parts with settings that were not."""
+    """Return the names of the parts of a search under other constraints: names say the differences
+    from the plainest tried settings; None for parts with settings that were not."""
     problem = search.problem
     costs, ranks = problem.costs, problem.cluster.device_count
     before = costs.runtime.choices(costs.settings, asked, ranks)
@@ -82,8 +81,8 @@ def names_before(search: PartSearch[MegatronPart], asked: Constraints) -> list[s
 
 
 def approach(search: PartSearch[MegatronPart], plan: GroupPlan) -> None:
-    """Look for plans in the parts whose degrees and settings are nearest to those of a plan; where
-    there may be no time to list all parts, in a few of any before.
+    """Look for plans in the parts with the degrees and settings nearest to a plan's; if there may
+    be no time to list all parts, in a few of any before.
 
     Raises
     ------

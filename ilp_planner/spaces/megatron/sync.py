@@ -1,9 +1,9 @@
 """The rings of a pipeline rank's synchronisation: gradients reduced, parameters gathered.
 
-A ring's seconds are linear in the bytes of the elements that a rank has, so that those of a range
-of the chain add up. Where a profile has measured such a collective in groups of that size on so
-many hosts (`profiles.link_times`), it is the line through what it says; otherwise the cluster's
-links (`megatron/network`).
+A ring's seconds are linear in the bytes of the elements that a rank has, so that the seconds of a
+range of the chain add up. If a profile has measured the collective in groups of that size on so
+many hosts (`profiles.link_times`), it is the line through its values; otherwise the cluster's links
+(`megatron/network`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Ring(NamedTuple):
     links: LinkTimes | None = None
 
     def origin(self, size: float) -> Origin:
-        """Return where the seconds of so many bytes come from."""
+        """Return the source of the seconds of so many bytes."""
         if self.links is None or self.route.group is None or not size > 0:
             return LINKS
         seconds = self.latency + self.per_byte * size
@@ -43,7 +43,7 @@ class Ring(NamedTuple):
 def ring(
     collective: str, route: Route, sizes: NDArray[np.float64], links: LinkTimes | None
 ) -> Ring:
-    """Return a collective of elements of so many bytes, of which one has some."""
+    """Return a collective of elements of so many bytes; one of them has some."""
     group = route.group
     if links is None or group is None or not links.knows(collective, group):
         return Ring(collective, route, sizes, *route.line(collective))

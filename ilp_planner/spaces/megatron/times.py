@@ -1,7 +1,7 @@
 """Seconds of a training job's modules: their kernels, and their messages.
 
 For one micro-batch on one rank, per element of the chain (word embedding, layer, output): forward,
-backward, and what recomputation adds. Kernels are in `anatomy.work`, what they take in
+backward, and the addition of recomputation. Kernels are in `anatomy.work`, their times in
 `profiles.work`, messages in `anatomy.messages`, links in `megatron/network`.
 """
 
@@ -52,7 +52,7 @@ class ElementTime:
 
     compute, messages: both ways. forward: of both together, in the forward pass. weight: of
     compute, the gradients of weights alone. again: the forward pass once more, its messages
-    included. parts: likewise, of what selective recomputation names.
+    included. parts: likewise, by the names of selective recomputation.
     """
 
     compute: float = 0.0
@@ -73,10 +73,10 @@ class ElementTime:
         return self.parts.get(CORE, 0.0)
 
     def waiting(self, there: float, back: float, exposed: float) -> ElementTime:
-        """Return the element where each pass takes so much longer for what is sent beside it.
+        """Return the element with passes that are longer by their messages.
 
-        there, back: seconds of what is sent with each pass. exposed: share of them that a pass does
-        not hide, however long it is.
+        there, back: seconds of messages with each pass. exposed: share of them that a pass does not
+        hide, however long it is.
         """
         forward, backward = self.forward, self.total - self.forward
         late = max(exposed * there, there - forward), max(exposed * back, back - backward)
@@ -90,9 +90,9 @@ class ElementTime:
 class Passes(NamedTuple):
     """Seconds of an element on a device, each forward and backward.
 
-    kernels: at least what the host needs to start them. sent: messages that nothing hides. weight:
-    of the backward kernels, those that make gradients of weights alone. parts: kernels and messages
-    of the forward pass, of what selective recomputation names.
+    kernels: at least the host's time to start them. sent: messages that nothing hides. weight: of
+    the backward kernels that make gradients of weights alone. parts: kernels and messages of the
+    forward pass, by the names of selective recomputation.
     """
 
     kernels: tuple[float, float]
@@ -110,7 +110,8 @@ class Passes(NamedTuple):
         return Passes((a, b), (c, d), self.weight + times * other.weight, self.parts)
 
     def element(self, ratios: tuple[float, float] = (1.0, 1.0)) -> ElementTime:
-        """Return the element. ratios: of what its kernels take, each way, to what is said here."""
+        """Return the element. ratios: of its kernels' measured times, each way, to the ones
+        here."""
         there, back = self.kernels[0] * ratios[0], self.kernels[1] * ratios[1]
         return ElementTime(
             compute=there + back,
@@ -125,8 +126,8 @@ class Passes(NamedTuple):
 
 
 def of_slowest(every: Sequence[ElementTime]) -> ElementTime:
-    """Return an element on several device types: of all its figures the largest that one has, but
-    of the gradients of weights, which the most is left beside."""
+    """Return an element on several device types: the largest of each figure, but for the gradients
+    of weights, which leave the most to the rest."""
     return ElementTime(
         compute=max(one.compute for one in every),
         messages=max(one.messages for one in every),
@@ -180,8 +181,8 @@ def has_element(job: TrainingJob, name: str) -> bool:
 
 
 def has_experts(job: TrainingJob, name: str) -> bool:
-    """Tell whether an element of `JobTimes` has experts: that of the output where the layers of
-    multi-token prediction have, which it comes with."""
+    """Tell whether an element of `JobTimes` has experts: the output has if its layers of
+    multi-token prediction have."""
     predicts = job.model.prediction_layers and job.model.expert_layers[-1]
     return name == "expert" or bool(name == "output" and predicts)
 
@@ -200,7 +201,7 @@ def job_passes(
     Parameters
     ----------
     network: between its ranks; None: messages are left out. links: that were measured. without:
-        groups whose messages are left out.
+        groups with left-out messages.
 
     Raises
     ------
@@ -230,10 +231,9 @@ def element_messages(job: TrainingJob, kind: str) -> list[Message]:
 
 
 class _Element(NamedTuple):
-    """What an element of the chain does, by its modules.
+    """The work of an element of the chain, by its modules.
 
-    layers: that the host starts. again: of what can be computed again, the share of a module or of
-    its messages.
+    layers: that the host starts. again: recomputable share of a module or of its messages.
     """
 
     work: tuple[ModuleWork, ...]
@@ -335,7 +335,7 @@ def _embedding(rank: _Rank) -> Passes:
 
 
 def _layer(rank: _Rank, *, experts: bool) -> Passes | None:
-    """Return the passes through a layer; None where the model has no such layer."""
+    """Return the passes through a layer; None if the model lacks the layer."""
     if experts not in rank.job.model.expert_layers:
         return None
     return rank.passes(_layer_element(rank.job, experts))
@@ -360,10 +360,10 @@ PASSES: Mapping[str, Callable[[_Rank], Passes | None]] = {
 def _host_floors(job: TrainingJob, machine: Machine, parts: Collection[str]) -> tuple[float, float]:
     """Return the seconds that the host takes to start a layer's kernels, forward and backward.
 
-    A graph starts at once what it has: all of a layer, or of its two halves, attention and what
-    follows, those that are named (an assumption: they have equally many kernels). Tokens that are
-    dropped or padded to a capacity need no counts from the device, which cost half of what experts
-    do.
+    A graph starts its kernels at once: all of a layer, or the named ones of its two halves,
+    attention and the rest (an assumption: they have equally many kernels). Tokens that are dropped
+    or padded to a capacity need no counts from the device, which are half of the experts' host
+    time.
     """
     kernels, experts = job.settings.kernels, EXPERTS in parts
     if kernels.graphs and not kernels.graphed:
@@ -391,11 +391,10 @@ def _kernel_seconds(
 def _exposed(job: TrainingJob, machine: Machine, way: _Way, *, backward: bool) -> float:
     """Return the seconds of messages that nothing hides.
 
-    Gradients of inputs are summed while those of weights are made, and with sequence parallelism
-    inputs are gathered again while the former are made (Korthikanti et al. 2022, arXiv 2205.05198,
-    section 4.2.2).
-    Around a ring of context-parallel ranks, keys and values are passed on while the part that is
-    there is multiplied (Liu et al. 2023, arXiv 2310.01889, section 3).
+    Gradients of inputs are summed during the gradients of weights, and with sequence parallelism
+    inputs are gathered again during the former (Korthikanti et al. 2022, arXiv 2205.05198, section
+    4.2.2). Around a ring of context-parallel ranks, keys and values are passed on while the part
+    that is there is multiplied (Liu et al. 2023, arXiv 2310.01889, section 3).
     """
     settings = job.settings
     tensor = machine.tensor_exposed if settings.overlap_tensor else 1.0

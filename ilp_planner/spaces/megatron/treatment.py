@@ -1,5 +1,5 @@
-"""What a runtime's search does about each setting of a training job, read off the runtime's answers
-about small examples: values that its plans have there are values that it tries."""
+"""The treatment of each setting by a runtime's search, read off the runtime's answers about small
+examples: values of its plans there are values that it tries."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Treatment:
 
 
 def treatments(runtime: Runtime) -> tuple[Treatment, ...]:
-    """Return what the search of a runtime does about each setting, in the order of `ROWS`."""
+    """Return the treatment of each setting by a runtime's search, in the order of `ROWS`."""
     jobs = [job for example in EXAMPLES for job in jobs_of(runtime, example)]
     return tuple(_treatment(runtime, row, jobs) for row in ROWS)
 
 
 @cache
 def known_treatments(runtime: Runtime) -> tuple[Treatment, ...]:
-    """Return `treatments`, which are looked for once."""
+    """Return `treatments`, computed once."""
     return treatments(runtime)
 
 
@@ -92,8 +92,8 @@ def _how(runtime: Runtime, row: Row, values: tuple[str, ...], on_request: tuple[
 
 
 def values_of(runtime: Runtime, row: Row, jobs: Sequence[TrainingJob]) -> tuple[str, ...]:
-    """Return what jobs have of a row; of several fields a text for each, or one for all of them
-    where each has one value, or all have none."""
+    """Return the values of a row in jobs; of several fields a text for each, or one for all of them
+    if each has one value, or all have none."""
     if row.choice in runtime.listens:
         return decided_by(row.choice, jobs)
     if len(row.fields) == 1:
@@ -116,7 +116,7 @@ def values_of(runtime: Runtime, row: Row, jobs: Sequence[TrainingJob]) -> tuple[
 
 
 def decided_by(name: str, jobs: Iterable[TrainingJob]) -> tuple[str, ...]:
-    """Return what jobs have of a choice where it decides something."""
+    """Return the values of a choice in jobs if it decides something."""
     return tuple(dict.fromkeys(_each_decided(name, jobs)))
 
 
@@ -134,7 +134,7 @@ def _replicated(job: TrainingJob) -> bool:
 
 
 def on_request_of(runtime: Runtime, row: Row, tried: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what plans have only where it is asked for."""
+    """Return the values of plans on request only."""
     if row.on_request:
         return row.on_request(runtime)
     if row.choice not in runtime.listens:

@@ -1,4 +1,4 @@
-"""What a decoder may have that Megatron-LM cannot train: no argument of `pretrain_gpt.py` says it.
+"""Features of decoders that Megatron-LM cannot train: no argument of `pretrain_gpt.py` says them.
 
 Facts from `megatron/training/arguments.py` and `megatron/core/models`, read in 2026.
 """
@@ -19,14 +19,14 @@ def check_model(model: Decoder) -> None:
 
     Raises
     ------
-    SpecError: the first key that it cannot say, what was found and what it can.
+    SpecError: the first key that it cannot say, the found and the possible value.
     """
     for key, found, expected in misfits(model):
         raise SpecError(f"{key}: found {found}, expected {expected}: Megatron-LM has no other")
 
 
 def misfits(model: Decoder) -> Iterator[tuple[str, object, str]]:
-    """Yield what cannot be said: a key of the model, its value, and what can be said instead."""
+    """Yield inexpressible features: a key of the model, its value, and the expressible ones."""
     gate = "gated" if model.gated else "ungated"
     over_all = model.qk_norm and model.qk_norm_of == "heads"
     rows: tuple[tuple[str, object, bool, str], ...] = (

@@ -1,7 +1,7 @@
-"""Settings that a runtime cannot be told: a plan has what the runtime does anyway.
+"""Settings that a runtime lacks: a plan has the runtime's own behaviour.
 
-A runtime says which fields of settings its jobs may say (`Runtime.told`). All others follow from
-these, the degrees and the space's own settings (`Runtime.with_degrees`).
+`Runtime.told` lists the fields of settings that a runtime has. All others follow from these, the
+degrees and the space's own settings (`Runtime.with_degrees`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NO_PART = ("imbalance", "carried")  # what is assumed of tokens, and what an exp
 def untold(runtime: Runtime, job: TrainingJob, base: Settings) -> Iterator[Violation]:
     """Yield the settings of a job that its runtime cannot be told, and does otherwise.
 
-    base: what all plans of the space have alike.
+    base: the settings shared by all plans of the space.
     """
     yield from _untold(runtime, job.settings, base, _degrees(job))
 
@@ -58,7 +58,7 @@ def as_it_does(
 ) -> TrainingJob:
     """Return a job with the settings that its runtime cannot be told as the runtime has them.
 
-    usual: only those that are as in it are changed; None: all.
+    usual: only settings that are as in it are changed; None: all.
     """
     found = _otherwise(runtime, job.settings, base, _degrees(job))
     values = {
@@ -99,8 +99,8 @@ def _untold(
 def _otherwise(
     runtime: Runtime, settings: Settings, base: Settings, degrees: MegatronDegrees
 ) -> Iterator[tuple[Field, Any, Any]]:
-    """Yield the fields that a runtime is not told, where settings have another value than it has
-    always: with both."""
+    """Yield the fields that a runtime lacks, if settings differ from its constant value: with
+    both."""
     names = runtime.told_fields(settings, degrees)
     always = runtime.with_degrees(_told(settings, base, names), base, degrees)
     for field in FIELDS:
@@ -112,8 +112,8 @@ def _otherwise(
 
 
 def _told(settings: Settings, base: Settings, names: Collection[str]) -> Settings:
-    """Return what plans have alike, with those fields of settings that a runtime is told. What
-    follows from them: whether parameters are gathered from the stepped copy, how wide that is, and
+    """Return the settings shared by plans, with the fields of settings that a runtime has.
+    Consequences of them: whether parameters are gathered from the stepped copy, its width, and
     whether quantised parameters are gathered as such."""
     values = {name: attrgetter(name)(settings) for name in names}
     optimizer = base.optimizer.sharing(settings.optimizer.sharding)

@@ -1,4 +1,4 @@
-"""What no plan of a variant undercuts, by arithmetic, and which variants memory rules out."""
+"""Lower bounds of variants by arithmetic, and variants that memory rules out."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class LeastWork(NamedTuple):
-    """What no cut of a part undercuts, in seconds of a micro-batch.
+    """Lower bounds of a part's cuts, in seconds of a micro-batch.
 
-    once: all elements, each on the fastest kind of rank. again: what all layers compute again.
+    once: all elements, each on the fastest kind of rank. again: recomputation of all layers.
     layer, layer_again: the same of the shortest layer. through: the first virtual stages of the
     ranks before each rank, one layer in each or the embedding, added up over all ranks. sync: of an
-    iteration, what comes after the passes.
+    iteration, after the passes.
     """
 
     once: float
@@ -42,9 +42,9 @@ class LeastWork(NamedTuple):
 def variant_bound(part: MegatronPart, variant: Variant) -> float:
     """Return seconds that no plan of a variant undercuts, memory aside.
 
-    What ranks compute together is at least every element's time on the fastest kind of rank,
-    and the slowest rank takes at least its share of that (`_slowest`). Where a layout is asked for,
-    its own bound counts (`layout_bounds`).
+    The ranks' total work is at least every element's time on the fastest kind of rank, and the
+    slowest rank takes at least its share of that (`_slowest`). If a layout is asked for, its own
+    bound counts (`layout_bounds`).
     """
     if not part.fits_at_all:
         return INFINITE
@@ -71,7 +71,7 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
 
 
 def _least_work(part: MegatronPart, variant: Variant) -> LeastWork:
-    """Return what no cut of a variant undercuts."""
+    """Return lower bounds of a variant's cuts."""
     again, way = variant.recompute, FORWARD if variant.divided else BOTH
     key = (again.granularity, again.modules, way)
     if key not in part.least:
@@ -94,12 +94,12 @@ def _least_work(part: MegatronPart, variant: Variant) -> LeastWork:
 def _block_bound(
     part: MegatronPart, variant: Variant, block: int, slowest: float, least: LeastWork
 ) -> float:
-    """Return seconds that the passes of an iteration take at least where the first layers of
-    virtual stages are computed again, `block` of every rank's layers or all that it has.
+    """Return a lower bound on the passes of an iteration if the first layers of virtual stages are
+    recomputed, `block` of every rank's layers or all of them.
 
-    If no rank has more than n layers, they compute least again where as many ranks as can have n,
-    and one what is left: what ranks compute again grows no faster than their layers. And the rank
-    that has n takes its time for them. One n is that of the plan, so the least of all n is a bound.
+    If no rank has more than n layers, recomputation is least if as many ranks as possible have n,
+    and one the rest: it grows no faster than the layers of a rank. And the rank that has n takes
+    its time for them. One n is that of the plan, so the least of all n is a bound.
     """
     pp, m, layers = part.degrees.pp, part.micro_batches, part.costs.model.layers
     best = INFINITE
@@ -132,8 +132,8 @@ def _passes(
 
 
 def _anyhow_bound(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> float:
-    """Return seconds that the passes of an iteration take at least, however layers are spread over
-    virtual stages, of which every rank has several.
+    """Return a lower bound on the passes of an iteration for all layouts with several virtual
+    stages per rank.
 
     A rank begins when the first micro-batch has come through the first virtual stages of the ranks
     before, and its last gradients go back through them: the embedding at least, or a layer, and the
@@ -159,14 +159,14 @@ def _anyhow_bound(part: MegatronPart, repeated: NDArray[np.float64], block: int)
 
 
 def _fair_bound(part: MegatronPart, variant: Variant, slowest: float, total: float) -> float:
-    """Return seconds that the passes of an iteration take at least where the first virtual stage of
-    a rank has its share of the rank's layers, or more.
+    """Return a lower bound on the passes of an iteration if the first virtual stage of a rank has
+    its share of the rank's layers, or more.
 
     slowest: of a micro-batch on the slowest rank. total: on all of them. Rank r ends M of its own
     passes and one through the ranks before it, virtual stages apart, so that ranks that end
-    together have loads that fall by 1 - 1 / (M v) from one to the next. In 1F1B, half of what it
-    waits for the ranks behind counts as well (`schedule_bound`): all ranks' loads, and M - 1 -
-    (pp - 1 - r) / 2 times its own.
+    together have loads that fall by 1 - 1 / (M v) from one to the next. In 1F1B, half of its wait
+    for downstream ranks counts as well (`schedule_bound`): all ranks' loads, and M - 1 - (pp - 1 -
+    r) / 2 times its own.
     """
     pp, m, virtual = part.degrees.pp, part.micro_batches, variant.virtual
     steps = m * virtual
@@ -189,8 +189,8 @@ def _weights(micro_batches: int, ranks: int) -> tuple[float, float]:
 def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int, last: int) -> float:
     """Return seconds of a micro-batch that the slowest rank takes at least.
 
-    Within tau seconds, a rank computes at most what takes tau * s on the fastest kind of rank, with
-    s the best ratio that any element has there; and whole layers, beside the embedding on the first
+    Within tau seconds, a rank computes at most tau * s seconds of the fastest kind of rank, with s
+    the best ratio that any element has there; and whole layers, beside the embedding on the first
     rank and the output on that of the last stage. All ranks together must do all.
 
     Parameters
@@ -215,15 +215,15 @@ def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int, last
 
 
 def never_fits(part: MegatronPart, variant: Variant) -> bool:
-    """Tell whether memory rules out what a variant computes again, however its layers are spread
-    over its virtual stages.
+    """Tell whether memory rules out a variant's recomputation, for all layouts over its virtual
+    stages.
 
     Rank r of R has at least R - r micro-batches of each of its virtual stages at once: of all but
-    the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, where they take turns of R or
-    more). So it keeps at least what it keeps in 1F1B with as many layers computed again: where
-    these are the first ones of each of V virtual stages, at most V times as many. What ranks hold
-    where backward passes are divided is not looked at. Layers with and without experts must fit all
-    ranks together, each kind if there were no others.
+    the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, if they take turns of R or
+    more). So it keeps at least as much as in 1F1B with as many recomputed layers: if these are the
+    first ones of each of V virtual stages, at most V times as many. Schedules with divided backward
+    passes are not examined. Layers with and without experts must fit all ranks together, each kind
+    if there were no others.
     """
     if variant.divided:
         return False
@@ -238,8 +238,8 @@ def never_fits(part: MegatronPart, variant: Variant) -> bool:
 
 
 def _never(part: MegatronPart, again: Recompute) -> list[bool]:
-    """Return whether memory rules out a recomputation in 1F1B: one answer, or where the first
-    layers of each rank are computed again, one for every number of them from 1."""
+    """Return whether memory rules out a recomputation in 1F1B: one answer, or, if the first layers
+    of each rank are recomputed, one for every number of them from 1."""
     parts, kinds = part.memory(Variant(1, again)), part.costs.model.expert_layers
     parts = replace(parts, fixed={**parts.fixed, "between stages": 0.0})
     sizes = range(1, len(kinds) + 1) if again.method == "block" else ()

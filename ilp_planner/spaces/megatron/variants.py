@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """virtual: stages per pipeline rank. remainder: which of them take what is left over of a
-    rank's layers (`job.spread`). turn: micro-batches that pass one of them before the next one's
-    turn; 0: as many as there are ranks. schedule: one of `PIPELINES`."""
+    """virtual: stages per pipeline rank. remainder: the ones with the remaining layers of a rank
+    (`job.spread`). turn: micro-batches that pass one of them before the next one's turn; 0: as many
+    as there are ranks. schedule: one of `PIPELINES`."""
 
     virtual: int
     recompute: Recompute
@@ -44,7 +44,7 @@ class Variant:
 
     @property
     def again(self) -> str:
-        """What is computed again."""
+        """The recomputation."""
         again = self.recompute
         text = again.granularity
         if text == "full":
@@ -61,7 +61,7 @@ class Variant:
 
 def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
     """Return the possible numbers of virtual stages per rank that are allowed with the usual
-    schedules: 1F1B, and interleaved, which takes micro-batches in turns."""
+    schedules: 1F1B, and interleaved, with microbatch groups."""
     asked, runtime = part.problem.constraints, part.costs.runtime
     if not asked.allows("schedule", USUAL) or not part.usual:
         return ()
@@ -73,8 +73,8 @@ def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
 
 
 def most_virtual(part: MegatronPart) -> int:
-    """Return how many virtual stages a rank may have at most with the usual schedules, in turns
-    that are allowed, whatever else is asked for."""
+    """Return how many virtual stages a rank may have at most with the usual schedules, in allowed
+    microbatch groups."""
     if part.degrees.pp == 1 or not turns(part, 2):
         return 1
     return _most_stages(part) if part.costs.runtime.interleaves else 1
@@ -87,8 +87,8 @@ def _most_stages(part: MegatronPart) -> int:
 
 
 def divided_variants(part: MegatronPart) -> Iterator[Variant]:
-    """Yield the variants that are allowed whose schedules divide backward passes: with layouts of
-    their own (`layouts_of`), so that none is where it is asked what is left over."""
+    """Yield the allowed variants with divided backward passes: with layouts of their own
+    (`layouts_of`), so there are none if a remainder is asked for."""
     asked, runtime, pp = part.problem.constraints, part.costs.runtime, part.degrees.pp
     if pp == 1 or asked.remainder or NOTHING not in part.recomputations:
         return
@@ -118,7 +118,7 @@ def pipelines(part: MegatronPart) -> Iterator[Variant]:
 
 def turns(part: MegatronPart, virtual: int) -> tuple[int, ...]:
     """Return how many micro-batches may pass one virtual stage before the next one's turn, 0 for as
-    many as there are ranks; other numbers only where they are asked for.
+    many as there are ranks; other numbers only if they are asked for.
 
     Megatron core takes ranks at least, micro-batches at most, and leaves none over, or as many as
     ranks or more (`forward_backward_pipelining_with_interleaving`).
@@ -133,7 +133,7 @@ def turns(part: MegatronPart, virtual: int) -> tuple[int, ...]:
 
 
 def in_turns(part: MegatronPart, variant: Variant) -> tuple[Variant, ...]:
-    """Return a variant with all turns that are allowed, the least first; where backward passes are
+    """Return a variant with all turns that are allowed, the least first; if backward passes are
     divided, micro-batches take none. Arithmetic bounds them alike (`variant_bound`)."""
     if variant.divided:
         return (variant,)
@@ -141,8 +141,8 @@ def in_turns(part: MegatronPart, variant: Variant) -> tuple[Variant, ...]:
 
 
 def remainders(part: MegatronPart, virtual: int) -> tuple[str, ...]:
-    """Return which virtual stages may take what is left over of a rank's layers; where layers
-    differ, or a layout is asked for, stages are chosen one by one; of any layout, anyhow."""
+    """Return the virtual stages that may take the remaining layers of a rank; if layers differ, or
+    a layout is asked for, stages are chosen one by one; of any layout, anyhow."""
     if virtual > 1 and part.problem.constraints.layout and not part.problem.constraints.one_layout:
         return (ANYHOW,)
     if virtual == 1 or not part.spread(Variant(virtual, NOTHING)):
@@ -153,13 +153,13 @@ def remainders(part: MegatronPart, virtual: int) -> tuple[str, ...]:
 
 
 def variants(part: MegatronPart) -> tuple[Variant, ...]:
-    """Return all variants of a part that are allowed, with the least turns (`in_turns`); none where
+    """Return all variants of a part that are allowed, with the least turns (`in_turns`); none if
     its degrees have none."""
     return tuple(each_variant(part))
 
 
 def each_variant(part: MegatronPart) -> Iterator[Variant]:
-    """Yield what `variants` returns."""
+    """Yield the result of `variants`."""
     for pipeline in pipelines(part):
         for again in recomputations_in(part, pipeline):
             yield Variant(
@@ -168,8 +168,8 @@ def each_variant(part: MegatronPart) -> Iterator[Variant]:
 
 
 def recomputations_in(part: MegatronPart, pipeline: Variant) -> Iterator[Recompute]:
-    """Yield what may be computed again with the schedule, the virtual stages and the remainder of a
-    variant."""
+    """Yield the possible recomputations with the schedule, the virtual stages and the remainder of
+    a variant."""
     if pipeline.divided:
         yield NOTHING
         return
@@ -199,7 +199,7 @@ def _block(layers: int) -> Recompute:
 
 
 def leanest(part: MegatronPart) -> Variant:
-    """Return the variant that keeps least between the passes, of those that are allowed."""
+    """Return the allowed variant that keeps least between the passes."""
     first = next(pipelines(part))
     if FULL in part.recomputations and not first.divided:
         return replace(first, recompute=FULL)

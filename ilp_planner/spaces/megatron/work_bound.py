@@ -1,4 +1,4 @@
-"""What no plan of a training job takes less than, before any part of the space is looked at."""
+"""A lower bound for all plans of a training job, before any part of the space is examined."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def work_bound(problem: Problem[MegatronCosts], nodes: Iterable[int]) -> float:
 
     Parameters
     ----------
-    nodes: the numbers of those that plans may use.
+    nodes: the numbers of the usable ones.
 
     Returns
     -------
-    0.0 where times are a profile's, which may be anything, or a device has no figures.
+    0.0 if times are a profile's, and may be anything, or a device has no figures.
     """
     costs = problem.costs
     if costs.profile is not None or problem.spec is None:

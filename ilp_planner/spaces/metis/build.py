@@ -1,4 +1,4 @@
-"""From what was asked for to the problem of planning what Metis can choose from."""
+"""From the request to the problem."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def build(files: InputFiles) -> Problem[MetisCosts]:
 
     Raises
     ------
-    SpecError, ProfileError, UsageError: what cannot be planned, and why.
+    SpecError, ProfileError, UsageError: the problem cannot be planned, with the reason.
     """
     refuse_stages(files, MetisSpace.name)
     costing, (cluster, _) = metis_costing(files, files.cluster[0]), files.cluster

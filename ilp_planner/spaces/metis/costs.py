@@ -6,8 +6,8 @@ Milliseconds per iteration of B micro-batches through stages s with layers [a, b
     + B fb_sync                         of the last stage: loss, and the turn from forward to
     backward + max_s optimizer_s + max_s gradients_s + sum_s send_s + B batch_generator
 
-Tensor-parallel communication is what the profile contains of it, and memory is what it measured:
-nothing grows with the micro-batches in flight. `metis_formulas` has each term.
+Tensor-parallel communication and memory are the profile's: nothing grows with the micro-batches in
+flight. `metis_formulas` has each term.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def terms_ms(
 
 
 def total_ms(terms: Mapping[str, float]) -> float:
-    """Add terms up in the order in which Metis does."""
+    """Add terms up in Metis's order."""
     return total(terms.values())
 
 
@@ -100,7 +100,7 @@ class MetisCosts:
     """Metis's cost model for any groups of devices (`GroupTables`).
 
     max_tp: largest tensor-parallel degree; None for the largest profiled one.
-    limits: device type -> bytes per device; what the cluster says when empty.
+    limits: device type -> bytes per device; the cluster's own if empty.
     """
 
     name: ClassVar[str] = "metis"
@@ -124,7 +124,7 @@ class MetisCosts:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """One-line remarks about what is missing or suspicious."""
+        """One-line remarks about missing or suspicious rows."""
         formulas, notes = self.formulas, []
         degrees = [
             tp
@@ -187,8 +187,8 @@ class MetisCosts:
         return None
 
     def layer_memory(self, device: str, tp: int) -> NDArray[np.float64] | None:
-        """Return the bytes that every layer takes by itself on a device, for whichever profiled
-        micro-batch is least. None where none is profiled."""
+        """Return the bytes that every layer takes by itself on a device, for the profiled
+        micro-batch that needs least. None if none is profiled."""
         formulas = self.formulas
         name = formulas.row_name(device)
         rows = [
@@ -198,8 +198,7 @@ class MetisCosts:
         return MIB * np.min(rows, axis=0) if rows else None
 
     def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
-        """Judge a plan on the devices that it names; all nan where it needs rows that are
-        missing."""
+        """Judge a plan on the devices that it names; all nan if it needs rows that are missing."""
         formulas = self.formulas
         groups = self._groups(plan, cluster)
         ranges = [(stage.start, stage.stop) for stage in plan.stages]
@@ -225,7 +224,7 @@ class MetisCosts:
         self, plan: GroupPlan, cluster: ClusterSpec
     ) -> tuple[tuple[float, float], ...]:
         """Return (bytes that Metis wants the devices of a stage to have in sum, bytes that they
-        have) of each stage: its own memory rule. nan where it needs rows that are missing."""
+        have) of each stage: its own memory rule. nan if it needs rows that are missing."""
         formulas = self.formulas
         groups = self._groups(plan, cluster)
         used = [device for group in groups for replica in group.replicas for device in replica]
@@ -267,7 +266,7 @@ class MetisCosts:
     def option_tables(
         self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec
     ) -> OptionTables | None:
-        """Return what the optimiser reads; exact, as bandwidths depend on device types only.
+        """Return the optimiser's tables; exact, as bandwidths depend on device types only.
 
         Replicas share the samples as Metis has them do, in the order of the types' names.
         """

@@ -1,12 +1,12 @@
 """Metis's own search space, whole, as stage graphs: one per order of device types and number of
 micro-batches.
 
-Ranks are laid out type by type. A plan cuts all of them into groups whose sizes are powers of two,
-and the layers into as many ranges of at least one layer each; every group runs with any (dp, tp)
-that is profiled. Metis itself looks at a part of it, and prints plans that are none: with empty
+Ranks are laid out type by type. A plan cuts all of them into groups of sizes that are powers of
+two, and the layers into as many ranges of at least one layer each; every group runs with any (dp,
+tp) that is profiled. Metis itself looks at a part of it, and prints plans that are none: with empty
 stages, or layers that are lost.
 
-A node is (ranks used, layers done, what the sender must know of the next group). The last is the
+A node is (ranks used, layers done, the next group's properties for the sender). The last is the
 bandwidth of the next group's device types: that of the boundary is the less of both groups'.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class MetisGraph:
     """The part of the space with one order of device types and one number of micro-batches.
 
-    Its paths are the plans: `graph.path_time(path) + constant` seconds is what the cost model says.
+    Its paths are the plans: `graph.path_time(path) + constant` is the cost in seconds.
 
     devices: device number of each rank. first, size, tp: int64 [arcs], first rank, ranks and
     tensor-parallel degree of each arc. groups: of each (first, size, tp).
@@ -89,7 +89,7 @@ def metis_graphs(
 
     Parameters
     ----------
-    cluster: whose device numbers plans name; nodes as in `costs.formulas.cluster`.
+    cluster: of the device numbers in plans; nodes as in `costs.formulas.cluster`.
     micro_batches: numbers of micro-batches to try; every divisor of global_batch when None.
     summed: memory is checked of every group in sum, as Metis does; else of every device.
     """
@@ -131,7 +131,7 @@ def metis_graphs(
 
 
 class _Shape(NamedTuple):
-    """What the terms of a group depend on, wherever its ranks are.
+    """The inputs of a group's terms, for any place of its ranks.
 
     runs: (device type, ranks) in order. tp: tensor-parallel degree. opens, ends: the group has the
     first or the last rank.
@@ -144,7 +144,7 @@ class _Shape(NamedTuple):
 
 
 class _Ranges(NamedTuple):
-    """Ranges of layers that a group may have, and what they cost in seconds."""
+    """Ranges of layers that a group may have, and their costs in seconds."""
 
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
@@ -321,7 +321,7 @@ def _on_a_path(
     sink: int,
     sources: int,
 ) -> NDArray[np.bool_]:
-    """Tell which arcs are on a path from a source to the sink, layer by layer."""
+    """Tell the arcs on a path from a source to the sink, layer by layer."""
     by_start = [np.nonzero(start == layer)[0] for layer in range(layers)]
     reached = np.zeros(sink + 1, dtype=np.bool_)
     reached[:sources] = True

@@ -78,10 +78,10 @@ def running_sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MetisFormulas:
-    """What Metis's cost model reads of a profile and a cluster.
+    """The inputs of Metis's cost model from a profile and a cluster.
 
     hidden, sequence, vocabulary: sizes of the model; a vocabulary of 0 makes the last cut free.
-    row_names: device type -> what the profile calls it, where that is not its name in capitals.
+    row_names: device type -> its name in the profile, if that is not its name in capitals.
     """
 
     profile: MetisProfile
@@ -109,7 +109,7 @@ class MetisFormulas:
             )
 
     def row_name(self, device: str) -> str:
-        """Return what the profile calls a device type."""
+        """Return the profile's name of a device type."""
         return self.row_names.get(device, device).upper()
 
     @property
@@ -127,8 +127,8 @@ class MetisFormulas:
         return self.profile.rows.get(LayerKey(self.row_name(device), tp, samples))
 
     def share(self, leads: Sequence[str], tp: int, batch: int) -> tuple[int, ...] | None:
-        """Split a micro-batch over replicas by the speed of the whole model with one sample; what
-        is left goes to the largest fractions, first come first served. None without the rows.
+        """Split a micro-batch over replicas by the speed of the whole model with one sample; the
+        rest goes to the largest fractions, first come first served. None without the rows.
 
         leads: device type of the first device of each replica, by rank.
         """
@@ -148,7 +148,7 @@ class MetisFormulas:
         return tuple(samples)
 
     def group(self, types: Sequence[str], tp: int, batch: int) -> MetisGroup | None:
-        """Form a group of devices, given by type and rank; None where the samples of a micro-batch
+        """Form a group of devices, given by type and rank; None if the samples of a micro-batch
         cannot be shared, equal replicas without a rest (Metis itself drops the rest)."""
         dp = len(types) // tp
         mean = batch // dp
@@ -251,8 +251,8 @@ class MetisFormulas:
     def replica_memory(
         self, group: MetisGroup, device: str, samples: int
     ) -> NDArray[np.float64] | None:
-        """MB that each device of one replica holds; of the largest power of two of its samples
-        where these run one after the other. None without the row."""
+        """MB that each device of one replica holds; of the largest power of two of its samples if
+        these run one after the other. None without the row."""
         if samples == 0:
             return np.zeros((self.layers + 1, self.layers + 1))
         part = samples if group.uniform else powers(samples)[0]
@@ -272,8 +272,8 @@ class MetisFormulas:
     ) -> NDArray[np.float64] | None:
         """MB that Metis wants a group to have in sum, for every range. None without the rows.
 
-        Five times what one replica holds on the type of the cluster's first rank; for a mixed group
-        five times that of all replicas of a split of the micro-batch over the whole cluster.
+        Five times the memory of one replica on the type of the cluster's first rank; for a mixed
+        group five times that of all replicas of a split of the micro-batch over the whole cluster.
 
         ranks: device types of all ranks. batch: samples of a micro-batch.
         """

@@ -45,7 +45,7 @@ class MetisSpace(GraphSpace[MetisCosts, MetisPart]):
         return metis_parts(problem, summed=self.summed)
 
     def describe(self, problem: Problem[MetisCosts]) -> str:
-        """Return which plans the proofs are about."""
+        """Return the plans of the proofs."""
         return (
             f"{self.tried(problem)}, devices type by type in any order of the types, stages of a "
             "power of two of them, and Metis's shares of samples"
@@ -60,7 +60,7 @@ class MetisSpace(GraphSpace[MetisCosts, MetisPart]):
     def check_memory(
         self, problem: Problem[MetisCosts], plan: Plan[Any], cost: PlanCost
     ) -> Iterator[Violation]:
-        """Every device holds what it must; under Metis's rule, every group in sum."""
+        """The memory of every device suffices; under Metis's rule, every group in sum."""
         if not self.summed:
             yield from super().check_memory(problem, plan, cost)
             return

@@ -26,7 +26,7 @@ def build(files: InputFiles) -> Problem[OperatorTables]:
 
     Raises
     ------
-    SpecError, ProfileError, UsageError: what cannot be planned, and why.
+    SpecError, ProfileError, UsageError: the problem cannot be planned, with the reason.
     """
     asked = files.request
     model, cluster = files.model_or_default(), files.cluster_file()
@@ -65,11 +65,11 @@ def build_problem(
     micro_batch_sizes: to try, over all replicas; empty: all that replicas of profiled samples make
         up to the batch.
     memory_limit: bytes per device; None: all of the device's memory.
-    max_stage_nodes: nodes that one stage is on, at most; None: any, where its costs price that.
+    max_stage_nodes: nodes that one stage is on, at most; None: any, if its costs have them.
 
     Raises
     ------
-    SpecError, ProfileError, UsageError: what cannot be planned, and why.
+    SpecError, ProfileError, UsageError: the problem cannot be planned, with the reason.
     """
     if cost_model not in COST_MODELS:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Parts of a proof about plans of operators, derived again; and what is open of them at the end."""
+"""Parts of a proof about plans of operators, derived again; and their residual problem."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ EFFORT = 4_000_000_000  # label comparisons per stage: a check may take as long 
 
 
 def last_of_part(search: OperatorSearch, plan: OperatorPlan) -> LastGraph | None:
-    """Return what is open of the plan's part; what is not known exactly there can be learned.
+    """Return the residual problem of the plan's part; inexact values there can be learned.
 
-    The part keeps to stages of plans below the last cutoff. Where that leaves out the plan
-    itself, what the certificate says is solved anew.
+    The part keeps to stages of plans below the last cutoff. If that leaves out the plan itself, the
+    certificate's stages are solved anew.
     """
     part = next(p for p in search.parts if p.micro_batch == plan.micro_batch_size)
     graph = part.expand(search.objective * (1 + ROOM)).graph
@@ -62,7 +62,8 @@ def prove_part(problem: Problem[OperatorTables], record: Mapping[str, Any]) -> f
 def plan_graph(
     problem: Problem[OperatorTables], certificate: Mapping[str, Any], plan: OperatorPlan
 ) -> StageGraph:
-    """Return the stage graph in which a solved plan is a path: what its part leaves open up to it.
+    """Return the stage graph with a solved plan as a path: the residual problem of its part up to
+    it.
 
     Its optimum is the plan's own time when the certificate closes the gap.
 
@@ -102,7 +103,7 @@ def _replay(part: OperatorPart, record: Mapping[str, Any], claimed: float) -> No
 
 
 def _solve_again(part: OperatorPart, stages: list[dict[str, Any]], claimed: float) -> None:
-    """Solve the listed stages again up to what was claimed of them."""
+    """Solve the listed stages again up to their claims."""
     count = len(part.problem.costs.chain)
     for stage in stages:
         start, stop, devices = int(stage["start"]), int(stage["stop"]), int(stage["devices"])

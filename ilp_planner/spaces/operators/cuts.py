@@ -88,7 +88,7 @@ def manners(chains: Mapping[int, Chain]) -> Manners:
 
 
 class Seats(NamedTuple):
-    """Where the stages of a pipeline stand, the last one first; K of them.
+    """Places of the stages of a pipeline, the last one first; K of them.
 
     devices, in_flight: int64 [K]. enters, leaves: int64 [K], whether the ends of a stage cross
     nodes.
@@ -114,7 +114,7 @@ class Cut(NamedTuple):
 
 
 def seats(sizes: Sequence[int], per_node: int, in_flight: Sequence[int]) -> Seats:
-    """Return where stages on so many devices stand, in a row on nodes of `per_node` devices.
+    """Return the places of stages on so many devices, in a row on nodes of `per_node` devices.
 
     in_flight: micro-batches that a stage with 0, 1 ... stages behind it holds.
     """
@@ -150,7 +150,7 @@ ROUNDS = 24  # of the bisection
 
 @kernel
 def _bisect(ways, at, limit, weight, starts, manner, times):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Write the best cut, the last stage first; return its seconds, INFINITE where none is met."""
+    """Write the best cut, the last stage first; return its seconds, INFINITE if none is met."""
     stages = at.devices.size
     from_, how, spent = np.zeros(stages, np.int64), np.zeros(stages, np.int64), np.zeros(stages)
     best = INFINITE

@@ -127,8 +127,8 @@ def rows_of_groups(part: OperatorPart) -> Iterator[tuple[int, ...]]:
 
 
 def _filled(nodes: int, per_node: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return group sizes that fill so many nodes, the largest that fit first; fewer where none
-    fill them."""
+    """Return group sizes that fill so many nodes, the largest that fit first; fewer if none fill
+    them."""
     row: list[int] = []
     for size in sorted((g for g in sizes if g > per_node), reverse=True):
         count, nodes = divmod(nodes, size // per_node)
@@ -185,9 +185,8 @@ class Improver:
                     yield moved
 
     def levelled(self, plan: FirstPlan) -> FirstPlan:
-        """Return the plan with other cuts: those at which all stages would take as long, if each
-        had operators for the same share of what they take at least. Stages that have no memory for
-        that keep as many as they have."""
+        """Return the plan with other cuts: cuts with equal times of all stages, by shares of the
+        operators' lower bounds. Stages that have no memory for that keep as many as they have."""
         work = np.cumsum([0.0, *self._least])
         own = np.diff(work[list(plan.cuts)])
         rates, full = own / plan.times, np.zeros(len(own), bool)
@@ -230,8 +229,8 @@ class Improver:
 
         Parameters
         ----------
-        late: stages whose cuts moved are run anew whatever the time is; otherwise the plan stays as
-            it is where there is none left.
+        late: stages with moved cuts are solved anew at any time; otherwise the plan stays as it is
+            if no time is left.
         """
         ways, times = list(plan.ways), list(plan.times)
         for s in sorted(stages):
@@ -250,7 +249,7 @@ class Improver:
         )
 
     def stage(self, sizes: tuple[int, ...], s: int, start: int, stop: int) -> StageOptimum:
-        """Return what prices of memory find for a stage; the same for its copies."""
+        """Return the stage found by Lagrange multipliers on memory; the same for its copies."""
         stages, per_node = self.part.stages, self.part.problem.cluster.devices_per_node
         device, size = sum(sizes[:s]), sizes[s]
         enters = device > 0 and device % per_node == 0

@@ -1,4 +1,4 @@
-"""The search of a heuristic for plans of operators: it proves nothing of what it leaves out."""
+"""The search of a heuristic for plans of operators: it proves nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEWER = 8  # of so many starts one, to go on from a path that is known
 
 
 class OperatorHunt(OperatorSearch):
-    """A search that looks for good plans and proves nothing of what it leaves out.
+    """A search that looks for good plans and proves nothing.
 
     The stage graphs hold bounds of stages: the heuristic's path is decoded by solving its stages
     exactly, which raises them in the graph, until the heuristic finds nothing better there.
@@ -45,7 +45,7 @@ class OperatorHunt(OperatorSearch):
     def look_below(self, guess: float, looked: dict[int, float]) -> None:
         """Look through all parts that may have a plan below `guess` seconds.
 
-        looked: seconds up to which parts, by their micro-batch, were looked through.
+        looked: seconds up to which parts were searched, by micro-batch.
         """
         for part in sorted(self.parts, key=lambda p: p.bound):
             cutoff = min(guess, self.objective, NEVER)

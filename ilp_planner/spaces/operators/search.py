@@ -1,7 +1,7 @@
 """The search for a plan of operators, and its proof.
 
 Outer enumeration over the micro-batch size, best bound first. Each part is bounded without memory,
-then by the bounds of its stages; what these leave open is a stage graph. The cheapest path of that
+then by the bounds of its stages; the residual problem is a stage graph. The cheapest path of that
 graph is a bound. Its stages are solved exactly and put back, until the cheapest path is made of
 exact stages: then it is the optimum of its part.
 """
@@ -94,8 +94,8 @@ class OperatorSearch(SearchState):
         return self.work() if self.locate() else Stop.PROOF
 
     def begin(self) -> None:
-        """Find a plan and bound every part by its work, whatever the time is: the first one is
-        judged at once, before other parts are bounded. Then look for better ones for a moment."""
+        """Find a plan and bound every part by its work, at any time: the first one is judged at
+        once, before other parts are bounded. Then look for better ones for a moment."""
         from ilp_planner.bounds.operator_part import OperatorPart
         from ilp_planner.spaces.operators.first_plans import PROMISING, first_plan
 
@@ -218,7 +218,8 @@ class OperatorSearch(SearchState):
     def cheapest(self, graph: StageGraph, hint: Sequence[int]) -> GraphSolution:
         """Return the cheapest path of a graph.
 
-        `auto` gives to CP-SAT what the DP leaves open; a backend that fails is replaced by the DP.
+        `auto` gives the DP's residual problem to CP-SAT; a backend that fails is replaced by the
+        DP.
         """
         try:
             solution = self.solved(graph, hint)
@@ -258,8 +259,8 @@ class OperatorSearch(SearchState):
         return claim < min(self.objective, NEVER) and self.judge(part.plan(path), claim)
 
     def look_along(self, part: OperatorPart, path: Sequence[int]) -> bool:
-        """Look for a plan with the groups of a path whose stages are not all known, where that is
-        worth it: for each row of groups once, and again when twice the time has passed."""
+        """Look for a plan with the groups of a path with unsolved stages, if that is worth it: for
+        each row of groups once, and again when twice the time has passed."""
         from ilp_planner.spaces.operators.first_plans import first_plan
 
         row = part.micro_batch, part.sizes(path)
@@ -296,7 +297,7 @@ class OperatorSearch(SearchState):
         return self.deadline.moment(max(least, SHARE * self.deadline.elapsed))
 
     def improver(self, part: OperatorPart) -> Improver:
-        """Return what makes plans of a part better, and remembers its stages."""
+        """Return the improver of a part's plans, with a cache of its stages."""
         from ilp_planner.spaces.operators.first_plans import Improver
 
         return self.improvers.setdefault(part.micro_batch, Improver(part))
@@ -324,7 +325,7 @@ class OperatorSearch(SearchState):
         return True
 
     def confirm(self) -> None:
-        """Let CP-SAT solve what the proof leaves open, where it was not at work already."""
+        """Let CP-SAT solve the residual problem of the proof, if it was not at work already."""
         if self.backend is self.first:
             super().confirm()
 

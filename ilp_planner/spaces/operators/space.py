@@ -65,7 +65,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
         return self.group_sizes
 
     def why_unranked(self) -> str:
-        """Return why the best plans cannot be listed in order, and which can."""
+        """Return why the best plans cannot be listed in order, and the kinds that can."""
         return (
             "in space operators, whose plans are not ranked, expected 1, or plans of whole layers: "
             "`space=groups` has them"
@@ -77,7 +77,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
         return True
 
     def work_bound(self, problem: Problem[OperatorTables], nodes: Iterable[int]) -> float:
-        """Return what the operators take on all devices at once, of the best micro-batch size."""
+        """Return the time of the operators on all devices at once, at the best micro-batch size."""
         from ilp_planner.spaces.operators.work import works_of
 
         devices = sum(problem.cluster.devices_of_nodes[node] for node in nodes)
@@ -90,7 +90,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     # ---- which plans its proofs are about -------------------------------------------------------
 
     def describe(self, problem: Problem[OperatorTables]) -> str:
-        """Return which plans the proofs are about."""
+        """Return the plans of the proofs."""
         sizes = ", ".join(map(str, problem.micro_batch_sizes))
         per_node = problem.cluster.devices_per_node
         groups = ", ".join(str(g) for g in self.group_sizes if g <= per_node)
@@ -188,7 +188,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     # ---- how it is searched ---------------------------------------------------------------------
 
     def begin(self, problem: Problem[OperatorTables], task: Task) -> OperatorSearch:
-        """Return the state of a search that begins, a heuristic's where one is asked for."""
+        """Return the state of a search that begins, a heuristic's if one is asked for."""
         if registry.is_heuristic(task.solver):
             from ilp_planner.spaces.operators.hunt import OperatorHunt
 
@@ -223,7 +223,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
         return ()
 
     def last_problem(self, search: OperatorSearch, plan: Plan[Any]) -> LastProblem | None:
-        """Return what is open of the plan's part."""
+        """Return the residual problem of the plan's part."""
         from ilp_planner.spaces.operators.certificate import last_of_part
 
         return last_of_part(search, plan)
@@ -231,7 +231,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     def proved_problem(
         self, problem: Problem[OperatorTables], plan: Plan[Any], certificate: Mapping[str, Any]
     ) -> LastProblem | None:
-        """Return the graph of the plan's part, whose stages the certificate says are exact."""
+        """Return the graph of the plan's part, with the stages that the certificate calls exact."""
         from ilp_planner.search.confirm import LastGraph
         from ilp_planner.spaces.operators.certificate import plan_graph
 

@@ -1,4 +1,4 @@
-"""What the operators of a chain take at least, known before any stage is looked at.
+"""Lower bounds of the operators of a chain, known before any stage is examined.
 
 A stage on g devices computes its operators one after the other, so it keeps g devices busy for at
 least the sum of their least seconds. No pipeline beats all device-seconds spread over all devices.

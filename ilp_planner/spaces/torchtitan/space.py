@@ -1,8 +1,8 @@
 """torchtitan's space: FSDP2 and HSDP, tensor, context and expert parallelism, and pipelines.
 
 Of activation checkpointing it has "full", and "selective" by operators (`anatomy.operators`); of
-the pipeline's schedules 1F1B and Interleaved1F1B, which have Megatron's order of operations, and
-those that divide backward passes (`runtimes.limits.check_torch_schedule` says when).
+the pipeline's schedules 1F1B and Interleaved1F1B, with Megatron's order of operations, and the ones
+with divided backward passes (`runtimes.limits.check_torch_schedule` has the conditions).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Torchtitan(CheckedRuntime):
     """A release of torchtitan: the newest has its name alone. Its FSDP keeps parameters gathered
     until the backward pass (`gradients` sharded: `fsdp_reshard_after_forward` is `never`) or gives
     them up (`parameters`: `always`). In a pipeline gradients are whole until the last micro-batch,
-    and what is kept stays gathered for all (`anatomy/states.py: rhythm`). torchtitan's own
+    and kept parameters stay gathered for all (`anatomy/states.py: rhythm`). torchtitan's own
     `default` is `never` in a pipeline and `always` elsewhere."""
 
     selective = (BY_OPERATORS,)
@@ -89,12 +89,12 @@ class Torchtitan(CheckedRuntime):
     }
 
     def implied(self, asked: Constraints) -> Constraints:
-        """Return what is asked for: async tensor parallelism is a pass of the compiler."""
+        """Return the request: async tensor parallelism is a pass of the compiler."""
         compiles = "on" in asked.tensor_overlap and not asked.compile
         return replace(asked, compile=("on",)) if compiles else asked
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a user has to know of every result."""
+        """Return remarks for every result."""
         return (
             *super().notes(),
             "virtual stages whose parameters PyTorch gathers again, where a rank has more than "
@@ -102,8 +102,8 @@ class Torchtitan(CheckedRuntime):
         )
 
     def unmodelled(self, settings: Settings, virtual: int) -> Iterator[str]:
-        """Yield what a job has whose costs are not modelled in full: also what `notes` says of many
-        virtual stages."""
+        """Yield the settings of a job without fully modelled costs: also the remark of `notes` on
+        many virtual stages."""
         yield from super().unmodelled(settings, virtual)
         if virtual > MEASURED_STAGES and settings.optimizer.divides:
             yield f"{virtual} virtual stages of sharded parameters"
@@ -143,7 +143,7 @@ class Torchtitan(CheckedRuntime):
     def settings(
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
     ) -> Settings:
-        """Return what plans have alike: products keep what DTensor gathered for them."""
+        """Return the settings shared by plans: products keep the inputs that DTensor gathered."""
         base = super().settings(model, precision, cluster, recipe)
         optimizer = replace(base.optimizer, sharding="gradients", from_master=True)
         return replace(base, optimizer=optimizer, cp_comm="all_gather", keeps_gathered=True)
@@ -154,10 +154,9 @@ class Torchtitan(CheckedRuntime):
         return super().choices(base, replace(asked, sharding_copies=copies), ranks)
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
-        """Return a choice with its degrees; where no two ranks have the same parameters, there is
-        no FSDP. It gathers parameters from the master copy while layers compute, and reduces
-        gradients so as well, but in a pipeline. Async tensor parallelism is a pass of the
-        compiler."""
+        """Return a choice with its degrees; if no two ranks have the same parameters, there is no
+        FSDP. It gathers parameters from the master copy while layers compute, and reduces gradients
+        so as well, but in a pipeline. Async tensor parallelism is a pass of the compiler."""
         settings = super().with_degrees(choice, plainest, d)
         optimizer = replace(
             settings.optimizer, overlap_gradients=d.pp == 1, overlap_parameters=True
@@ -171,7 +170,7 @@ class Torchtitan(CheckedRuntime):
 
 
 class Newest(Torchtitan):
-    """torchtitan 0.3.0: flex attention, experts whole where there is expert parallelism."""
+    """torchtitan 0.3.0: flex attention, experts whole if there is expert parallelism."""
 
     name = "torchtitan"
     title = torchtitan_python.TOOL
