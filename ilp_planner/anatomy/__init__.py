@@ -1,1 +1,1 @@
-"""What each rank of a training job holds and sends: for analysis, planning and export alike."""
+"""Memory and messages of each rank of a training job: for analysis, planning and export alike."""

@@ -1,4 +1,4 @@
-"""The arithmetic of a training job, and what recomputation adds to it."""
+"""The arithmetic of a training job, and the addition of recomputation."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 class Again(NamedTuple):
-    """FLOPs of a layer's forward pass that are computed again. whole: all of it; parts: those that
-    selective recomputation names."""
+    """FLOPs of a layer's forward pass that are computed again. whole: all of it; parts: by the
+    names of selective recomputation."""
 
     whole: float
     parts: float
 
 
 def extra_flops(job: TrainingJob) -> float:
-    """Return what recomputation adds to the arithmetic of an iteration, as a share of it."""
+    """Return the addition of recomputation to the arithmetic of an iteration, as a share."""
     kinds = {experts: layer_work(job, experts=experts) for experts in set(job.model.expert_layers)}
     base = sum(arithmetic(kinds[experts]) for experts in job.model.expert_layers)
     base += arithmetic(embedding_work(job)) + arithmetic(output_work(job))
@@ -40,8 +40,8 @@ def extra_flops(job: TrainingJob) -> float:
 def recomputed_flops(job: TrainingJob) -> float:
     """Return the FLOPs of a sample that are computed again, on all ranks together.
 
-    They are counted as those of the model are (`throughput.model_flops`), whatever the kernels run:
-    products alone, and scores without what a causal mask makes needless.
+    They are counted like the model's (`throughput.model_flops`), for any kernels: products alone,
+    and scores without the part that a causal mask makes needless.
     """
     recompute = replace(job.settings.recompute, layers=min(1, job.settings.recompute.layers))
     each = _of_model(job.model, job.micro_batch, recompute, job.devices_per_node, job.generation)
@@ -52,7 +52,7 @@ def recomputed_flops(job: TrainingJob) -> float:
 def _of_model(
     model: Decoder, micro_batch: int, recompute: Recompute, devices_per_node: int, generation: int
 ) -> Mapping[bool, Again]:
-    """Return what layers of a model that is not divided compute again."""
+    """Return the recomputation of layers of an undivided model."""
     alone = TrainingJob(
         model=model,
         micro_batch=micro_batch,
@@ -68,7 +68,7 @@ def _of_model(
 def _of_layers(
     job: TrainingJob, kinds: Mapping[bool, Sequence[ModuleWork]]
 ) -> Mapping[bool, Again]:
-    """Return what layers compute again. kinds: work of a layer with and without experts."""
+    """Return the recomputation of layers. kinds: work of a layer with and without experts."""
     names, found = job.settings.recompute.modules, {}
     for experts, layer in kinds.items():
         named = [share for n, share in shares_again(job, experts).items() if n in names]

@@ -72,7 +72,7 @@ def _grouped(job: TrainingJob) -> tuple[Module, ...]:
 def reads_strided(job: TrainingJob) -> bool:
     """Return whether attention reads queries, keys and values in place from the product's output.
 
-    Possible where all three lie there in the same strides. Rotated or normed, queries and keys are
+    Possible if all three lie there in the same strides. Rotated or normed, queries and keys are
     tensors of their own, and Transformer Engine then copies the values to the same layout
     (`get_qkv_layout`); so does context parallelism on its way to other ranks; and the legacy model
     copies all three to the layout of the flash-attention package.
@@ -154,9 +154,9 @@ def local_softmax(job: TrainingJob) -> bool:
 def _relays(job: TrainingJob) -> bool:
     """Return whether attention's output is copied before the projection reads it.
 
-    Context parallelism sends it back or puts it together, except around a ring, where it is added
-    up in place. The flash-attention package gives samples first, which must be tokens first for the
-    projection; with one sample that is the same memory.
+    Context parallelism sends it back or puts it together, except around a ring, if it is added up
+    in place. The flash-attention package gives samples first, and the projection needs tokens
+    first; with one sample that is the same memory.
     """
     settings, model = job.settings, job.model
     if settings.cp > 1:

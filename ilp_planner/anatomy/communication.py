@@ -1,9 +1,9 @@
-"""What all ranks of a training job send, how often, over which groups and links.
+"""All messages of a training job: their number, groups and links.
 
-Tensor, context and expert parallelism send within layers (`anatomy.messages`), pipeline
-parallelism between stages, data parallelism once per iteration, or, where gradients or parameters
-are sharded, for every micro-batch. Left out are messages of a few bytes: the gradient's norm, the
-loss that is logged, checks for overflow.
+Tensor, context and expert parallelism send within layers (`anatomy.messages`), pipeline parallelism
+between stages, data parallelism once per iteration, or, if gradients or parameters are sharded, for
+every micro-batch. Left out are messages of a few bytes: the gradient's norm, the loss that is
+logged, checks for overflow.
 """
 
 import math
@@ -46,7 +46,7 @@ def traffic(job: TrainingJob) -> tuple[Traffic, ...]:
 
 
 def stage_traffic(job: TrainingJob, pp_rank: int) -> tuple[Traffic, ...]:
-    """Return what a GPU of one pipeline stage sends and receives."""
+    """Return the messages of a GPU of one pipeline stage."""
     return (
         *_within_layers(job, pp_rank),
         *_pipeline(job, pp_rank),
@@ -148,7 +148,7 @@ def shares_embedding(job: TrainingJob) -> bool:
 
 
 def _once_per_iteration(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
-    """Yield the sums of gradients that are not those over replicas."""
+    """Yield the sums of gradients besides those over replicas."""
     gradient = job.settings.optimizer.gradient
     stages = [job.stages[k] for k in job.stages_of(pp_rank)]
     yield from _undivided(job, pp_rank)
@@ -193,7 +193,7 @@ def _undivided(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
 def _undivided_tensors(job: TrainingJob, experts: bool) -> Iterator[tuple[int, int]]:
     """Yield a layer's undivided parameters: of a tensor, and how many there are.
 
-    What is neither a norm of a layer's width nor one of heads is taken as one tensor.
+    All but norms of a layer's width or of heads counts as one tensor.
     """
     model, rest = job.model, unsplit_parameters(job, experts)
     for size, count in (

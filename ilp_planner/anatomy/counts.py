@@ -1,7 +1,7 @@
 """Arithmetic on numbers and on arrays of them alike.
 
-One stage is a matter of plain numbers, which needs no numpy: importing it takes longer than the
-whole analysis of a job.
+One stage needs plain numbers only, without numpy: importing it takes longer than the whole analysis
+of a job.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """A decoder as one rank holds it: embedding, layers, output, with weights and kept activations.
 
-Names are those of Megatron core's modules. Sizes are those of one rank of the job; what a module
-keeps is for one micro-batch.
+Names are as in Megatron core's modules. Sizes are of one rank of the job; kept activations are for
+one micro-batch.
 """
 
 from dataclasses import replace
@@ -42,7 +42,7 @@ def embedding_module(job: TrainingJob) -> Module:
 
 
 def _arguments(job: TrainingJob) -> tuple[Kept, ...]:
-    """Return what layers that are computed again keep besides their input, together."""
+    """Return the activations that recomputed layers keep besides their input, together."""
     return loader_mask(job) if job.settings.recompute.granularity == "full" else ()
 
 
@@ -95,10 +95,10 @@ def layer_module(job: TrainingJob, experts: bool, *, recomputed: bool = False) -
 
 
 def _without_output(children: tuple[Module, ...]) -> tuple[Module, ...]:
-    """Return a layer's modules without the outputs of its norms, which are computed again.
+    """Return a layer's modules without the recomputed outputs of its norms.
 
     Only of norms that stand alone: one merged into a product is not asked (`transformer_layer.py`).
-    What a norm puts out is kept either with it or with the product that alone reads it.
+    A norm's output is kept either with it or with the product that alone reads it.
     """
     found: list[Module] = []
     for child in children:
@@ -127,9 +127,8 @@ def final_norm_module(job: TrainingJob) -> Module:
 def has_final_norm(job: TrainingJob, number: int) -> bool:
     """Tell whether a (virtual) stage has the norm behind the last layer.
 
-    It is where the output is, but in models that predict further tokens, whose prediction layers
-    read it: there it is where the last layer is (`transformer_block.py:
-    has_final_layernorm_in_this_stage`).
+    It is with the output, but in models that predict further tokens it is with the last layer, as
+    the prediction layers read it (`transformer_block.py: has_final_layernorm_in_this_stage`).
     """
     stage = job.stages[number]
     if not job.model.prediction_layers:
@@ -138,8 +137,8 @@ def has_final_norm(job: TrainingJob, number: int) -> bool:
 
 
 def output_module(job: TrainingJob) -> Module:
-    """Return the last norm, where no prediction layers read it first, the product with the
-    vocabulary and the loss.
+    """Return the last norm, if no prediction layers read it first, the product with the vocabulary
+    and the loss.
 
     Tied to the embedding, the product has no weight of its own on a single pipeline stage, and a
     copy of the embedding's on the last of several.
@@ -159,7 +158,7 @@ def output_module(job: TrainingJob) -> Module:
 
 
 def loss_kept(job: TrainingJob) -> tuple[Kept, ...]:
-    """Return what the cross-entropy keeps until the backward pass, which starts right after it.
+    """Return the bytes that the cross-entropy keeps until the backward pass, right after it.
 
     Unfused, the softmax in fp32 (`tensor_parallel/cross_entropy.py`). Transformer Engine's fused
     kernel writes the gradient over the logits.
@@ -175,7 +174,7 @@ def loss_kept(job: TrainingJob) -> tuple[Kept, ...]:
 
 
 def in_place_loss(job: TrainingJob) -> bool:
-    """Return whether the loss is Transformer Engine's kernel, which needs no fp32 copy."""
+    """Return whether the loss is Transformer Engine's kernel, without an fp32 copy."""
     kernels = job.settings.kernels
     engine = kernels.implementation == "transformer_engine"
     return engine and kernels.fused_loss and kernels.loss_kernel == "te"
@@ -223,7 +222,7 @@ def rank_modules(job: TrainingJob, pp_rank: int) -> tuple[Module, ...]:
 
 
 def stage_modules(job: TrainingJob, number: int) -> tuple[Module, ...]:
-    """Return what one (virtual) stage holds."""
+    """Return the modules of one (virtual) stage."""
     stage = job.stages[number]
     start = job.pipeline.starts[number]
     kinds = job.model.expert_layers[start : start + stage.layers]

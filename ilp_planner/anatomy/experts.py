@@ -16,7 +16,7 @@ MAP = 1  # bytes of an element of the routing map, a boolean
 
 
 def expert_modules(job: TrainingJob) -> tuple[Module, ...]:
-    """Return the norm before the experts, which many read, and router, experts, shared expert."""
+    """Return the norm before the experts with many readers, and router, experts, shared expert."""
     sizes = shard_of(job)
     experts = job.model.experts
     assert experts is not None
@@ -59,7 +59,7 @@ def _router(job: TrainingJob) -> Module:
 
 
 def _gathered(job: TrainingJob, seen: tuple[int, int]) -> tuple[Kept, ...]:
-    """Return what the all-gather dispatcher keeps of the other ranks' routing.
+    """Return the other ranks' routing that the all-gather dispatcher keeps.
 
     It gathers probabilities and map over the experts' ranks and refers to them until its next use
     (`MoEAllGatherTokenDispatcher`).
@@ -78,9 +78,9 @@ def _gathered(job: TrainingJob, seen: tuple[int, int]) -> tuple[Kept, ...]:
 def keeps_output(job: TrainingJob) -> bool:
     """Return whether the routed experts' output is kept.
 
-    Tokens are put back in order with `index_add_` where results must be the same bit for bit
-    (`moe_utils.py: unpermute`), and PyTorch's derivative of that refers to what was added, though
-    it needs its shape only.
+    Tokens are put back in order with `index_add_` if results must be the same bit for bit
+    (`moe_utils.py: unpermute`), and PyTorch's derivative of that refers to the addend, though it
+    needs its shape only.
     """
     kernels = job.settings.kernels
     return kernels.deterministic and not kernels.fused_permute
@@ -110,7 +110,7 @@ def routed_tokens(job: TrainingJob) -> int:
 def _routed(job: TrainingJob) -> Module:
     """Return a rank's routed experts, as Megatron's three implementations of them name them.
 
-    What they keep is the same: one by one, each keeps its share of the tokens.
+    They keep the same: one by one, each keeps its share of the tokens.
     """
     model, kernels = job.model, job.settings.kernels
     experts = model.experts
@@ -158,7 +158,8 @@ def _each(job: TrainingJob, shape: tuple[int, int], local: int) -> tuple[Weight,
 def _routed_kept(
     job: TrainingJob, columns: int
 ) -> tuple[tuple[Kept, ...], tuple[Kept, ...], tuple[Kept, ...]]:
-    """Return what first product, activation and second product of the routed experts keep."""
+    """Return the activations kept by first product, activation and second product of the routed
+    experts."""
     w = job.settings.width
     tokens = routed_tokens(job)
     first = product_input(job, (tokens, job.model.hidden), "tokens sent to this rank, sorted")

@@ -1,4 +1,4 @@
-"""Which ranks communicate with each other, by arithmetic on strides: no list of ranks is made.
+"""Groups of communicating ranks, by arithmetic on strides: no list of ranks is made.
 
 Megatron-LM numbers ranks twice (`megatron.core.parallel_state.RankGenerator`): the dense grid has
 the axes tp, cp, dp and pp, the grid of routed experts etp, ep, edp and pp. In the order
@@ -82,7 +82,7 @@ def grid(job: TrainingJob, *, experts: bool = False) -> Mapping[str, Axis]:
 
 @lru_cache(maxsize=2**14)
 def _axes(order: str, names: tuple[str, ...], sizes: tuple[int, ...]) -> Mapping[str, Axis]:
-    """Return axes in an order of ranks, which says whether replicas or stages are outermost."""
+    """Return axes in an order of ranks, with replicas or stages outermost."""
     inner, outer = [0, 1], [2, 3] if order.endswith("dp-pp") else [3, 2]
     axes, stride = {}, 1
     for place in inner + outer:
@@ -96,12 +96,12 @@ def spanned(
 ) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
     """Return the axes that a kind of group spans, and the other axes of its grid.
 
-    part: of replicas, those of one instance of the optimizer (`INSTANCE`), which are neighbours, or
-    their peers in the other instances (`ACROSS`).
+    part: of replicas, one instance of the optimizer (`INSTANCE`), all neighbours, or their peers in
+    the other instances (`ACROSS`).
 
     Raises
     ------
-    ValueError: no such kind.
+    ValueError: unknown kind.
     """
     if kind not in KINDS:
         raise ValueError(f"a group must be one of {', '.join(KINDS)}, got {kind!r}")
@@ -116,9 +116,9 @@ def spanned(
 
 
 def _instances(axes: tuple[Axis, ...], count: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """Divide the replicas of a group: the axes of one instance, and those from one to the next.
+    """Divide the replicas of a group: the axes of one instance, and from one to the next.
 
-    Ranks of an instance are neighbours, where it takes whole axes and at most a part of one more.
+    Ranks of an instance are neighbours, if it takes whole axes and at most a part of one more.
     """
     left = max(1, math.prod(axis.size for axis in axes) // count)
     one, across = [], []
@@ -156,7 +156,7 @@ def stage_ranks(job: TrainingJob, pp_rank: int) -> RankGroup:
 
 
 def embedding_groups(job: TrainingJob) -> Iterator[RankGroup]:
-    """Yield the pairs of a first and a last pipeline rank, which share a tied word embedding."""
+    """Yield the pairs of a first and a last pipeline rank that share a tied word embedding."""
     axis = grid(job)["pp"]
     pair = Axis(name="embedding", size=2, stride=axis.stride * (job.pp - 1))
     for rank in stage_ranks(job, 0).ranks:
@@ -170,7 +170,7 @@ def rank_name(job: TrainingJob, rank: int) -> str:
 
 
 def kind_link(job: TrainingJob, kind: str, pp_rank: int | None = None, part: str = "") -> str:
-    """Return where the messages of all groups of a kind travel, or of those of a stage."""
+    """Return the link of the messages of all groups of a kind, or of a stage's groups."""
     members, others = spanned(job, kind, part)
     start = 0
     if pp_rank is not None:
@@ -180,15 +180,15 @@ def kind_link(job: TrainingJob, kind: str, pp_rank: int | None = None, part: str
 
 
 def stage_link(job: TrainingJob, one: int, other: int) -> str:
-    """Return where the messages between ranks of two pipeline stages travel."""
+    """Return the link of the messages between ranks of two pipeline stages."""
     first, stride = stage_ranks(job, min(one, other)), grid(job)["pp"].stride
     pair = Axis(name="pp", size=2, stride=stride * abs(one - other))
     return _link(job, RankGroup(first.first, (pair,)), first.axes)
 
 
 def _link(job: TrainingJob, group: RankGroup, shifts: tuple[Axis, ...]) -> str:
-    """Return where the messages of a group and of all its shifts travel: only the place of a
-    group's first rank in its node matters, of which there are few."""
+    """Return the link of the messages of a group and of all its shifts: only the place of a group's
+    first rank in its node matters, and there are few."""
     if group.size < 2:
         return NOBODY
     node, span = job.devices_per_node, group.last - group.first

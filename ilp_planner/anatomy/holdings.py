@@ -1,12 +1,13 @@
-"""Which share of every parameter, and of its optimiser states, each rank of a job holds.
+"""The placement of parameters and optimiser states: the share of each that every rank of a job
+holds.
 
-A tensor is a box with three axes, each from 0 to 1: routed experts, rows and columns. What a rank
-holds of it is a box in that box. Tensor parallelism divides rows or columns, expert parallelism
-experts, and ranks with the same parameters divide states by rows, of what tensor parallelism leaves
-them. PyTorch's `fully_shard` divides each tensor so (`fsdp/_fully_shard/_fsdp_param.py`).
-Megatron's distributed optimizer divides buffers of many tensors (`param_and_grad_buffer.py`); the
-same number of bytes moves as if it divided each of them, but where tensor parallelism changes,
-where it is an approximation.
+A tensor is a box with three axes, each from 0 to 1: routed experts, rows and columns. The share of
+a rank is a box in that box. Tensor parallelism divides rows or columns, expert parallelism experts,
+and ranks with the same parameters divide states by rows, within their tensor-parallel share.
+PyTorch's `fully_shard` divides each tensor so (`fsdp/_fully_shard/_fsdp_param.py`). Megatron's
+distributed optimizer divides buffers of many tensors (`param_and_grad_buffer.py`); the same number
+of bytes moves as if it divided each of them, but if tensor parallelism changes; it is an
+approximation then.
 """
 
 from __future__ import annotations
@@ -42,8 +43,7 @@ NOBODY = -1  # the stage of a device that holds nothing
 
 class Kind(NamedTuple):
     """Tensors that are divided alike. expert: of routed experts. axis: that tensor parallelism
-    divides, None where every rank has them whole. words: rows are those of the vocabulary, which is
-    padded."""
+    divides, None if every rank has them whole. words: rows are of the padded vocabulary."""
 
     expert: bool
     axis: int | None
@@ -58,12 +58,12 @@ KINDS = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Holdings:
-    """What devices hold of a model.
+    """The placement of a model on devices.
 
-    sizes: parameters [units, kinds] of what the model's chain is made of, whole. has: [stages,
-    units, kinds], whether the devices of a stage hold their share of it. stage: [devices], of each,
-    `NOBODY` for none. boxes: [devices, kinds, 2, 3, 2], from where to where each holds weights and
-    states, on every axis. widths: bytes per parameter of the weights and of the states.
+    sizes: parameters [units, kinds] of the model's chain, whole. has: [stages, units, kinds],
+    whether the devices of a stage hold their share of it. stage: [devices], of each, `NOBODY` for
+    none. boxes: [devices, kinds, 2, 3, 2], the first and last coordinate of each device's weights
+    and states, on every axis. widths: bytes per parameter of the weights and of the states.
     """
 
     sizes: NDArray[np.float64]
@@ -94,8 +94,8 @@ class Holdings:
 
 
 def job_holdings(job: TrainingJob) -> Holdings:
-    """Return what the ranks of a job hold of the chain of its model: the embedding of words, the
-    layers, and the output with what is before it.
+    """Return the placement of a model's chain on the ranks of a job: the embedding of words, the
+    layers, and the output with its norm.
 
     Parameters of products in 8 or 4 bits count in the training precision.
     """
@@ -124,7 +124,7 @@ class Span(NamedTuple):
 
 
 def chain_holdings(job: TrainingJob, spans: Sequence[Span]) -> Holdings:
-    """Return what ranks hold whose stages have degrees of their own: stage after stage, replica
+    """Return the placement on ranks of stages with their own degrees: stage after stage, replica
     after replica.
 
     job: has the model and the settings of all stages.
@@ -233,7 +233,7 @@ def _counts(
 ) -> NDArray[np.float64]:
     """Return the parameters [kinds] of modules, each given whole and as one of two ranks has it.
 
-    words: rows of the vocabulary with padding and without, where there are any.
+    words: rows of the vocabulary with padding and without, if there are any.
     """
     found = np.zeros(len(KINDS))
     padded, real = words
@@ -255,9 +255,9 @@ def _weights(module: Module, times: int = 1) -> Iterator[tuple[Weight, int]]:
 
 
 def _kind(whole: Weight, half: Weight, vocabulary: int) -> Kind:
-    """Return the kind of a tensor: two ranks divide the axis of which one of them has less.
+    """Return the kind of a tensor: two ranks divide the axis that is smaller on one of them.
 
-    vocabulary: rows of a tensor that has one for every word; 0 where there is none.
+    vocabulary: rows of a tensor that has one for every word; 0 if there is none.
     """
     shrunk = [n for n, (a, b) in enumerate(zip(whole.shape, half.shape, strict=True)) if b < a]
     axis = None if not shrunk else COLUMNS if shrunk[0] else ROWS

@@ -1,8 +1,8 @@
-"""Memory of every rank of a training job: what it holds, what it keeps, and its peak.
+"""Memory of every rank of a training job: states, activations and peak.
 
-`peak` is what `torch.cuda.max_memory_allocated` gives. The parts of a model are measured once
-(`memory_parts`); a stage is a count of each (`stage_memory`, which takes arrays, for a planner that
-asks about all stages at once); a rank is a stage with its place in the pipeline (`rank_memory`).
+`peak` is `torch.cuda.max_memory_allocated`. The parts of a model are measured once
+(`memory_parts`); a stage is a count of each (`stage_memory` takes arrays, for all stages at once);
+a rank is a stage with its place in the pipeline (`rank_memory`).
 """
 
 import math
@@ -28,7 +28,7 @@ MOMENTS = ("a layer", "recomputation", "the loss", "the embedding", "the step", 
 
 @dataclass(frozen=True, kw_only=True)
 class StageMemory:
-    """What a stage holds, bytes; arrays where the counts were arrays.
+    """The memory of a stage, bytes; arrays if the counts were arrays.
 
     always: by name. moments: (activations, logits, temporary) beside that at each of `MOMENTS`.
     """
@@ -54,7 +54,7 @@ class StageMemory:
 
     @property
     def terms(self) -> dict[str, Count]:
-        """Bytes by name, whose sum is the peak."""
+        """Bytes by name; their sum is the peak."""
         moment, chosen = self._decisive
         started = moment == len(MOMENTS) - 1
         terms = {
@@ -69,7 +69,7 @@ class StageMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankMemory:
-    """What one rank holds at its peak.
+    """The memory of one rank at its peak.
 
     terms: bytes by name, their sum is the peak. moment: when that is, one of `MOMENTS`. in_flight:
     micro-batches held at most, each counted once per virtual stage. outside: device memory beyond
@@ -90,17 +90,18 @@ class RankMemory:
 
     @property
     def needed(self) -> float:
-        """Bytes of a device on which it runs."""
+        """Bytes that a device needs to run it."""
         return self.peak + sum(self.outside.values())
 
 
 def kept_bytes(
     parts: MemoryParts, *, layers: Count, expert_layers: Count, prediction_layers: Count = 0
 ) -> Count:
-    """Return what the layers of one (virtual) stage keep of one micro-batch on the device.
+    """Return the activations of one micro-batch that the layers of one (virtual) stage keep on the
+    device.
 
-    layers: those without experts. They are taken to come first, as in every published model that
-    mixes them in one run.
+    layers: without experts. They are taken to come first, as in every published model that mixes
+    them in one run.
     """
     dense, expert = parts.parts["layer"], parts.parts["expert layer"]
     more = prediction_layers * parts.parts["prediction layer"].left
@@ -142,12 +143,11 @@ def stage_memory(
 
     Parameters
     ----------
-    layers: those without experts. final_norm: whether the norm behind the last layer is there; with
-        the output where nothing is said. in_flight: micro-batches held. kept: bytes of all
-        micro-batches held, where virtual stages hold different numbers of them. own: bytes that are
-        given up when a backward pass comes to the rank's first element; all of a micro-batch, where
-        None. chunks: layers without and with experts of every virtual stage, where there are
-        several.
+    layers: without experts. final_norm: whether the norm behind the last layer is there; with the
+        output if nothing is said. in_flight: micro-batches held. kept: bytes of all micro-batches
+        held, if virtual stages hold different numbers of them. own: bytes that are given up when a
+        backward pass comes to the rank's first element; all of a micro-batch, if None. chunks:
+        layers without and with experts of every virtual stage, if there are several.
     """
     chunks = chunks or ((layers, expert_layers),)
     counts = {
@@ -192,7 +192,7 @@ def stage_memory(
 
 
 def _shared(counts: Mapping[str, Count], size: float, users: frozenset[str]) -> Count:
-    """Return the size where there is any module of these kinds."""
+    """Return the size if there is any module of these kinds."""
     return size * (sum((counts[kind] > 0) * 1 for kind in users) > 0)
 
 
@@ -253,11 +253,12 @@ def _moments(
 def _present(
     parts: MemoryParts, layers: Count, expert_layers: Count, prediction_layers: Count
 ) -> tuple[Count, Count]:
-    """Return what is on the device of activations that go to the host, and what is on its way back.
+    """Return the offloaded activations that are on the device, and the returning ones.
 
-    Modules: what a layer has, which the last one before the backward pass never sends, and of the
-    one before it what comes back first. Whole layers: the first n of L are sent in time for the
-    peak to be that of L - n, and fetched so (Transformer Engine's `_default_offload_sync_init`).
+    Modules: the activations of one layer, which the last one before the backward pass never sends,
+    and the first returning ones of the layer before it. Whole layers: the first n of L are sent in
+    time for the peak to be that of L - n, and fetched so (Transformer Engine's
+    `_default_offload_sync_init`).
     """
     dense, expert = parts.parts["layer"], parts.parts["expert layer"]
     offload, total = parts.job.settings.offload, layers + expert_layers
@@ -280,10 +281,10 @@ def _present(
 def _start(
     parts: MemoryParts, counts: Mapping[str, Count], always: Mapping[str, Count]
 ) -> tuple[Count, Count, Count]:
-    """Return what is there when a job starts, less what is always there afterwards.
+    """Return the memory at the start of a job, less the memory of all later times.
 
-    The distributed optimizer moves parameters into buffers, those of experts after the others: old
-    and new ones are there, and gradients, but no states yet.
+    The distributed optimizer moves parameters into buffers, experts' last: old and new ones are
+    there, and gradients, but no states yet.
     """
     later = sum(always.values())
     if not copies_parameters(parts.job):

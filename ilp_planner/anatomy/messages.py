@@ -1,10 +1,10 @@
-"""What the modules of a rank send per micro-batch: tensor, context and expert parallelism.
+"""Messages of a rank's modules per micro-batch: tensor, context and expert parallelism.
 
 Shapes are Megatron's, sequence first. Sources of the counts: Korthikanti et al. 2022 (arXiv
 2205.05198, sections 4.2.1 and 4.2.2) for tensor and sequence parallelism, `megatron.core` 0.16.1
 (tensor_parallel/layers.py, cross_entropy.py, transformer/moe/token_dispatcher.py,
 multi_latent_attention.py, multi_token_prediction.py) and Transformer Engine 2 (context_parallel.py)
-for which of them exist. Modules are named by their path, `self_attention.linear_qkv`.
+for the list of messages. Modules are named by their path, `self_attention.linear_qkv`.
 """
 
 import math
@@ -23,12 +23,12 @@ MASK_WIDTH, COUNT_WIDTH = 1, 8  # bytes: a token's routing to an expert, tokens 
 
 
 def tokens_shape(job: TrainingJob, *width: int) -> tuple[int, ...]:
-    """Return [sequence / cp, micro-batch, width]: what all tensor-parallel ranks hold together."""
+    """Return [sequence / cp, micro-batch, width]: the shape over all tensor-parallel ranks."""
     return (job.model.sequence // job.settings.cp, job.micro_batch, *width)
 
 
 def embedding_messages(job: TrainingJob) -> Pair:
-    """Return what the word embedding sends: each rank looks up its part of the vocabulary."""
+    """Return the messages of the word embedding: each rank looks up its part of the vocabulary."""
     if job.tp == 1:
         return (), ()
     whole = tokens_shape(job, job.model.hidden)
@@ -40,7 +40,7 @@ def embedding_messages(job: TrainingJob) -> Pair:
 
 
 def output_messages(job: TrainingJob) -> Messages:
-    """Return what the logits and the cross-entropy over a divided vocabulary send."""
+    """Return the messages of the logits and the cross-entropy over a divided vocabulary."""
     if job.tp == 1:
         return {}
     row = tokens_shape(job)
@@ -54,7 +54,7 @@ def output_messages(job: TrainingJob) -> Messages:
 
 
 def layer_messages(job: TrainingJob, experts: bool) -> Messages:
-    """Return what one layer sends, by module; modules that send nothing are not named."""
+    """Return the messages of one layer, by module; modules that send nothing are not named."""
     found: Messages = {}
     if job.tp > 1:
         found |= _attention(job)
@@ -68,7 +68,7 @@ def layer_messages(job: TrainingJob, experts: bool) -> Messages:
 
 
 def prediction_messages(job: TrainingJob, experts: bool) -> Messages:
-    """Return what one layer of multi-token prediction sends, its embedding and logits included."""
+    """Return the messages of one layer of multi-token prediction, with its embedding and logits."""
     layer = layer_messages(job, experts)
     found = {f"transformer_layer.{name}": pair for name, pair in layer.items()}
     if job.tp == 1:
@@ -83,7 +83,7 @@ def prediction_messages(job: TrainingJob, experts: bool) -> Messages:
 
 
 def recomputed_messages(job: TrainingJob, experts: bool) -> Messages:
-    """Return what a layer whose activations are computed again sends a second time.
+    """Return the messages that a recomputed layer sends a second time.
 
     For full recomputation of that layer, and for the modules of selective recomputation.
     """
@@ -138,7 +138,7 @@ def _tp(job: TrainingJob, collective: str, shape: tuple[int, ...]) -> Message:
 
 
 def _column(job: TrainingJob, hidden: int) -> Pair:
-    """Return what a product with divided columns sends: its input's gradient is summed; with
+    """Return the messages of a product with divided columns: its input's gradient is summed; with
     sequence parallelism the input is gathered, and again for the weight's gradient, unless it was
     kept."""
     whole = tokens_shape(job, hidden)
@@ -149,7 +149,7 @@ def _column(job: TrainingJob, hidden: int) -> Pair:
 
 
 def _row(job: TrainingJob) -> Pair:
-    """Return what a product with divided rows sends: its output is summed."""
+    """Return the messages of a product with divided rows: its output is summed."""
     whole = tokens_shape(job, job.model.hidden)
     if not job.settings.sequence_parallel:
         return (_tp(job, "all_reduce", whole),), ()
@@ -205,7 +205,7 @@ def head_widths(job: TrainingJob) -> tuple[int, int, int]:
 
 
 def _context(job: TrainingJob) -> Pair:
-    """Return what attention sends over the context-parallel ranks."""
+    """Return the messages of attention over the context-parallel ranks."""
     cp, how = job.settings.cp, job.settings.cp_comm
     if how == "a2a":
         return _heads_exchanged(job, cp)
@@ -304,8 +304,8 @@ def _gathered_experts(job: TrainingJob, experts: Experts) -> Messages:
 
 
 def routed_rows(job: TrainingJob, experts: Experts) -> int:
-    """Return the rows that a rank sends to experts: each token top_k times, or what padding to the
-    capacity makes of it (`moe_utils.get_capacity`)."""
+    """Return the rows that a rank sends to experts: each token top_k times, or padded to the
+    capacity (`moe_utils.get_capacity`)."""
     rows = local_tokens(job) * experts.top_k
     kernels = job.settings.kernels
     if kernels.capacity and kernels.pad_to_capacity:
@@ -319,7 +319,7 @@ def _exchanged_experts(job: TrainingJob, experts: Experts) -> Messages:
     ep, etp, kernels = job.settings.ep, job.expert_tp, job.settings.kernels
 
     def both(group: str, collective: str, ways: int, count: int) -> list[Message]:
-        """Return the messages of tokens and of their weights, where there are several ranks."""
+        """Return the messages of tokens and of their weights, if there are several ranks."""
         shapes = (count, job.model.hidden), (count,)
         return [_grouped(job, group, collective, shape) for shape in shapes if ways > 1]
 
@@ -342,8 +342,8 @@ def _exchanged_experts(job: TrainingJob, experts: Experts) -> Messages:
 
 def _flex_experts(job: TrainingJob, experts: Experts) -> Messages:
     """Return the dispatcher `flex`: a token goes once to every rank that has one of its experts,
-    and between nodes once to every node that has some (DeepSeek-AI, DeepEP, README); as many as a
-    uniform choice of groups has, where a token may go to some only, and of top_k experts in them.
+    and between nodes once to every node that has some (DeepSeek-AI, DeepEP, README); as many as in
+    a uniform choice of groups, if a token may go to some only, and of top_k experts in them.
     """
     ep, etp = job.settings.ep, job.expert_tp
     rows = round(local_tokens(job) * ep * _needed(experts, ep)) * etp

@@ -26,8 +26,8 @@ def mlp_modules(job: TrainingJob) -> tuple[Module, ...]:
 
 
 def _beside_attention(job: TrainingJob, first: Module) -> tuple[Module, ...]:
-    """Return the first product, and its norm if it is its own, where attention reads the same
-    input: that is kept there, and with one norm for both so is the norm's output."""
+    """Return the first product, and its norm if it is its own, if attention reads the same input:
+    it is kept there, and so is the norm's output with one norm for both."""
     if job.model.parallel_norms == 1:
         return (first,)
     why = "the layer's input; kept by attention's norm"
@@ -71,7 +71,7 @@ def fuses(job: TrainingJob) -> bool:
 def activation_kept(
     job: TrainingJob, leading: tuple[int, ...], columns: int, *, fused: bool
 ) -> tuple[Kept, ...]:
-    """Return what an activation keeps to be differentiated.
+    """Return the bytes that an activation keeps for its derivative.
 
     Fused, its input, and it computes everything else again. Unfused SwiGLU keeps the gate after
     SiLU as well, a factor of a product of its own.

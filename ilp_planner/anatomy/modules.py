@@ -1,5 +1,5 @@
-"""What one rank's share of a model is made of: a tree of modules with parameters, kept activations
-and tensor-parallel messages."""
+"""One rank's share of a model: a tree of modules with parameters, kept activations and
+tensor-parallel messages."""
 
 import math
 from dataclasses import dataclass, replace
@@ -10,8 +10,8 @@ from functools import cached_property
 class Weight:
     """One parameter tensor as this rank holds it.
 
-    shape: of the rank's shard. expert: its replicas are those of routed experts (`expert_dp`),
-    whose gradients are reduced over another group than the others'.
+    shape: of the rank's shard. expert: its replicas are those of routed experts (`expert_dp`);
+    their gradients are reduced over another group.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Weight:
 class Kept:
     """One tensor that a micro-batch keeps on this rank until its backward pass.
 
-    shape: of the rank's shard. width: bytes per element. why: what keeps it, for people.
+    shape: of the rank's shard. width: bytes per element. why: the reason, for people.
     """
 
     name: str
@@ -48,8 +48,8 @@ class Message:
 
     group: `tp`, `cp`, `ep`, ... collective: `all_reduce`, `all_gather`, `reduce_scatter`,
     `all_to_all`, `send_recv`. shape, width: of the whole tensor that the group gathers, reduces or
-    exchanges, as the tool of the seed shows it. once: of what an exchange sends to other nodes, the
-    share that is left where every node gets a token once for all of its ranks.
+    exchanges, as the tool of the seed shows it. once: the remaining share of an exchange between
+    nodes if every node gets a token once for all of its ranks.
     """
 
     group: str
@@ -67,7 +67,7 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A module, with what is in it. repeat: so many equal ones in a row (layers).
+    """A module with its parts. repeat: so many equal ones in a row (layers).
 
     Its sums are asked for again and again, of every module around it as well, so they are kept.
     """
@@ -88,7 +88,7 @@ class Module:
 
     @cached_property
     def expert_parameters(self) -> int:
-        """Those of them that are routed experts'."""
+        """The routed experts' share of them."""
         own = sum(weight.count for weight in self.weights if weight.expert)
         return self.repeat * (own + sum(child.expert_parameters for child in self.children))
 

@@ -1,7 +1,7 @@
-"""What a rank holds for a moment on top of kept activations: each returns bytes.
+"""Momentary memory of a rank above kept activations: each function returns bytes.
 
 A peak falls on one of a few moments. Each function here follows the tensors of one of them in the
-order in which they are made and forgotten.
+order of their creation and release.
 """
 
 import math
@@ -33,7 +33,7 @@ class Tally:
         self.most = max(self.most, self.now)
 
     def give(self, size: float) -> None:
-        """Free; what was kept counts as well, so the result may be negative."""
+        """Free; kept activations count as well, so the result may be negative."""
         self.now -= size
 
     def briefly(self, size: float) -> None:
@@ -46,9 +46,9 @@ class Tally:
 class Flow:
     """Bytes of the tensors that go through a layer on this rank.
 
-    whole: between products, of all tokens. narrow: of this rank's share of them. gathered: what
-    sequence parallelism puts together before a product, 0 without it. again: of that, what the
-    backward pass puts together again for a weight's gradient.
+    whole: between products, of all tokens. narrow: of this rank's share of them. gathered: by
+    sequence parallelism before a product, 0 without it. again: the part that the backward pass
+    gathers again for a weight's gradient.
     """
 
     whole: float
@@ -67,19 +67,19 @@ def flow(job: TrainingJob) -> Flow:
 
 
 def _weight_gradient(job: TrainingJob, rows: int) -> float:
-    """Return the gradient of a product with so many rows, where it is not added up in place."""
+    """Return the gradient of a product with so many rows, if it is not added up in place."""
     if job.settings.kernels.accumulation_fusion:
         return 0.0
     return float(rows * job.model.hidden * job.settings.width)
 
 
 def mlp_backward(job: TrainingJob) -> float:
-    """Return what the backward pass of a dense layer's MLP holds, at most.
+    """Return the peak of the backward pass of a dense layer's MLP.
 
     The gradient of the layer's output stays for the residual. The second product gives the gradient
     of the activation and forgets its input; the activation gives the gradient of its input and
-    forgets that. Quantised products first quantise the gradient of their output; what they gather
-    is quantised then.
+    forgets that. Quantised products first quantise the gradient of their output; gathered tensors
+    are quantised then.
     """
     sizes, model = shard_of(job), job.model
     through = flow(job)
@@ -112,17 +112,17 @@ def mlp_backward(job: TrainingJob) -> float:
 
 
 def experts_moment(job: TrainingJob) -> float:
-    """Return what a layer's experts hold, at most, in their forward or their backward pass."""
+    """Return the peak of a layer's experts, in their forward or their backward pass."""
     return max(_experts_forward(job), _experts_backward(job))
 
 
 def _experts_forward(job: TrainingJob) -> float:
-    """Return what is there when the experts are done.
+    """Return the memory when the experts are done.
 
     The tokens, in every order that they pass (`moe_layer.py`, `token_dispatcher.py`), because the
     callers still refer to them: permuted, exchanged, gathered over the experts' tensor-parallel
-    ranks; and after the experts, before and after they are put back in order. The last of those on
-    the way in is what the first product keeps. The shared expert's output waits for them.
+    ranks; and after the experts, before and after they are put back in order. The last one on the
+    way in is kept by the first product. The shared expert's output waits for them.
     """
     experts, settings = job.model.experts, job.settings
     assert experts is not None
@@ -150,7 +150,8 @@ def _experts_forward(job: TrainingJob) -> float:
 
 
 def _experts_backward(job: TrainingJob) -> float:
-    """Return what the way back holds: each step's input and output, then the experts' gradients."""
+    """Return the memory of the way back: each step's input and output, then the experts'
+    gradients."""
     model = job.model
     assert model.experts is not None
     through, w = flow(job), job.settings.width
@@ -172,7 +173,7 @@ def _experts_backward(job: TrainingJob) -> float:
 
 
 def attention_backward(job: TrainingJob) -> float:
-    """Return what the backward pass of attention holds, at most; the MLP is forgotten by then.
+    """Return the peak of the backward pass of attention; the MLP is forgotten by then.
 
     Flash attention adds up the gradient of the queries in fp32 (Dao 2023, arXiv 2307.08691, section
     3.1); the unfused one has the gradient of all scores, before and after dropout or softmax.
@@ -204,10 +205,10 @@ def attention_backward(job: TrainingJob) -> float:
 
 
 def ring_forward(job: TrainingJob) -> float:
-    """Return what attention holds in its forward pass when keys and values go around a ring.
+    """Return the memory of attention's forward pass when keys and values go around a ring.
 
     Transformer Engine's `AttnFuncWithCPAndKVP2P` has the output of every step until all are done,
-    and the keys and values in use beside those that arrive.
+    and the keys and values in use beside arriving ones.
     """
     settings, sizes = job.settings, shard_of(job)
     if settings.cp == 1 or settings.cp_comm not in ("p2p", "a2a+p2p"):
@@ -231,12 +232,13 @@ def scores_buffer(job: TrainingJob) -> float:
 
 
 def loss_moment(job: TrainingJob) -> float:
-    """Return what the last stage holds around the loss, besides what the output part keeps.
+    """Return the memory of the last stage around the loss, besides the kept activations of the
+    output.
 
-    In place, the loss keeps its gradient where the logits were, and the moment is the product's
+    In place, the loss keeps its gradient if the logits were, and the moment is the product's
     backward pass: the gradient of its input and, sequence parallel, the gathered input and the
     share of the gradient that stays. Otherwise it is the softmax in fp32 with the logits, or with
-    their gradient. What the data loader brought is there in the forward pass only.
+    their gradient. The data loader's batch is there in the forward pass only.
 
     Fused, Megatron's own loss is compiled (`fused_cross_entropy.py`): its steps do not write over
     their input, so the logits in fp32 are there beside the softmax. The logits of multi-token
@@ -262,7 +264,7 @@ def loss_moment(job: TrainingJob) -> float:
 
 
 def loader_batch(job: TrainingJob) -> float:
-    """Return what the data loader brings of one micro-batch to the first and the last stage.
+    """Return the data loader's batch of one micro-batch on the first and the last stage.
 
     Tokens, labels and positions, weights of the loss, and a mask of every pair of tokens.
     """
@@ -272,10 +274,10 @@ def loader_batch(job: TrainingJob) -> float:
 
 
 def embedding_moment(job: TrainingJob) -> float:
-    """Return what the last step of a backward pass holds, or the first of a forward pass.
+    """Return the memory of the last step of a backward pass, or the first of a forward pass.
 
-    The dense gradient of all words; the loader's mask, which context parallelism cuts after it has
-    come (`get_batch_on_this_cp_rank`).
+    The dense gradient of all words; the loader's mask, cut by context parallelism after its arrival
+    (`get_batch_on_this_cp_rank`).
     """
     sizes = shard_of(job)
     through = flow(job)

@@ -1,7 +1,7 @@
-"""Which activations of a layer wait for their backward pass in the host's memory.
+"""Activations of a layer that wait for their backward pass in the host's memory.
 
 Transformer Engine moves all large tensors of the first layers (`pytorch/cpu_offload.py`); Megatron
-those that named modules of every layer save (`fine_grained_activation_offload.py`).
+moves the activations that named modules of every layer save (`fine_grained_activation_offload.py`).
 """
 
 from collections.abc import Callable, Iterator
@@ -50,7 +50,7 @@ SCOPES: dict[str, Callable[[Path, str], bool]] = {
 
 
 def moved_groups(job: TrainingJob, layer: Module) -> tuple[float, ...]:
-    """Return the bytes of a micro-batch that leave for the host, by what leaves together.
+    """Return the bytes of a micro-batch that leave for the host, by groups that leave together.
 
     layer: as the job recomputes.
     """

@@ -1,12 +1,12 @@
-"""Selective recomputation by operators: what a layer keeps is outputs, and all else is made again.
+"""Selective recomputation by operators: a layer keeps outputs, and recomputes everything else.
 
 torchtitan's policy keeps the outputs of attention, of exchanges and reduce-scatters, and of every
 other matrix product, the first of a layer among them; the rest of the layer is computed again at
 once when its backward pass begins (`distributed/activation_checkpoint.py` of 0.2.2 and 0.3.0, with
 the list of operators in `parallelize.py` of each model). Products of routed experts are none of
 these, and the router's is made again. Release 0.2.2 makes queries, keys and values by products of
-their own, 0.3.0 by one: what either keeps counts as kept here, and what either makes again as made
-again.
+their own, 0.3.0 by one: outputs that either keeps count as kept, and outputs that either recomputes
+as recomputed.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,8 +22,8 @@ STATISTIC = 4  # bytes of a log of a sum of exponentials
 
 
 class Output(NamedTuple):
-    """What a product gives, or a part of it. module: in the names of `anatomy.work`. share: of that
-    module's arithmetic. columns: per token on this rank."""
+    """The output of a product, or a part of it. module: in the names of `anatomy.work`. share: of
+    that module's arithmetic. columns: per token on this rank."""
 
     name: str
     module: str
@@ -36,7 +36,7 @@ Share = Callable[[str], float]  # of a module or a message, by its name
 
 
 def outputs_kept(job: TrainingJob, experts: bool) -> tuple[Kept, ...]:
-    """Return what a layer keeps: its input, and outputs."""
+    """Return the kept activations of a layer: its input, and outputs."""
     sizes = shard_of(job)
     rows = (sizes.tokens, sizes.batch)
     width, inner = sizes.width, part(job.model.value_width, job.tp)
@@ -79,8 +79,8 @@ def outputs_needed(job: TrainingJob, experts: bool) -> float:
 
 
 def shares_kept(job: TrainingJob, experts: bool) -> dict[str, float]:
-    """Return of a layer's modules (`anatomy.work`) and messages the share whose outputs are kept;
-    what is not named is made again as a whole."""
+    """Return the share of a layer's modules (`anatomy.work`) and messages with kept outputs; others
+    are recomputed as a whole."""
     kept = {"core_attention": 1.0}
     for one in _in_both(job, experts):
         kept[one.module] = kept.get(one.module, 0.0) + one.share
@@ -93,8 +93,8 @@ def shares_kept(job: TrainingJob, experts: bool) -> dict[str, float]:
 
 
 def shares_again(job: TrainingJob, experts: bool) -> Mapping[str, Share]:
-    """Return of what selective recomputation can name the share of a layer's module, or message,
-    that is made again."""
+    """Return the recomputed share of a layer's module or message, for the names of selective
+    recomputation."""
     found: dict[str, Share] = {
         name: partial(_begins, starts) for name, starts in recomputed_parts(experts=experts).items()
     }
@@ -110,20 +110,20 @@ def _left(kept: Mapping[str, float], name: str) -> float:
 
 
 def _in_either(job: TrainingJob, experts: bool) -> list[Output]:
-    """Return what some release keeps."""
+    """Return the outputs that some release keeps."""
     first, *others = _releases(job, experts)
     return first + [one for other in others for one in other if one not in first]
 
 
 def _in_both(job: TrainingJob, experts: bool) -> list[Output]:
-    """Return what every release keeps."""
+    """Return the outputs that every release keeps."""
     first, *others = _releases(job, experts)
     return [one for one in first if all(one in other for other in others)]
 
 
 def _releases(job: TrainingJob, experts: bool) -> list[list[Output]]:
-    """Return the outputs of products that each release keeps: of every other product, and of those
-    with a bias, which only the later one has and does not count."""
+    """Return the outputs of products that each release keeps: of every other product, and of
+    products with a bias, in the later one only, which are not counted."""
     inputs, rest = _attention_inputs(job), [_projection(job), *_mlp(job, experts)]
     if job.model.latent is not None:
         return [_every_other([*inputs, *rest])]

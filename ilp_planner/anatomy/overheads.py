@@ -30,7 +30,7 @@ FRAGMENTATION = 0.05  # of the peak: what the caching allocator holds and cannot
 
 
 def workspace(job: TrainingJob) -> float:
-    """Return bytes of the workspaces that every rank has, which PyTorch's allocator counts."""
+    """Return bytes of every rank's workspaces in PyTorch's allocator."""
     kernels = job.settings.kernels
     engine = ENGINE if job.generation >= HOPPER else ENGINE_BEFORE
     experts = job.model.experts is not None
@@ -60,7 +60,7 @@ def tables(job: TrainingJob) -> float:
 
 
 def between_stages(job: TrainingJob) -> float:
-    """Return what a rank holds for its neighbours, besides kept inputs."""
+    """Return a rank's buffers for its neighbours, besides kept inputs."""
     if job.pp == 1:
         return 0.0
     return flow(job).narrow * job.schedule.buffers
@@ -70,8 +70,8 @@ def spare_gradients(job: TrainingJob, module: Module) -> dict[tuple[int, ...], f
     """Return the stand-ins for weight gradients, bytes by shape.
 
     A gradient that is added straight into the buffer still needs a tensor for autograd:
-    `get_dummy_wgrad` of Transformer Engine, which Megatron core calls as well, makes one for each
-    shape of a product's weight and keeps it. The legacy model does without.
+    `get_dummy_wgrad` of Transformer Engine, also called by Megatron core, makes one for each shape
+    of a product's weight and keeps it. The legacy model does without.
     """
     if not job.settings.kernels.accumulation_fusion or legacy(job):
         return {}
@@ -88,7 +88,7 @@ def spare_gradients(job: TrainingJob, module: Module) -> dict[tuple[int, ...], f
 
 
 def outside(job: TrainingJob, peak: Any) -> dict[str, Any]:
-    """Return device memory beyond what PyTorch's tensors have, bytes by name.
+    """Return device memory beyond PyTorch's tensors, bytes by name.
 
     peak: bytes, a number or an array.
     """

@@ -1,4 +1,4 @@
-"""A job's memory taken apart: what one layer, one embedding, one output costs a rank."""
+"""A job's memory taken apart: the cost of one layer, one embedding, one output for a rank."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -53,10 +53,9 @@ class Part:
 
     parameters, expert_parameters: numbers; the latter are among the former. weights, gradients,
     optimizer: bytes of their states. kept: bytes per micro-batch, as the job recomputes. waiting:
-    bytes per micro-batch of gradients, between both parts of a divided backward pass. moved: of
-    what is kept, that go to the host; ahead: of them, that come back while the layer behind is at
-    work.
-    moment: bytes above what is kept, for a moment. again: bytes above its checkpoint when it is
+    bytes per micro-batch of gradients, between both parts of a divided backward pass. moved: kept
+    bytes that go to the host; ahead: of them, that come back while the layer behind is at work.
+    moment: bytes above kept ones, for a moment. again: bytes above its checkpoint when it is
     computed again as a whole; chunk: and of every further layer of the same chunk. stepped: bytes
     that the optimizer's step needs for a moment.
     """
@@ -83,12 +82,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryParts:
-    """A job's memory: bytes that add up by part, and moments, of which the largest counts.
+    """A job's memory: bytes that add up by part, and moments; the largest counts.
 
     parts: by kind. spare: stand-ins for gradients: bytes, and the kinds that share them. handles:
-    bytes of workspace where there is any of these kinds. checkpoint: a layer's kept input where it
-    is computed again. fixed: bytes that every rank has, by name. method, size: of full
-    recomputation; "" and 0 for none.
+    bytes of workspace if there is any of these kinds. checkpoint: a layer's kept input if it is
+    computed again. fixed: bytes that every rank has, by name. method, size: of full recomputation;
+    "" and 0 for none.
     """
 
     job: TrainingJob
@@ -141,9 +140,9 @@ def with_layout(parts: MemoryParts, job: TrainingJob) -> MemoryParts:
 def _on_device(job: TrainingJob) -> TrainingJob:
     """Return the job with the attention that Transformer Engine chooses on these devices.
 
-    Before Hopper the flash-attention package, from then on cuDNN's, which writes its output where
-    the projection reads it; but after Hopper the latter's backward pass is not the same bit for bit
-    (`dot_product_attention/utils.py: get_attention_backend`).
+    Before Hopper the flash-attention package, from then on cuDNN's, and that one writes its output
+    to the projection's input; but after Hopper the latter's backward pass is not the same bit for
+    bit (`dot_product_attention/utils.py: get_attention_backend`).
     """
     kernels = job.settings.kernels
     package = job.generation < HOPPER or (job.generation > HOPPER and kernels.deterministic)
@@ -209,7 +208,7 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
 
 
 def _moved(job: TrainingJob, kind: str, module: Module) -> tuple[float, ...]:
-    """Return what of a part goes to the host, by what goes together."""
+    """Return the offloaded bytes of a part, by groups that go together."""
     if kind == "prediction layer" and not job.settings.offload.layers:
         return moved_groups(job, _inside(module))
     return moved_groups(job, module) if kind in ("layer", "expert layer") else ()
@@ -248,11 +247,11 @@ def _moments(job: TrainingJob, kind: str, module: Module) -> tuple[float, float,
 
 
 def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, experts: bool) -> float:
-    """Return what a layer holds above what it keeps, at most.
+    """Return a layer's peak above its kept activations.
 
-    First its MLP or experts go back, then attention, when the others are forgotten; what either
-    side does not keep is there again in its turn. Attention around a ring may hold more before the
-    MLP has begun.
+    First its MLP or experts go back, then attention, when the others are forgotten; activations
+    that a side does not keep are there again in its turn. Attention around a ring may hold more
+    before the MLP has begun.
     """
     attention, inner = _sides(kept)
     attention_whole, inner_whole = _sides(remembered)
@@ -265,7 +264,7 @@ def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, experts: b
 
 
 def _sides(layer: Module) -> tuple[float, float]:
-    """Return what attention and what the rest of a layer keep."""
+    """Return the kept activations of attention and of the rest of a layer."""
     names = [child.name for child in layer.children]
     cut = names.index("pre_mlp_layernorm" if "pre_mlp_layernorm" in names else "mlp")
     before = sum(child.activations for child in layer.children[:cut])

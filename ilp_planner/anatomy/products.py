@@ -1,4 +1,4 @@
-"""Norms and matrix products: their weights, and what they keep."""
+"""Norms and matrix products: their weights, and their kept activations."""
 
 from dataclasses import replace
 
@@ -17,7 +17,8 @@ def norm_weights(job: TrainingJob, width: int, prefix: str = "") -> tuple[Weight
 
 
 def norm_kept(job: TrainingJob, shape: tuple[int, ...], why: str) -> tuple[Kept, ...]:
-    """Return what a norm over the last dimension keeps: its input and statistics per row.
+    """Return the kept activations of a norm over the last dimension: its input and statistics per
+    row.
 
     The norm's output is kept by the products that read it, not by the norm.
     """
@@ -59,7 +60,7 @@ def product_input(
 ) -> Kept:
     """Return a product's input, kept for the gradient of its weight.
 
-    exact: in the training precision, whatever the products' is.
+    exact: in the training precision, for any precision of products.
     """
     width = job.settings.width if exact else kept_width(job)
     return Kept(name="input", shape=shape, width=width, why=why or "for the weight's gradient")
@@ -76,10 +77,10 @@ def merges_norm(job: TrainingJob) -> bool:
 def normed_product(
     job: TrainingJob, module: Module, shape: tuple[int, ...], *, norm: str, why: str
 ) -> tuple[Module, ...]:
-    """Return a norm and the product that alone reads its output, as one or two modules; the
-    product alone where nothing is normed before it.
+    """Return a norm and the product that alone reads its output, as one or two modules; the product
+    alone if nothing is normed before it.
 
-    shape: of the norm's input on this rank. norm: its name where it stands alone.
+    shape: of the norm's input on this rank. norm: its name if it stands alone.
     """
     read = product_input(job, shard_of(job).column_input(shape[-1]))
     if not job.model.norms_of_layer[0]:

@@ -1,9 +1,9 @@
-"""What quantised products hold and keep: Transformer Engine's recipes of 8 and 4 bits.
+"""Weights and kept activations of quantised products: Transformer Engine's recipes of 8 and 4 bits.
 
 A product's input is kept for its weight's gradient in the quantised format, by columns alone
 (`linear.py`, `layernorm_linear.py`: `update_usage(rowwise_usage=False)`). A weight is quantised
 once per iteration and stays so until the next one, by rows for the forward and by columns for the
-backward pass; where the products of a device read either way (data-center Blackwell, one scale per
+backward pass; if the products of a device read either way (data-center Blackwell, one scale per
 tensor), once. Scales are counted, the history of maxima is not: 1024 numbers per tensor at most.
 """
 
@@ -52,7 +52,7 @@ def kept_width(job: TrainingJob) -> float:
 
 
 def keeps_input_twice(job: TrainingJob) -> bool:
-    """Return whether what a product reads and others keep as it is, is kept quantised as well.
+    """Return whether a product's input that others keep unquantised is kept quantised as well.
 
     Attention's output and the norm before shared experts: Megatron tells the product to keep the
     input itself, save under delayed scaling (`attention.py`: `set_save_original_input`).

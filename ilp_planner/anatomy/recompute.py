@@ -1,4 +1,4 @@
-"""Which parts of which layers a job forgets and computes again."""
+"""The parts of layers that a job recomputes."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ OF_DENSE = ("mlp",)
 
 
 def recomputed_parts(*, experts: bool) -> dict[str, tuple[str, ...]]:
-    """Return those of `PARTS` that a layer with or without experts has."""
+    """Return the parts of `PARTS` in a layer with or without experts."""
     skipped = OF_DENSE if experts else OF_EXPERTS
     return {name: starts for name, starts in PARTS.items() if name not in skipped}
 

@@ -1,4 +1,4 @@
-"""What replicas send each other: gradients that are reduced, parameters that are gathered."""
+"""Messages between replicas: reduced gradients, gathered parameters."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -50,20 +50,20 @@ def _reductions(job: TrainingJob) -> tuple[int, int]:
 
 
 def _parameters(job: TrainingJob) -> str:
-    """Return what gathered parameters are called."""
+    """Return the name of gathered parameters."""
     again = job.settings.optimizer.sharding == "parameters"
     return "parameters, forward and backward" if again else "parameters"
 
 
 def _sizes(job: TrainingJob, count: int, quantised: int) -> tuple[float, float]:
-    """Return the bytes of so many gradients and parameters, of which some are quantised."""
+    """Return the bytes of so many gradients and parameters, some of them quantised."""
     width = job.settings.width
     saved = width - sent_width(job)
     return count * job.settings.optimizer.gradient, count * width - quantised * saved
 
 
 def _by_unit(job: TrainingJob, pp_rank: int, modules: tuple[Module, ...]) -> Iterator[Traffic]:
-    """Yield the messages of PyTorch's `fully_shard`, of which every unit has its own.
+    """Yield the messages of PyTorch's `fully_shard`, one set for every unit.
 
     Units are the embedding, every layer, and the last norm with the output; routed experts that are
     spread over ranks are units besides (torchtitan's `apply_fsdp`). Each micro-batch gathers a

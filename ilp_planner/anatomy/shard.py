@@ -35,11 +35,11 @@ class Shard(NamedTuple):
         return (self.region, self.batch, self.hidden)
 
     def column_input(self, width: int) -> tuple[int, int, int]:
-        """Shape of what a column-parallel product keeps of an input of this width."""
+        """Shape of a column-parallel product's kept input of this width."""
         return (self.kept, self.batch, width)
 
     def columns(self, width: int) -> tuple[int, int, int]:
-        """Shape of what a column-parallel product of this total width gives."""
+        """Shape of the output of a column-parallel product of this total width."""
         return (self.tokens, self.batch, part(width, self.tp))
 
 

@@ -1,4 +1,4 @@
-"""What a parameter costs besides itself: gradient, master copy, moments, and who holds them."""
+"""The states of a parameter: gradient, master copy, moments, and their holders."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ SINGLE = 4  # bytes of a number in fp32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """When replicas send what they share of states.
+    """The moments of replicas' messages for sharded states.
 
     forward, backward: every micro-batch gathers parameters for this pass. once: an iteration
     gathers them once besides. reduces: every micro-batch reduces gradients into shards; otherwise
     an iteration does so once. sums: likewise over several instances, and over tensor-parallel ranks
-    what these hold undivided.
+    for undivided parameters.
     """
 
     forward: bool = False
@@ -45,13 +45,13 @@ class StateWidths:
 
 
 def state_widths(job: TrainingJob, *, expert: bool) -> StateWidths:
-    """Return what each parameter costs a rank.
+    """Return the bytes of each parameter on a rank.
 
     Megatron's distributed optimizer divides states among the ranks that have the same parameters:
     data- times context-parallel ones, or the replicas of a routed expert. Several instances of it
     divide among fewer. ZeRO-2 and -3 divide gradients and parameters likewise (Rajbhandari et al.
     2020, arXiv 1910.02054, section 5). PyTorch's `fully_shard` has shards of the master copy alone,
-    and those that are gathered for a micro-batch (`fsdp/_fully_shard/_fsdp_param.py`).
+    and the gathered ones of a micro-batch (`fsdp/_fully_shard/_fsdp_param.py`).
     """
     settings = job.settings
     optimizer = settings.optimizer
@@ -73,7 +73,7 @@ def state_widths(job: TrainingJob, *, expert: bool) -> StateWidths:
 def quantised_width(job: TrainingJob, *, expert: bool) -> float:
     """Return bytes on a rank per parameter of a quantised product, copies included.
 
-    torchao quantises what `fully_shard` has gathered when it is used, and keeps nothing of it.
+    torchao quantises gathered parameters of `fully_shard` at their use, and keeps nothing of them.
     """
     if job.settings.optimizer.from_master:
         return state_widths(job, expert=expert).parameter
@@ -101,7 +101,7 @@ def stepped_width(job: TrainingJob, *, expert: bool) -> float:
 def copies_parameters(job: TrainingJob) -> bool:
     """Return whether parameters move into a buffer of their own at the start.
 
-    With the distributed optimizer (`param_and_grad_buffer.py`), whose ranks gather them there.
+    With the distributed optimizer (`param_and_grad_buffer.py`), as its ranks gather them there.
     """
     return _level(job) == 1
 
@@ -132,12 +132,12 @@ def rhythm(job: TrainingJob) -> Rhythm:
     shards after the last micro-batch (`megatron_fsdp.py: outer_fsdp_group_grad_reduce`).
 
     `fully_shard` gathers and reduces with every micro-batch, over instances as well; with nothing
-    sharded it reduces alone, as torchtitan's plain replicas do. In a pipeline
-    gradients are reduced after the last one, and parameters stay after a backward pass: one right
-    after another gathers none, nor does the next forward pass. Where forward passes give parameters
-    up, M micro-batches gather M + 1 times: those that fill the pipeline, and one more, in their
-    forward passes, the others in their backward ones, of which as many gather nothing when it
-    empties. Counted here is a gathering for each backward pass, and one.
+    sharded it reduces alone, as torchtitan's plain replicas do. In a pipeline gradients are reduced
+    after the last one, and parameters stay after a backward pass: one right after another gathers
+    none, nor does the next forward pass. If forward passes give parameters up, M micro-batches
+    gather M + 1 times: the ones that fill the pipeline, and one more, in their forward passes, the
+    others in their backward ones; as many gather nothing when it empties. Counted here is a
+    gathering for each backward pass, and one.
     """
     level, sharded = _level(job), _level(job) >= 3
     if not job.settings.optimizer.from_master:
@@ -152,9 +152,9 @@ def rhythm(job: TrainingJob) -> Rhythm:
 def reduces_late(job: TrainingJob) -> bool:
     """Return whether gradients that are divided wait, whole, for the last micro-batch.
 
-    PyTorch's pipelines reduce those of `fully_shard` after it
-    (`pipelining/stage.py: perform_reduce_grad`); until then they are added up in the width in which
-    they are reduced (`_fsdp_param.py: to_accumulated_grad_if_needed`).
+    PyTorch's pipelines reduce gradients of `fully_shard` after it
+    (`pipelining/stage.py: perform_reduce_grad`); until then they are added up in the width of their
+    reduction (`_fsdp_param.py: to_accumulated_grad_if_needed`).
     """
     return job.settings.optimizer.from_master and job.pp > 1
 

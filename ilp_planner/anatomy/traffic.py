@@ -19,13 +19,13 @@ class Traffic:
     """One kind of message of the GPUs of some pipeline stages.
 
     family: one of `FAMILIES`. what: for people. collective: as in `Message`. group: the kind of
-    group, for `anatomy.groups`; part: of replicas, which of them, likewise. stages: pipeline ranks
-    whose GPUs take part so. gpus: of all these stages. size: bytes of one message: of the whole
-    tensor that is reduced or gathered, of what one GPU exchanges or hands on. members: of one
-    group. per_micro_batch, per_iteration: messages of one GPU, all virtual stages together;
-    per_micro_batch is 0 for what is not sent for every micro-batch. received: the GPU only receives
-    it; another row, of its sender, counts it for the cluster. link: inside a node, between nodes,
-    or both.
+    group, for `anatomy.groups`; part: of replicas, the group of them, likewise. stages: pipeline
+    ranks with GPUs that take part so. gpus: of all these stages. size: bytes of one message: of the
+    whole tensor that is reduced or gathered, of one GPU's exchange or send. members: of one group.
+    per_micro_batch, per_iteration: messages of one GPU, all virtual stages together;
+    per_micro_batch is 0 for messages once per iteration. received: the GPU only receives it;
+    another row, of its sender, counts it for the cluster. link: inside a node, between nodes, or
+    both.
     """
 
     family: str
@@ -71,7 +71,7 @@ class Traffic:
 
     @property
     def cluster_messages(self) -> int:
-        """Messages per iteration, summed over GPUs; those that are only received not again."""
+        """Messages per iteration, summed over GPUs; received ones not again."""
         return 0 if self.received else self.gpus * self.per_iteration
 
     @property
@@ -86,7 +86,7 @@ class Traffic:
 
 
 def sent_share(collective: str, members: int) -> float:
-    """Return what one of the members sends of a message, as a share of its size.
+    """Return one member's sent share of a message's size.
 
     Ring algorithms (Thakur et al. 2005, "Optimization of collective communication operations in
     MPICH"): a gather or a reduce-scatter moves all parts but one's own, an all-reduce is both.

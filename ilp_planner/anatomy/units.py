@@ -1,4 +1,4 @@
-"""What of sharded parameters and gradients is whole for a while: the units of FSDP in use."""
+"""Sharded parameters and gradients that are whole for a while: the units of FSDP in use."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,10 +12,10 @@ LAYERS = ("layer", "expert layer", "prediction layer")
 
 
 def gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
-    """Return whole parameters, where they are sharded.
+    """Return whole parameters, if they are sharded.
 
-    FSDP gathers a layer's parameters before it is used, and the next one's meanwhile. What is no
-    layer is no unit of its own, and stays gathered (`megatron_fsdp.py: _post_forward`). torchtitan
+    FSDP gathers a layer's parameters before it is used, and the next one's meanwhile. All but
+    layers is no unit of its own, and stays gathered (`megatron_fsdp.py: _post_forward`). torchtitan
     makes units of it as well (`apply_fsdp`); with virtual stages PyTorch gathers whole ones, ahead
     of their turn, up to three on a rank (`pipelining/schedules.py: _add_unshard_reshard`): all
     count.
@@ -35,7 +35,8 @@ def gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
 
 
 def left_gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
-    """Return what the end of a backward pass leaves gathered, beyond what always is."""
+    """Return the parameters that the end of a backward pass leaves gathered, beyond the permanent
+    ones."""
     if not stay_gathered(parts.job) or parts.job.virtual > 1:
         return 0.0
     more = larger(0.0, _whole(parts, counts) - _neighbours(parts, counts))
@@ -43,9 +44,9 @@ def left_gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
 
 
 def whole_gradients(parts: MemoryParts, counts: Mapping[str, Count]) -> tuple[Count, Count]:
-    """Return whole gradients, where they are sharded: while layers go back, and at the end.
+    """Return whole gradients, if they are sharded: while layers go back, and at the end.
 
-    Those of a layer are reduced after it; those of what is no layer at the end
+    Gradients of a layer are reduced after it; all others at the end
     (`megatron_fsdp.py: _root_post_backward`), unless it is a unit of its own.
     """
     _, gradients = gathers(parts.job)
@@ -70,7 +71,7 @@ def _units(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
 
 
 def _neighbours(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
-    """Return the parameters of the two units in use where all that is no layer is one, too."""
+    """Return the parameters of the two units in use if all but the layers is one, too."""
     layer = _largest(parts, counts, LAYERS)
     rest = [kind for kind in KINDS if kind not in LAYERS]
     return layer + larger(layer, _largest(parts, counts, rest))

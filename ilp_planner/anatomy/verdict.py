@@ -1,6 +1,6 @@
 """Verdicts on whether a job fits the memory of its GPUs: three kinds, defined here for all reports.
 
-What a GPU needs is predicted, with a reserve for fragmentation of 5 % of the allocator's peak
+The need of a GPU is predicted, with a reserve for fragmentation of 5 % of the allocator's peak
 (`overheads.outside`). Nearer to a limit than that share of it, a prediction decides nothing: many
 published runs that need up to 5 % more than there is did run.
 """
@@ -33,7 +33,7 @@ class Verdict(StrEnum):
 
     @property
     def fits(self) -> bool | None:
-        """Whether it fits; None where that is not certain."""
+        """Whether it fits; None if that is not certain."""
         return {"FITS": True, "DOES NOT FIT": False}.get(self.value)
 
     @property
@@ -43,14 +43,14 @@ class Verdict(StrEnum):
 
 
 def verdict_of(needed: float, limit: float) -> Verdict:
-    """Return the verdict on a GPU of which so many bytes are needed and may be used."""
+    """Return the verdict on a GPU, from needed and usable bytes."""
     if needed <= (1 - MARGIN) * limit:
         return Verdict.FITS
     return Verdict.MAY_NOT_FIT if needed <= (1 + MARGIN) * limit else Verdict.DOES_NOT_FIT
 
 
 def reason(rank: RankMemory, limit: float) -> str:
-    """Return why it is not certain that a GPU has room for what a rank needs."""
+    """Return why it is uncertain that a GPU has room for a rank."""
     reserve = rank.outside.get("fragmentation", 0.0)
     if rank.needed > limit and rank.needed - reserve <= limit:
         return (

@@ -1,8 +1,8 @@
-"""What waits for gradients of weights, where a schedule divides backward passes.
+"""Tensors that wait for gradients of weights, if a schedule divides backward passes.
 
 PyTorch's first part (`stage_backward_input` of `torch.distributed.pipelining._backward`) stops at
-every operation with weights, and remembers the gradient of what that gave: of products and norms.
-It retains the graph, so that all that the forward pass kept stays as well until the second part has
+every operation with weights, and keeps the gradient of its output: of products and norms. It
+retains the graph, so that all that the forward pass kept stays as well until the second part has
 ended (`stage_backward_weight`). The first stage has no first part: only the gradient of its output
 waits (`backward_one_chunk` of `stage.py`).
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def gradients_waiting(job: TrainingJob, kind: str, module: Module) -> float:
     """Return the bytes of gradients per micro-batch that wait in a part of a model, by its name in
-    `anatomy.parts.KINDS`; 0 where nothing is divided, and of what only first stages have."""
+    `anatomy.parts.KINDS`; 0 if nothing is divided, and for parts of first stages only."""
     if not job.schedule.divides:
         return 0.0
     if kind in ("layer", "expert layer"):

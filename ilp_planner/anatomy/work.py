@@ -1,13 +1,13 @@
-"""What each module of a rank computes for one micro-batch: arithmetic and memory traffic.
+"""The work of each module of a rank for one micro-batch: arithmetic and memory traffic.
 
 A product of m x k and k x n matrices has 2 m k n FLOPs and reads and writes its three matrices; its
-backward pass has two such products (Narayanan et al. 2021, arXiv 2104.04473, appendix). Flash
-attention skips the half of the scores that causality hides, and makes them again in its backward
-pass: five products for the two forward (Dao 2023, arXiv 2307.08691, section 3.1). Everything else
-is memory traffic: bytes read and written once by a fused kernel. Tokens are assumed to be routed to
-all experts alike.
+backward pass has two of them (Narayanan et al. 2021, arXiv 2104.04473, appendix). Flash attention
+skips the half of the scores that causality hides, and makes them again in its backward pass: five
+products for the two forward (Dao 2023, arXiv 2307.08691, section 3.1). Everything else is memory
+traffic: bytes read and written once by a fused kernel. Tokens are assumed to be routed to all
+experts alike.
 
-All counts are of one rank of the tensor- and context-parallel group. What ranks send is in
+All counts are of one rank of the tensor- and context-parallel group. Messages of ranks are in
 `messages`.
 """
 
@@ -26,7 +26,7 @@ class Product(NamedTuple):
 
     summed: bytes per number of the accumulated gradient that it is added to; 0: none. grouped: the
     products of experts, in one kernel. batched: each of `count` has operands of its own, as scores
-    of heads have. quantised: in the job's 8- or 4-bit precision, where it has one.
+    of heads have. quantised: in the job's 8- or 4-bit precision, if it has one.
     """
 
     m: float
@@ -50,7 +50,7 @@ class FusedAttention(NamedTuple):
 
 class Kernel(NamedTuple):
     """One kernel, or a few small ones. flops: arithmetic; traffic: bytes read and written; shape:
-    of what is more than memory traffic, where it is known."""
+    of kernels beyond memory traffic, if it is known."""
 
     flops: float
     traffic: float
@@ -59,9 +59,9 @@ class Kernel(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleWork:
-    """What one module computes for a micro-batch. of_weights: those kernels of the backward pass
-    that make gradients of weights alone, which nothing else waits for. core: it is the attention's
-    scores and their product with the values, which Megatron's selective recomputation repeats."""
+    """The work of one module for a micro-batch. of_weights: the kernels of the backward pass that
+    make gradients of weights alone; nothing else waits for them. core: it is the attention's scores
+    and their product with the values, repeated by Megatron's selective recomputation."""
 
     name: str
     forward: tuple[Kernel, ...]
@@ -172,9 +172,9 @@ class HostStep(NamedTuple):
 
 
 def host_step(settings: Settings) -> HostStep:
-    """Return what a step of Megatron's optimiser on the host moves.
+    """Return the traffic of a step of Megatron's optimiser on the host.
 
-    Everything there is in single precision. A copy between devices converts where it comes from:
+    Everything there is in single precision. A copy between devices converts at its source:
     gradients are widened before they go, and stepped parameters rounded before they come back.
     PyTorch's fused step reads the gradient, and reads and writes the parameter and its moments.
     """
@@ -229,7 +229,7 @@ class _Share:
         )
 
     def casts(self, numbers: float, weights: float = 0.0) -> tuple[Kernel, ...]:
-        """Return what brings so many numbers into the format of quantised products.
+        """Return the kernels that bring so many numbers into the format of quantised products.
 
         They are read and written twice in it, by rows and by columns; scaling by the current
         maximum reads them once more to find it, and delayed or blockwise scaling does not. Weights
