@@ -1,4 +1,4 @@
-"""What the compiled searches share: the time of what cannot be, arrays that grow, and sorting."""
+"""Shared code of the compiled searches: the infinite time, growing arrays, and sorting."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ In a box, every slower stage and every higher peak is left out, and the lower en
     weight * low + sum of the peaks' low ends + (least sum of stages within the capacities)
 
 The last term is bounded by prices on devices (`resource_prices`) on the states of `group_chain`, or
-found by labels (`group_labels`). Boxes are split where this is lowest, until the ends are close
-together; then labels look a little further above the bound each time. What no box can hold below
-the cutoff is left out for good, so the chain gets smaller as boxes do.
+found by labels (`group_labels`). Boxes are split at the lowest sum, until the ends are close
+together; then labels look a little further above the bound each time. Candidates that no box can
+hold below the cutoff are left out for good, so the chain gets smaller as boxes do.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Choice:
 
 @dataclass(eq=False)
 class Box:
-    """Ways whose slowest stage takes from low to high seconds and whose peaks are from peak_low to
-    peak_high seconds, of the candidates `arcs`: they cost at least `bound` seconds.
+    """A branching node: paths of the candidates `arcs` with the slowest stage from low to high and
+    peaks from peak_low to peak_high seconds. They cost at least `bound` seconds.
 
-    known: prices that prove it, with potentials where they are kept. effort: comparisons that
+    known: multipliers that prove it, with potentials if they are kept. effort: comparisons that
     labels may make next.
     """
 
@@ -98,8 +98,8 @@ class BoxSearch:
     ----------
     cutoff: seconds; ways that take as long are of no interest.
     levels: stages after a stage, told apart in potentials (labels count them exactly).
-    small: candidates up to which labels try to settle a box before it is split.
-    goon: tells whether there is time left; prices stop getting better where there is none.
+    small: most candidates of a box that labels try to settle before it is split.
+    goon: tells whether there is time left; multipliers are final if there is none.
     each: calls a function with each of some arguments, perhaps in several threads; returns the
         values in their order.
     """
@@ -143,7 +143,7 @@ class BoxSearch:
 
     @property
     def bound(self) -> float:
-        """Seconds: no way below the cutoff takes less; the cutoff where there is none."""
+        """Seconds: no way below the cutoff takes less; the cutoff if there is none."""
         least = self.heap[0][0] if self.heap else np.inf
         return min(least, self.closed, self.cutoff)
 
@@ -179,14 +179,14 @@ class BoxSearch:
     # ---- prices ---------------------------------------------------------------------------------
 
     def _open(self, boxes: Sequence[Box]) -> None:
-        """Bound boxes by prices; keep those that may hold anything below the cutoff."""
+        """Bound boxes by prices; keep boxes that may hold anything below the cutoff."""
         for box in self.each(self._bounded, boxes):
             if box is not None:
                 self._push(box)
 
     def _bounded(self, box: Box) -> Box | None:
-        """Return a box with the candidates, prices and bound that are left of it; None where it
-        holds nothing below the cutoff."""
+        """Return a box with the candidates, prices and bound that are left of it; None if it holds
+        nothing below the cutoff."""
         stages, high, arcs = self.chain.stages, box.high, box.arcs.numbers()
         least = float(box.peak_low.sum())
         if self.weight > 0 and self.cutoff < INFINITE:
@@ -214,7 +214,7 @@ class BoxSearch:
         return replace(box, high=high, arcs=choice, price=known.price, bound=bound)
 
     def _limited(self, box: Box, arcs: NDArray[np.int64]) -> GroupChain:
-        """Return the chain of some candidates with what there is in a box."""
+        """Return the chain of some candidates with a box's limits."""
         own = self.chain.only(arcs)
         return own.below(float(box.peak_high[0])) if self.shared else own
 
@@ -229,12 +229,12 @@ class BoxSearch:
         enough: float,
         close: float,
     ) -> Potentials | None:
-        """Return potentials at good prices, which are looked for without what sending and seats
-        cost first; None where these prove enough.
+        """Return potentials at good multipliers, first without the costs of sending and seats; None
+        if these prove enough.
 
         Parameters
         ----------
-        close: seconds, by which prices may be less than the best.
+        close: seconds by which multipliers may miss the best.
         """
 
         alike = own.alike
@@ -291,7 +291,7 @@ class BoxSearch:
         return way, found.exact
 
     def _labels(self, box: Box, cutoff: float, effort: float) -> tuple[ChainSearch, Found | None]:
-        """Search a box; return what was found, and its way."""
+        """Search a box; return the result, and its path."""
         own = self._limited(box, box.arcs.numbers())
         known = prefixes(own, box.price, box.high, self.levels)
         found = search_chain(

@@ -1,4 +1,4 @@
-"""How slow a pipeline can be: a bound above this says that there is none."""
+"""The slowest possible pipeline: a bound above this proves infeasibility."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def slowest_pipeline(tables: Sequence[StageTables], max_stages: int) -> float:
     """Return seconds that the stages of every pipeline together stay below.
 
     Each operator is charged its slowest option, recomputed and after the slowest change of layout;
-    and the slowest `max_stages` ones what a stage pays to receive, and those of sending, which may
-    be others, what it pays to send.
+    and the slowest `max_stages` ones its cost of receiving and of sending, each by itself.
     """
     if not tables:
         return 0.0

@@ -1,4 +1,4 @@
-"""What an arc of a stage graph may cost beyond its best case, and where it may stand."""
+"""Costs of an arc of a stage graph beyond its best case, and its possible places."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Context(NamedTuple):
-    """What an arc of a graph may cost beyond its best case, and where it may stand.
+    """Costs of an arc of a graph beyond its best case, and its possible places.
 
     behind: int64 [arcs], most arcs after it. level: int64 [nodes], level_of: int64 [depths]: an arc
     with d arcs after it leaves a node of level level_of[d]. kind: int64 [arcs], class of an arc, as
@@ -22,9 +22,9 @@ class Context(NamedTuple):
 
     Where devices are taken node by node (`after` is not empty): demand: int64 [arcs, types], row of
     `after` and `near`; after: int64 [rows, types, devices + 1], how many devices of a type are
-    taken once the arc has its own, -1 where they do not fit; near: bool, likewise, whether these
-    are in one node with the last one taken before. rest: int64 [types, devices + 1], devices left
-    in that node. single: int64 [arcs], the type of an arc in one node, -1 for others. apart: int64
+    taken once the arc has its own, -1 if they do not fit; near: bool, likewise, whether these are
+    in one node with the last one taken before. rest: int64 [types, devices + 1], devices left in
+    that node. single: int64 [arcs], the type of an arc in one node, -1 for others. apart: int64
     [classes], the class that stands for a follower of this class in another node.
     """
 
@@ -54,7 +54,7 @@ class Context(NamedTuple):
 
 
 def no_context(graph: StageGraph) -> Context:
-    """Return the context of a graph whose arcs cost what it says, wherever they stand."""
+    """Return the context of a graph with arcs of fixed cost at every place."""
     none = np.zeros(graph.arcs, np.int64)
     depths = np.zeros(graph.operators + 1, np.int64)
     return Context(
@@ -70,7 +70,7 @@ def no_context(graph: StageGraph) -> Context:
 
 
 def no_seats(arcs: int) -> dict[str, NDArray[Any]]:
-    """Return the fields of a `Context` in which devices are counted, not seated."""
+    """Return the fields of a `Context` with counted devices, not seated ones."""
     return {
         "demand": np.zeros((arcs, 0), np.int64),
         "single": np.full(arcs, -1),

@@ -32,7 +32,7 @@ def best_prices(
     close: float = 0.0,
     goon: Callable[[], bool] = always,
 ) -> tuple[NDArray[np.float64], float]:
-    """Return good prices and the bound that they prove; stop where that is `enough`.
+    """Return good prices and the bound that they prove; stop if that is `enough`.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """The fastest legal way to run one stage, exactly: labels between a Lagrangian bound and a time.
 
-What the memory rule has of maxima is enumerated: stages are classed by their largest recompute run.
-A class is first bounded by the best price of memory, which also gives a way to run the stage;
-classes that this does not close are searched with labels.
+Maxima of the memory rule are enumerated: stages are classed by their largest recompute run. A class
+is first bounded by the best Lagrange multiplier of memory, which also gives a configuration of the
+stage; classes that this does not close are searched with labels.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ SMALLEST_CLASS = 0.02  # of the largest: below, a class would gain nothing
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StageOptimum:
-    """What is known of the fastest way to run a stage.
+    """Bounds on the fastest configuration of a stage.
 
-    bound: seconds, no legal way is faster. time: seconds of the best way found, INFINITE where none
-    is below the cutoff. choices: option per operator; flags: recomputed? exact: bound and time
-    meet, or nothing below the cutoff exists. open: classes that prices did not settle;
-    floors: seconds that no way in an open class undercuts,
-    by its number. searched: labels have looked. price: seconds per byte, the best one of the class
-    with the least bound; 0 where none is known.
+    bound: seconds, no legal way is faster. time: seconds of the best configuration found, INFINITE
+    if none is below the cutoff. choices: option per operator; flags: recomputed? exact: bound and
+    time meet, or nothing below the cutoff exists. open: classes that prices did not settle; floors:
+    seconds that no way in an open class undercuts, by its number. searched: labels have looked.
+    price: seconds per byte, the best one of the class with the least bound; 0 if none is known.
     """
 
     bound: float
@@ -91,10 +90,9 @@ def solve_stage(
     bytes.
 
     effort caps the elementary label operations (some 1e8 a second); 0: prices only, no labels.
-    known: what was found of the same stage before, from where this goes on. workers: classes that
-    are searched side by side.
-    With `exact` the answer is final: `bound` is the optimum, or at least `cutoff` when nothing
-    faster exists.
+    known: the earlier result of the same stage, to continue from. workers: classes that are
+    searched side by side. With `exact` the answer is final: `bound` is the optimum, or at least
+    `cutoff` when nothing faster exists.
     """
     compiled_beside()
     tables = chain.tables
@@ -149,7 +147,7 @@ def solve_stage(
 def price_classes(
     chain: Chain, start: int, stop: int, memory: Memory, enters_node: bool, leaves_node: bool
 ) -> StageOptimum:
-    """Return what prices of memory say of a stage: bounds, and the best way that they find."""
+    """Return the bounds of memory multipliers for a stage, and their best configuration."""
     operators = chain.operators.only(slice(start, stop))
     reserved = least_reserved(operators)
     least = float(reserved[0, 0]) + float(reserved[1, 0])
@@ -211,7 +209,7 @@ compile_beside(__name__)
 
 
 def _pair_classes(chain: Chain, start: int, stop: int) -> list[Ceilings]:
-    """Return classes by what one recomputed pair keeps: every stage is in one of them."""
+    """Return classes by the bytes that one recomputed pair keeps: every stage is in one of them."""
     if stop - start >= 2 and chain.tables.shared[stop - 2]:
         return [Ceilings()]  # the last run of such a stage may be dropped, whatever its size
     usable = chain.operators.compute[start : stop - 1] < INFINITE

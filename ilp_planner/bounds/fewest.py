@@ -3,8 +3,8 @@
 A suffix of a pipeline is a state (devices u, first operator i); how many stages it has is not
 counted. The stage before it is taken to have as many behind it as the suffix with the fewest
 stages, so it holds no more micro-batches than in any pipeline. As a stage that may use more memory
-is no slower, what is found here bounds all pipelines, and there are fewer states by the number of
-stages than in `pipeline`.
+is no slower, results here bound all pipelines, with fewer states than in `pipeline` by the number
+of stages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHUNK = 64  # devices between two looks at the clock
 
 
 class Suffixes(NamedTuple):
-    """What is known of the states; D devices, n operators.
+    """Bounds of the states; D devices, n operators.
 
     total: float64 [D + 1, n + 1], least sum of stages to the end, in seconds. behind: int64
     [D + 1, n + 1], fewest stages to the end. window: int64 [D + 1, 2], first and last operator of
@@ -47,7 +47,7 @@ class Suffixes(NamedTuple):
 class FewestBehind(Pipelines):
     """All pipelines of a part, relaxed in the stages behind each stage.
 
-    stages: bounds, which this keeps in one array. check: called now and then, may raise.
+    stages: bounds, kept here in one array. check: called now and then, may raise.
     """
 
     def __init__(
@@ -79,15 +79,15 @@ class FewestBehind(Pipelines):
         self._known: tuple[float, Suffixes] | None = None
 
     def exists(self, slowest: float) -> bool:
-        """Tell whether there may be a pipeline whose stages all take at most `slowest` seconds."""
+        """Tell whether there may be a pipeline with all stages within `slowest` seconds."""
         return self.least_sum(slowest) < INFINITE
 
     def least_sum(self, slowest: float) -> float:
-        """Return what the sum of stage times of no pipeline with none above `slowest` undercuts."""
+        """Return a lower bound on the sum of stage times of pipelines with none above `slowest`."""
         return float(self.suffixes(slowest).total[self.devices, 0])
 
     def suffixes(self, slowest: float) -> Suffixes:
-        """Return the states from which the end can be reached within `slowest` seconds a stage."""
+        """Return the states that reach the end within `slowest` seconds a stage."""
         if self._known is not None and self._known[0] == slowest:
             return self._known[1]
         if self.offset[0, 0, 0] < 0:
@@ -137,7 +137,7 @@ class FewestBehind(Pipelines):
 
     @property
     def times(self) -> Times:
-        """What the compiled functions read of the stages."""
+        """Tables of the stages for the compiled functions."""
         rows = self.stages.rows
         return Times(
             flat=self.flat, offset=self.offset, entries=self.entries, kind=self.kind,
@@ -171,7 +171,7 @@ class FewestBehind(Pipelines):
         return Place(devices, behind, bool(enters), bool(leaves))
 
     def _table(self, number: int) -> int:
-        """Return where the times of a place begin."""
+        """Return the start of the times of a place."""
         group, kind, enters, leaves = self._parts(number)
         return int(self.offset[group, kind, enters] + leaves * self.entries[group])
 

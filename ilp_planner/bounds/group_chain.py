@@ -1,4 +1,5 @@
-"""Stages on groups of devices along a chain of layers, with what a group sends to the next one."""
+"""Stages on groups of devices along a chain of layers, with the messages of a group to the next
+one."""
 
 from __future__ import annotations
 
@@ -17,15 +18,14 @@ if TYPE_CHECKING:
 
 
 class ChainStages(NamedTuple):
-    """Stage candidates, ordered by (stop, row): those that stop at layer v are first[v] .. first[v
-    + 1].
+    """Stage candidates, ordered by (stop, row): ending at layer v are first[v] .. first[v + 1].
 
     start: their first layer. time, total: float64 [arcs], seconds of a micro-batch, and of a
     micro-batch and all extras, both with the least that sending costs; peaks: float64 [arcs, K],
     seconds; use: int64 [arcs, D], devices. behind: int64 [arcs], most stages after. row: int64
-    [arcs], row of what sending costs. group, state: int64 [arcs], class of the group, and its state
-    by itself. seats: int64 [arcs, types], devices of a type that it has in one node where others
-    may be, 0 without. number: int64 [arcs], of what it takes in its region.
+    [arcs], row of sending costs. group, state: int64 [arcs], class of the group, and its state by
+    itself. seats: int64 [arcs, types], its devices of a type in one shared node, 0 without. number:
+    int64 [arcs], of its devices in its region.
     """
 
     first: NDArray[np.int64]
@@ -52,7 +52,7 @@ class Sending(NamedTuple):
 
 
 class Cards(NamedTuple):
-    """What candidates take of the network cards of a type of nodes, beyond their own peak: int64
+    """Time of candidates on the network cards of a type of nodes, beyond their own peak: int64
     [arcs, types of nodes], in units of so many seconds, rounded down. Together they take no more
     than the first peak of an iteration."""
 
@@ -60,7 +60,7 @@ class Cards(NamedTuple):
     use: NDArray[np.int64]
 
     def capacity(self, peak: float) -> tuple[int, ...]:
-        """Return how many units there are where the first peak is at most so many seconds."""
+        """Return the number of units if the first peak is at most so many seconds."""
         most = float(self.use.sum())
         units = min(peak * (1 + ROUNDING) / self.unit + ROUNDING, most)
         return (int(units),) * int(self.use.shape[1])
@@ -71,10 +71,9 @@ class GroupChain:
     """Stage candidates of a part.
 
     weight: how often the slowest counts beyond the first time. types: device types. capacity: of
-    what candidates use: devices of each type, seats, and the last columns, of `cards`. alike: int64
-    [D], the number of the price of each of these: types that may stand for each other, as those of
-    equal zones, have one. choice, stop: int64 [arcs], their numbers in the part, and the layers at
-    which they stop.
+    devices of each type, seats, and the last columns, of `cards`. alike: int64 [D], the number of
+    the multiplier of each of these: interchangeable types, as of equal zones, share one. choice,
+    stop: int64 [arcs], their numbers in the part, and their last layers.
     """
 
     layers: int
@@ -103,7 +102,7 @@ class GroupChain:
         return replace(self, choice=self.choice[arcs], stop=stop, stages=stages, cards=cards)
 
     def below(self, peak: float) -> GroupChain:
-        """Return the chain where the first peak is at most so many seconds."""
+        """Return the chain if the first peak is at most so many seconds."""
         if not self.cards.use.shape[1]:
             return self
         others = self.capacity[: -self.cards.use.shape[1]]

@@ -3,8 +3,8 @@
 Labels (slowest stage, sum, peaks, devices used, stages, state of the first group) grow from the
 last layer to the first. Below its box, the slowest stage and the peaks do not tell labels apart. A
 label is completed by the prefixes' potentials, at the number of all devices that it uses of its
-region; those of a layer, state and number put the stages before in the order of what they lose
-against the cheapest one, so that only what stays below the cutoff is ever looked at.
+region; labels of a layer, state and number order upstream stages by their loss against the cheapest
+one, so that only labels below the cutoff are examined.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST = 5_000_000  # labels, as if the effort were spent: memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainSearch:
-    """What a search of a box gave.
+    """The result of a search of a box.
 
     path: arcs of the cheapest way found, from the first layer on, () without one. value: its
     seconds. bound: seconds, proved for every way of the box, at most the cutoff. exact: whether
@@ -46,11 +46,11 @@ class ChainSearch:
 
 
 class Aim(NamedTuple):
-    """What is looked for: ways below `cutoff` seconds, whose slowest stage counts at least `low`
-    seconds and whose peaks count at least `peak_low`, float64 [K].
+    """The target: paths below `cutoff` seconds, with the slowest stage counted as at least `low`
+    seconds and peaks as at least `peak_low`, float64 [K].
 
     capacity: int64 [types], devices. weight: of the slowest stage. width: labels per layer. effort:
-    comparisons, beyond which few labels are kept.
+    comparisons; beyond, few labels are kept.
     """
 
     capacity: NDArray[np.int64]
@@ -85,7 +85,7 @@ def search_chain(
     ----------
     known: of the same candidates; ways with stages slower than its `slowest` are not looked for.
     low: seconds, the slowest stage counts at least that. peak_low: float64 [K], likewise.
-    width: labels per layer. effort: comparisons, beyond which few labels are kept.
+    width: labels per layer. effort: comparisons; beyond, few labels are kept.
     """
     s = chain.states
     rank, rows = np.nonzero(s.better.T)  # by the state that is beaten

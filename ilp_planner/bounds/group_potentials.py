@@ -1,7 +1,7 @@
-"""Least sums of stages along a chain with prices on devices, by layer, stages after, state and
-what is taken of a region.
+"""Least sums of stages along a chain with multipliers on devices, by layer, stages after, state and
+devices taken of a region.
 
-`prefixes` gives those of everything before a state, `through` those of ways through a candidate.
+`prefixes` gives sums of everything before a state, `through` of paths through a candidate.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 class Potentials(NamedTuple):
     """Least priced sums of the stages before a state: `table`, float64 [layers, S, N + 1, levels],
-    where N numbers tell what is taken in a region.
+    with N numbers for devices taken in a region.
 
     Entry n - 1 is for n stages after; the last two are for levels - 1 of them and more.
     price: float64 [D], seconds per device. slowest: seconds, slower stages do not count.
     priced: float64 [arcs], the candidates' totals with the price of their devices. least: seconds,
-    of all stages together, less the price of all devices; INFINITE where there is no way. path:
-    arcs of the cheapest one; total: its seconds without prices.
+    of all stages together, less the price of all devices; INFINITE if there is no path. path: arcs
+    of the cheapest one; total: its seconds without prices.
     """
 
     table: NDArray[np.float64]
@@ -62,7 +62,7 @@ def prefixes(
 
 
 def through(chain: GroupChain, known: Potentials) -> NDArray[np.float64]:
-    """Return the least priced sum of a way through each candidate, less what devices cost."""
+    """Return the least priced sum of a path through each candidate, less the price of devices."""
     least = _through(
         chain.layers, chain.stages, chain.sending, chain.states, chain.regions, known.priced,
         known.slowest, known.table,
@@ -74,8 +74,8 @@ def through(chain: GroupChain, known: Potentials) -> NDArray[np.float64]:
 def plain(
     chain: GroupChain, price: NDArray[np.float64], slowest: float
 ) -> tuple[float, NDArray[np.int64]]:
-    """Return the same least sum where sending costs the least and any stage may follow any other:
-    no more than that of `prefixes`, much sooner; and the arcs of the cheapest way."""
+    """Return the same least sum if sending costs the least and any stage may follow any other: at
+    most the one of `prefixes`, much sooner; and the arcs of the cheapest way."""
     priced = chain.stages.total + chain.stages.use @ price
     first, start, time = chain.stages[:3]
     least, path = _plain(chain.layers, first, start, time, priced, float(slowest))
@@ -104,8 +104,8 @@ def _plain(layers, first, start, time, priced, slowest):  # type: ignore[no-unty
 
 @inner
 def _members(regions):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the classes in each region, and then those that are not in none and in each of them:
-    int64 [2 N + 1, classes + 1], with -1 after the last."""
+    """Return the classes in each region, and then the complement of none and of each of them: int64
+    [2 N + 1, classes + 1], with -1 after the last."""
     count, classes = regions.fits.shape[0], regions.of.size
     found = np.full((2 * count + 1, classes + 1), -1, np.int64)
     for row in range(2 * count + 1):
@@ -130,7 +130,7 @@ def _lower(into, values, more):  # type: ignore[no-untyped-def]  # pragma: no co
 @kernel
 def _prefixes(layers, levels, arcs, sending, states, regions, priced, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return least priced sums, by layer, state, number of its region and stages after, less one:
-    an arc behind which there are n stages stands before a state with n, and makes one with n + 1.
+    an arc with n downstream stages precedes a state with n, and makes one with n + 1.
 
     Rows of the table beyond the last number are of all numbers. Entries are looped over one by one:
     slices of them would take as long to make as to use.
@@ -284,7 +284,7 @@ def _prefixes(layers, levels, arcs, sending, states, regions, priced, slowest): 
 
 @kernel
 def _cheapest(layers, arcs, sending, states, regions, priced, slowest, table):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the cheapest way: least sum, arcs, what sending adds."""
+    """Return the cheapest path: least sum, arcs, addition of sending."""
     first, start, time, _, _, _, behind, row, own, state, _, number = arcs
     send_time, send_total, _ = sending
     top = table.shape[3] - 1

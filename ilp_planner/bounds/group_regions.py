@@ -1,10 +1,10 @@
-"""Regions: device types whose devices are counted as long as a way stays among them.
+"""Zone states: devices of a zone's types are counted along a run of stages within the zone.
 
-Prices count devices on average over ways. Where going from one type to another is dear, ways that
-stay among few types take more of these than there are, pay for no crossing, and have the devices of
-all types on average. So a state has the devices of its region that were taken since the way came
-there, itself included: with these it has to leave in time, and to pay for it. A way that comes back
-is counted anew, and devices are counted in units, rounded down; both only let in more.
+Prices count devices on average over ways. With slow links between types, paths within few types use
+more devices than there are, pay for no crossing, and respect the averages of all types. So a state
+has the devices of its region that were taken since the way came there, itself included: with these
+it has to leave in time, and to pay for it. A way that comes back is counted anew, and devices are
+counted in units, rounded down; both only let in more.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Regions(NamedTuple):
         return int(self.fits.shape[2])
 
     def numbers(self, use: NDArray[np.int64], classes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of what each group takes in its region, 0 in none.
+        """Return the number of each group's devices in its region, 0 in none.
 
         Parameters
         ----------
@@ -89,8 +89,8 @@ def regions(
 
 @inner
 def onwards(own, to, number, behind, regions):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the number of a group of a class that stands before one of class `to` with the number
-    `behind`, -1 where there are not as many devices. number: of the group alone."""
+    """Return the number of a group of a class that precedes one of class `to` with the number
+    `behind`, -1 if there are not as many devices. number: of the group alone."""
     region = regions.of[own]
     if region < 0 or region != regions.of[to]:
         return number

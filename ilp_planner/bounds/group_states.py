@@ -1,11 +1,10 @@
-"""The state of a group of devices, by which what is sent to it costs.
+"""The state of a group of devices; it decides the cost of messages to it.
 
-What a stage sends costs what the *state* of the group behind it says: its class, and how many
-devices are taken of the node in which it has its devices of one type, by it and by the groups after
-it that share this node with it one after the other. A sender with few devices of that type may
-join them as long as the node has room, or has them in another node, which costs more. That counts
-seats within nodes, not how nodes are shared out, and for one type of each class: every packed
-placement is among what is counted.
+The cost of a stage's messages depends on the *state* of the downstream group: its class, and the
+devices of one type taken in its node, by it and by the following groups that share this node. A
+sender with few devices of that type may join them as long as the node has room, or has them in
+another node, at a higher cost. That counts seats within nodes, not how nodes are shared out, and
+for one type of each class: every packed placement is counted.
 """
 
 from __future__ import annotations
@@ -21,17 +20,16 @@ if TYPE_CHECKING:
 
 
 class States(NamedTuple):
-    """What senders tell groups apart by.
+    """The distinction of groups by senders.
 
-    counted: int64 [classes], the type whose devices in a node are counted, -1 without. (Groups that
-    are spread over as many nodes are of a type of their own here: their node stands for all of
-    these.)
-    direct, parted: int64 [classes], columns of what sending costs: to such a group as near as it
-    can be, and to one that shares no node of the counted type with the sender. size: int64 [types],
-    devices of every node of a type. offset: int64 [classes], the first state of a class: devices of
-    the node taken, 0 where these are unknown and anyone may join, up to all of them. group, taken:
-    int64 [S], class and devices of a state. better: bool [S, S], sending to a group of the first
-    state never costs more than to one of the second, now or later.
+    counted: int64 [classes], the type with counted devices in a node, -1 without. (Groups that are
+    spread over as many nodes are of a type of their own here: their node stands for all of these.)
+    direct, parted: int64 [classes], columns of sending costs: to such a group as near as it can be,
+    and to one that shares no node of the counted type with the sender. size: int64 [types], devices
+    of every node of a type. offset: int64 [classes], the first state of a class: devices of the
+    node taken, 0 if these are unknown and anyone may join, up to all of them. group, taken: int64
+    [S], class and devices of a state. better: bool [S, S], sending to a group of the first state
+    never costs more than to one of the second, now or later.
     """
 
     counted: NDArray[np.int64]
@@ -87,8 +85,8 @@ def states(
 
 @inner
 def step(a, s, mode, arcs, states):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the state of a candidate that stands before a state, and the column of what it sends;
-    -1, -1 where that cannot be. mode 1: in the same node; 0: in another one, if that is known."""
+    """Return the state of a candidate that precedes a state, and the column of its messages; -1, -1
+    if that is impossible. mode 1: in the same node; 0: in another one, if that is known."""
     c, taken, own = states.group[s], states.taken[s], arcs.group[a]
     d = states.counted[c]
     near = d >= 0 and taken > 0 and arcs.seats[a, d] > 0

@@ -1,9 +1,9 @@
 """Growing one stage operator by operator: exact labels between a Lagrangian bound and an incumbent.
 
 A label is a partial stage: its time, its additive memory, its weights, its open recompute run, its
-largest closed run and its largest reserved memory. Labels die when another one in the same state is
-no worse in all of these, or when time plus the Lagrangian bound of what is left (for several
-prices) reaches the best known time.
+largest closed run and its largest reserved memory. A label is dropped if another one in the same
+state dominates it, or if its time plus the Lagrangian completion bound (for several multipliers)
+reaches the best known time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ANY = np.array([0.0, 1e-13, 1e-12, 3e-12, 1e-11, 3e-11, 1e-10, 1e-9, 1e-8])  # w
 
 
 class Ahead(NamedTuple):
-    """What is left of a stage after an operator; m operators, O options.
+    """The rest of a stage after an operator; m operators, O options.
 
     prices: float64 [X], seconds per byte. seconds: float64 [X, m, 2, O], least time + price *
     memory. memory: float64 [m, 2, O], least bytes. reserved: float64 [2, m + 1], least bytes that
@@ -45,7 +45,7 @@ class Ahead(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What is looked for: stages below `cutoff` seconds, with at most `effort` label operations.
+    """The target: stages below `cutoff` seconds, with at most `effort` label operations.
 
     width: labels kept per operator, 0 for all.
     """
@@ -88,8 +88,8 @@ def grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
 ):
     """Grow labels operator by operator; the fastest path below the cutoff is written to best_path.
 
-    Returns (time or INFINITE, bound, complete, work). With a width the search is a heuristic, whose
-    bound is that of the root.
+    Returns (time or INFINITE, bound, complete, work). With a width the search is a heuristic with
+    the bound of the root.
     """
     compute, recompute, activations, weights, fwd, bwd, pair, reshard = operators[:8]
     saves, closes, shared = operators[9:]

@@ -49,7 +49,7 @@ def explain_infeasible(problem: Problem[Any], parts: list[OperatorPart]) -> str:
 
 
 def _fullest_stage(problem: Problem[Any], part: OperatorPart) -> tuple[float, str]:
-    """Return the bytes of the fullest device in the leanest pipeline, and what it holds."""
+    """Return the bytes of the fullest device in the leanest pipeline, and its content."""
     # on a copy: what the search has proved stays as it is
     scape = _landscape(OperatorPart(problem, part.micro_batch))
     low, high = scape.least_slowest(1.0, HUGE, 1e-7)
@@ -85,8 +85,7 @@ def _landscape(part: OperatorPart) -> Landscape:
 
 
 def _largest_states(problem: Problem[Any], parts: list[OperatorPart]) -> tuple[float, str]:
-    """Return the operator whose parameters and optimiser states alone take most, and those
-    bytes."""
+    """Return the operator with the largest parameters and optimiser states, and their bytes."""
     largest: tuple[float, str] = (0.0, "")
     for operator, name in enumerate(problem.costs.chain):
         needs = [

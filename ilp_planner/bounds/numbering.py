@@ -16,7 +16,7 @@ def numbered(
     *columns: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
     """Return the different values of all columns, ascending, and the place of each entry among
-    them: what `np.unique` finds by sorting, without it where values are dense.
+    them: as `np.unique` does by sorting, without it if values are dense.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""One part of the search: all plans with one micro-batch size, and what is proved about them."""
+"""One part of the search: all plans with one micro-batch size, and their bounds."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class OperatorPart:
     """Plans with one micro-batch size.
 
     check: called now and then, may raise. bound: seconds; no plan of this part takes less. source:
-    the argument that proved it. proof: what that rests on. counted: whether the stages behind each
-    stage are counted, or taken to be as few as possible. closed: nothing more can be learned about
-    plans below the last cutoff. ceiling: seconds that every plan of this part stays below; a bound
-    that reaches it proves that there is no plan.
+    the argument that proved it. proof: its basis. counted: whether the stages behind each stage are
+    counted, or taken to be as few as possible. closed: nothing more can be learned about plans
+    below the last cutoff. ceiling: seconds that every plan of this part stays below; a bound that
+    reaches it proves that there is no plan.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class OperatorPart:
         return bool(fewest[-1] <= self.problem.max_stages)
 
     def count_stages(self) -> None:
-        """Count the stages behind from now on; what is proved stays."""
+        """Count the stages behind from now on; proofs stay."""
         self.counted, self.digits, self.closed, self._fewest = True, EXACT, False, None
 
     def repeat(self, record: Mapping[str, Any]) -> None:
-        """Look at stages as what a certificate says of this part did."""
+        """Examine stages as this part's certificate did."""
         self.counted = bool(record.get("counted", True))
         self.digits = max(1, int(record.get("digits", EXACT)))
         self.stages.prices.update(recorded_prices(record))
@@ -174,7 +174,7 @@ class OperatorPart:
             self.raise_bound(min(cutoff, bound), SUMS)
 
     def _begin(self, longest: float, digits: int) -> None:
-        """Forget what is known of stages, and look at those up to `longest` seconds."""
+        """Forget results of stages, and examine stages up to `longest` seconds."""
         self.stages.set_longest(longest, digits=digits)
         self.open = None
         self.closed = False
@@ -200,7 +200,7 @@ class OperatorPart:
             self.raise_bound(self.weight * slowest + total, BOUNDS)
 
     def confirm_slowest(self, slowest: float) -> None:
-        """Believe that some stage takes `slowest` seconds if what is known of stages proves it."""
+        """Accept that some stage takes `slowest` seconds if known stages prove it."""
         if slowest > self._low and not self.pipelines().exists(slowest * (1 - CONFIRM_ROUNDING)):
             self._low = slowest * (1 - CONFIRM_ROUNDING)
 
@@ -227,12 +227,12 @@ class OperatorPart:
         return self.open
 
     def key(self, arc: int) -> StageKey:
-        """Return what an arc's stage depends on."""
+        """Return the key of an arc's stage."""
         number, entry = divmod(int(self._codes[arc]), WIDE)
         return self._names[number]._replace(entry=entry)
 
     def arcs_of(self, key: StageKey) -> NDArray[np.int64]:
-        """Return the arcs whose stages depend on the same."""
+        """Return the arcs of stages with the same key."""
         number = self._numbers.get(key._replace(entry=0))
         if number is None:
             return self._order[:0]
@@ -248,9 +248,9 @@ class OperatorPart:
     def refine(self, path: Sequence[int], seconds: float) -> bool:
         """Learn more about the stages of a path; tell whether there was anything left to learn.
 
-        Stages that were never looked at come first, at little effort; when there are none, those
-        that are not exact yet and may raise the path's time most, one for each worker. They get
-        more effort than last time, but no more than fits into `seconds`.
+        Stages that were never looked at come first, at little effort; when there are none, inexact
+        ones that may raise the path's time most, one for each worker. They get more effort than
+        last time, but no more than fits into `seconds`.
         """
         assert self.open is not None
         graph = self.open.graph
@@ -275,7 +275,7 @@ class OperatorPart:
         return bool(todo)
 
     def _doubt(self, arc: int, path: Sequence[int]) -> float:
-        """Return the seconds by which what is not known of a stage may raise a path's time."""
+        """Return the seconds by which an inexact stage may raise a path's time."""
         assert self.open is not None
         times, way = self.open.graph.time, self.way(arc)
         most = way.optimum.time if way is not None else INFINITE
@@ -316,7 +316,7 @@ class OperatorPart:
         return tuple(int(usable[arc]) for arc in path)
 
     def plan(self, path: Sequence[int]) -> OperatorPlan:
-        """Return the plan along a path whose stages all have a known way."""
+        """Return the plan along a path of stages with known configurations."""
         assert self.open is not None
         stages, device = [], 0
         for arc in path:
@@ -337,7 +337,7 @@ class OperatorPart:
         )  # fmt: skip
 
     def record(self) -> dict[str, Any]:
-        """Return what proves the bound, for the certificate."""
+        """Return the proof of the bound, for the certificate."""
         return {
             "micro_batch": self.micro_batch,
             "micro_batches": self.micro_batches,

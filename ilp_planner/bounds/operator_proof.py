@@ -1,4 +1,4 @@
-"""What the bound of a part of operators rests on, for its certificate and back."""
+"""The basis of the bound of a part of operators, for its certificate and back."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class Proof(NamedTuple):
-    """What a bound rests on: how the stages behind and the micro-batches in flight are counted, and
-    the prices that are tried and the stages that are solved exactly. slowest: seconds that the
-    slowest stage takes at least."""
+    """The basis of a bound: the counting of downstream stages and micro-batches in flight, the
+    multipliers tried and the stages solved exactly. slowest: seconds that the slowest stage takes
+    at least."""
 
     counted: bool
     digits: int
@@ -25,7 +25,7 @@ class Proof(NamedTuple):
     exact: dict[StageKey, Way]
 
     def record(self, *, stages: bool) -> dict[str, Any]:
-        """Return what a certificate keeps, with the stages where the bound needs them."""
+        """Return the content for a certificate, with the stages if the bound needs them."""
         ways = sorted(self.exact.items(), key=lambda item: item[0]) if stages else []
         return {
             "counted": self.counted,

@@ -1,8 +1,8 @@
 """Best path of a stage graph, exactly: labels (slowest stage, sum of stages) at every node.
 
-A label survives when no other one at its node is at least as good in both, and when the best way
-to reach the node can be completed by it below the cutoff. A search that keeps a few labels at each
-node comes first: what it finds is a cutoff for the one that keeps all.
+A label survives when no other one at its node is at least as good in both, and when the best way to
+reach the node can be completed by it below the cutoff. A search that keeps a few labels at each
+node comes first: its result is a cutoff for the one that keeps all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def search_paths(
 ) -> tuple[tuple[int, ...], float, float]:
     """Return the cheapest path below `cutoff`, its time and a bound on all paths, in seconds.
 
-    Without such a path, () and inf. The bound is the path's time, or `cutoff` when there is none; a
+    Without a path, () and inf. The bound is the path's time, or `cutoff` when there is none; a
     search that needs more than `most_labels` ends early, without a path and with a weaker bound.
     """
     order, first = graph.by_tail()

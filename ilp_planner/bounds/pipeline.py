@@ -1,8 +1,7 @@
-"""Pipelines on the bounds of their stages: what can still be part of a plan below a cutoff.
+"""Pipelines on the bounds of their stages: stages that can be part of a plan below a cutoff.
 
 A pipeline is built from its end: state (stages k and devices u of the suffix, first operator i).
-Which node a stage lies on, and so which of its ends cross nodes, follows from the devices before
-it.
+The node of a stage, and so the ends that cross nodes, follow from the devices before it.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ def steps(
 ) -> tuple[Step, ...]:
     """List every way a stage can stand in a pipeline on `devices` devices, suffixes first.
 
-    Only those are listed from which both ends of the pipeline can be reached with groups that are a
-    part of one node, or whole nodes. check: called now and then, may raise.
+    Only steps are listed that reach both ends of the pipeline with groups inside one node, or of
+    whole nodes. check: called now and then, may raise.
     """
 
     def legal(start: int, group: int) -> bool:
@@ -84,7 +83,7 @@ def steps(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Landscape(Pipelines):
-    """All that chain programs need: the steps, and for each place where its stages' times are kept.
+    """All that chain programs need: the steps, and the position of each place's stage times.
 
     times(place): [entries of that group size]. extents: per group size. check: called now and then,
     may raise.
@@ -100,8 +99,7 @@ class Landscape(Pipelines):
     check: Callable[[], None] = lambda: None
 
     def windows(self, reaches: dict[Place, NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Return [devices + 1, 2]: first and last operator at which a suffix on so many devices
-        can begin.
+        """Return [devices + 1, 2]: the first and last operator of a suffix on so many devices.
 
         Relaxed: from every operator on, each group takes its longest stage, wherever it stands.
         """
@@ -137,7 +135,7 @@ class Landscape(Pipelines):
         return reaches
 
     def exists(self, slowest: float) -> bool:
-        """Tell whether there is a pipeline whose stages all take at most `slowest` seconds."""
+        """Tell whether there is a pipeline with all stages within `slowest` seconds."""
         table = self.suffixes(slowest, sums=False)
         return any(t[0] < INFINITE for (_, u), t in table.items() if u == self.devices)
 
@@ -211,7 +209,7 @@ class Landscape(Pipelines):
         slowest: float,
         reaches: dict[Place, NDArray[np.int64]],
     ) -> dict[tuple[int, int], NDArray[np.float64]]:
-        """Return for each suffix state the least sum of what comes before, where both exist."""
+        """Return for each suffix state the least sum before it, if both exist."""
         n = self.operators
         table: dict[tuple[int, int], NDArray[np.float64]] = {}
         for (k, u), suffix in back.items():

@@ -1,4 +1,4 @@
-"""What all descriptions of the pipelines of a part share: where stages stand, and brackets."""
+"""Common code of descriptions of a part's pipelines: places of stages, and brackets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LENGTHS = 8  # of the slowest stage, between which sums of stages are bounded
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a stage stands: its devices, stages after it, and whether its ends cross nodes."""
+    """The place of a stage: its devices, stages after it, and whether its ends cross nodes."""
 
     devices: int
     behind: int
@@ -45,7 +45,7 @@ class OpenStages:
 
 @dataclass(frozen=True, eq=False)
 class Arcs:
-    """Stages between states, which are numbered anyhow; int64 [arcs], `time` in seconds."""
+    """Stages between states, numbered in any order; int64 [arcs], `time` in seconds."""
 
     tail: NDArray[np.int64]
     head: NDArray[np.int64]
@@ -66,7 +66,7 @@ class Pipelines(ABC):
 
     @abstractmethod
     def exists(self, slowest: float) -> bool:
-        """Tell whether there is a pipeline whose stages all take at most `slowest` seconds."""
+        """Tell whether there is a pipeline with all stages within `slowest` seconds."""
 
     @abstractmethod
     def least_sum(self, slowest: float) -> float:
@@ -84,7 +84,7 @@ class Pipelines(ABC):
     def least_slowest(
         self, low: float, high: float, tolerance: float = 1e-4
     ) -> tuple[float, float]:
-        """Bracket the least `slowest` for which a pipeline exists: none at the first, one at the
+        """Bracket the least `slowest` that a pipeline can have: none at the first, one at the
         second.
 
         Returns (high, INFINITE) when there is none at `high`.
@@ -100,7 +100,7 @@ class Pipelines(ABC):
         return low, high
 
     def slowest_below(self, weight: float, cutoff: float) -> float:
-        """Return what no stage of a pipeline faster than `cutoff` exceeds, in seconds."""
+        """Return an upper bound on the stages of pipelines faster than `cutoff`, in seconds."""
         slowest = cutoff / (weight + 1)
         if weight == 0:
             return slowest
@@ -109,9 +109,9 @@ class Pipelines(ABC):
     def least_total(self, weight: float, cutoff: float, low: float, least: float) -> float:
         """Return seconds that no pipeline faster than `cutoff` seconds undercuts.
 
-        The less the slowest stage may take, the more the sum of stages is: of pipelines whose
-        slowest stage takes between two of some lengths, the lower one and the least sum at the
-        upper one are bounds.
+        The less the slowest stage may take, the more the sum of stages is: for pipelines with the
+        slowest stage between two lengths, the lower one and the least sum at the upper one are
+        bounds.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class Pipelines(ABC):
 
 def fewest_before(devices: int, per_node: int, groups: Sequence[int]) -> NDArray[np.int64]:
     """Return the fewest stages on the first so many devices ([devices + 1]); more than there are
-    devices where no groups fill them that are a part of one node, or whole nodes."""
+    devices if no groups inside one node or of whole nodes fill them."""
     never = devices + 1
     inside = _fewest(per_node, {g: 1 for g in groups if g <= per_node}, never)
     nodes = {g // per_node: 1 for g in groups if g % per_node == 0}

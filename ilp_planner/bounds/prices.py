@@ -1,8 +1,8 @@
 """Pricing the memory of one stage: Lagrangian completions, the paths they lead to, the best price.
 
 All functions are compiled. Arrays are cut to the operators of the stage: [m, O] per operator and
-option, [m] per operator; m operators, O options. Seconds and bytes. A state is 2 * option + 1 where
-an operator is recomputed, 2 * option elsewhere; a path is one state per operator, int64 [m].
+option, [m] per operator; m operators, O options. Seconds and bytes. A state is 2 * option + 1 if an
+operator is recomputed, 2 * option elsewhere; a path is one state per operator, int64 [m].
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ NEIGHBOURS = 14  # operators on either side of a switch between paths that are t
 
 
 class Ends(NamedTuple):
-    """What a stage's first and last operator cost besides, by option.
+    """Further costs of a stage's first and last operator, by option.
 
-    inputs: float64 [O], bytes that are kept of what comes in. enter, leave: float64 [O], seconds.
+    inputs: float64 [O], kept bytes of the input. enter, leave: float64 [O], seconds.
     first: bool [O], whether the stage may begin with an option.
     """
 
@@ -35,7 +35,7 @@ class Ends(NamedTuple):
 
 @kernel
 def completion(price, operators, leave, memory, pair_most, out):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Fill out[q, r, o]: least time + price * memory of what follows operator q."""
+    """Fill out[q, r, o]: least time + price * memory after operator q."""
     compute, recompute, activations, weights, _, _, pair, reshard, free, saves, _, _ = operators
     in_flight, factor, _, _ = memory
     m, options = compute.shape
@@ -111,7 +111,7 @@ def _follow(price, operators, ends, memory, pair_most, out, path):  # type: igno
 
 @inner
 def _price_path(path, operators, ends, memory):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the time and the memory of one stage whose every choice is made."""
+    """Return the time and the memory of one stage with all choices made."""
     compute, recompute, activations, weights, fwd, bwd, pair, reshard = operators[:8]
     saves, closes, shared = operators[9:]
     m = path.size
@@ -160,7 +160,8 @@ def _join(into, front, rear, at):  # type: ignore[no-untyped-def]  # pragma: no 
 def search_price(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     operators, ends, memory, pair_most, room, best_path
 ):
-    """Bisect for the least price of memory whose path fits; the best path is written to best_path.
+    """Bisect for the least multiplier of memory with a path that fits; the best path is written to
+    best_path.
 
     room: bytes below the limit that prices pay for. Returns (fastest time that fits, price, bound);
     the price is negative when none was found.

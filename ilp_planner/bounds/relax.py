@@ -1,4 +1,4 @@
-"""One step of the chain program over pipelines: from suffix states to those with one stage more.
+"""One step of the chain program over pipelines: from suffix states to states with one stage more.
 
 All functions are compiled. Stage times are kept as `bounds.rows` shares them: row i owns its
 stages longer than `common[i]`, at `base[i]`, and finds shorter ones in row `above[i]`. States are
@@ -89,7 +89,7 @@ def relax_back(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
 
 @kernel
 def relax_ahead(target, source, suffix, times, rows, base, length, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Lower target[j] to the least source[i] plus stage (i, j), where `suffix` can go on from j."""
+    """Lower target[j] to the least source[i] plus stage (i, j), if `suffix` can go on from j."""
     common, above = rows.common, rows.above
     low, high = _span(suffix)
     for i in range(length.size):

@@ -19,7 +19,7 @@ FEW = 10  # labels per node once the effort is spent
 
 
 class Costs(NamedTuple):
-    """What a way costs: slowest stage * weight + sum + peaks, below `cutoff` seconds.
+    """The cost of a path: slowest stage * weight + sum + peaks, below `cutoff` seconds.
 
     low: seconds, the slowest stage counts at least that. capacity: int64 [types], devices. sending:
     float64 [rows, classes], seconds added to a total when an arc of a class follows. equal: bool
@@ -37,8 +37,7 @@ class Costs(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """width: labels per node. most: labels of all. effort: comparisons, beyond which few are
-    kept."""
+    """width: labels per node. most: labels of all. effort: comparisons; beyond, few are kept."""
 
     width: int
     most: int
@@ -76,7 +75,7 @@ class Candidates(NamedTuple):
 
 
 def at_the_sink(kinds: int, types: int, low: float) -> Labels:
-    """Return room for labels, the first of which is the empty way."""
+    """Return room for labels; the first one is the empty path."""
     size = 1 << 12
     labels = Labels(
         top=np.full(size, low),
@@ -199,7 +198,7 @@ def _take(a, label, arcs, context, costs, labels, taken):  # type: ignore[no-unt
 def _candidates(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     v, arcs, context, pricing, costs, reached, budget, labels, begin, end, best, found, taken
 ):
-    """Return the labels of a node by which a path may be below `best` seconds, and their number."""
+    """Return the labels of a node that allow a path below `best` seconds, and their number."""
     kinds, types, made = arcs.peaks.shape[1], arcs.use.shape[1], 0
     # Out of the loops: what is taken from a tuple there is counted as a reference each time.
     behind, level_of, level, kind = context.behind, context.level_of, context.level[v], context.kind

@@ -1,18 +1,18 @@
-"""Best path of a stage graph whose arcs share devices, add extras and have peaks.
+"""Best path of a stage graph with arcs that share devices, add extras and have peaks.
 
-What an arc costs may depend on the arc after it (sending to another kind of group), and how many
-arcs may follow it may be limited (memory for micro-batches in flight): `Context` says so, and the
-graph itself then holds the best case of both.
+The cost of an arc may depend on the arc after it (sending to another kind of group), and the number
+of later arcs may be limited (memory for micro-batches in flight). `Context` has these, and the
+graph itself the best case of both.
 
 Labels (slowest stage, sum, peaks, devices used) grow from the end of the chain to its beginning. A
-label is dropped when another one at its node is at least as good in everything, and when no way to
-reach its node completes it below the cutoff: for every interval that the slowest stage may be in,
-the least sum of such a way with the interval's prices on devices (`resource_prices`) and with what
-is left of the capacities, counted coarsely: no plan within the capacities undercuts it.
+label is dropped if another one at its node dominates it, or if its completion bound is not below
+the cutoff. That bound is, for every interval of the slowest stage, the least sum of a path to its
+node with the interval's multipliers on devices (`resource_prices`) and with the remaining
+capacities, counted coarsely: no plan within the capacities undercuts it.
 
-Where `width` labels per node are too few, the others are dropped and the least completion among
-them is kept as a bound: the search then gives a good path and a valid bound, and a larger width
-closes what is between them.
+If `width` labels per node are too few, the others are dropped and their least completion is kept as
+a bound: the search then gives a good path and a valid bound, and a larger width closes the gap
+between them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ UPDATES_OF_EFFORT = 1.0  # coarse capacities may take a tenth of the time of the
 
 
 class Reached(NamedTuple):
-    """What ways to every node cost at least, with these intervals and coarse capacities."""
+    """Completion bounds of every node, with these intervals and coarse capacities."""
 
     pricing: Pricing
     least: Reach
@@ -86,7 +86,7 @@ def search_resource_paths(
     families: int64 [arcs], a number for each arc.
     most_labels: of all nodes together; beyond, as if the width were reached. effort: comparisons of
     labels, beyond which only a few labels per node are kept.
-    reached: by an earlier search of the same graph, taken where it counts alike.
+    reached: by an earlier search of the same graph, taken if it counts alike.
     """
     if graph.arcs == 0:
         return PathSearch(path=(), value=np.inf, bound=cutoff, exact=True)

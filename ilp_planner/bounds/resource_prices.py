@@ -1,14 +1,14 @@
 """Prices of shared devices: a lower bound on every path of a stage graph within its capacities.
 
-Let F(tau) be the least sum of (time + extra) over paths whose arcs take at most tau. With a price
-for a device of each type, the path that is cheapest including prices, less what all devices cost,
+Let F(tau) be the least sum of (time + extra) over paths of arcs of at most tau. With one Lagrange
+multiplier per device type, the shortest path including multipliers, less the cost of all devices,
 is a lower bound on F(tau) (Lagrangian relaxation); the best prices are found by cutting planes
-within a trust region. A path whose slowest stage takes more than a and at most b seconds then costs
-at least
+within a trust region. A path with the slowest stage above a and at most b seconds then costs at
+least
 
     weight * (least arc time above a) + F(b) + (least possible peaks),
 
-and splitting the range of the slowest stage where this is lowest gives the bound.
+and splitting the range of the slowest stage at the lowest value gives the bound.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NARROW = 1e-3  # relative width of an interval that is not split again
 class Prices:
     """price: float64 [D], seconds per device. slowest: seconds, slower arcs do not count.
 
-    value: seconds, proved lower bound on the sum of a path of such arcs; INFINITE where there is
+    value: seconds, proved lower bound on the sum of a path of these arcs; INFINITE if there is
     none.
     """
 
@@ -51,7 +51,7 @@ class Prices:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Interval:
-    """Paths whose slowest arc takes from `low` to `high` seconds cost at least `bound` seconds."""
+    """Paths with the slowest arc from `low` to `high` seconds cost at least `bound` seconds."""
 
     low: float
     high: float
@@ -80,7 +80,7 @@ class PricedGraph:
     def shortest(
         self, price: NDArray[np.float64], slowest: float
     ) -> tuple[float, NDArray[np.int64]]:
-        """Return the least priced sum less what all devices cost, and its path (arcs by tail)."""
+        """Return the least priced sum less the cost of all devices, and its path (arcs by tail)."""
         least, path, _ = _cheapest(
             self.head, self.time, self.sum, self.use, price, slowest, self.first,
             self.topological, self.sources, self.graph.sink,
@@ -101,7 +101,8 @@ class PricedGraph:
     def prices(
         self, slowest: float, enough: float, start: NDArray[np.float64] | None = None
     ) -> Prices:
-        """Return good prices for arcs of at most `slowest` seconds, or such that prove `enough`."""
+        """Return good multipliers for arcs of at most `slowest` seconds, or ones that prove
+        `enough`."""
 
         def priced(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
             value, path = self.shortest(price, slowest)
@@ -113,7 +114,7 @@ class PricedGraph:
         return Prices(price=price, slowest=slowest, value=value)
 
     def least_peaks(self, slowest: float) -> float:
-        """Return seconds that the peaks of every path of such arcs add up to at least."""
+        """Return a lower bound on the sum of peaks of every path of these arcs."""
         graph = self.graph
         usable = graph.time <= slowest
         keys, of = np.unique(
@@ -140,7 +141,7 @@ class PricedGraph:
         self, cutoff: float, splits: int = SPLITS, goon: Callable[[], bool] = lambda: True
     ) -> list[Interval]:
         """Return intervals that hold every path cheaper than `cutoff` seconds; the least of their
-        bounds is a bound on those paths. Empty: there is no such path."""
+        bounds is a bound on these paths. Empty: there is none."""
         if not self.times.size:
             return []
         peaks = self.least_peaks(np.inf)

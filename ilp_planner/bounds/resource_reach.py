@@ -1,7 +1,7 @@
-"""What ways from a source to a node of a stage graph cost at least, with prices on devices.
+"""Lower bounds on paths from a source to a node of a stage graph, with multipliers on devices.
 
-No plan within the capacities undercuts it: every interval that the slowest stage may be in has its
-prices (`resource_prices`), and what is left of the capacities is counted coarsely.
+No plan within the capacities undercuts it: every interval of the slowest stage has its multipliers
+(`resource_prices`), and remaining capacities are counted coarsely.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Arcs(NamedTuple):
-    """Arcs sorted by tail: those of node v are first[v] .. first[v + 1].
+    """Arcs sorted by tail: arcs of node v are first[v] .. first[v + 1].
 
     first: int64 [nodes + 1]. head: int64 [arcs]. time, total: float64 [arcs], seconds, without and
     with extras. peaks: float64 [arcs, K], seconds. use: int64 [arcs, types], devices. family: int64
@@ -85,8 +85,8 @@ def coarse(capacity: tuple[int, ...], most: float) -> tuple[NDArray[np.int64], .
 def reach(arcs: Arcs, nodes: Nodes, pricing: Pricing) -> Reach:
     """Return the least of any way to each node.
 
-    A way that uses n devices in groups of n_1, n_2 ... uses sum(n_i // unit) levels, which is at
-    most (sum n_i) // unit: what is left of the capacity never allows less than it should.
+    A way that uses n devices in groups of n_1, n_2 ... uses sum(n_i // unit) levels, at most (sum
+    n_i) // unit: the remaining capacity never allows less than it should.
     """
     count = arcs.first.size - 1
     reached = Reach(
@@ -102,7 +102,7 @@ def reach(arcs: Arcs, nodes: Nodes, pricing: Pricing) -> Reach:
 
 @kernel
 def _spread(arcs, order, pricing, reached):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Lower what is reached at every node to what the arcs into it allow."""
+    """Lower the value at every node to the least over the arcs into it."""
     slowest, peaks, priced = reached
     first, head, time, total, use = arcs.first, arcs.head, arcs.time, arcs.total, arcs.use
     high, price, sizes, units = pricing.high, pricing.price, pricing.sizes, pricing.units

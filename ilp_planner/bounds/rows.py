@@ -1,4 +1,4 @@
-"""Stages that hold the same operators are the same stage: which of them need work of their own.
+"""Stages with the same operators are the same stage: the ones that need work of their own.
 
 Layers repeat, so most ranges of the chain are copies of an earlier one. Row i (all stages that
 start at i) shares its first `common[i]` stages with an earlier row `above[i]` and owns the rest. A
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """Which stages of a row belong to an earlier one.
+    """The stages of a row that belong to an earlier one.
 
     common: int64 [n], length shared with row `above` (0: nothing). above: int64 [n], row that owns
     the stages just shared. children: rows that branch off row i are

@@ -1,4 +1,4 @@
-"""Bounds on the times of all stages for one micro-batch size, made exact where it matters."""
+"""Bounds on the times of all stages for one micro-batch size, made exact if it matters."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class StageBounds:
         """Forget bounds, and every stage whose operators alone take longer than this (seconds);
         answers for stages are remembered.
 
-        digits: binary ones that are kept of the micro-batches in flight; what is bounded for fewer
-        of them also serves for more, which need no less memory.
+        digits: binary ones that are kept of the micro-batches in flight; bounds for fewer of them
+        also serve for more, which need no less memory.
         """
         self.longest = longest
         self.digits = digits
@@ -104,7 +104,7 @@ class StageBounds:
 
     @cached_property
     def rows(self) -> Rows:
-        """Which stages are copies of each other."""
+        """Stages that are copies of each other."""
         return share_rows(next(iter(self.chains.values())).tables.kind)
 
     @property
@@ -131,12 +131,12 @@ class StageBounds:
         return row
 
     def both_times(self, place: Place) -> NDArray[np.float64]:
-        """Return the bounds of stages at a place that stay in the node, then of those that leave
-        it ([2 entries])."""
+        """Return the bounds of stages at a place that stay in the node, then of ones that leave it
+        ([2 entries])."""
         return self._table(place.devices, self.in_flight(place.behind), place.enters_node).ravel()
 
     def keep(self, place: Place, times: NDArray[np.float64]) -> None:
-        """Keep these bounds in an array of others, which refining them then changes."""
+        """Keep these bounds in an array of others; refining them then changes it."""
         key = (place.devices, self.in_flight(place.behind), place.enters_node)
         self._tables[key] = times.reshape(2, -1)
 
@@ -157,7 +157,7 @@ class StageBounds:
     def sharpen(self, workers: int) -> bool:
         """Raise all bounds by the prices that stages were solved with, now and then; tell whether.
 
-        The best price of one stage is nearly the best for those like it.
+        The best multiplier of one stage is nearly the best for similar ones.
         """
         if sum(map(len, self._met.values())) < self._left:
             return False
@@ -182,7 +182,7 @@ class StageBounds:
         return bool(keys)
 
     def _unlike(self, key: tuple[int, int], met: list[float]) -> NDArray[np.float64]:
-        """Return a few of the prices that were met, far enough from those in use."""
+        """Return a few of the multipliers found, far enough from the ones in use."""
         used = np.array(self.prices.get(key, []))
         new = np.array(sorted(
             price for price in met if not (np.abs(used / price - 1) < ALIKE_PRICES).any()
@@ -223,7 +223,7 @@ class StageBounds:
         )  # fmt: skip
 
     def _prices(self, devices: int, in_flight: int) -> NDArray[np.float64]:
-        """Return no price, some around what recomputation costs per byte that it frees, and a
+        """Return no multiplier, some around the cost of recomputation per freed byte, and a
         forbidding one."""
         tables = self.chains[devices].tables
         usable = tables.allowed & (tables.activations > 0) & (tables.recompute > 0)
@@ -235,13 +235,13 @@ class StageBounds:
         return np.concatenate([[0.0], between, [FORBIDDING_PRICE]])
 
     def key(self, place: Place, entry: int) -> StageKey:
-        """Name a stage by what its optimum depends on."""
+        """Name a stage by the inputs of its optimum."""
         return StageKey(
             place.devices, self.in_flight(place.behind), place.enters_node, place.leaves_node, entry
         )
 
     def entry(self, devices: int, start: int, stop: int) -> int:
-        """Return where the times of this stage are kept, -1 when it is too long to matter."""
+        """Return the position of this stage's times, -1 when it is too long to matter."""
         return entry_of(start, stop - start, self.rows, self.extents[devices])
 
     def refine(
@@ -270,7 +270,7 @@ class StageBounds:
         return way
 
     def strategies(self, devices: int, optimum: StageOptimum) -> tuple[Strategy, ...]:
-        """Return what an answer for a stage on so many devices does with each operator."""
+        """Return the choice for each operator in an answer for a stage on so many devices."""
         options = self.chains[devices].tables.options
         return tuple(
             Strategy(

@@ -1,6 +1,6 @@
 """The compiled passes over suffixes that are told apart by their devices (`fewest`).
 
-Bounds of stages are kept as `bounds.rows` shares them, those of all places in one array.
+Bounds of stages are kept as `bounds.rows` shares them, for all places in one array.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Shape(NamedTuple):
-    """The devices and what may stand on them; D devices, G sizes of groups.
+    """The devices and their possible stages; D devices, G sizes of groups.
 
     groups: int64 [G]. before: int64 [D + 1], fewest stages on the first so many devices.
     """
@@ -32,8 +32,8 @@ class Shape(NamedTuple):
 class Times(NamedTuple):
     """Bounds on the times of stages, in seconds; n operators, K classes by micro-batches in flight.
 
-    flat: float64, all tables. offset: int64 [G, K, 2], where that of a group, a class and a way to
-    enter begins, -1: nowhere yet; stages that leave the node come `entries` later. entries: int64
+    flat: float64, all tables. offset: int64 [G, K, 2], the start of a group's, a class's and an
+    entry's table, -1: nowhere yet; stages that leave the node come `entries` later. entries: int64
     [G]. kind: int64 [max_stages], the class by the stages behind. common, above: int64 [n], as in
     `Rows`. base: int64 [G, n + 1], as in `Extent`.
     """
@@ -49,7 +49,7 @@ class Times(NamedTuple):
 
 @kernel
 def windows(length, shape):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return [D + 1, 2]: first and last operator at which a suffix on so many devices can begin.
+    """Return [D + 1, 2]: the first and last operator of a suffix on so many devices.
 
     Relaxed: from every operator on, each group takes its longest stage, wherever it stands.
     """
@@ -89,7 +89,7 @@ def _straddles(start, group, per_node):  # type: ignore[no-untyped-def]  # pragm
 
 @kernel
 def suffixes(first, end, shape, times, length, slowest, window, total, behind):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Fill the states with `first` to `end` - 1 devices; return where to go on, negative where a
+    """Fill the states with `first` to `end` - 1 devices; return the place to go on, negative if a
     table is missing there."""
     flat, offset, entries, kind, common, above, base = times
     for u in range(first, end):

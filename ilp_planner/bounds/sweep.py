@@ -4,8 +4,8 @@ The memory limit of a stage is relaxed with a price (seconds per byte). For one 
 (i, j) is then a shortest path over its operators, state (option, recomputed?), and one sweep from i
 serves every end j. Each price gives a valid bound, so their maximum does.
 
-Relaxed besides: the tensor degree that the size sent depends on, what recompute runs take, and of
-the reserved memory all but its largest parts.
+Relaxed besides: the tensor degree that decides the size of messages, the memory of recompute runs,
+and all but the largest parts of the reserved memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MEMORY_GRID = 2.0**12
 
 
 class Operators(NamedTuple):
-    """What the operators of a chain or of one stage cost; n operators, O options, P kinds of pairs.
+    """Costs of the operators of a chain or of one stage; n operators, O options, P kinds of pairs.
 
     compute, recompute: float64 [n, O], seconds. activations, weights, forward, backward: float64
     [n, O], bytes; the last two are reserved while operators run. pair: int64 [n], kind of pair that
@@ -61,7 +61,7 @@ class Operators(NamedTuple):
         return self._replace(**{name: getattr(self, name)[part] for name in own})
 
     def untimed(self) -> Operators:
-        """Return the operators where what can be takes no time."""
+        """Return the operators if every possible option takes no time."""
         return self._replace(
             compute=np.where(self.compute >= INFINITE, INFINITE, 0.0),
             recompute=np.zeros_like(self.recompute),
@@ -70,10 +70,10 @@ class Operators(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What of the memory rule is the same for all stages of a place.
+    """The part of the memory rule that is the same for all stages of a place.
 
-    in_flight: micro-batches whose activations are kept. factor: bytes of a weight's state, per byte
-    of the weight. floor: whether at least as much as the weights is reserved. limit: bytes.
+    in_flight: micro-batches with kept activations. factor: bytes of a weight's state, per byte of
+    the weight. floor: whether at least as much as the weights is reserved. limit: bytes.
     """
 
     in_flight: float
@@ -101,7 +101,7 @@ class Chain:
 
 
 def spread(tables: StageTables) -> Chain:
-    """Index the tables by operator, on fixed grids; what is not allowed takes for ever."""
+    """Index the tables by operator, on fixed grids; forbidden options take for ever."""
     kind = tables.kind
 
     def seconds(table: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -154,7 +154,7 @@ def _futures(tables: StageTables) -> NDArray[np.float64]:
 
 
 def _moves(tables: StageTables, *, onward: bool) -> NDArray[np.float64]:
-    """Return [U, O, x]: the changes of layout to the operators after a kind, or from those
+    """Return [U, O, x]: the changes of layout to the operators after a kind, or from the ones
     before."""
     kinds, options = tables.allowed.shape
     changes: list[list[NDArray[np.float64]]] = [[] for _ in range(kinds)]
@@ -177,7 +177,7 @@ def _alike(tables: StageTables) -> NDArray[np.int64]:
 
 
 def _dominated(tables: StageTables) -> NDArray[np.bool_]:
-    """Tell which options another one of the same tensor degree beats or equals in everything.
+    """Tell the options that another one of the same tensor degree dominates.
 
     Returns bool [U, O].
     """
@@ -204,7 +204,7 @@ def _dominated(tables: StageTables) -> NDArray[np.bool_]:
 
 
 class Extent(NamedTuple):
-    """How many stages of each row are worth looking at, and where each row keeps its own.
+    """The number of examined stages of each row, and each row's position.
 
     length: int64 [n], longest stage per start. base: int64 [n + 1], offsets of the rows' own
     entries.
@@ -220,7 +220,7 @@ class Extent(NamedTuple):
 
 
 def extent(chain: Chain, rows: Rows, longest_time: float) -> Extent:
-    """Find for every start the longest stage whose operators take at most `longest_time` s."""
+    """Find for every start the longest stage of operators within `longest_time` s."""
     length = np.zeros(rows.common.size, np.int64)
     _lengths(rows, chain.operators, longest_time, length)
     own = np.maximum(0, length - rows.common)
@@ -316,7 +316,7 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     rows, size, operators, inputs, enter, leave, memory, prices, reserves, out
 ):
     """Raise out[0 or 1, entries] to the bounds of stages that leave inside a node or to another
-    one; reserves: count what is reserved while operators run."""
+    one; reserves: count reserved memory of running operators."""
     common, _, children, child_start = rows
     length, base = size
     compute, recompute, activations, weights, fwd, bwd, pair, reshard, free, saves, _, _ = operators
@@ -416,7 +416,7 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
 
 
 def entry_of(start: int, operators: int, rows: Rows, size: Extent) -> int:
-    """Return where the stage of so many operators is kept, -1 when it is too long to matter."""
+    """Return the position of the stage of so many operators, -1 when it is too long to matter."""
     if operators > size.length[start]:
         return -1
     start, _ = first_copy(start, operators, rows)
