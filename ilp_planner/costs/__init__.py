@@ -1,4 +1,4 @@
-"""Cost models: what a stage takes and holds, under each published system's formulas and our own."""
+"""Cost models: time and memory of a stage, under each published system's formulas and our own."""
 
 from ilp_planner.costs.aceso import AcesoCosts
 from ilp_planner.costs.native import NativeCosts

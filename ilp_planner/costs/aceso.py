@@ -2,9 +2,9 @@
 
 Iteration time leaves out gradient reduction and the optimiser step. Documented oddities that are
 kept because a plan must get the same number from both: the bandwidth of a message is read one power
-of two too low, and from the end of the table below half a MiB; a collective whose size was not
-profiled takes 100 s; dropout keeps 1.5 times its activations and softmax none; with k stages after
-it, a stage counts k + 1 micro-batches in flight, however few there are.
+of two too low, and from the end of the table below half a MiB; a collective of an unprofiled size
+takes 100 s; dropout keeps 1.5 times its activations and softmax none; with k stages after it, a
+stage counts k + 1 micro-batches in flight, however few there are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNPROFILED_COLLECTIVE = 100.0  # seconds
 
 
 class AcesoCosts(ChainCosts):
-    """What Aceso predicts."""
+    """Aceso's predictions."""
 
     name = "aceso"
     exact_sizes = True
@@ -32,8 +32,7 @@ class AcesoCosts(ChainCosts):
     missing = missing_row(1e6 * MIB)  # Aceso's sentinel for a file that is not there
 
     def micro_batch_sizes(self, groups: Sequence[int]) -> tuple[int, ...]:
-        """Only those that are profiled: Aceso tries no other micro-batch, however many replicas
-        share it."""
+        """Only the profiled ones: Aceso tries no other micro-batch, for any number of replicas."""
         return self.profile.micro_batch_sizes
 
     def activation(self, operator: str, row: OperatorRow) -> float:
@@ -69,7 +68,7 @@ class AcesoCosts(ChainCosts):
     def collective(self, primitive: str, devices: int, size: float) -> float:
         """Seconds from the table of exact sizes in whole MiB.
 
-        Aceso looks sizes up by their printed form, where -0.4 is "-0" and not "0".
+        Aceso looks sizes up by their printed form: -0.4 is "-0" and not "0".
         """
         table = self.profile.collectives.get((primitive, devices), {})
         mib = size / MIB

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class StageCost:
     """One stage judged. time: seconds per micro-batch. memory: bytes per device at the stage's
-    peak, one entry per replica, or one for all. unprofiled: what has no row, one text each.
+    peak, one entry per replica, or one for all. unprofiled: missing rows, one text each.
     forward: seconds of the time that are the forward pass; None: not known."""
 
     time: float
@@ -33,9 +33,9 @@ class StageCost:
 @dataclass(frozen=True, kw_only=True)
 class PlanCost:
     """A plan priced. iteration_time: seconds. terms: seconds by name; they add up to it. passing:
-    those of them that micro-batches spend in stages; none where a cost model does not tell. passes:
-    of a micro-batch through every stage, where the plan's schedule was run with them; None: the
-    time is by a formula."""
+    seconds of them that micro-batches spend in stages; none if a cost model does not tell. passes:
+    of a micro-batch through every stage, if the plan's schedule was run with them; None: the time
+    is by a formula."""
 
     iteration_time: float
     stages: tuple[StageCost, ...]
@@ -49,7 +49,7 @@ class Costs(Protocol):
 
     @property
     def name(self) -> str:
-        """What the command line calls it."""
+        """Its name on the command line."""
 
     @property
     def chain(self) -> tuple[str, ...]:
@@ -59,4 +59,4 @@ class Costs(Protocol):
         """Judge a plan on the devices that it names, in plain floating point."""
 
     def shares(self, plan: Plan[Any], cluster: ClusterSpec) -> dict[Provenance, Share]:
-        """Return the shares of the iteration time by where its figures come from."""
+        """Return the shares of the iteration time by source of its figures."""

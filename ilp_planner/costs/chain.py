@@ -1,4 +1,4 @@
-"""What the cost models for chains of profiled operators share: one judge and one table builder.
+"""Common code of cost models for chains of profiled operators: one judge and one table builder.
 
 A subclass states the rules (`ChainRules` methods); `stage_cost` applies them operator by operator,
 `tables` once per kind of operator. The two are held against each other by the tests.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def missing_row(size: float) -> OperatorRow:
-    """Return what a row that is not there is charged: a second each way, so many bytes of all."""
+    """Return the charge of a missing row: a second each way, so many bytes of all."""
     return OperatorRow(
         forward=1.0, backward=1.0, input=size, output=size, weights=size, activations=size,
         forward_reserved=size, backward_reserved=size,
@@ -34,7 +34,7 @@ def missing_row(size: float) -> OperatorRow:
 
 
 def _surroundings(plan: OperatorPlan, cluster: ClusterSpec) -> Iterator[Surroundings]:
-    """Yield where each stage of a plan is."""
+    """Yield the place of each stage of a plan."""
     per_node, last = cluster.devices_per_node, len(plan.stages) - 1
     for s, stage in enumerate(plan.stages):
         first = stage.first_device
@@ -50,9 +50,9 @@ def _surroundings(plan: OperatorPlan, cluster: ClusterSpec) -> Iterator[Surround
 class ChainCosts(ABC):
     """Costs of stages of one model, from one profile.
 
-    missing: what an unprofiled operator is charged when a plan that uses it is judged.
+    missing: the charge of an unprofiled operator in a judged plan.
     exact_sizes: rows are used as they were measured, none is predicted.
-    spans_nodes: a stage may have replicas on several nodes, which it then takes whole.
+    spans_nodes: a stage may have replicas on several whole nodes.
     """
 
     name: str
@@ -69,7 +69,7 @@ class ChainCosts(ABC):
         *,
         devices_per_node: int | None = None,
     ) -> None:
-        """Keep what stages are priced with. devices_per_node: None where no stage is larger than a
+        """Keep the inputs of stage costs. devices_per_node: None if no stage is larger than a
         node."""
         self.chain = operators
         self.family = family
@@ -100,8 +100,8 @@ class ChainCosts(ABC):
         step)."""
 
     def stage_work(self, devices: int) -> float:
-        """Seconds of work per iteration that a stage on so many devices has once, whatever its
-        operators are."""
+        """Seconds of work per iteration that a stage on so many devices has once, for any
+        operators."""
         return 0.0
 
     @abstractmethod
@@ -123,11 +123,11 @@ class ChainCosts(ABC):
     # ---- where figures come from ----------------------------------------------------------------
 
     def transfer_origin(self, size: float, between_nodes: bool) -> Origin:
-        """Return where `transfer` gets its seconds from."""
+        """Return the source of the seconds of `transfer`."""
         return self.profile.link_origins[int(between_nodes)]
 
     def collective_origin(self, primitive: str, devices: int, size: float) -> Origin:
-        """Return where `collective` gets its seconds from."""
+        """Return the source of the seconds of `collective`."""
         key = (primitive, devices)
         if key not in self.profile.collectives:
             return Origin(Provenance.ANALYTIC)
@@ -136,8 +136,7 @@ class ChainCosts(ABC):
     def time_origins(
         self, stage: OperatorStage, around: Surroundings
     ) -> Iterator[tuple[Origin, float]]:
-        """Yield the seconds of a profiled stage with where they come from; they add up to its
-        time."""
+        """Yield the seconds of a profiled stage with their sources; they add up to its time."""
         names, options, known, last = self._rows(stage, around.micro_batch)
         rows = [row or self.missing for row in known]
         for i, (row, strategy) in enumerate(zip(rows, stage.strategies, strict=True)):
@@ -174,8 +173,8 @@ class ChainCosts(ABC):
         return 1 if self.devices_per_node is None else -(-devices // self.devices_per_node)
 
     def micro_batch_sizes(self, groups: Sequence[int]) -> tuple[int, ...]:
-        """Samples of a micro-batch over all replicas, ascending: what each of them is profiled
-        with, times the replicas that a stage on one of these numbers of devices may have."""
+        """Samples of a micro-batch over all replicas, ascending: the profiled samples of a replica,
+        times the possible replicas of a stage on these numbers of devices."""
         degrees = self.profile.tensor_degrees
         replicas = {1, *(g // tp for g in groups for tp in degrees if g % tp == 0)}
         each = self.profile.micro_batch_sizes
@@ -198,8 +197,8 @@ class ChainCosts(ABC):
     def _rows(
         self, stage: OperatorStage, micro_batch: int
     ) -> tuple[tuple[str, ...], list[Option], list[OperatorRow | None], OperatorRow]:
-        """Return the operators of a stage, their options and rows, and the row that says what is
-        sent: the last operator's, at the tensor degree of the *first* one."""
+        """Return the operators of a stage, their options and rows, and the row of the messages: the
+        last operator's, at the tensor degree of the *first* one."""
         names = self.chain[stage.start : stage.stop]
         options = [Option(s.tp, s.dp, s.split) for s in stage.strategies]
         pairs = list(zip(names, options, strict=True))
@@ -214,8 +213,8 @@ class ChainCosts(ABC):
         return change(layout(have, a, of_input=False), layout(want, b, of_input=True))
 
     def _reshard(self, have: str, a: Option, want: str, b: Option, size: float) -> float:
-        """Seconds, forward and backward; inf where there is no way, or one between replicas on
-        several nodes: such a change is there without tensor parallelism, too."""
+        """Seconds, forward and backward; inf if there is no path, or one between replicas on
+        several nodes: the same change exists without tensor parallelism."""
         try:
             if self.nodes_of(a.tp * a.dp) > 1:
                 alone = a._replace(tp=1), b._replace(tp=1, dp=a.dp)
@@ -374,7 +373,7 @@ class ChainCosts(ABC):
         return found
 
     def tables(self, micro_batch: int, devices: int, micro_batches: int) -> StageTables | None:
-        """Return what the optimiser reads, or None when no option is profiled."""
+        """Return the optimiser's tables, or None when no option is profiled."""
         options = self.options(micro_batch, devices)
         names, kind = self._kinds
         rows = [[self._row(name, option, micro_batch) for option in options] for name in names]

@@ -1,10 +1,9 @@
 """A layer profile from a native table, with the rows that planning needs and the table lacks.
 
-Which rows those are: for every device type, the tensor-parallel degrees that its nodes hold and the
-model allows, with 1, 2, 4 ... samples. Where a degree has measured rows for other numbers of
-samples, straight lines through these are the other prediction that there is (`costs.launch_floor`):
-of the two, the one counts that is nearer to the measured rows when each of them is left out in
-turn.
+These rows are: for every device type, the tensor-parallel degrees that its nodes hold and the model
+allows, with 1, 2, 4 ... samples. If a degree has measured rows for other numbers of samples,
+straight lines through these are a second prediction (`costs.launch_floor`). The one nearer to the
+measured rows counts, when each of them is left out in turn.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plannable:
-    """What planning may ask for.
+    """The rows that planning may ask for.
 
-    samples: of one replica. parts: what a degree must divide; 0: only measured degrees are used.
+    samples: of one replica. parts: numbers that a degree must divide; 0: only measured degrees are
+    used.
     max_tp: at most.
     """
 
@@ -48,12 +48,12 @@ def completed_layers(
 ) -> LayerProfile:
     """Return the layers of one model, under the table's names of device types.
 
-    Layers that were timed by themselves are left as they are: what they take among others is the
-    cost model's to say.
+    Layers that were timed by themselves are left as they are: the cost model decides their time
+    among others.
 
     Raises
     ------
-    ProfileError: no complete rows, rows of several models, or a figure that is not there: which.
+    ProfileError: no complete rows, rows of several models, or a missing figure, with its name.
     """
     measured = layer_profile(table, wanted, cluster)
     if measured.isolated:

@@ -1,11 +1,11 @@
-"""What groups of devices send to each other: pipeline transfers and gradient rings, on the nodes
-that a plan names, and on the best ones that a group can have.
+"""Messages of groups of devices: pipeline transfers and gradient rings, on the nodes that a plan
+names, and on the best ones that a group can have.
 
 Pipeline transfer. For every micro-batch, activations go forward and their gradients come back, as
 many bytes, one after the other. The tensor-parallel ranks of a replica send a share of 1/tp each
 and gather inside their node (Megatron's scatter-gather, DeepSpeed's partitioned activations). Two
 stages inside one node use its links, every device its own. Otherwise every byte passes the network
-card of the sending stage's node, which its replicas there share:
+card of the sending stage's node, shared by its replicas there:
 
     seconds = 2 * (latency + max over sending nodes of (bytes of the replicas there / link))
 
@@ -17,11 +17,11 @@ The rings of the tp ranks share the network cards of the nodes they cross:
 
 Where replicas of a stage have different degrees, the gradients are reduced in as many equal pieces
 as the least common multiple of these, each in a ring of the ranks that hold it: a rank of a replica
-of tp devices is in pieces / tp rings at once, which share its link.
+of tp devices is in pieces / tp rings at once, and these share its link.
 
 Pairs, neighbours that are spread evenly over the same nodes (`seat_patterns`), send inside each
-node as two stages inside one node do. Where samples differ by one, it matters to nobody which
-replicas have more (`as_sent`).
+node as two stages inside one node do. If samples differ by one, the choice of replicas with more
+does not matter (`as_sent`).
 
 Stages that are spread evenly share the network cards of their nodes with all other stages there:
 the rings through a card take as long as one after the other.
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 
 class Transfer(NamedTuple):
-    """Seconds of sending: latency + per_byte * bytes. Which bytes, the function says that made
-    it."""
+    """Seconds of sending: latency + per_byte * bytes. The function that made it defines the
+    bytes."""
 
     latency: float
     per_byte: float
@@ -67,7 +67,7 @@ NOTHING = Transfer(0.0, 0.0)
 
 
 def group_class(option: GroupOption, cluster: ClusterSpec) -> GroupClass:
-    """Return what a sender needs to know of a group of this option."""
+    """Return the class of a group of this option for a sender."""
     types = tuple(i for i, count in enumerate(option.replicas) if count)
     if len(types) > 1:
         return GroupClass(types, within_node=False)
@@ -190,8 +190,8 @@ def _best_spread(
 
 
 def _may_pair(own: GroupClass, to: GroupClass) -> bool:
-    """Tell whether two groups, one of which at least is spread, may be over the same nodes; a
-    packed one fills one of them at least."""
+    """Tell whether two groups, at least one of them spread, may be over the same nodes; a packed
+    one fills one of them at least."""
     if own.types != to.types or to.apart:
         return False
     if own.over and to.over:
@@ -274,8 +274,8 @@ def stage_ring(stage: GroupStage, cluster: ClusterSpec) -> Transfer:
 def shared_rings(
     stages: Sequence[GroupStage], seconds: Sequence[float], cluster: ClusterSpec
 ) -> list[float]:
-    """Return the seconds of each stage's ring, with all that pass through the same network card
-    where one of the two stages is spread evenly and not packed.
+    """Return the seconds of each stage's ring, with all rings through the same network card if one
+    of the two stages is spread evenly and not packed.
 
     Parameters
     ----------

@@ -6,18 +6,18 @@ An iteration of B micro-batches takes
     T = (B - 1) * max_s u_s + sum_s (u_s + extra_s) + sum_k max_s peak_{k,s} + constant
 
 u_s: seconds of one micro-batch through stage s, that the whole pipeline repeats with; extra_s:
-seconds that stage s adds once; a peak is added once, by the stage where it is largest. A cost model
-says what each term is.
+seconds that stage s adds once; a peak is added once, by the stage with the largest. A cost model
+defines each term.
 
-*A short last micro-batch* (`batches`) counts in B as the part p < 1 of a full one that its samples
-are, and adds what it takes beyond that:
+*A short last micro-batch* (`batches`) counts in B as a fraction p < 1 of a full one by its samples,
+and adds its excess:
 
     max_s max(0, c'_s - p c_s) + (1 - p) sum_s t'_s
 
-c_s, c'_s: seconds of a full and of the last one on the devices of stage s, a peak; t'_s: those of
-sending the last one on, no more than t_s of a full one; u_s = c_s + t_s. No way of the
-micro-batches through the stages, one after the other, takes longer: where the last one, of c'_s +
-t'_s, is waited for at stage k, it ends no later than
+c_s, c'_s: seconds of a full and of the last one on the devices of stage s, a peak; t'_s: seconds of
+sending the last one on, no more than t_s of a full one; u_s = c_s + t_s. No path of the
+micro-batches through the stages, one after the other, takes longer: if stage k waits for the last
+one, of c'_s + t'_s, it ends no later than
 
     (B - 2) max_s u_s + sum_s u_s + c'_k + t'_k
 
@@ -46,8 +46,8 @@ class GroupOption(NamedTuple):
     """One way to form a stage: replicas of `tp` devices each, so many of each device type.
 
     replicas: in the order of the cluster's device types (`ClusterSpec.type_names`).
-    degrees: devices of a replica of each type, where types differ in that (`option_of`): `tp` is
-    then the largest. Empty: `tp` of all.
+    degrees: devices of a replica of each type, if types differ (`option_of`): `tp` is then the
+    largest. Empty: `tp` of all.
     over: nodes of its one type that the replicas are spread over evenly, two at least; 0: they are
     packed (`costs/seat_patterns.py`).
     """
@@ -73,7 +73,7 @@ class GroupOption(NamedTuple):
         return sum(self.replicas) // self.over
 
     def in_turn(self, nodes: Sequence[int]) -> list[int]:
-        """Return the node of each replica of a group that is spread over these, those with more
+        """Return the node of each replica of a group that is spread over these, replicas with more
         samples in turn: pairs that share samples unevenly have the same ones in a node."""
         return [node for _ in range(self.each) for node in nodes]
 
@@ -96,14 +96,14 @@ def option_of(degrees: Sequence[int], replicas: Sequence[int]) -> GroupOption:
 
 
 class GroupClass(NamedTuple):
-    """What a sender needs to know of the group behind it: its device types, and whether the two may
+    """The class of a downstream group for its sender: its device types, and whether the two may
     share a node.
 
     types: numbers of the device types that the group has, ascending.
     within_node: the group is smaller than a node of its type (it has one type only).
-    apart: types of which the two share no node, ascending.
+    apart: types without a shared node, ascending.
     over: nodes that the group is spread over evenly; 0: it is packed.
-    leaves: devices that a packed group leaves at most of a node that it fills, where it is on
+    leaves: devices that a packed group leaves at most of a node that it fills, if it is on
         several.
     """
 
@@ -136,7 +136,7 @@ class RecomputedStages(NamedTuple):
         return RecomputedStages(*(column[..., keep] for column in columns))
 
     def of(self, start: int, stop: int) -> NDArray[np.intp]:
-        """Return the numbers of those of a range of layers."""
+        """Return the numbers of the stages of a range of layers."""
         return np.flatnonzero((self.start == start) & (self.stop == stop))
 
 
@@ -149,8 +149,8 @@ class OptionTables:
     in_flight: int64 [L, L + 1], micro-batches whose activations fit every device of the group at
         once; 0 where not even one does, or where the range is empty or not profiled.
     samples: of each replica, in the order of the types, per micro-batch (fixed for the option).
-    last: the same of a short last micro-batch, at most; none where it is as the others are.
-    recomputed: stages that compute layers again, besides those above that do not; None: none.
+    last: the same of a short last micro-batch, at most; none if it is like the others.
+    recomputed: stages that compute layers again, besides the stages above that do not; None: none.
     """
 
     time: NDArray[np.float64]
@@ -214,7 +214,7 @@ class GroupTables(Costs, Protocol):
     def option_tables(
         self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec
     ) -> OptionTables | None:
-        """Return what the optimiser reads, on the best links that the option can have; None when it
+        """Return the optimiser's tables, on the best links that the option can have; None when it
         is not profiled or its replicas cannot share the samples."""
 
     def send(
@@ -231,24 +231,23 @@ class GroupTables(Costs, Protocol):
 
     @property
     def largest_samples(self) -> int | None:
-        """Samples per replica that are profiled at most; None where there is no such limit."""
+        """Samples per replica that are profiled at most; None if there is no limit."""
 
     def replica_seconds(self, device: str, tp: int, samples: int) -> NDArray[np.float64] | None:
         """Return seconds per micro-batch of every layer on a replica with 1, 2 ... so many samples,
-        float64 [samples, L]; inf where the layer alone does not fit or is not profiled. No stage
-        takes less than the sum of its layers on any of its replicas. None where that is not
-        known."""
+        float64 [samples, L]; inf if the layer alone does not fit or is not profiled. No stage takes
+        less than the sum of its layers on any of its replicas. None if that is not known."""
 
     def layer_memory(self, device: str, tp: int) -> NDArray[np.float64] | None:
-        """Return the bytes that each layer needs at least by itself, float64 [L]; None where it is
-        not profiled."""
+        """Return the bytes that each layer needs at least by itself, float64 [L]; None if it is not
+        profiled."""
 
     def with_limits(self, limits: Mapping[str, float]) -> GroupTables:
         """Return the same costs with other limits: device type -> bytes per device."""
 
     def plainest(self) -> GroupTables:
-        """Return the same costs where stages are packed, and each has one degree."""
+        """Return the same costs if stages are packed, and each has one degree."""
 
     def crossing(self, start: int, stop: int) -> tuple[float, float] | None:
-        """Return the bytes of gradients of layers [start, stop) and of what crosses the cut behind
-        them; None where the costs do not tell nodes apart."""
+        """Return the bytes of gradients of layers [start, stop) and of the message over the cut
+        after them; None if the costs do not tell nodes apart."""

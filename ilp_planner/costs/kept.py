@@ -1,4 +1,4 @@
-"""What was computed, by what it rests on; what came first is dropped where there is too much."""
+"""Cached results by key; the oldest are dropped if there are too many."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """Values by key, in the order in which they came. most: of what their sizes add up to."""
+    """Values by key, in the order of arrival. most: sum of their sizes."""
 
     def __init__(self, most: int) -> None:
         self.most, self.size = most, 0
         self.values: dict[tuple[object, ...], tuple[T, int]] = {}
 
     def get(self, key: tuple[object, ...]) -> T | None:
-        """Return a value; None where it is not there, or not any more."""
+        """Return a value; None if it is not there, or not any more."""
         value = self.values.get(key)
         return None if value is None else value[0]
 
     def keep(self, key: tuple[object, ...], value: T, size: int) -> None:
-        """Keep a value that is not there yet; drop what came first as long as there is too much."""
+        """Keep a value that is not there yet; drop the oldest values as long as there are too
+        many."""
         self.values[key] = value, size
         self.size += size
         while self.size > self.most:

@@ -1,5 +1,5 @@
-"""Seconds of a layer for any number of samples: the profile's own rows, and what lies between,
-below and above them.
+"""Seconds of a layer for any number of samples: the profile's own rows, and values between, below
+and above them.
 
 A GPU that gets little work waits for its host. One pass of a replica of tp devices over x samples
 is modelled as
@@ -7,9 +7,9 @@ is modelled as
     time(d, tp, x) = launch_share row(d, tp) + x device_share work(d) (1/tp + loss (1 - 1/tp))
 
 row(d, tp): the time of one sample, measured with the host waiting. Its first part is the launch
-floor: neither more devices nor fewer samples shrink it. work(d): what the device itself does for
-one sample. Where one sample keeps a fast device waiting, its row says nothing of that, but a slower
-device's row does: work(d) = min over device types e of row(e, 1) * rate(e) / rate(d), with rate the
+floor: neither more devices nor fewer samples shrink it. work(d): the device's own time for one
+sample. If one sample keeps a fast device waiting, its row hides that, but a slower device's row
+shows it: work(d) = min over device types e of row(e, 1) * rate(e) / rate(d), with rate the
 sustained bytes/s of device memory (eager training mostly streams activations). loss: share of the
 work that tensor parallelism does not divide (replicated operators, collectives).
 """
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 class Calibration:
     """The constants of the launch-floor model, each a share.
 
-    launch_share: of a one-sample row, what the host takes before the device is busy.
-    device_share: of a one-sample row, what every sample keeps the device busy.
-    tensor_loss: of that, what tensor parallelism does not divide.
+    launch_share: of a one-sample row, the host's time before the device is busy.
+    device_share: of a one-sample row, the device's busy time per sample.
+    tensor_loss: of that, the part that tensor parallelism does not divide.
 
     The defaults are fitted on both measured experiments of AMP together (16 T4; 12 V100 + 4 T4; 90
-    trials; `tests/benchmarks/amp_accuracy.py`), which also fits each alone and judges it on the
-    other. They matter only where a profile has a single number of samples.
+    trials; `tests/benchmarks/amp_accuracy.py`), with fits of each alone, judged on the other. They
+    matter only if a profile has a single number of samples.
     """
 
     launch_share: float = 0.27
@@ -80,7 +80,7 @@ def predict_times(
 
     Parameters
     ----------
-    profile, device, tp: what to look up; the pair must be profiled.
+    profile, device, tp: the key; the pair must be profiled.
     samples: of one replica, >= 0; none takes no time.
     rates: device type -> bytes/s of its memory; without it, every device type by itself.
 
@@ -103,11 +103,11 @@ def predict_times(
 def time_origins(
     profile: LayerProfile, key: LayerKey, row: NDArray[np.float64]
 ) -> Iterator[tuple[Origin, NDArray[np.float64]]]:
-    """Yield where the seconds of a key come from, with the seconds of each layer, float64 [L].
+    """Yield the sources of a key's seconds, with the seconds of each layer, float64 [L].
 
     Parameters
     ----------
-    row: what `predict_times` says, float64 [L].
+    row: of `predict_times`, float64 [L].
     """
     known = profile.samples(key.device, key.tp)
     if key.samples in known and not profile.isolated:

@@ -1,5 +1,5 @@
-"""What a profile of whole layers says of a replica: seconds and bytes of layers and of ranges of
-them, at any number of samples, and how many micro-batches fit in memory."""
+"""A replica's figures from a profile of whole layers: seconds and bytes of layers and of ranges of
+them, at any number of samples, and micro-batches that fit in memory."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class LayerRows:
     ----------
     profile: rows by the cluster's names of device types.
     limits: device type -> bytes per device.
-    rates: device type -> sustained bytes/s of its memory, where known; for the launch floor, and
-    for the optimiser step where the profile does not have it.
-    recomputed: ways to compute layers again, of those that the profile knows; None: all of them.
+    rates: device type -> sustained bytes/s of its memory, if known; for the launch floor, and
+    for the optimiser step if the profile does not have it.
+    recomputed: kinds of recomputation that the profile knows; None: all of them.
     least: rows that these are never faster than, nor between the samples of the profile.
 
     `again` are the rows of the same layers computed again, by the way. `cuts` are the stages that
@@ -73,8 +73,8 @@ class LayerRows:
 
     def replica_seconds(self, device: str, tp: int, samples: int) -> NDArray[np.float64] | None:
         """Return seconds per micro-batch of every layer on a replica with 1, 2 ... so many samples,
-        float64 [samples, L]; inf where the layer alone does not fit, computed again or not, or is
-        not profiled."""
+        float64 [samples, L]; inf if the layer alone does not fit, computed again or not, or is not
+        profiled."""
         shape = (samples, len(self.chain))
         if (device, tp) not in self.profiled:
             return np.full(shape, np.inf)
@@ -89,8 +89,8 @@ class LayerRows:
         return seconds
 
     def layer_memory(self, device: str, tp: int) -> NDArray[np.float64] | None:
-        """Return the bytes that every layer takes by itself on a device of a replica of one sample,
-        computed again or not: all that must be there while it runs. None where that is not
+        """Return the bytes that every layer takes by itself on a device of a replica of one
+        sample, computed again or not: all that must be there while it runs. None if that is not
         profiled."""
         pair = (device, tp)
         if pair not in self.profiled:

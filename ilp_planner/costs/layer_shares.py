@@ -1,4 +1,4 @@
-"""Where the seconds of a plan of whole layers come from."""
+"""Sources of the seconds of a plan of whole layers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def layer_tally(costs: LayerCosts, plan: GroupPlan, cluster: ClusterSpec) -> Tal
     """Return the seconds of an iteration; none of a plan that cannot be priced.
 
     The slowest stage counts with every micro-batch and each other one once, as in the iteration
-    time itself. What is sent comes from the cluster's description of its links.
+    time itself. Messages come from the cluster's description of its links.
     """
     cost = costs.plan_cost(plan, cluster)
     if not math.isfinite(cost.iteration_time):
@@ -48,8 +48,8 @@ def layer_tally(costs: LayerCosts, plan: GroupPlan, cluster: ClusterSpec) -> Tal
 def _add_last(
     tally: Tally, costs: LayerCosts, plan: GroupPlan, seconds: float, cluster: ClusterSpec
 ) -> None:
-    """Add what a short last micro-batch takes beyond its part: as the rows that the slowest stage
-    runs for it come from."""
+    """Add the excess of a partial last micro-batch, with the sources of the slowest stage's rows
+    for it."""
     stages = last_micro_batch(plan).stages
     keys = [(stage, key) for stage in stages if (key := costs.slowest(stage, cluster)) is not None]
 
@@ -66,8 +66,8 @@ def _add_last(
 def step_origin(
     profile: LayerProfile, plan: GroupPlan, number: int, cluster: ClusterSpec
 ) -> Origin:
-    """Return where the seconds of a stage's optimiser step come from: the profile where it has
-    them, and has measured anything of that degree."""
+    """Return the source of the seconds of a stage's optimiser step: the profile if it has them, and
+    has measured anything of that degree."""
     stage = plan.stages[number]
     pairs = {(cluster.type_of[d], r.tp) for r in stage.replicas for d in r.devices}
     if not all(pair in profile.optimizer for pair in pairs):

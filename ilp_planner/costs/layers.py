@@ -1,7 +1,7 @@
 """The planner's own cost model of whole layers on groups of devices that may differ.
 
 A stage of layers [i, j) with replicas r of tp_r devices, x_r samples of every micro-batch each, at
-most those of its largest one where all are of one type:
+most those of its largest one if all are of one type:
 
     u      = max over r of sum of time(d_r, tp_r, x_r) over [i, j)   (costs/launch_floor.py)
              + transfer to the next stage, there and back            (costs/group_network.py)
@@ -12,12 +12,12 @@ most those of its largest one where all are of one type:
 
 or what the profile says of layers that are computed again      (costs/recomputed_layers.py).
 
-1F1B without overlap waits for a transfer at the sender, so it adds to what repeats with every
+1F1B without overlap waits for a transfer at the sender, so it adds to the time of every
 micro-batch. The sending stage's cards carry both directions.
 
-A short last micro-batch takes what its samples take, of each replica its share in proportion,
-rounded up (`batches`, `costs/groups.py`). Numbers of samples that are not profiled are on straight
-lines between those that are.
+A partial last micro-batch takes the time of its samples, with each replica's share in proportion,
+rounded up (`batches`, `costs/groups.py`). Unprofiled numbers of samples are on straight lines
+between profiled ones.
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ def layer_costs(
 
 
 class LayerCosts(LayerRows):
-    """What this planner predicts for mixed clusters (`GroupTables`).
+    """The planner's predictions for mixed clusters (`GroupTables`).
 
     Parameters
     ----------
     profile, limits, rates: as `LayerRows` has them.
     uneven: replicas of one type may differ by a sample, and the last micro-batch may be short.
     mixed_tp: replicas of one stage may have a tensor-parallel degree for each device type.
-    spread: those of a stage may be spread evenly over nodes of one type.
+    spread: replicas of a stage may be spread evenly over nodes of one type.
     recomputations: kinds of recomputation that stages may have; all that the profile knows where
     none are named.
     """
@@ -157,7 +157,7 @@ class LayerCosts(LayerRows):
         """Share the samples of a micro-batch over an option's replicas, in the order of the types.
 
         Equal replicas take equally many, or some of them one more; unequal ones share so that the
-        slowest, by its time through the whole model, is least. None where that is impossible.
+        slowest, by its time through the whole model, is least. None if that is impossible.
         """
         kinds = _kinds(option, cluster)
         total = sum(n for _, _, n in kinds)
@@ -182,12 +182,13 @@ class LayerCosts(LayerRows):
         return None
 
     def crossing(self, start: int, stop: int) -> tuple[float, float] | None:
-        """Return the bytes of gradients of layers [start, stop), and of what crosses the cut."""
+        """Return the bytes of gradients of layers [start, stop), and of the message over the
+        cut."""
         gradients = float(self.profile.gradients[start:stop].sum())
         return gradients, float(self.profile.boundary[stop])
 
     def plainest(self) -> LayerCosts:
-        """Return the same costs where stages are packed, and each has one degree."""
+        """Return the same costs if stages are packed, and each has one degree."""
         return self._with(self.limits, mixed_tp=False, spread=False)
 
     def with_limits(self, limits: Mapping[str, float]) -> LayerCosts:
@@ -214,8 +215,8 @@ class LayerCosts(LayerRows):
     def option_tables(
         self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec
     ) -> OptionTables | None:
-        """Return times, peaks and memory of every range of layers; None where a type has no rows,
-        the tensor-parallel ranks fit no node or the samples cannot be shared."""
+        """Return times, peaks and memory of every range of layers; None if a type has no rows, the
+        tensor-parallel ranks fit no node or the samples cannot be shared."""
         kinds, batches = _kinds(option, cluster), Batches(global_batch, micro_batches)
         if not batches.possible or (batches.short and not self.uneven):
             return None
@@ -276,7 +277,7 @@ class LayerCosts(LayerRows):
         to: GroupClass,
         cluster: ClusterSpec,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return what sending to the next stage adds to u and to extra, by the cut."""
+        """Return the additions of sending to the next stage to u and to extra, by the cut."""
         if sum(map(bool, option.replicas)) > 1:
             transfer = best_transfer(option, samples, to, cluster)
         else:
@@ -288,8 +289,8 @@ class LayerCosts(LayerRows):
     def _transfer_of_equals(
         self, option: GroupOption, share: int, to: GroupClass, cluster: ClusterSpec
     ) -> Transfer:
-        """Return what replicas of one type pay to send so many samples each, kept: groups that
-        many numbers of micro-batches have."""
+        """Return the sending costs of replicas of one type for so many samples each, cached for
+        groups of many numbers of micro-batches."""
         if self._transfers[0] is not cluster:
             self._transfers = (cluster, {})
         key = (option, share, to)
@@ -303,7 +304,7 @@ class LayerCosts(LayerRows):
     def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
         """Judge a plan on the devices that it names, in plain floating point.
 
-        The iteration takes infinitely long where something has no rows.
+        The iteration takes infinitely long if something has no rows.
         """
         stages = self._stages(plan, cluster)
         times = [stage.time for stage in stages]
@@ -321,11 +322,11 @@ class LayerCosts(LayerRows):
         )
 
     def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
-        """Return the shares of the iteration time by where its figures come from."""
+        """Return the shares of the iteration time by source of its figures."""
         return layer_tally(self, plan, cluster).shares()
 
     def slowest(self, stage: GroupStage, cluster: ClusterSpec) -> LayerKey | None:
-        """Return what the replica runs that a stage waits for; None where nothing is profiled."""
+        """Return the runs of a stage's slowest replica; None if nothing is profiled."""
         keys = [
             LayerKey(name, replica.tp, replica.samples)
             for replica in stage.replicas
@@ -336,8 +337,8 @@ class LayerCosts(LayerRows):
         return max(keys, key=lambda key: stage_seconds(parts, key), default=None)
 
     def peaks(self, plan: GroupPlan, cluster: ClusterSpec) -> list[tuple[float, float]]:
-        """Return seconds of the gradient reduction of each stage, with those that it waits for, and
-        of its optimiser step."""
+        """Return seconds of the gradient reduction of each stage, with the reductions that it waits
+        for, and of its optimiser step."""
         rings, steps = zip(*(self.peak_parts(each, cluster) for each in plan.stages), strict=True)
         return list(zip(shared_rings(plan.stages, rings, cluster), steps, strict=True))
 

@@ -1,4 +1,4 @@
-"""How tensors lie on the devices of a stage, and what it takes to change that between two
+"""The layouts of tensors on the devices of a stage, and the cost of changing them between two
 operators.
 
 Source: Aceso's flexible parallelism (EuroSys 2024 artifact); the operators are Megatron's. A layout

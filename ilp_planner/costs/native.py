@@ -1,4 +1,4 @@
-"""The planner's own cost model: what Aceso's leaves out or gets wrong, on the same rows.
+"""The planner's own cost model: corrections and additions to Aceso's, on the same rows.
 
 Added: gradient reduction over the data-parallel replicas and the optimiser step, once per
 iteration. A device that is busy B * t + s seconds per iteration is counted as t + s / B per
@@ -6,9 +6,9 @@ micro-batch, so that the slowest stage is the device with most work. Mended: ban
 interpolated at the message's own size, collectives between their profiled sizes, and never more
 micro-batches are in flight than there are.
 
-A stage may have replicas on several nodes, h of them, which it takes whole; its tensor-parallel
-groups stay inside a node. Its gradients are then reduced as `spaces/megatron/network` has it, by
-rings that pass the network of each node once and share it: with tp x dp devices, tp of them, so
+A stage may have replicas on h whole nodes; its tensor-parallel groups stay inside a node. Its
+gradients are then reduced as `spaces/megatron/network` has it, by rings that pass the network of
+each node once and share it: with tp x dp devices, tp of them, so
 
     seconds = 2 (dp - 1) / dp * max(tp * bytes / network, bytes inside the node) + 2 (h - 1) latency
 
@@ -39,7 +39,7 @@ LONGEST_COLLECTIVE = 100.0  # seconds; Aceso's files have such a time for one th
 
 
 class NativeCosts(ChainCosts):
-    """What this planner predicts."""
+    """The planner's predictions."""
 
     name = "native"
     weight_floor = False
@@ -89,19 +89,19 @@ class NativeCosts(ChainCosts):
     def _ring(self, primitive: str, devices: int, size: float) -> float:
         """Seconds of a ring collective at the node's point-to-point bandwidth.
 
-        `size` is the tensor's on one device; for an all-gather, what that device contributes.
+        `size` is the tensor's on one device; for an all-gather, that device's contribution.
         """
         share = {"all_reduce": 2.0 / devices, "all_gather": 1.0}.get(primitive, 1.0 / devices)
         return share * (devices - 1) * self.transfer(size, between_nodes=False)
 
     def transfer_origin(self, size: float, between_nodes: bool) -> Origin:
-        """Return where `transfer` gets its seconds from: between two messages, interpolated."""
+        """Return the source of the seconds of `transfer`: between two messages, interpolated."""
         known = self.profile.link_origins[int(between_nodes)]
         count = len(self.profile.inter_node if between_nodes else self.profile.intra_node)
         return _at(size / MIB, tuple(2**i for i in range(count)), known)
 
     def collective_origin(self, primitive: str, devices: int, size: float) -> Origin:
-        """Return where `collective` gets its seconds from, likewise."""
+        """Return the source of the seconds of `collective`, likewise."""
         table = self.profile.collectives.get((primitive, devices), {})
         known = sorted(s for s, t in table.items() if s > 0 and t < LONGEST_COLLECTIVE)
         if not known:
@@ -128,8 +128,8 @@ class NativeCosts(ChainCosts):
 
     @cached_property
     def _network_latency(self) -> float:
-        """Seconds until a message between nodes starts: where the line through those of 1 and 2 MiB
-        begins. 0 where only one size is known, or the line begins below."""
+        """Seconds until a message between nodes starts: the intercept of the line through messages
+        of 1 and 2 MiB. 0 if only one size is known, or the line begins below."""
         one, two = (self.transfer(size, between_nodes=True) for size in (MIB, 2 * MIB))
         return max(0.0, 2 * one - two)
 
@@ -143,7 +143,7 @@ class NativeCosts(ChainCosts):
 
 
 def _at(size: float, known: tuple[int, ...], origin: Origin) -> Origin:
-    """Return where a figure comes from that is read off a table of measured ones.
+    """Return the source of a figure from a table of measured ones.
 
     Parameters
     ----------

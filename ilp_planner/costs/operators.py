@@ -9,7 +9,7 @@ A stage of operators i .. j-1 on g devices, with k stages after it, takes
     reserved = max(max forward_reserved + max backward_reserved, weight_floor * W), last operator
     excluded
 
-with W the bytes of weights on a device. A cost model says what each term is.
+with W the bytes of weights on a device. A cost model defines each term.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Option(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What a stage's cost depends on besides itself.
+    """The surroundings of a stage that its cost depends on.
 
     micro_batch: samples; micro_batches: B. behind: stages after it. enters_node, leaves_node:
-    whether what it receives, and sends, comes from or goes to another node.
+    whether its input and output cross nodes.
     """
 
     micro_batch: int
@@ -50,7 +50,7 @@ class Surroundings(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StageTables:
-    """What the optimiser reads for one micro-batch size and one device-group size.
+    """The optimiser's tables for one micro-batch size and one device-group size.
 
     n operators of the chain fall into U kinds with identical rows; O options per operator; P kinds
     of neighbouring pairs; T distinct tensor degrees. Seconds and bytes throughout; an option that
@@ -95,8 +95,7 @@ class OperatorTables(Costs, Protocol):
         messages; inf for one that is not profiled."""
 
     def tables(self, micro_batch: int, devices: int, micro_batches: int) -> StageTables | None:
-        """Return what the optimiser reads, or None when no option is profiled."""
+        """Return the optimiser's tables, or None when no option is profiled."""
 
     def in_flight(self, behind: int, micro_batches: int) -> int:
-        """Micro-batches whose activations a stage with `behind` stages after it holds at its
-        peak."""
+        """Micro-batches in flight on a stage with `behind` stages after it, at its peak."""

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def range_sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sum of values[i:j] at [i, j]; 0 where the range is empty."""
+    """Return the sum of values[i:j] at [i, j]; 0 if the range is empty."""
     ends = np.concatenate(([0.0], np.cumsum(values)))
     return np.triu(ends[None, :] - ends[:-1, None], 1)
 
 
 def range_maxima(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the largest of values[i:j] at [i, j], values >= 0; 0 where the range is empty."""
+    """Return the largest of values[i:j] at [i, j], values >= 0; 0 if the range is empty."""
     steps = np.concatenate(([0.0], values))
     return np.maximum.accumulate(np.triu(np.broadcast_to(steps, (values.size, steps.size)), 1), 1)

@@ -1,8 +1,8 @@
-"""Which stages that compute layers again can be of use.
+"""Stages with recomputation that can be of use.
 
 A stage recomputes nothing, the core of the attention of every layer (`selective`), its first n
-layers (`block`) or all of them (`full`). Its layers [i, c) take and hold what the profile says of
-those that are computed again, the others [c, j) what it says of those that are not:
+layers (`block`) or all of them (`full`). Its layers [i, c) have the profile's figures of recomputed
+layers, the others [c, j) of plain ones:
 
     u      = max over r of sum of time'(d_r, tp, x_r) over [i, c)
                            + sum of time(d_r, tp, x_r) over [c, j)
@@ -10,10 +10,10 @@ those that are computed again, the others [c, j) what it says of those that are 
              + max over layers of workspace' or workspace
 
 Of two stages that differ in how many layers they compute again, the one with fewer takes no longer,
-whatever micro-batch is the last one: what more of them save of a short one's peak is at most the
-part of what they add to the sum over stages (`costs/groups.py`). So only those can be of use that
-hold more micro-batches than all with fewer, and none once a stage holds as many as it may ever have
-to: its own, and one for each stage that may come behind, which has a layer and a device.
+for any last micro-batch: the saving in a partial one's peak is at most a fraction of the addition
+to the sum over stages (`costs/groups.py`). So only stages that hold more micro-batches than all
+with fewer can be of use, and none once a stage holds as many as it may ever have to: its own, and
+one for each possible downstream stage with a layer and a device.
 """
 
 from __future__ import annotations
@@ -43,14 +43,13 @@ ROWS_OF = {SELECTIVE: (SELECTIVE,), FULL: (FULL, BLOCK)}
 
 
 def known_kinds(rows: LayerRows, asked: Collection[str]) -> tuple[str, ...]:
-    """Return the kinds of recomputation that rows price, of those that are asked for; all where
-    none are."""
+    """Return the requested kinds of recomputation that rows price; all if none are."""
     priced = [NONE, *(kind for name in rows.again for kind in ROWS_OF[name])]
     return tuple(kind for kind in priced if not asked or kind in asked)
 
 
 def rows_needed(asked: Collection[str]) -> tuple[str, ...]:
-    """Return which rows price the kinds that are asked for; all where none are."""
+    """Return the rows that price the requested kinds; all if none are."""
     return tuple(name for name, kinds in ROWS_OF.items() if not asked or {*kinds} & {*asked})
 
 
@@ -58,10 +57,10 @@ def rows_needed(asked: Collection[str]) -> tuple[str, ...]:
 
 
 class Runs(NamedTuple):
-    """What the replicas of an option run, each once.
+    """The runs of an option's replicas, each once.
 
-    keys, last: with a full micro-batch, and with a short last one. kinds: of recomputation that
-    may be. most: int64 [L + 1], micro-batches that a stage holds at most, by where it stops.
+    keys, last: with a full micro-batch, and with a short last one. kinds: of recomputation that may
+    be. most: int64 [L + 1], micro-batches that a stage holds at most, by its last layer.
     fixed: float64 [L, L + 1], seconds of the peak that depends on no recomputation. part: of a full
     micro-batch that the last one is. devices: of the cluster.
     """
@@ -76,8 +75,8 @@ class Runs(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """Stages [start, stop) whose layers before `cut` are computed again, in one of `WAYS`; they
-    hold `held` micro-batches. int64 [stages] each."""
+    """Stages [start, stop) with recomputed layers before `cut`, in one of `WAYS`; they hold `held`
+    micro-batches. int64 [stages] each."""
 
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
@@ -87,11 +86,11 @@ class Cuts(NamedTuple):
 
 
 class AllCuts(NamedTuple):
-    """The stages of some replicas that compute layers again, however few micro-batches they have to
-    hold: what options have alike that run the same.
+    """The recomputing stages of some replicas, for any number of micro-batches: shared by options
+    with the same runs.
 
-    before: int64 [stages], micro-batches that those hold that compute fewer layers again. time:
-    float64 [stages], seconds of a full micro-batch.
+    before: int64 [stages], micro-batches of stages that recompute fewer layers. time: float64
+    [stages], seconds of a full micro-batch.
     """
 
     cuts: Cuts
@@ -99,8 +98,8 @@ class AllCuts(NamedTuple):
     time: NDArray[np.float64]
 
     def of_use(self, most: NDArray[np.int64]) -> tuple[Cuts, NDArray[np.float64]]:
-        """Return the stages that are of use where none holds more than `most`, int64 [L + 1] by
-        where it stops, and their seconds."""
+        """Return the stages that are of use if none holds more than `most`, int64 [L + 1] by last
+        layer, and their seconds."""
         use = self.before < most[self.cuts.stop]
         if use.all():
             return self.cuts, self.time
@@ -123,14 +122,14 @@ def recompute_of(way: int) -> Recompute:
 
 
 def is_priced(recompute: Recompute) -> bool:
-    """Tell whether it is one of those that have a number."""
+    """Tell whether it has a number."""
     blocks = recompute.kind == BLOCK and recompute == recompute_of(len(WAYS) - 1 + recompute.layers)
     return blocks or recompute in WAYS
 
 
 def most_held(layers: int, devices: int, micro_batches: int) -> NDArray[np.int64]:
-    """Return the micro-batches that a stage has in flight at most, by where it stops, int64 [L +
-    1]: every stage behind it has a layer and one of so many devices."""
+    """Return the most micro-batches in flight of a stage, by its last layer, int64 [L + 1]: every
+    downstream stage has a layer and one of so many devices."""
     behind = np.minimum(layers - np.arange(layers + 1), devices)
     return np.asarray(_held(layers, micro_batches))[behind]
 
@@ -145,11 +144,11 @@ def _held(layers: int, micro_batches: int) -> tuple[int, ...]:
 def recomputed_stages(
     rows: LayerRows, runs: Runs, held: NDArray[np.int64]
 ) -> RecomputedStages | None:
-    """Return the stages that compute layers again and can be of use; None where none can.
+    """Return the stages that compute layers again and can be of use; None if none can.
 
     Parameters
     ----------
-    held: int64 [L, L + 1], micro-batches that fit without; 0 where that may not be.
+    held: int64 [L, L + 1], micro-batches that fit without; 0 if that is not allowed.
     """
     if not rows.again or not (np.triu(held < runs.most, 1)).any():
         return None
@@ -191,8 +190,8 @@ def _longest(
 
 
 def _all_cuts(rows: LayerRows, way: str, runs: Runs, held: NDArray[np.int64]) -> AllCuts:
-    """Return the stages that compute layers again in a way and hold more than those that compute
-    fewer of them again."""
+    """Return the stages of a kind of recomputation that hold more than stages that recompute fewer
+    layers."""
     again = rows.again[way]
 
     def ends(of: LayerRows, what: str) -> NDArray[np.float64]:
@@ -223,10 +222,10 @@ def _all_cuts(rows: LayerRows, way: str, runs: Runs, held: NDArray[np.int64]) ->
 def _held_more(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     held, most, limits, state, kept, kept_again, space, space_again, whole, some
 ):
-    """Return start, stop, cut, way and micro-batches held of the stages that hold more of them than
-    those with fewer layers computed again, and how many these hold, int64 [6, stages].
+    """Return start, stop, cut, kind and micro-batches of the stages that hold more of them than
+    stages with fewer recomputed layers, and the number of these, int64 [6, stages].
 
-    held: int64 [L, L + 1], without. most: int64 [L + 1], by where a stage stops. limits: float64
+    held: int64 [L, L + 1], without. most: int64 [L + 1], by a stage's last layer. limits: float64
     [keys], bytes. state, kept, kept_again: float64 [keys, L + 1], bytes of the layers before one.
     space, space_again: float64 [keys, L, L + 1], the largest of a range of layers. whole, some: all
     layers of a stage may be computed again, and any number of them.

@@ -1,4 +1,4 @@
-"""How replicas of different speed share the samples of a micro-batch."""
+"""Sharing of a micro-batch's samples among replicas of different speed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def share_samples(
     """Share whole samples, at least one per replica, so that the slowest replica is least.
 
     Giving every further sample to the replica that is then the fastest is optimal, because more
-    samples never take less time: where a table says otherwise, its running maximum counts.
+    samples never take less time: the running maximum of a table counts.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def share_samples(
 def _least_ceiling(
     further: Sequence[NDArray[np.float64]], counts: Sequence[int], missing: int
 ) -> float:
-    """Return the least seconds within which the replicas take that many samples more."""
+    """Return the least seconds that suffice for the replicas to take that many samples more."""
 
     def enough(ceiling: float) -> bool:
         taken = (

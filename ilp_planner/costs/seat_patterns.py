@@ -1,8 +1,8 @@
-"""In which patterns the replicas of a stage sit on nodes: packed, or spread evenly.
+"""Patterns of a stage's replicas on nodes: packed, or spread evenly.
 
 *Packed*: of the nodes of a type that hold the stage, at most one has room, by its size, for another
 replica. *Spread evenly*: over several nodes of one type, equally many replicas in each. A stage may
-be both: where it fills all nodes alike.
+be both, if it fills all nodes alike.
 
 Neighbours that are spread over the same nodes are *pairs*: in every node there are the replicas of
 both that pass on the same samples, so that nothing crosses between nodes. Two packed stages of one
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def seats_of(stage: GroupStage, cluster: ClusterSpec) -> Mapping[int, int] | None:
-    """Return the replicas of a stage on each node; None where one is on several nodes."""
+    """Return the replicas of a stage on each node; None if one is on several nodes."""
     seats: Counter[int] = Counter()
     for replica in stage.replicas:
         nodes = {cluster.node_of[device] for device in replica.devices}

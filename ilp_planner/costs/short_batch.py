@@ -1,5 +1,5 @@
-"""The stages of a plan with other samples than those of a full micro-batch: those of a short last
-one, and those that messages are counted with."""
+"""The stages of a plan with other samples than a full micro-batch's: of a partial last one, and as
+counted for messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAST = "short micro-batch"
 
 
 def last_micro_batch(plan: GroupPlan) -> GroupPlan:
-    """Return a plan whose every micro-batch has the samples that the last one has, at most."""
+    """Return a plan with at most the last micro-batch's samples in every micro-batch."""
 
     def shared(stage: GroupStage) -> GroupStage:
         shares = [plan.batches.share_of_last(replica.samples) for replica in stage.replicas]
@@ -32,8 +32,8 @@ def last_micro_batch(plan: GroupPlan) -> GroupPlan:
 def beyond_its_part(
     full: Sequence[StageCost], last: Sequence[StageCost], part: float
 ) -> tuple[float, float]:
-    """Return the seconds that a short last micro-batch adds to those of the part of a full one that
-    it is (`costs/groups.py`): on devices, and of messages.
+    """Return the excess seconds of a partial last micro-batch over its fraction of a full one
+    (`costs/groups.py`): on devices, and of messages.
 
     Parameters
     ----------
@@ -49,8 +49,8 @@ def _busy(stage: StageCost) -> float:
 
 
 def as_sent(stage: GroupStage, cluster: ClusterSpec) -> GroupStage:
-    """Return a stage with the samples that its messages are counted with: where all devices are of
-    one type, those of its largest replica, so that it matters to nobody which replica that is."""
+    """Return a stage with the samples counted for its messages: on devices of one type, its largest
+    replica's, so that the choice of that replica does not matter."""
     shares = [replica.samples for replica in stage.replicas]
     if len(set(shares)) == 1 or len({cluster.type_of[d] for d in stage.devices}) > 1:
         return stage
