@@ -29,7 +29,7 @@ DIGITS = 4  # of a fitted constant, as it is written
 
 class Constant(NamedTuple):
     """A constant of the machine. runs: different ones that depend on it. why: it was not fitted;
-    empty where it was."""
+    empty if it was."""
 
     name: str
     default: float
@@ -46,7 +46,7 @@ class Constant(NamedTuple):
 
 class Judged(NamedTuple):
     """A run, and its seconds by the defaults, by the fitted constants, and by constants that were
-    fitted without it and its equals; None where nothing else was there to fit to."""
+    fitted without it and its equals; None if nothing else was there to fit to."""
 
     run: Run
     before: float
@@ -55,14 +55,14 @@ class Judged(NamedTuple):
 
     @property
     def error(self) -> float | None:
-        """How far the last of these is off, as a share of what was measured."""
+        """The error of the last of these, as a share of the measured time."""
         return None if self.alone is None else self.alone / self.run.seconds - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     """A machine's constants. machine: with them, and with their error. runs: that it rests on.
-    left_out: that no constants explain; `after` is by those of the others."""
+    left_out: that no constants explain; `after` is by constants of the others."""
 
     device: str
     machine: Machine
@@ -76,7 +76,7 @@ def calibrate(runs: Sequence[Run], cluster: ClusterSpec, names: Sequence[str] = 
 
     Parameters
     ----------
-    names: of the constants to fit; none: those that the runs say enough of.
+    names: of the constants to fit; none: constants that the runs determine.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def calibrate(runs: Sequence[Run], cluster: ClusterSpec, names: Sequence[str] = 
 
 
 def check_cluster(cluster: ClusterSpec) -> None:
-    """Refuse a cluster without constants to fit, or with those of several machines.
+    """Refuse a cluster without constants to fit, or with constants of several machines.
 
     Raises
     ------
@@ -185,14 +185,14 @@ class _Fitted(NamedTuple):
 
 
 class _Fits(NamedTuple):
-    """What fits are made of; runs are said by their numbers. default: where constants start."""
+    """The inputs of fits; runs are said by their numbers. default: start of the constants."""
 
     runs: Sequence[Run]
     predictions: Predictions
     default: Machine
 
     def some(self, kept: Sequence[int], names: Sequence[str]) -> _Fitted:
-        """Fit what these runs say something of, or the constants that are named."""
+        """Fit the constants that these runs determine, or the named ones."""
         different = list({self.runs[i].job: i for i in kept}.values())
         predict, default = self.predictions.of(different), self.default
         usual = predict(default)
@@ -225,7 +225,7 @@ class _Fits(NamedTuple):
 
     def leave_one_out(self, kept: Sequence[int], fitted: _Fitted) -> list[float | None]:
         """Return the seconds of every run by constants fitted to the other ones, its equals left
-        out as well; None where there are no others."""
+        out as well; None if there are no others."""
         runs = self.runs
         found: list[float | None] = [None] * len(runs)
         for job in {runs[i].job: None for i in kept}:
@@ -245,7 +245,7 @@ def _rounded(value: float) -> float:
 
 
 def _check_equal_jobs(runs: Sequence[Run]) -> None:
-    """Refuse runs of one job whose times contradict each other, naming the worst."""
+    """Refuse runs of one job with contradictory times, naming the worst."""
     ends: dict[object, list[Run]] = {}
     for run in runs:
         ends.setdefault(run.job, []).append(run)

@@ -21,7 +21,7 @@ def with_machine(document: Document, device: str, machine: Machine, note: str) -
 
     Parameters
     ----------
-    note: of where the constants come from, as a comment.
+    note: on the source of the constants, as a comment.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def machine_table(device: str, machine: Machine, note: str) -> str:
 
 
 def _key(name: str) -> str:
-    """Return a key of TOML, in quotes where it needs them."""
+    """Return a key of TOML, in quotes if it needs them."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quoted(name)
 
 
@@ -68,7 +68,7 @@ def _without(text: str, device: str) -> str:
 
 
 def _header(line: str) -> dict[str, Any]:
-    """Return what a line makes as a file of its own; nothing where it is no header."""
+    """Return the table of a line as a file of its own; nothing if it is no header."""
     try:
         return tomllib.loads(line)
     except tomllib.TOMLDecodeError:

@@ -1,8 +1,8 @@
 """Constants of a machine from measured iterations: regularised, robust least squares.
 
 Minimised is the sum of soft-L1(log(predicted / measured)) over the runs, with a scale of 5 %, and
-of ((constant - default) / (3 scale))^2 over the constants, so that runs that say nothing of a
-constant leave it where it was.
+of ((constant - default) / (3 scale))^2 over the constants, so that runs without information on a
+constant leave it as it was.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def fit(
     *,
     start: Machine | None = None,
 ) -> Machine:
-    """Return the machine whose predictions are nearest to measured seconds.
+    """Return the machine with predictions nearest to measured seconds.
 
     Parameters
     ----------
     machine: with the defaults. free: names of the constants to fit. predict: seconds of all runs on
-        a machine. weights: of the runs. start: where to begin to look; None: at the defaults.
+        a machine. weights: of the runs. start: of the search; None: at the defaults.
     """
     from scipy.optimize import least_squares
 

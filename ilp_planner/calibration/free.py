@@ -1,4 +1,4 @@
-"""Which constants of a machine runs can say something of."""
+"""The constants of a machine that runs can determine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def moved(name: str, value: float) -> float:
 
 
 def reasons(jobs: Sequence[TrainingJob], felt: Mapping[str, int], per_node: int) -> dict[str, str]:
-    """Return why a constant is not fitted to runs; empty for those that are.
+    """Return why a constant is not fitted to runs; empty for fitted ones.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def reasons(jobs: Sequence[TrainingJob], felt: Mapping[str, int], per_node: int)
 
 
 def asked(names: Sequence[str], felt: Mapping[str, int], runs: int) -> dict[str, str]:
-    """Return why a constant is not fitted where a user says which are; empty for those that are.
+    """Return why a constant is not fitted if a user names the fitted ones; empty for fitted ones.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def asked(names: Sequence[str], felt: Mapping[str, int], runs: int) -> dict[str,
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse what is no constant.
+    """Refuse unknown constants.
 
     Raises
     ------

@@ -23,7 +23,7 @@ MACHINES = 100  # that a fit tries, at least
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What jobs take on the first nodes of a cluster of one device type, each computed once."""
+    """Times of jobs on the first nodes of a cluster of one device type, each computed once."""
 
     cluster: ClusterSpec
     jobs: Sequence[TrainingJob]
@@ -39,7 +39,7 @@ class Predictions:
         return self.cluster.device_types[self.cluster.type_names[0]]
 
     def of(self, which: Iterable[int]) -> Callable[[Machine], list[float]]:
-        """Return what gives the seconds of some of the jobs, by their numbers, on a machine."""
+        """Return a function for the seconds of some of the jobs, by their numbers, on a machine."""
         chosen = tuple(which)
         return lambda machine: [self.seconds(number, machine) for number in chosen]
 
@@ -58,7 +58,7 @@ class Predictions:
 
 @lru_cache(maxsize=2)
 def on_machine(cluster: ClusterSpec, machine: Machine) -> ClusterSpec:
-    """Return a cluster whose devices all have these constants."""
+    """Return a cluster with these constants for all devices."""
     types = {
         name: replace(device, machine=machine) for name, device in cluster.device_types.items()
     }

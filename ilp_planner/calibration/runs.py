@@ -47,8 +47,8 @@ def read_runs(path: Path, cluster: ClusterSpec) -> tuple[Run, ...]:
 
     The column `run` has a launch line of Megatron-LM or a path (of a launch script, of exported
     arguments or of a saved plan, from here or from the table on), one of `seconds`, `milliseconds`
-    and `tokens_per_second` (of all GPUs) the time. A launch that does not say its GPUs has those
-    of the column `gpus`, else all of the cluster.
+    and `tokens_per_second` (of all GPUs) the time. A launch without GPUs has the column `gpus`,
+    else all of the cluster.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def read_runs(path: Path, cluster: ClusterSpec) -> tuple[Run, ...]:
 
 
 def _read_table(path: Path) -> tuple[str, Iterator[tuple[int, dict[str, str]]]]:
-    """Return which column has times, and of each row its line and its cells, without empty ones."""
+    """Return the column with times, and of each row its line and its cells, without empty ones."""
     refuse_other_kind(path, FileKind.RUNS, ProfileError)
     text = read_text(path, ProfileError, "utf-8-sig")  # spreadsheets mark their UTF-8
     check_lines(text, path, ProfileError)
@@ -89,7 +89,7 @@ def _nothing(path: Path, found: str) -> ProfileError:
 
 
 def _rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows that are not empty, each with the line where it begins."""
+    """Yield the rows that are not empty, each with its first line."""
     reader, begin = csv.reader(lines_of(text), strict=True), 1
     try:
         for cells in reader:
@@ -145,7 +145,7 @@ def _run(row: dict[str, str], place: str, column: str, path: Path, cluster: Clus
 
 
 def _short(run: str, place: str) -> str:
-    """Return what to call a run that has no name: its file, or its line of the table."""
+    """Return a name for a run without one: its file, or its line of the table."""
     return place.rpartition(": ")[2] if " -" in run or run[0] == "-" else Path(run).name
 
 
@@ -179,7 +179,7 @@ def _check_device(device: str, place: str, cluster: ClusterSpec) -> None:
 def _job(
     run: str, gpus: int | None, folders: tuple[Path, ...], cluster: ClusterSpec
 ) -> TrainingJob:
-    """Return what a run trains, on nodes of a cluster."""
+    """Return the job of a run, on nodes of a cluster."""
     from ilp_planner.formats.megatron.arguments import job_of_arguments
     from ilp_planner.formats.megatron.ranks import gpus_of
     from ilp_planner.formats.megatron.script import read_launch
@@ -210,7 +210,7 @@ def _job_of_plan(file: Path, wanted: ClusterSpec) -> TrainingJob:
 
     Raises
     ------
-    PlanError: it is none of Megatron-LM's, which constants are fitted to. ProfileError: it is for
+    PlanError: it is none of Megatron-LM's; constants are fitted to these. ProfileError: it is for
     other GPUs than `wanted` has.
     """
     from ilp_planner.formats.megatron.plan import job_of_plan
