@@ -1,1 +1,1 @@
-"""The rules that tell what in a native table is implausible."""
+"""The rules for implausible rows of a native table."""

@@ -1,4 +1,4 @@
-"""What a rule found, and how rows are named to a user."""
+"""Findings of a rule, and names of rows for a user."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Severity(StrEnum):
 class Finding:
     """One implausible thing.
 
-    rule: its name. rows: positions in the table's frame, the worst first, which `found` and
-    `expected` are about.
+    rule: its name. rows: positions in the table's frame, the worst first; `found` and `expected`
+    are about it.
     """
 
     severity: Severity
@@ -51,7 +51,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """One row that a rule does not like. badness: how much, to tell which is worst."""
+    """One row that a rule does not like. badness: to find the worst."""
 
     row: int
     badness: float
@@ -61,7 +61,7 @@ class Suspect:
 
 
 def rule(name: str) -> Callable[[Suspects], Findings]:
-    """Make a rule of what yields the suspects of a table: it returns a finding per severity, as one
+    """Make a rule of a generator of a table's suspects: it returns a finding per severity, as one
     cause mostly shows in many rows."""
 
     def made(suspects: Suspects) -> Findings:
@@ -87,7 +87,7 @@ def rule(name: str) -> Callable[[Suspects], Findings]:
 
 
 def describe_row(row: Mapping[str, Any]) -> str:
-    """Return what a row is of, in words."""
+    """Return the subject of a row, in words."""
     kind = str(row["record"])
     if kind == Record.MATMUL:
         return f"matmul of {row['flop']:.4g} FLOP{_of(row, 'dtype')}"
@@ -128,7 +128,7 @@ def numbers(rows: pandas.DataFrame, column: str) -> Floats:
 
 
 def places(rows: pandas.DataFrame) -> NDArray[np.int64]:
-    """Return where in the table's frame the rows are."""
+    """Return the positions of the rows in the table's frame."""
     return rows.index.to_numpy(np.int64)
 
 

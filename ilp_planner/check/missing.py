@@ -21,8 +21,8 @@ FILL = "all of them: `ilp-plan profile predict` fills in what was not measured"
 def missing(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Yield combinations of tp and micro_batch that are not there, or not for all layers.
 
-    What ran out of memory or failed is there: it was tried. Context and expert parallelism, which
-    kernels complete, are nobody's to fill.
+    Rows that ran out of memory or failed count as present: they were tried. Context and expert
+    parallelism are not to be filled: kernels complete them.
     """
     rows = plain_rows(table[table["record"].isin((Record.LAYER, Record.OPERATOR))])
     for _, setting in rows.groupby(SETTING, dropna=False, sort=False):
@@ -68,7 +68,7 @@ def _parts(rows: pandas.DataFrame) -> Iterator[Suspect]:
 
 
 def _members(run: pandas.DataFrame) -> set[tuple[str, int]]:
-    """Return what a run has: layers by their number, operators by their name."""
+    """Return the members of a run: layers by their number, operators by their name."""
     members: set[tuple[str, int]] = set()
     for record, name, layers in zip(run["record"], run["name"], run["layers"], strict=True):
         if record == Record.LAYER:

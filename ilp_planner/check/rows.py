@@ -1,4 +1,4 @@
-"""Rules about a row by itself, and about rows that say twice what one would."""
+"""Rules about single rows, and about duplicate rows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SIZE_KEYS = ["bytes", "flop"]  # that tell rows apart in tables of links and of 
 
 @rule("duplicates")
 def duplicates(table: pandas.DataFrame) -> Iterator[Suspect]:
-    """Two rows of the same thing: which is it?"""
+    """Two rows of the same thing."""
     keys = table[KEYS].copy()
     # What a layer computes follows from the rest.
     keys.loc[table["record"].isin(MODEL), SIZE_KEYS] = float("nan")
@@ -109,7 +109,7 @@ def spreads(table: pandas.DataFrame) -> Iterator[Suspect]:
 
 @rule("too fast")
 def too_fast(table: pandas.DataFrame) -> Iterator[Suspect]:
-    """Times in which nothing can have been done."""
+    """Times too short for any work."""
     alone = numbers(table, "group_size") == 1  # nothing is sent
     timed = table["record"].isin((*SIZED, Record.MATMUL, Record.LAYER)).to_numpy() & ~alone
     matmul = (table["record"] == Record.MATMUL).to_numpy()

@@ -36,8 +36,8 @@ class Pair:
     """Two rows of the same thing, the second with the next larger tp or micro_batch.
 
     row: the second's place. few, many: values of the first and the second. before, after: their tp
-    or micro_batch. share: what one unit is of a whole run, the one with fewer samples or more
-    devices. noise: by what part they may differ by chance.
+    or micro_batch. share: of one unit in a whole run, the one with fewer samples or more devices.
+    noise: the relative difference by chance.
     """
 
     row: int
@@ -56,10 +56,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """What two rows of the same thing must be to each other.
+    """The required ratio of two rows of the same thing.
 
     along: the column that grows between them. wrong: seconds or bytes that are beyond it, and as
-    many that are let be. found: the two values in words. severe: whether it cannot be, where it is
+    many that are let be. found: the two values in words. severe: whether it cannot be, if it is
     much of a run.
     """
 
@@ -123,7 +123,7 @@ def samples(table: pandas.DataFrame) -> Iterator[Suspect]:
 
 @rule("empty loop")
 def stalls(table: pandas.DataFrame) -> Iterator[Suspect]:
-    """Whole runs whose time does not grow with the samples: was anything computed?"""
+    """Whole runs with a time that does not grow with the samples."""
     rows, spent = _timed(table)
     for _, runs in rows.groupby([n for n in RUN if n != "micro_batch"], dropna=False, sort=False):
         inside = np.isin(places(rows), places(runs))
@@ -164,7 +164,7 @@ def states(table: pandas.DataFrame) -> Iterator[Suspect]:
 def _suspects(
     growth: Growth, rows: pandas.DataFrame, values: Floats, column: str = ""
 ) -> Iterator[Suspect]:
-    """Yield what breaks a rule and matters. column: of bytes; empty: values are seconds."""
+    """Yield relevant violations of a rule. column: of bytes; empty: values are seconds."""
     for pair in _pairs(rows, values, growth.along):
         beyond, slack = growth.wrong(pair)
         weight = beyond * pair.share
@@ -223,7 +223,7 @@ def _pairs(rows: pandas.DataFrame, values: Floats, along: str) -> list[Pair]:
 
 
 def _shares(rows: pandas.DataFrame, values: Floats) -> Floats:
-    """Return which part of its run's total one unit in a row is."""
+    """Return the part of its run's total that one unit in a row is."""
     counts = copies(rows)
     run = rows.groupby(RUN, dropna=False, sort=False).ngroup().to_numpy()
     totals = np.bincount(run, weights=values * counts)[run]

@@ -85,7 +85,7 @@ def _off(series: Series, i: int) -> float:
 
 @rule("empty loop")
 def empty_loops(table: pandas.DataFrame) -> Iterator[Suspect]:
-    """Times that no transfer can have, or that do not grow with what is sent."""
+    """Times that no transfer can have, or that do not grow with the message."""
     for series in _all_series(table):
         if series.column == "bytes":
             yield from (*_impossible(series), *_flat(series), *_steps(series))
@@ -95,7 +95,7 @@ def empty_loops(table: pandas.DataFrame) -> Iterator[Suspect]:
 def carried(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Rows that are said to be measured, and are the time of another multiplied by their size.
 
-    Two rows alone may have one rate by chance where a clock gives few digits.
+    Two rows alone may have one rate by chance if a clock gives few digits.
     """
     for series in _all_series(table[table["provenance"] == Provenance.MEASURED]):
         rates = [size / spent for size, spent in zip(series.size, series.seconds, strict=True)]

@@ -1,7 +1,7 @@
-"""What in a native table is implausible: every rule, one after the other.
+"""Implausible rows of a native table: every rule, one after the other.
 
-Rules compare rows with each other, since what is fast or small on one machine is not on another;
-the few absolute limits are physical. They look at what would change a plan: a part of less than a
+Rules compare rows with each other, since speed and size differ from machine to machine; the few
+absolute limits are physical. They look at rows that would change a plan: a part of less than a
 hundredth of its run is let be.
 """
 
@@ -34,7 +34,7 @@ OF_ALL = (rows.duplicates, rows.overlaps, missing.missing)
 
 
 def check_table(table: Measurements) -> tuple[Finding, ...]:
-    """Return what is implausible, errors first."""
+    """Return the findings, errors first."""
     done = table.frame[table.frame["status"] == RowStatus.OK]
     found = [finding for rule in OF_DONE for finding in rule(done)]
     found += [finding for rule in OF_ALL for finding in rule(table.frame)]

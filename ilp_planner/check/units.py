@@ -1,4 +1,4 @@
-"""The rule about numbers far off those beside them: a row in another unit than the rest."""
+"""The rule about numbers far off their neighbours: a row in another unit than the rest."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _off(logs: Floats, i: int) -> float:
 
 
 def _jumps(series: pandas.DataFrame, size: str) -> Iterator[Suspect]:
-    """Yield rows where the time jumps by far more than the size does, or falls by far."""
+    """Yield rows if the time jumps by far more than the size does, or falls by far."""
     times, sizes, place = numbers(series, "time_s"), numbers(series, size), places(series)
     spread = numbers(series, "spread")
     jumps = {}
@@ -108,7 +108,7 @@ def _jumps(series: pandas.DataFrame, size: str) -> Iterator[Suspect]:
 def _suspect(row: int, value: float, off: float, column: str, *, shaky: bool) -> Suspect:
     """Return the finding about a number, with a guess at the reason.
 
-    off: how many times what the rows beside it have. shaky: its repeats disagree.
+    off: ratio to the rows beside it. shaky: its repeats disagree.
     """
     seconds = column.endswith("_s")
     factor = max(off, 1 / off)
