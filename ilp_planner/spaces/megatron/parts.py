@@ -1,7 +1,7 @@
 """Megatron's plan space as parts: choices of degrees, and in each the schedules and recomputations.
 
-A variant of a part decides virtual stages and recomputation; its plans differ in if the chain is
-cut into pipeline ranks. With virtual stages, a rank's layers are spread over them as evenly as
+A variant of a part decides virtual stages and recomputation; its plans differ in the cuts of the
+chain into pipeline ranks. With virtual stages, a rank's layers are spread over them as evenly as
 possible, the first ones taking the rest; models with different layers then have equally many layers
 in all virtual stages but the first and the last.
 """
