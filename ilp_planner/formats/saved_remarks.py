@@ -252,14 +252,15 @@ def _subject(note: str) -> str:
 
 
 def _history(e: Evidence) -> Iterator[str]:
-    """At no moment a bound above the proved one was known, or a plan below it; the last moment has
-    the figures of the result."""
+    """At no moment a bound above the proved one was known, or a plan faster than the fastest one
+    that was found; the last moment has the figures of the result."""
     claim = e.saved.claim
     moments = () if claim is None or claim.run is None else claim.run.history
     if not moments:
         return
     assert claim is not None
-    most, least = claim.bound * (1 + SAVED_ROUNDING), claim.bound * (1 - SAVED_ROUNDING)
+    fastest = claim.objective if claim.fastest is None else claim.fastest.objective
+    most, least = claim.bound * (1 + SAVED_ROUNDING), fastest * (1 - SAVED_ROUNDING)
     before = 0.0
     for number, (after, objective, bound) in enumerate(moments):
         key = f"run.history[{number}]"
@@ -268,7 +269,7 @@ def _history(e: Evidence) -> Iterator[str]:
         if bound > most:
             yield f"{key}.bound_s: found {bound!r}, expected at most {claim.bound!r}"
         if objective < least:
-            yield f"{key}.objective_s: found {objective!r}, expected at least {claim.bound!r}"
+            yield f"{key}.objective_s: found {objective!r}, expected at least {fastest!r}"
         if after < before or bound > most or objective < least:
             return
         before = after

@@ -234,6 +234,9 @@ def test_an_edit_is_refused_or_of_what_is_free(name: str) -> None:
         key = key_of(place)
         # The true bound of a part that has not the plan may be any higher one.
         other = key == "certificate.parts.bound_s" and not at_the_bound(data, place)
+        # An earlier plan may have been any that is slower than the fastest.
+        slower = isinstance(value, float) and value >= data["result"]["objective_s"]
+        other |= key == "run.history.objective_s" and slower
         if not covered(key, FREE) and (key, how) not in TRUE_TOO and not other:
             taken += [(place, how)] if holds(problem, edited(data, place, value)) else []
     assert taken == []
