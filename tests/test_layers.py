@@ -34,6 +34,7 @@ LAYERS = (
     ),
     ("batches", "schedule", "simulation", "launch_scripts"),
     ("specs",),
+    ("settings",),
     ("anatomy",),
     ("runtimes",),
     ("profiles",),

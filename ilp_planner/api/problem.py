@@ -13,10 +13,12 @@ from ilp_planner.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Unpack
 
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.inputs.request import Reference
     from ilp_planner.problem import Problem
+    from ilp_planner.settings.keywords import Demands
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 
@@ -59,37 +61,7 @@ def problem(
     vocab_size: int | None = None,
     text_only: bool = False,
     constraints: str | os.PathLike[str] | Mapping[str, object] | None = None,
-    tp: int | str | Sequence[int] | None = None,
-    pp: int | str | Sequence[int] | None = None,
-    cp: int | str | Sequence[int] | None = None,
-    ep: int | str | Sequence[int] | None = None,
-    dp: int | str | Sequence[int] | None = None,
-    virtual_stages: int | str | Sequence[int] | None = None,
-    micro_batch_group_size: int | str | Sequence[int] | None = None,
-    layout: str | Sequence[int] | None = None,
-    remainder: str | Sequence[str] | None = None,
-    rank_order: str | Sequence[str] | None = None,
-    schedule: str | Sequence[str] | None = None,
-    recompute: str | Sequence[str] | None = None,
-    sharding: str | Sequence[str] | None = None,
-    sharding_copies: int | str | Sequence[int] | None = None,
-    cp_comm: str | Sequence[str] | None = None,
-    overlap: str | Sequence[str] | None = None,
-    fused_loss: str | Sequence[str] | None = None,
-    gradients: str | Sequence[str] | None = None,
-    moments: str | Sequence[str] | None = None,
-    keep: str | Sequence[str] | None = None,
-    tensor_overlap: str | Sequence[str] | None = None,
-    expert_overlap: str | Sequence[str] | None = None,
-    cuda_graphs: str | Sequence[str] | None = None,
-    optimizer_offload: float | str | Sequence[float] | None = None,
-    activation_offload: int | str | Sequence[int | str] | None = None,
-    dispatcher: str | Sequence[str] | None = None,
-    fused_permute: str | Sequence[str] | None = None,
-    compile: str | Sequence[str] | None = None,
-    max_devices: int | None = None,
-    without: int | str | Sequence[int | str] | None = None,
-    headroom: str | int | None = None,
+    **demands: Unpack[Demands],
 ) -> Problem[Any]:
     """Build a problem, by the rules of `ilp-plan solve`; the keywords are its options.
 
@@ -158,6 +130,10 @@ def problem(
         "clusterfile": clusterfile,
         "profile": profile,
     }
+    from ilp_planner.settings.keywords import Demands
+
+    if unknown := next((name for name in demands if name not in Demands.__annotations__), ""):
+        raise TypeError(f"problem() got an unexpected keyword argument {unknown!r}")
     with python_words():
         if gpus is not None:
             given["cluster"] = _gpus(gpus, cluster)
@@ -189,40 +165,7 @@ def problem(
             sequence=_positive("sequence_length", sequence_length),
             vocabulary=_positive("vocab_size", vocab_size),
             text_only=text_only,
-            constraints=_demanded(
-                constraints,
-                tp=tp,
-                pp=pp,
-                cp=cp,
-                ep=ep,
-                dp=dp,
-                virtual_stages=virtual_stages,
-                micro_batch_group_size=micro_batch_group_size,
-                layout=layout,
-                remainder=remainder,
-                rank_order=rank_order,
-                schedule=schedule,
-                recompute=recompute,
-                sharding=sharding,
-                sharding_copies=sharding_copies,
-                cp_comm=cp_comm,
-                overlap=overlap,
-                fused_loss=fused_loss,
-                gradients=gradients,
-                moments=moments,
-                keep=keep,
-                tensor_overlap=tensor_overlap,
-                expert_overlap=expert_overlap,
-                cuda_graphs=cuda_graphs,
-                optimizer_offload=optimizer_offload,
-                activation_offload=activation_offload,
-                dispatcher=dispatcher,
-                fused_permute=fused_permute,
-                compile=compile,
-                max_devices=max_devices,
-                without=without,
-                headroom=headroom,
-            ),
+            constraints=_demanded(constraints, demands),
         )
         objects = {
             kind: given[kind]
@@ -232,7 +175,7 @@ def problem(
         return build_for_any_nodes(InputFiles(request, objects=objects))
 
 
-def _demanded(given: Any, **said: object) -> Constraints:
+def _demanded(given: Any, said: Mapping[str, object]) -> Constraints:
     """Return the constraints of a file or a mapping and of keywords; keywords precede.
 
     Raises

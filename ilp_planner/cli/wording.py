@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
+from ilp_planner.settings.table import SETTINGS
 from ilp_planner.spaces.registry import RUNTIMES
 
 # Parameters whose option is not their own name with dashes.
@@ -22,22 +23,15 @@ RENAMED = {
 }
 # Parameters that messages of the planner name.
 NAMED = (
-    "model", "cluster", "gpus", "hostfile", "clusterfile", "profile", "experiment", "cost_model",
-    "constraints",
-    "space", "memory_rule", "placement", "shares", "stage_tp", "seats", "global_batch",
-    "micro_batch_size", "micro_batch_sizes",
-    "memory_limit", "max_stages", "max_tp", "max_cp", "precision", "hidden",
-    "sequence", "vocabulary", "top",
-    "schedule", "seconds", "gap", "prefer_plain", "solver", "starts", "workers", "seed",
-    "num_layers", "tp", "text_only", "device", "backend", "resume", "output", "accept_changed",
-    "fit", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch_group_size", "rank_order",
-    "recompute", "max_devices",
-    "without", "headroom", "sharding", "sharding_copies", "cp_comm", "overlap", "fused_loss",
-    "gradients", "moments", "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload",
-    "activation_offload", "dispatcher", "fused_permute", "compile", "nearest", "layout",
-    "remainder", "keep", "start", "max_stage_nodes", "png",
-    "vary", "objective", "max_price_per_hour", "tokens", "plot", "executor", "scheduler",
-    "fallback", "yes", "price",
+    *(setting.name for setting in SETTINGS),
+    "model", "cluster", "gpus", "hostfile", "clusterfile", "profile", "experiment",
+    "cost_model", "constraints", "space", "memory_rule", "placement", "shares", "stage_tp",
+    "seats", "global_batch", "micro_batch_sizes", "memory_limit", "max_stages", "max_tp",
+    "max_cp", "precision", "hidden", "sequence", "vocabulary", "top", "seconds", "gap",
+    "prefer_plain", "solver", "starts", "workers", "seed", "num_layers", "text_only", "device",
+    "backend", "resume", "output", "accept_changed", "fit", "nearest", "start",
+    "max_stage_nodes", "png", "vary", "objective", "max_price_per_hour", "tokens", "plot",
+    "executor", "scheduler", "fallback", "yes", "price",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.inputs.kept import SAID, KeptStage
+from ilp_planner.settings.kept import SAID, KeptStage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import UsageError
-from ilp_planner.inputs.kept import KeptStage, shape_of
+from ilp_planner.settings.kept import KeptStage, shape_of
 
 if TYPE_CHECKING:
     from ilp_planner.inputs.constraints import Constraints
@@ -21,7 +21,7 @@ def with_kept_stages(constraints: Constraints) -> Constraints:
     PlanError, SpecError, UsageError: a file is no plan for a training system, or lacks the stage.
     """
     keep = (stage if stage.ranges else read_stage(stage) for stage in constraints.keep)
-    return replace(constraints, keep=tuple(keep))
+    return constraints.with_(keep=tuple(keep))
 
 
 def read_stage(wanted: KeptStage) -> KeptStage:

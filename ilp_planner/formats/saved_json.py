@@ -156,7 +156,7 @@ def decode_saved(root: Fields) -> SavedPlan:
     if root.values["version"] <= LAST_OF_EVEN_SHARES and groups:
         inputs = replace(inputs, shares="even")
     if root.values["version"] <= LAST_OF_KEPT_LAYERS and groups:
-        inputs = replace(inputs, constraints=replace(inputs.constraints, recompute=("none",)))
+        inputs = replace(inputs, constraints=inputs.constraints.with_(recompute=("none",)))
     return SavedPlan(
         plan=plan,
         inputs=inputs,

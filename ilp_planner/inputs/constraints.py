@@ -1,162 +1,81 @@
 """Constraints on plans and their devices: `tp` 4, `pp` from 2 to 8, without node 3.
 
-Degrees are numbers, lists of them or ranges (`4`, `2,4`, `2..8`), the others names, sizes or a
-layout of the pipeline. Missing ones allow everything.
+The names and their values are those of the table of settings. Missing ones allow everything.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.errors import UsageError
-from ilp_planner.inputs.asked_layout import AskedLayout, asked_layout
-from ilp_planner.inputs.kept import KeptStage, kept_stages
-from ilp_planner.limits import as_whole, beyond
-from ilp_planner.schedule import DIVIDED, PIPELINES
-from ilp_planner.specs.pipeline_layout import REMAINDERS
-from ilp_planner.specs.training import (
-    CP_COMMUNICATIONS,
-    OFFLOADED,
-    OPERATORS,
-    ORDERS,
-    PARTS,
-    RECOMPUTATIONS,
-    SHARDINGS,
-    Recompute,
-)
-from ilp_planner.units import SIZE_UNITS, parse_size
+from ilp_planner.settings.domains import Degree
+from ilp_planner.settings.table import BY_NAME, SETTINGS
+from ilp_planner.specs.training import PARTS, Recompute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from ilp_planner.settings.asked_layout import AskedLayout
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 
-SWITCH = ("off", "on")
-BOTH = "both"  # the two values of what has just two
-DEGREES = (
-    "tp", "pp", "cp", "ep", "dp", "micro_batch_size", "virtual_stages", "micro_batch_group_size",
-)  # fmt: skip
-CHOICES = {
-    "remainder": REMAINDERS,
-    "rank_order": ORDERS,
-    "schedule": PIPELINES,
-    "recompute": (*RECOMPUTATIONS, *PARTS),
-    "sharding": SHARDINGS,
-    "sharding_copies": ("1", "2"),
-    "cp_comm": CP_COMMUNICATIONS,
-    "overlap": ("data", "none"),
-    "fused_loss": ("native", "none"),
-    "gradients": ("fp32", "bf16"),
-    "moments": ("fp32", "bf16", "fp8"),
-    "tensor_overlap": SWITCH,
-    "expert_overlap": SWITCH,
-    "cuda_graphs": ("none", "attn", "router", "layer", "full_iteration"),
-    "optimizer_offload": ("0", "0.25", "0.5", "0.75", "1"),
-    "activation_offload": ("none", "core_attn", "qkv_linear+mlp_norm", "1"),
-    "dispatcher": ("alltoall", "allgather", "flex"),
-    "fused_permute": SWITCH,
-    "compile": SWITCH,
-}
-# Values that plans of one space alone have; all others those of `megatron` may have.
-ELSEWHERE = {
-    ("recompute", OPERATORS): "torchtitan",
-    ("compile", "on"): "torchtitan",
-    **{("schedule", name): "torchtitan" for name in DIVIDED},
-}
-ALIASES = {"uniform": "full"}
-LAYOUT = "layout"
-OF_PLANS = (*DEGREES, LAYOUT, *CHOICES)
-OF_DEVICES = ("max_devices", "without", "headroom")
-KEEP = "keep"
+NAMES = tuple(setting.name for setting in SETTINGS)
+DEGREES = tuple(one.name for one in SETTINGS if isinstance(one.domain, Degree))
+LAYOUT, KEEP = "layout", "keep"
+CHOICES = {one.name: one.domain.values for one in SETTINGS if one.domain.values}
+OF_PLANS = tuple(one.name for one in SETTINGS if not one.of_devices and one.name != KEEP)
+OF_DEVICES = tuple(one.name for one in SETTINGS if one.of_devices)
 AS_SAID = (LAYOUT, KEEP)  # whose commas do not part what may be instead
-NAMES = (*OF_PLANS, KEEP, *OF_DEVICES)
-SHARE = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,4})?")
-ITEM = re.compile(r"([1-9][0-9]*)(?:\.\.([1-9][0-9]*))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """The whole numbers in some ranges: the least and the most of each, both included."""
-
-    ranges: tuple[tuple[int, int], ...]
-
-    def __contains__(self, number: object) -> bool:
-        return isinstance(number, int) and any(a <= number <= b for a, b in self.ranges)
-
-    def __str__(self) -> str:
-        return ",".join(f"{a}" if a == b else f"{a}..{b}" for a, b in self.ranges)
-
-    @property
-    def most(self) -> int:
-        """The largest one."""
-        return max(b for _, b in self.ranges)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """A user's constraints on plans (`OF_PLANS`) and on their devices (`OF_DEVICES`).
+    """What a user demands of plans and of the devices that they use: an attribute for each row of
+    the table of settings, `blank` of its domain where nothing is said. Instances are equal and hash
+    alike where they say the same.
 
-    micro_batch_size: samples of a replica. micro_batch_group_size: micro-batches that pass one
-    virtual stage before the next one's turn. layout: of the pipeline. remainder: some of
-    `REMAINDERS`. rank_order: some of `ORDERS`. schedule: some of `PIPELINES`. recompute: some of
-    `RECOMPUTATIONS` and of `PARTS`. sharding: some of `SHARDINGS`. sharding_copies: of sharded
-    states, any numbers. cp_comm: some of `CP_COMMUNICATIONS`. overlap: whether messages of data
-    parallelism travel while passes compute.
-    fused_loss: source of the kernel. gradients, moments: types that they may be of.
-    tensor_overlap, expert_overlap: whether messages of tensor and of expert parallelism travel
-    while products run. cuda_graphs: parts of a job in them. optimizer_offload: shares of the states
-    that may be on the host, any from 0 to 1. activation_offload: `none`, some of `OFFLOADED` joined
-    by +, or a number of layers. dispatcher: of tokens to experts. fused_permute: tokens are put in
-    the order of experts by one kernel. compile: layers are compiled by torch.compile. keep: stages
-    that plans have. max_devices: at most, whole nodes of a cluster of equal ones. without: nodes
-    that stay idle, by number or by the name of their group. headroom: bytes of every device that
-    stay free.
+    said: values by name, as their domains read them.
     """
 
-    tp: Numbers | None = None
-    pp: Numbers | None = None
-    cp: Numbers | None = None
-    ep: Numbers | None = None
-    dp: Numbers | None = None
-    micro_batch_size: Numbers | None = None
-    virtual_stages: Numbers | None = None
-    micro_batch_group_size: Numbers | None = None
-    layout: AskedLayout | None = None
-    remainder: tuple[str, ...] = ()
-    rank_order: tuple[str, ...] = ()
-    schedule: tuple[str, ...] = ()
-    recompute: tuple[str, ...] = ()
-    sharding: tuple[str, ...] = ()
-    sharding_copies: tuple[str, ...] = ()
-    cp_comm: tuple[str, ...] = ()
-    overlap: tuple[str, ...] = ()
-    fused_loss: tuple[str, ...] = ()
-    gradients: tuple[str, ...] = ()
-    moments: tuple[str, ...] = ()
-    keep: tuple[KeptStage, ...] = ()
-    tensor_overlap: tuple[str, ...] = ()
-    expert_overlap: tuple[str, ...] = ()
-    cuda_graphs: tuple[str, ...] = ()
-    optimizer_offload: tuple[str, ...] = ()
-    activation_offload: tuple[str, ...] = ()
-    dispatcher: tuple[str, ...] = ()
-    fused_permute: tuple[str, ...] = ()
-    compile: tuple[str, ...] = ()
-    max_devices: int | None = None
-    without: tuple[str, ...] = ()
-    headroom: int | None = None
+    _said: Mapping[str, Any]
+    _hash: int
+
+    def __init__(self, **said: Any) -> None:
+        if unknown := said.keys() - BY_NAME.keys():
+            raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}")
+        values = {one.name: said.get(one.name, one.domain.blank) for one in SETTINGS}
+        found = {n: value for n, value in values.items() if value != BY_NAME[n].domain.blank}
+        self.__dict__.update(values, _said=found, _hash=hash(tuple(found.items())))
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} cannot be set: `with_` returns other constraints")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constraints) and self._said == other._said
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={value!r}" for name, value in self._said.items())
+        return f"Constraints({said})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (self._said,)
+
+    def with_(self, **values: Any) -> Constraints:
+        """Return the same with other values of some names."""
+        return Constraints(**{**self._said, **values})
 
     @property
     def texts(self) -> dict[str, str]:
-        """The given texts, by name, as `constraints_of` reads them."""
-        said = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {name: _text(name, value) for name, value in said if value}
+        """What was said, by name, as `constraints_of` reads it."""
+        return {name: _text(name, value) for name, value in self._said.items()}
 
     def allows(self, name: str, value: int | str | PipelineLayout) -> bool:
         """Tell whether a plan may have a value of one of `OF_PLANS`."""
-        allowed = getattr(self, name)
+        allowed = self._said.get(name)
         return not allowed or value in allowed
 
     @property
@@ -184,9 +103,9 @@ class Constraints:
                 yield f"{name}: found {value}, only {asked} asked for"
 
     def but(self, names: Iterable[str]) -> Constraints:
-        """Return the rest without some names."""
-        blank = Constraints()
-        return replace(self, **{name: getattr(blank, name) for name in names})
+        """Return what is left without those of some names."""
+        left = {*names}
+        return Constraints(**{n: value for n, value in self._said.items() if n not in left})
 
     def describe(self) -> str:
         """Return the constraints in words, as in `tp 4, pp 2..8`; empty: nothing."""
@@ -200,6 +119,10 @@ class Constraints:
 ANY = Constraints()
 
 
+def _made(said: Mapping[str, Any]) -> Constraints:
+    return Constraints(**said)
+
+
 def constraints_of(said: Mapping[str, object]) -> Constraints:
     """Return the constraints that numbers, texts and lists say; None says nothing.
 
@@ -207,16 +130,19 @@ def constraints_of(said: Mapping[str, object]) -> Constraints:
     ------
     UsageError: one line with the name, the found and the expected value.
     """
-    found: dict[str, Any] = {}
-    for name, value in said.items():
-        if value is not None and value not in ((), []):
-            found[name] = _READ[name](name, value)
-    return Constraints(**found)
+    return Constraints(
+        **{
+            name: BY_NAME[name].domain.read(name, value)
+            for name, value in said.items()
+            if value is not None and value not in ((), [])
+        }
+    )
 
 
 def space_with(name: str, text: str) -> str:
-    """Return the space with plans that a named constraint can ask for."""
-    return next((ELSEWHERE[name, v] for v in text.split(",") if (name, v) in ELSEWHERE), "megatron")
+    """Return the space whose plans may have what is asked for by a name."""
+    only = BY_NAME[name].only
+    return next((only[value] for value in text.split(",") if value in only), "megatron")
 
 
 def names_of(recompute: Recompute) -> tuple[str, ...]:
@@ -225,138 +151,4 @@ def names_of(recompute: Recompute) -> tuple[str, ...]:
 
 
 def _text(name: str, value: Any) -> str:
-    if name == "headroom":
-        exact = (f"{value // n} {unit}" for unit, n in SIZE_UNITS.items() if value % n == 0)
-        return min(exact, key=len)
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _items(name: str, value: object, expected: str) -> list[str]:
-    """Return the entries of a list, or of a text with commas."""
-    values = [value] if isinstance(value, str | int) else value
-    if not isinstance(values, list | tuple | range):
-        raise _error(name, value, expected)
-    for each in values:
-        if isinstance(each, bool) or not isinstance(each, str | int):
-            raise _error(name, each, expected)
-    return [text.strip() for each in values for text in str(each).split(",")]
-
-
-def _numbers(name: str, value: object) -> Numbers:
-    expected = "a whole number of at least 1, a list as 2,4 or a range as 2..8"
-    if isinstance(value, range) and value.step == 1 and len(value) > 1:
-        value = f"{value.start}..{value.stop - 1}"
-    ranges = []
-    for text in _items(name, value, expected):
-        match = ITEM.fullmatch(text)
-        if match is None:
-            raise _error(name, text, expected)
-        least, most = as_whole(match[1]), as_whole(match[2] or match[1])
-        _check_limit(name, text, max(least, most))
-        if least > most:
-            raise _error(name, text, f"the smaller number first: {most}..{least}")
-        ranges.append((least, most))
-    return Numbers(tuple(dict.fromkeys(ranges)))
-
-
-def _choices(name: str, value: object) -> tuple[str, ...]:
-    known = CHOICES[name]
-    two = len(known) == len(SWITCH)
-    expected = f"some of {', '.join(known)}" + f", or {BOTH}" * two
-    found = [ALIASES.get(text, text) for text in _items(name, value, expected)]
-    if two and BOTH in found:
-        return known
-    for text in found:
-        if text not in known:
-            raise _error(name, text, expected)
-    return tuple(name for name in known if name in found)
-
-
-def _shares(name: str, value: object) -> tuple[str, ...]:
-    expected = "shares from 0 to 1, as 0,0.5"
-    values = [str(value)] if isinstance(value, float) else value
-    if isinstance(values, list | tuple):
-        values = [str(each) if isinstance(each, float) else each for each in values]
-    found = set()
-    for text in _items(name, values, expected):
-        if not SHARE.fullmatch(text) or float(text) > 1:
-            raise _error(name, text, expected)
-        found.add(float(text))
-    return tuple(f"{share:g}" for share in sorted(found))
-
-
-def _counts(name: str, value: object) -> tuple[str, ...]:
-    expected = "whole numbers of at least 1, as 1,2,4"
-    found = {*_items(name, value, expected)}
-    for text in found:
-        if not re.fullmatch(r"[1-9][0-9]*", text):
-            raise _error(name, text, expected)
-        _check_limit(name, text, as_whole(text))
-    return tuple(sorted(found, key=int))
-
-
-def _offloads(name: str, value: object) -> tuple[str, ...]:
-    expected = f"none, a number of layers, or some of {', '.join(OFFLOADED)} joined by +"
-    found = {}
-    for text in _items(name, value, expected):
-        parts = text.split("+")
-        if text != "none" and not re.fullmatch(r"[1-9][0-9]{0,5}", text):
-            if not {*parts} <= {*OFFLOADED}:
-                raise _error(name, text, expected)
-            text = "+".join(part for part in OFFLOADED if part in parts)
-        found[text] = text
-    return tuple(sorted(found, key=lambda text: (text != "none", text)))
-
-
-def _number(name: str, value: object) -> int:
-    expected = "a whole number of at least 1"
-    texts = _items(name, value, expected)
-    if len(texts) != 1 or not re.fullmatch(r"[1-9][0-9]*", texts[0]):
-        raise _error(name, value, expected)
-    _check_limit(name, texts[0], as_whole(texts[0]))
-    return int(texts[0])
-
-
-def _nodes(name: str, value: object) -> tuple[str, ...]:
-    expected = "nodes by number, as 3 or node3, or by the name of their group"
-    found = _items(name, value, expected)
-    if not all(found):
-        raise _error(name, value, expected)
-    return tuple(dict.fromkeys(found))
-
-
-def _size(name: str, value: object) -> int:
-    size = value
-    if isinstance(value, str):
-        try:
-            size = parse_size(value, what=name)
-        except ValueError as error:
-            raise UsageError(str(error).replace(f"{name} ", f"{name}: ", 1)) from None
-    if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
-        raise _error(name, value, "bytes, or a size with its unit: 2 GiB")
-    _check_limit(name, value, size)
-    return size
-
-
-def _check_limit(name: str, said: object, number: int) -> None:
-    """Refuse a number beyond its limit."""
-    if expected := beyond(name, number):
-        raise _error(name, said, expected)
-
-
-def _error(name: str, found: object, expected: str) -> UsageError:
-    return UsageError(f"{name}: found {found!r:.60}, expected {expected}")
-
-
-_READ = {
-    **dict.fromkeys(DEGREES, _numbers),
-    LAYOUT: lambda name, value: asked_layout(value),
-    **dict.fromkeys(CHOICES, _choices),
-    KEEP: lambda name, value: kept_stages(value),
-    "optimizer_offload": _shares,
-    "sharding_copies": _counts,
-    "activation_offload": _offloads,
-    "max_devices": _number,
-    "without": _nodes,
-    "headroom": _size,
-}
+    return BY_NAME[name].domain.text(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError, UsageError
@@ -28,6 +27,6 @@ def read_constraints(path: Path) -> Constraints:
     table = read_toml(path, (TABLE,), FileKind.CONSTRAINTS).table(TABLE, NAMES)
     try:
         said = constraints_of(table.values)
-        return replace(said, keep=tuple(stage_from(stage, path.parent) for stage in said.keep))
+        return said.with_(keep=tuple(stage_from(stage, path.parent) for stage in said.keep))
     except UsageError as error:
         raise SpecError(f"{path}: {TABLE}.{error}") from None

@@ -98,7 +98,7 @@ class InputFiles:
         usable = usable_nodes(self.whole_cluster, request.constraints)
         kept = {usable[node] for node in nodes}
         left = [n for n in range(self.whole_cluster.node_count) if n not in kept]
-        constraints = replace(request.constraints, without=tuple(map(str, left)), max_devices=None)
+        constraints = request.constraints.with_(without=tuple(map(str, left)), max_devices=None)
         return self._again(replace(request, constraints=constraints))
 
     def unchecked(self) -> InputFiles:

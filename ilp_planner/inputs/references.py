@@ -17,8 +17,8 @@ from ilp_planner.inputs.tables import joined_digest
 from ilp_planner.library import library_folder
 
 if TYPE_CHECKING:
-    from ilp_planner.inputs.kept import KeptStage
     from ilp_planner.inputs.request import Reference, Request
+    from ilp_planner.settings.kept import KeptStage
 
 
 class Named(NamedTuple):

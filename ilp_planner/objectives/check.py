@@ -187,7 +187,7 @@ def whole_problem(problem: Problem[Any], devices: Mapping[str, str]) -> Problem[
     assert files is not None
     request = problem.request or files.request
     asked = constraints_of({name: devices[name] for name in DEVICES if name in devices})
-    constraints = replace(request.constraints, without=asked.without, max_devices=asked.max_devices)
+    constraints = request.constraints.with_(without=asked.without, max_devices=asked.max_devices)
     whole = InputFiles(
         replace(request, constraints=constraints),
         files.folders,

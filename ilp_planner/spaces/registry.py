@@ -156,7 +156,7 @@ def with_micro_batch(asked: Request, *, runtime: bool) -> Request:
     if not runtime:
         return replace(asked, micro_batch=(), micro_batch_sizes=asked.micro_batch)
     own = constraints_of({"micro_batch_size": asked.micro_batch})
-    constraints = replace(asked.constraints, micro_batch_size=own.micro_batch_size)
+    constraints = asked.constraints.with_(micro_batch_size=own.micro_batch_size)
     return replace(asked, micro_batch=(), constraints=constraints)
 
 

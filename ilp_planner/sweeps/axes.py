@@ -15,8 +15,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError, UsageError
-from ilp_planner.inputs.constraints import ITEM
 from ilp_planner.limits import as_whole, beyond
+from ilp_planner.settings.domains import ITEM
 from ilp_planner.specs.gpu_cluster import Gpus
 from ilp_planner.specs.gpus import gpu
 

@@ -9,11 +9,12 @@ import pytest
 
 from ilp_planner.cli.constraint_options import OPTIONS, demanded
 from ilp_planner.errors import UsageError
-from ilp_planner.inputs.constraints import ANY, BOTH, CHOICES, SWITCH, constraints_of
+from ilp_planner.inputs.constraints import ANY, CHOICES, constraints_of
 from ilp_planner.inputs.constraints_file import read_constraints
 from ilp_planner.inputs.demand import demanded as demanded_by_why
 from ilp_planner.inputs.request import Request
 from ilp_planner.objectives.objective import objective_named
+from ilp_planner.settings.domains import BOTH, SWITCH
 from ilp_planner.sweeps.fields import find_field
 from tests.cli.conftest import Done
 from tests.cli.test_help import parser_of

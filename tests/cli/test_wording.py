@@ -15,8 +15,8 @@ from tests.sources import tree_of
 ROOT = Path(ilp_planner.__file__).parent
 WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 # Whose words are the command line's own, or become Python's (`api/words`), and Megatron's
-# arguments, many of the same name.
-OWN = ("api", "cli", "report", "formats/megatron")
+# arguments, many of the same name; and the helps of options.
+OWN = ("api", "cli", "report", "formats/megatron", "settings/table")
 
 
 def texts(tree: ast.AST) -> Iterator[str]:

@@ -7,11 +7,11 @@ from ilp_planner.check.finding import Severity
 from ilp_planner.cli.values import Solver
 from ilp_planner.formats import inputs_json
 from ilp_planner.inputs.constraints import KEEP, NAMES
-from ilp_planner.inputs.kept import KeptStage
 from ilp_planner.profiles.measurements import COLUMNS, TEXT_COLUMNS
 from ilp_planner.report.gpus import UNITS
 from ilp_planner.report.runtimes import OPTIONS
 from ilp_planner.result import Status, Stop
+from ilp_planner.settings.kept import KeptStage
 from ilp_planner.spaces.megatron.treatment import Treatment
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.gpus import Gpu

@@ -72,6 +72,6 @@ def changed(asked: Request, changes: Changes) -> Request:
         asked,
         files=files,
         global_batch=changes.global_batch or asked.global_batch,
-        constraints=replace(asked.constraints, **new),
+        constraints=asked.constraints.with_(**new),
         memory_limits=None,
     )

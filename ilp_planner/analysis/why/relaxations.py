@@ -266,4 +266,4 @@ def _on(asked: Request, cluster: ClusterSpec) -> Request:
 def with_constraints(asked: Request, demands: Constraints) -> Request:
     """Return a request with further demands, which precede its own."""
     new = {name: getattr(demands, name) for name in demands.texts}
-    return replace(asked, constraints=replace(asked.constraints, **new), memory_limits=None)
+    return replace(asked, constraints=asked.constraints.with_(**new), memory_limits=None)

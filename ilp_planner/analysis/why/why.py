@@ -101,7 +101,7 @@ class Case:
             return request
         said = constraints_of({name: aim["devices"][name] for name in aim["devices"]})
         own = {name: getattr(said, name) for name in DEVICES}
-        return replace(request, constraints=replace(request.constraints, **own))
+        return replace(request, constraints=request.constraints.with_(**own))
 
     @property
     def chosen(self) -> tuple[str, ...]:

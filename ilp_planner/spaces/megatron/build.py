@@ -248,7 +248,7 @@ def limited(
     check_cluster(cluster)
     if kept.keep:
         devices = usable_devices(files.whole_cluster, kept)
-        kept = dataclasses.replace(kept, keep=tuple(stage.on(devices) for stage in kept.keep))
+        kept = kept.with_(keep=tuple(stage.on(devices) for stage in kept.keep))
     sizes = asked.micro_batch_sizes if "micro_batch_sizes" in names else ()
     most = {name: getattr(asked, name) if name in names else None for name in MOST}
     cp = 1 if kept.cp is None else kept.cp.most

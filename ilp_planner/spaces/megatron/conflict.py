@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, PlannerError
-from ilp_planner.inputs.asked_layout import AskedLayout
-from ilp_planner.inputs.constraints import DEGREES, LAYOUT, OF_PLANS, Numbers, names_of
+from ilp_planner.inputs.constraints import DEGREES, LAYOUT, OF_PLANS, names_of
+from ilp_planner.settings.asked_layout import AskedLayout
+from ilp_planner.settings.domains import Numbers
 from ilp_planner.spaces.megatron.choices import CHOICES
 from ilp_planner.spaces.megatron.job import ends_of
 from ilp_planner.spaces.megatron.keeping import keeps

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.inputs.kept import KeptStage
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.settings.kept import KeptStage
     from ilp_planner.spaces.megatron.degrees import MegatronDegrees
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Variant

@@ -91,7 +91,7 @@ class Torchtitan(CheckedRuntime):
     def implied(self, asked: Constraints) -> Constraints:
         """Return the request: async tensor parallelism is a pass of the compiler."""
         compiles = "on" in asked.tensor_overlap and not asked.compile
-        return replace(asked, compile=("on",)) if compiles else asked
+        return asked.with_(compile=("on",)) if compiles else asked
 
     def notes(self) -> tuple[str, ...]:
         """Return remarks for every result."""
@@ -151,7 +151,7 @@ class Torchtitan(CheckedRuntime):
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
         """Return the settings of whole jobs that are tried: FSDP on all ranks first, then HSDP."""
         copies = asked.sharding_copies or tuple(map(str, divisors(ranks)))
-        return super().choices(base, replace(asked, sharding_copies=copies), ranks)
+        return super().choices(base, asked.with_(sharding_copies=copies), ranks)
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
         """Return a choice with its degrees; if no two ranks have the same parameters, there is no

@@ -11,10 +11,10 @@ from ilp_planner.coverage import coverage_of
 from ilp_planner.errors import InfeasibleError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.inputs.kept import KeptStage, shape_of
 from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
 from ilp_planner.result import Status
+from ilp_planner.settings.kept import KeptStage, shape_of
 from ilp_planner.solve import solve
 from ilp_planner.specs.training import ORDERS
 from tests.examples import examples

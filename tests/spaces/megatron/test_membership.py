@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.inputs.kept import KeptStage
 from ilp_planner.plan import GroupPlan, Replica
 from ilp_planner.problem import Problem
+from ilp_planner.settings.kept import KeptStage
 from ilp_planner.spaces.megatron.membership import left_out, turn_of, variant_of
 from ilp_planner.spaces.megatron.parts import MegatronPart
 from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING

@@ -1,0 +1,1 @@
+"""The settings of a training job: one table, and the domains of their values."""

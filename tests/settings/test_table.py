@@ -1,0 +1,47 @@
+"""The table of settings, and the faces that are made of it."""
+
+import inspect
+from typing import get_type_hints
+
+import pytest
+
+import ilp_planner
+from ilp_planner.cli.constraint_options import OPTIONS
+from ilp_planner.errors import UsageError
+from ilp_planner.settings.keywords import Demands
+from ilp_planner.settings.table import BY_NAME, SETTINGS, Setting
+from tests.settings.keywords import FILE, text
+
+
+def test_names_are_there_once() -> None:
+    assert len(BY_NAME) == len(SETTINGS)
+
+
+def test_keywords_are_those_of_the_table() -> None:
+    """`python -m tests.settings.keywords` writes them."""
+    assert FILE.read_text() == text()
+
+
+def test_all_faces_have_the_same_names() -> None:
+    named = [setting.name for setting in SETTINGS if setting.help]
+    assert [name for name in OPTIONS if name != "constraints"] == named
+    assert [*Demands.__annotations__] == named
+    assert {*named}.isdisjoint(inspect.signature(ilp_planner.problem).parameters)
+    assert get_type_hints(Demands)["tp"]
+
+
+def test_an_unknown_keyword_is_refused() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tq'"):
+        ilp_planner.problem("llama3-8b", gpus="8xH100", tq=4)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.name)
+def test_a_demand_is_read_from_its_own_text(row: Setting) -> None:
+    examples = {"layout": ["even", "10,11,11"], "keep": ["plan.json:stage0"], "headroom": ["2 GiB"]}
+    for example in examples.get(row.name, [*row.domain.values] or ["4"]):
+        value = row.domain.read(row.name, example)
+        assert value != row.domain.blank
+        assert row.domain.read(row.name, row.domain.text(value)) == value
+        hash(value)
+    with pytest.raises(UsageError, match=f"^{row.name}: found "):
+        row.domain.read(row.name, 0.5j)
