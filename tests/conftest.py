@@ -7,6 +7,7 @@ them.
 
 import gc
 import os
+from pathlib import Path
 
 # Before torch and NumPy are imported: pytest's workers share the cores, and threads of several
 # OpenMP pools that wait for one another cost far more than they give.
@@ -27,6 +28,18 @@ settings.register_profile(
 )
 settings.register_profile("new", settings.get_profile("same"), derandomize=False, max_examples=ALL)
 settings.load_profile("same")
+
+# What only `make test-all` reads: processes that are killed, and what imports a training system.
+SLOW = ("runtimes", "faults", "measure", "simulation/test_against_*.py", "benchmarks/test_step.py",
+        "specs/hugging_face/test_transformers.py")  # fmt: skip
+LEFT = {path for name in SLOW for path in Path(__file__).parent.glob(name)}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave `SLOW` unread where slow tests are left out, unless it is named."""
+    named = [Path(word.partition("::")[0]).resolve() for word in config.args]
+    asked = any(LEFT & {path, *path.parents} for path in named)
+    return (collection_path in LEFT and config.option.markexpr == "not slow" and not asked) or None
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,16 +1,19 @@
-"""How much a property test tries: little in `make test`, more in `make test-all`."""
+"""How much a test tries: little in `make test`, more in `make test-all`."""
 
-from collections.abc import Iterable, Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import settings
 
 MORE = 4  # times as many in `make test-all`, which loads the profile "new"
-USUAL = 30  # random examples of a property in `make test`, where its test says nothing of them
-MOST = 60  # at most, whatever it says
+USUAL = 15  # random examples of a property in `make test`, at most
 ALL = 200  # in `make test-all`, where its test says nothing
 T = TypeVar("T")
+Test = Callable[..., None]
 
 
 def everything() -> bool:
@@ -19,11 +22,45 @@ def everything() -> bool:
 
 
 def examples(count: int, more: int = MORE, **said: Any) -> settings:
-    """Return settings of so many random examples in `make test`, but no more than `MOST`, `more`
+    """Return settings of so many random examples in `make test`, but no more than `USUAL`, `more`
     times as many in `make test-all`, and other settings as hypothesis has them."""
-    return settings(max_examples=count * more if everything() else min(count, MOST), **said)
+    return settings(max_examples=count * more if everything() else min(count, USUAL), **said)
 
 
 def thinned(values: Iterable[T], step: int) -> Iterator[T]:
     """Yield one of so many values in `make test`, all of them in `make test-all`."""
     return islice(values, 0, None, 1 if everything() else step)
+
+
+def often(values: Iterable[T], *names: T) -> list[Any]:
+    """Return values for `pytest.mark.parametrize`, slow but for those that are named."""
+    slow = pytest.mark.slow
+    return [one if one in names else pytest.param(one, marks=slow) for one in values]
+
+
+def for_each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test], Test]:
+    """Run a test for each of these values, as `pytest.mark.parametrize` does, but as one case.
+
+    An error names the values that it is of.
+    """
+    several = not isinstance(names, str)
+    known = list(values)
+
+    def decorate(test: Test) -> Test:
+        @functools.wraps(test)
+        def every(*args: Any, **fixtures: Any) -> None:
+            for value in known:
+                said = dict(zip(names, value, strict=True)) if several else {names: value}
+                try:
+                    test(*args, **said, **fixtures)
+                except Exception as error:
+                    error.add_note(f"with {said}")
+                    raise
+
+        signature = inspect.signature(test)
+        left = [one for name, one in signature.parameters.items()
+                if name not in (names if several else (names,))]  # fmt: skip
+        every.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+        return every
+
+    return decorate

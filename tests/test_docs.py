@@ -26,7 +26,7 @@ from tests.metis_cases import SAMPLES, published_cluster, scaled_samples, write_
 from tests.sweeps.cases import AtOnce
 
 SHARED = ROOT.parent / "shared" / "data"
-SLOW = ("howto/replan.md", "howto/sweep.md", "howto/why.md")
+OFTEN = ("start/first-plan.md", "start/python.md", "howto/fit.md")  # what the README quotes
 # Held by test_docs.py of tests/calibration and of tests/schemas, and by tests/test_readme.py
 HELD_ELSEWHERE = ("howto/calibration.md", "explain/times.md", "reference/outputs.md")
 # Published files that the commands of a page read
@@ -91,7 +91,7 @@ def marked(page: str) -> object:
     """Return a page as a parameter of a test, marked as slow or skipped where it is."""
     lacking = [path for path in NEEDS.get(page, ()) if not path.exists()]
     skip = pytest.mark.skipif(bool(lacking), reason=f"not in ../shared: {[*map(str, lacking)]}")
-    return pytest.param(page, marks=[skip, *([pytest.mark.slow] if page in SLOW else [])])
+    return pytest.param(page, marks=[skip, *([] if page in OFTEN else [pytest.mark.slow])])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from ilp_planner.errors import PlanError
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
+from tests.examples import for_each
 
 SMALL = Decoder(layers=8, hidden=512, heads=8, sequence=512, vocab=1000)
 MIXED = replace(
@@ -144,7 +145,7 @@ def test_groups_of_experts_are_there_where_experts_are() -> None:
 # ---- recomputation ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("degrees", "settings"),
     [
         ({"dp": 2}, Settings(ep=8)),
@@ -197,7 +198,7 @@ def test_a_third_more_arithmetic_where_layers_are_all() -> None:
     assert 0.32 < extra_flops(again) < 1 / 3
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("recompute", "text"),
     [
         (Recompute(), "none"),
@@ -243,7 +244,7 @@ def test_no_such_table(small: Analysis) -> None:
         small.frame("time")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("stages", "text"), [((0,), "0"), ((1, 2, 3), "1-3"), ((0, 3), "0,3"), ((5, 0, 1), "0-1,5")]
 )
 def test_stage_names(stages: tuple[int, ...], text: str) -> None:

@@ -27,7 +27,7 @@ from ilp_planner.anatomy.traffic import Traffic, sent_share
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 MIB, GIB = 2**20, 2**30
 SEED = Decoder(layers=32, hidden=4096, heads=32, sequence=2048, vocab=50257, gated=True)
@@ -217,7 +217,7 @@ def by_unit(sharding: str, *, pp: int = 1, tp: int = 1, instances: int = 1) -> T
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sharding", "pp", "gathers", "reductions"),
     [
         ("parameters", 1, (2, 16), (1, 8)),
@@ -448,10 +448,10 @@ def test_gradients_of_whole_parameters_are_summed_over_tp() -> None:
     assert unsplit_parameters(seed_job(), False) == 0
 
 
-@pytest.mark.parametrize("experts", [False, True])
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("qk_norm", [False, True])
-@pytest.mark.parametrize("latent", [False, True])
+@for_each("experts", [False, True])
+@for_each("bias", [False, True])
+@for_each("qk_norm", [False, True])
+@for_each("latent", [False, True])
 def test_undivided_parameters_are_those_that_a_second_rank_repeats(
     experts: bool, bias: bool, qk_norm: bool, latent: bool
 ) -> None:
@@ -830,7 +830,7 @@ def test_a_larger_micro_batch_sends_more_at_once(job: TrainingJob, factor: int) 
     assert math.isclose(each(wide), factor * each(job))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("collective", "members", "share"),
     [
         ("all_reduce", 4, 1.5),

@@ -24,6 +24,7 @@ from ilp_planner.specs.parameter_count import tied_parameters
 from ilp_planner.specs.pipeline_layout import even_layout, read_layout, split_layout
 from ilp_planner.specs.training import Kernels, Recompute, Settings, TrainingJob
 from tests.anatomy.parameter_names import parameter_names
+from tests.examples import for_each
 from tests.training_jobs import decoders, deepseek, gpt, jobs, llama
 from tests.training_jobs import job as a_job
 from tests.training_jobs import settings as job_settings
@@ -211,7 +212,7 @@ def test_a_tied_output_has_no_weight_of_its_own_on_one_stage():
     assert (tokens.name, tokens.size) == ("tokens", 8 * 512 * 2)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("predicted", "layers", "stage"),
     [(0, [4, 4, 0, 0], 3), (0, [2, 2, 2, 2], 3), (1, [4, 4, 0, 0], 1), (1, [2, 2, 2, 2], 3)],
 )
@@ -306,10 +307,10 @@ def test_layers_that_are_computed_again_keep_a_mask_at_the_ends():
         assert all(mask.size == 2 * 512 * 512 for mask in masks)
 
 
-@pytest.mark.parametrize("tp", [1, 2, 4, 8])
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("selective", [False, True])
-@pytest.mark.parametrize("micro", [1, 4])
+@for_each("tp", [1, 2, 4, 8])
+@for_each("sequence_parallel", [False, True])
+@for_each("selective", [False, True])
+@for_each("micro", [1, 4])
 def test_korthikanti(tp, sequence_parallel, selective, micro):
     """Table 2 of Korthikanti et al. 2022 (arXiv 2205.05198): bytes of a layer without flash
     attention; statistics of norms are left out there."""

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from ilp_planner.anatomy.experts import expert_modules, routed_tokens
 from ilp_planner.anatomy.modules import Module
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.training import Kernels, Recompute, TrainingJob
+from tests.examples import for_each
 from tests.training_jobs import job, llama, settings
 
 TOKENS = 512  # 512 of each of 2 samples, on two ranks of tensor parallelism
@@ -72,7 +71,7 @@ def test_a_router_keeps_scores_of_all_experts_and_where_tokens_go() -> None:
     assert weights(routed(bias=True), "router") == [(COUNT, HIDDEN), (COUNT,)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("dispatcher", "ep", "etp", "sources"),
     [
         ("alltoall", 4, 2, 0),
@@ -98,7 +97,7 @@ def test_gathering_tokens_keeps_the_routing_of_all_ranks(
 GATE_UP, DOWN = (2 * FFN, HIDDEN), (HIDDEN, FFN)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kernels", "matrices", "vectors"),
     [
         ({}, [GATE_UP] * 2 + [DOWN] * 2, [(2 * FFN,)] * 2 + [(HIDDEN,)] * 2),
@@ -126,7 +125,7 @@ def test_a_rank_holds_its_share_of_the_routed_experts(
         assert names == {"weight1", "weight2"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kernels", "more"),
     [
         ({}, 0),
@@ -172,7 +171,7 @@ def test_what_of_the_experts_is_computed_again_is_not_kept() -> None:
     assert usual["linear_fc2", "input"] - again["linear_fc2", "input"] == 2 * SENT * FFN
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kernels", "tokens"),
     [
         ({"imbalance": 1.5}, 1536),

@@ -10,6 +10,7 @@ from ilp_planner.anatomy.work import FusedAttention, layer_work
 from ilp_planner.specs.decoder import Decoder, Experts, Window
 from ilp_planner.specs.parameter_count import tied_parameters
 from ilp_planner.specs.training import Recompute
+from tests.examples import for_each
 from tests.training_jobs import deepseek, gpt, job, llama, settings
 
 HIDDEN, HEADS, KV, HEAD, LAYERS = 256, 16, 8, 16, 8
@@ -52,7 +53,7 @@ def kept(model: Decoder) -> float:
     return sum(module.activations for module in rank_modules(alone, 0))
 
 
-@pytest.mark.parametrize(("model", "more"), FEATURES.values(), ids=FEATURES)
+@for_each(("model", "more"), FEATURES.values())
 def test_parameters(model, more):
     assert whole(model) - whole(llama()) == more
     assert held(model) == whole(model)
@@ -134,7 +135,7 @@ def test_norms_and_additions_that_take_time():
     assert set(usual) - set(names(llama(parallel_norms=2))) == {"attention_residual"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "changes", "expected"),
     [
         (llama, {"norm_at": "before"}, "norm_at must be one of input, output, both"),

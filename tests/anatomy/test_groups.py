@@ -31,6 +31,7 @@ from ilp_planner.anatomy.groups import (
 from ilp_planner.anatomy.states import sharing
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.training import OptimizerSettings, Settings, TrainingJob
+from tests.examples import for_each
 from tests.rank_groups import group_of, pp_rank_of
 
 CASES = Path("../shared/data/megatron/build_cases.json")
@@ -79,7 +80,7 @@ def test_the_cases_of_megatron_are_here() -> None:
     assert len(built()) >= 8
 
 
-@pytest.mark.parametrize("case", built(), ids=lambda case: str(case["name"]))
+@for_each("case", built())
 def test_equal_to_what_megatron_builds(case: dict[str, Any]) -> None:
     words = shlex.split(case["args"])
 

@@ -23,6 +23,7 @@ from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.pipeline_layout import even_layout, read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.benchmarks import memory as study
+from tests.examples import for_each
 from tests.training_jobs import deepseek, gpt, jobs, llama
 from tests.training_jobs import job as a_job
 
@@ -52,7 +53,7 @@ def test_b200_runs():
 
 
 @MEASURED
-@pytest.mark.parametrize("what", ["tp", "pp", "layers", "sequence"])
+@for_each("what", ["tp", "pp", "layers", "sequence"])
 def test_errors_have_no_trend(what):
     """A term that is wrong, made up for elsewhere, would show as a trend."""
     rows = study.b200_rows()
@@ -121,7 +122,7 @@ def test_parameters_are_the_modules_own(job):
         assert memory.expert_parameters == sum(m.expert_parameters for m in modules)
 
 
-@pytest.mark.parametrize("layout", ["Et*4|t*4|m|L", "Et*2|t*3|t*3|mL", "Et*2|t*2|t*3|tmL"])
+@for_each("layout", ["Et*4|t*4|m|L", "Et*2|t*3|t*3|mL", "Et*2|t*2|t*3|tmL"])
 def test_the_last_norm_of_what_predicts_is_kept_with_the_last_layer(layout):
     """`tests/runtimes/test_megatron_core.py` asks Megatron where it is."""
     job = a_job(deepseek(prediction_layers=1), layout=read_layout(layout))
@@ -404,9 +405,7 @@ def test_capacity_and_imbalance():
     assert kept(imbalance=1.5) > even
 
 
-@pytest.mark.parametrize(
-    ("generation", "engine", "own"), [(8, 4, 16.25), (HOPPER, 32, 64), (10, 32, 16.25)]
-)
+@for_each(("generation", "engine", "own"), [(8, 4, 16.25), (HOPPER, 32, 64), (10, 32, 16.25)])
 def test_workspace_depends_on_the_device(generation, engine, own):
     """PyTorch's own is only where PyTorch multiplies: not between the ends of a dense model."""
     job = a_job(pp=4)
@@ -439,10 +438,8 @@ def test_uneven_stages():
     assert [rank_memory(job, r).in_flight for r in range(4)] == [4, 3, 2, 1]
 
 
-@pytest.mark.parametrize(
-    "model", [llama(), gpt(), llama(experts=Experts(count=4, top_k=2, ffn=96))]
-)
-@pytest.mark.parametrize(("pp", "virtual"), [(1, 1), (2, 1), (2, 2), (2, 4)])
+@for_each("model", [llama(), gpt(), llama(experts=Experts(count=4, top_k=2, ffn=96))])
+@for_each(("pp", "virtual"), [(1, 1), (2, 1), (2, 2), (2, 4)])
 def test_all_layers_again_is_the_same_by_blocks(model, pp, virtual):
     """The first n layers of every virtual stage, not of all that a rank has."""
     case = a_job(model, pp=pp, layout=even_layout(8, pp, virtual))

@@ -16,6 +16,7 @@ from ilp_planner.anatomy.moments import flow
 from ilp_planner.anatomy.parts import KINDS, MemoryParts, Part, memory_parts
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Offload, OptimizerSettings, Recompute, Settings
+from tests.examples import for_each
 from tests.training_jobs import job as a_job
 
 CHECKPOINT = 3.0
@@ -56,7 +57,7 @@ def moments(parts: MemoryParts, **counts: Any) -> dict[str, tuple[float, float, 
 # ---- recomputation ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("method", "size", "layers", "expert_layers", "kept"),
     [
         ("", 0, 2, 1, 2 * 100 + 1000),
@@ -80,7 +81,7 @@ def test_what_layers_keep(
     assert more == kept + 2 * 200
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("method", "size", "layers", "expert_layers", "kept", "layer", "forgotten", "once"),
     [
         # nothing is computed again: no layer is there twice
@@ -227,7 +228,7 @@ def offloading(layers: int = 0, parts: dict[str, Part] = MOVED) -> MemoryParts:
     return replace(found, job=job, parts={**found.parts, **parts})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("layers", "expert_layers", "prediction_layers", "staying", "coming"),
     [
         (1, 0, 0, 60, 0),  # the only layer is never sent, and none comes back for one before it
@@ -257,7 +258,7 @@ def test_of_modules_the_last_layers_part_stays_and_that_before_it_comes_back(
     assert found["the embedding"][0] == held / 3 * 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sent", "layers", "expert_layers", "staying"),
     [
         (1, 1, 0, 60),  # one layer is there at the least

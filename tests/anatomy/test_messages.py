@@ -6,6 +6,7 @@ import pytest
 
 from ilp_planner.anatomy.messages import _needed
 from ilp_planner.specs.decoder import Experts
+from tests.examples import for_each
 
 
 def counted(experts: Experts, parts: int) -> float:
@@ -19,8 +20,8 @@ def counted(experts: Experts, parts: int) -> float:
     return sum(found) / len(found)
 
 
-@pytest.mark.parametrize("parts", [1, 2, 4, 8])
-@pytest.mark.parametrize(("groups", "top"), [(1, 0), (4, 0), (4, 2), (4, 3), (2, 1), (8, 3)])
+@for_each("parts", [1, 2, 4, 8])
+@for_each(("groups", "top"), [(1, 0), (4, 0), (4, 2), (4, 3), (2, 1), (8, 3)])
 def test_parts_that_a_token_needs_are_those_of_all_choices(parts, groups, top):
     experts = Experts(count=8, top_k=2, ffn=1, groups=groups, top_groups=top)
     assert _needed(experts, parts) == pytest.approx(counted(experts, parts))

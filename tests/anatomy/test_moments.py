@@ -24,6 +24,7 @@ from ilp_planner.anatomy.quantised import copies_width, kept_width
 from ilp_planner.specs.decoder import Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, TrainingJob
+from tests.examples import for_each
 from tests.training_jobs import job, llama, settings
 
 ROWS, HIDDEN = 512 * 2, 256
@@ -55,7 +56,7 @@ def test_what_goes_through_a_layer() -> None:
 # ---- the MLP's way back --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ffn", [64, 512, 704])
+@for_each("ffn", [64, 512, 704])
 def test_the_mlp_s_way_back(ffn: int) -> None:
     """A gradient of the residual; the second product: what it gathers, and its gradient; the
     activation, whose input has a gradient of two halves; the first product: what is gathered again
@@ -92,8 +93,8 @@ def test_gradients_of_weights_that_are_not_added_in_place_are_there_for_a_moment
     assert found == NARROW + WHOLE + ROWS * 512 + 2 * 256 * HIDDEN
 
 
-@pytest.mark.parametrize("recipe", ["fp8-delayed", "fp8-current", "mxfp8"])
-@pytest.mark.parametrize("ffn", [64, 704])
+@for_each("recipe", ["fp8-delayed", "fp8-current", "mxfp8"])
+@for_each("ffn", [64, 704])
 def test_quantised_gradients_on_the_mlp_s_way_back(recipe: str, ffn: int) -> None:
     """What the second product gathers is quantised in all its copies, what is gathered again for
     the first one in one of them; both halves' gradients are quantised before the first one."""
@@ -133,7 +134,7 @@ def routed(
 SENT = WHOLE  # 512 tokens of a rank, each to two experts
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ep", "etp", "steps"),
     [
         (1, 1, 1 + 2),  # put in the order of experts; and after these in both orders
@@ -229,7 +230,7 @@ def test_latent_attention_has_keys_as_wide_as_queries() -> None:
     assert found == NARROW + (2 * query + value) + 2 * WHOLE
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("how", "cp", "inner", "steps"),
     [
         ("p2p", 1, 0, 0),

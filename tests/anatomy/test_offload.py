@@ -15,6 +15,7 @@ from ilp_planner.anatomy.modules import Kept, Module
 from ilp_planner.anatomy.offload import SCOPES, moved_groups
 from ilp_planner.specs.pipeline_layout import even_layout
 from ilp_planner.specs.training import OFFLOADED, Kernels, Offload, Recompute, TrainingJob
+from tests.examples import for_each
 from tests.training_jobs import deepseek, job, jobs, llama, settings
 
 GROUPED = Kernels(grouped_experts=True)
@@ -179,7 +180,7 @@ def made_up() -> Module:
     return Module(name="decoder.layers", children=(norm, attention, after, mlp))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("module", "numbers"),
     [
         ("attn_norm", 1),

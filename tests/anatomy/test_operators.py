@@ -19,7 +19,7 @@ from ilp_planner.anatomy.operators import (
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS, FULL, NOTHING
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.training import OPERATORS, Recompute, TrainingJob
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.training_jobs import deepseek, job, llama
 from tests.training_jobs import settings as usual
 
@@ -88,7 +88,7 @@ QUERIES = ("queries", "linear_qkv", 0.5, 128)
 KEYS, VALUES = (("keys", "linear_qkv", 0.25, 64), ("values", "linear_qkv", 0.25, 64))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "experts", "both", "either"),
     [
         # of queries, keys, values, projection, gate, up and down every other one, and where
@@ -188,9 +188,7 @@ def test_outputs_of_attention_and_of_messages_are_kept(cp: int) -> None:
         assert scattered == (dict.fromkeys(names, narrow) if tp > 1 else {})
 
 
-@pytest.mark.parametrize(
-    ("ep", "etp", "kept"), [(1, 1, False), (2, 1, True), (4, 1, True), (4, 2, False)]
-)
+@for_each(("ep", "etp", "kept"), [(1, 1, False), (2, 1, True), (4, 1, True), (4, 2, False)])
 def test_exchanged_tokens_are_kept(ep: int, etp: int, kept: bool) -> None:
     """Each to two experts, there and back; gathered ones are made again as a whole."""
     model = llama(experts=MIXTURE)

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from ilp_planner.anatomy.decoder import embedding_module, layer_module
 from ilp_planner.anatomy.overheads import (
     between_stages,
@@ -17,6 +15,7 @@ from ilp_planner.anatomy.overheads import (
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.generations import AMPERE, BLACKWELL, HOPPER
 from ilp_planner.specs.training import Kernels, TrainingJob
+from tests.examples import for_each
 from tests.training_jobs import deepseek, gpt, job, llama, settings
 
 MIB = 2**20
@@ -30,7 +29,7 @@ def case(model: Decoder | None = None, generation: int = HOPPER, **kernels: Any)
     return replace(found, generation=generation)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("generation", "mebibytes"), [(AMPERE, 2 * 8.125), (HOPPER, 2 * 32), (BLACKWELL, 2 * 8.125)]
 )
 def test_both_threads_have_a_handle_of_pytorch_s(generation: int, mebibytes: float) -> None:
@@ -38,7 +37,7 @@ def test_both_threads_have_a_handle_of_pytorch_s(generation: int, mebibytes: flo
     assert handles(case(generation=generation, deterministic=True)) == 64 * MIB
 
 
-@pytest.mark.parametrize(("generation", "mebibytes"), [(AMPERE, 4), (HOPPER, 32), (BLACKWELL, 32)])
+@for_each(("generation", "mebibytes"), [(AMPERE, 4), (HOPPER, 32), (BLACKWELL, 32)])
 def test_workspaces_of_transformer_engine(generation: int, mebibytes: int) -> None:
     """One, and four more for groups of experts; of the local model, for routers."""
     engine = mebibytes * MIB

@@ -19,6 +19,7 @@ from ilp_planner.anatomy.quantised import (
 )
 from ilp_planner.specs.generations import BLACKWELL, HOPPER
 from ilp_planner.specs.training import QUANTISED, Kernels, OptimizerSettings, Recompute, TrainingJob
+from tests.examples import for_each
 from tests.training_jobs import deepseek, gpt, job, jobs, llama, settings
 
 WORKSTATION = 12  # major compute capability of Blackwell there
@@ -37,7 +38,7 @@ def kept_of(module: Module, name: str) -> dict[str, float]:
     return next((kept for kept in found if kept), {})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("recipe", "kept"),
     [("", 2), ("fp8-current", 1), ("fp8-blockwise", 1 + 1 / 32), ("mxfp8", 1 + 1 / 32),
      ("nvfp4", 0.5 + 1 / 16)],
@@ -61,7 +62,7 @@ def test_delayed_scaling_keeps_attention_twice() -> None:
     assert kept_of(layer_module(again, experts=False), "linear_proj") == {"input": 1}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("recipe", "generation", "copies"),
     [
         ("fp8-current", HOPPER, 2),
@@ -112,7 +113,7 @@ def _all(module: Module) -> list[Module]:
     return [module, *(inner for child in module.children for inner in _all(child))]
 
 
-@pytest.mark.parametrize(("recipe", "sent"), [("fp8-current", 1), ("mxfp8", 2), ("nvfp4", 2)])
+@for_each(("recipe", "sent"), [("fp8-current", 1), ("mxfp8", 2), ("nvfp4", 2)])
 def test_parameters_are_gathered_quantised_where_the_recipe_does(recipe: str, sent: int) -> None:
     sharded = job(settings=settings(optimizer=OptimizerSettings(sharding="optimizer")))
     case = with_kernels(sharded, quantised=recipe, quantised_parameters=True)
@@ -156,7 +157,7 @@ def test_any_job_holds_something_else_with_a_recipe(
         assert after.terms["gradients"] == before.terms["gradients"]
 
 
-@pytest.mark.parametrize("model", [llama(), gpt(), deepseek()])
+@for_each("model", [llama(), gpt(), deepseek()])
 def test_activations_shrink_less_than_the_width(model) -> None:  # type: ignore[no-untyped-def]
     exact = with_kernels(job(model))
     for recipe in QUANTISED:

@@ -16,6 +16,7 @@ from ilp_planner.anatomy.states import (
     stepped_width,
 )
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings
+from tests.examples import for_each
 from tests.training_jobs import deepseek
 from tests.training_jobs import job as a_job
 
@@ -24,7 +25,7 @@ def with_optimizer(job, **values):
     return replace(job, settings=replace(job.settings, optimizer=OptimizerSettings(**values)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sharding", "expected"),
     [
         ("none", 18),
@@ -69,7 +70,7 @@ def test_short_gradients_are_widened_for_the_step():
     assert stepped_width(with_optimizer(job), expert=False) == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pp", "sharding", "expected"),
     [
         (1, "parameters", (4 / 4, 4 / 4, 8 / 4)),
@@ -118,7 +119,7 @@ def test_quantised_products_change_no_shards_of_the_master_copy(sharding):
     assert held[0] == held[1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sharding", "from_master", "pp", "expected"),
     [
         ("none", False, 1, Rhythm()),

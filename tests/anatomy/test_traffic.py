@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from ilp_planner.anatomy.modules import Message
 from ilp_planner.anatomy.traffic import Traffic, row_of, sent_share
+from tests.examples import for_each
 from tests.training_jobs import job
 
 
@@ -26,7 +25,7 @@ def test_a_row_of_messages_in_bytes_and_groups() -> None:
     assert taken.volume_per_iteration == 1500
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("collective", "members", "share"),
     [
         ("all_reduce", 1, 0),

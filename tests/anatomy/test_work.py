@@ -18,6 +18,7 @@ from ilp_planner.anatomy.work import (
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
+from tests.examples import for_each
 
 DENSE = Decoder(
     layers=2, hidden=512, heads=8, kv_heads=4, sequence=1024, vocab=4096, ffn=1536, gated=True,
@@ -51,8 +52,8 @@ def flops(modules, way="forward"):
     return sum(kernel.flops for module in modules for kernel in getattr(module, way))
 
 
-@pytest.mark.parametrize("model", [DENSE, MIXTURE, LATENT], ids=["dense", "experts", "latent"])
-@pytest.mark.parametrize(("tp", "cp"), [(1, 1), (4, 1), (2, 2)])
+@for_each("model", [DENSE, MIXTURE, LATENT])
+@for_each(("tp", "cp"), [(1, 1), (4, 1), (2, 2)])
 def test_forward_arithmetic_is_the_model_s(model, tp, cp):
     found = job(model, tp=tp, cp=cp)
     experts = model.experts is not None
@@ -331,7 +332,7 @@ def test_bytes_of_what_is_quantised(recipe, read):
     assert moved(output_work(low)) == moved(output_work(of(DENSE)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("precision", "name", "expected"),
     [
         ("bf16", "adam", (4, 4 + 8 + 16 + 6, 2)),

@@ -12,6 +12,7 @@ from ilp_planner.api.words import as_text
 from ilp_planner.cli.main import run
 from ilp_planner.profiles.analytic import analytic_profile
 from ilp_planner.profiles.analytic_layers import analytic_layers
+from tests.examples import for_each
 from tests.objectives.cases import group_problem
 from tests.small import CLUSTER, MODEL
 
@@ -132,7 +133,7 @@ def test_gpus_instead_of_a_cluster(files: tuple[Path, Path]) -> None:
         ilp.problem(files[0], gpus=2)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("verb", "thing", "expected"),
     [
         (ilp.solve, "llama3-8b", "solve: found 'llama3-8b', expected a Problem"),
@@ -190,7 +191,7 @@ def test_messages_speak_of_keywords() -> None:
         ilp.problem("gpt3-1.3b", hostfile="hosts", space="groups")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("keywords", "expected"),
     [
         ({"space": "megatrn"}, "space: found 'megatrn', expected one of operators"),
@@ -206,9 +207,7 @@ def test_nonsense_is_refused(keywords, expected) -> None:
         ilp.problem("gpt3-1.3b", **keywords)
 
 
-@pytest.mark.parametrize(
-    "limits", [{"gap": -0.1}, {"gap": 1.0}, {"workers": 0}, {"seconds": float("nan")}]
-)
+@for_each("limits", [{"gap": -0.1}, {"gap": 1.0}, {"workers": 0}, {"seconds": float("nan")}])
 def test_limits_refuse_nonsense(limits) -> None:
     with pytest.raises(ilp.UsageError, match=next(iter(limits))):
         ilp.Limits(**limits)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.benchmarks.generated import DEGREES, GIB, SAMPLES, instance
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 SIZES = st.tuples(st.integers(1, 4), st.sampled_from([4, 8, 12, 16, 64]), st.integers(1, 20))
 
@@ -79,7 +79,7 @@ def test_memory_is_tight_somewhere():
             assert any(tight)
 
 
-@pytest.mark.parametrize("size", [(0, 8, 8), (2, 6, 8), (2, 8, 0)])
+@for_each("size", [(0, 8, 8), (2, 6, 8), (2, 8, 0)])
 def test_impossible_sizes_are_refused(size):
     with pytest.raises(ValueError, match="expected at least one type"):
         instance(*size, 0)

@@ -13,12 +13,13 @@ from tests.benchmarks.mixed_cases import (
     SEEDS,
 )
 from tests.benchmarks.table import shown_table
+from tests.examples import for_each
 from tests.metis_cases import needs_data
 
 RECORD = mixed.known()
 
 
-@pytest.mark.parametrize("name", ["metis", "amp", "accuracy", "scale"])
+@for_each("name", ["metis", "amp", "accuracy", "scale"])
 def test_the_manual_shows_the_results(name: str) -> None:
     shown = shown_table(name)
     assert shown == mixed_table.tables(RECORD)[name]
@@ -46,7 +47,7 @@ def test_what_is_asked_of_amp_is_reached() -> None:
     assert sum(found[name, None]["wall_s"] for name in EXPERIMENTS) < 20
 
 
-@pytest.mark.parametrize("case", SCALE_CASES, ids=lambda case: case.name)
+@for_each("case", SCALE_CASES)
 def test_sizes_of_scale_divide_into_the_micro_batches(case) -> None:
     for seed in SEEDS:
         *_, batch = instance(case.types, case.devices_per_type, case.layers, seed)

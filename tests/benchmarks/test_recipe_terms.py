@@ -12,6 +12,7 @@ from ilp_planner.problem import Problem
 from ilp_planner.specs.training import TrainingJob
 from tests.benchmarks import recipe_terms as terms
 from tests.benchmarks.recipe_cases import RECIPES, Recipe, job_of, same_problem
+from tests.examples import for_each
 
 MESSAGES = (*terms.GROUPS, terms.REPLICAS)
 
@@ -26,7 +27,7 @@ def named(name: str) -> tuple[Problem[Any], TrainingJob]:
     return among, job_of(recipe, among)
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+@for_each("recipe", RECIPES)
 def test_terms_add_up_to_what_the_judge_says(recipe: Recipe) -> None:
     among = same_problem(recipe)
     job = job_of(recipe, among)

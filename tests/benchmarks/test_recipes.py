@@ -8,11 +8,12 @@ from tests.benchmarks import published, recipes
 from tests.benchmarks.recipe_cases import RECIPES, Recipe, job_of, same_problem
 from tests.benchmarks.recipes_table import recipes_table
 from tests.benchmarks.table import shown_table
+from tests.examples import for_each
 
 KNOWN = recipes.known()["rows"]
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+@for_each("recipe", RECIPES)
 def test_a_recipe_is_a_legal_job_on_all_its_gpus(recipe: Recipe) -> None:
     among = same_problem(recipe)
     job = job_of(recipe, among)
@@ -39,7 +40,7 @@ def test_the_published_row_has_the_degrees_of_the_recipe(recipe: Recipe) -> None
         assert getattr(ours, name) == getattr(theirs, name)
 
 
-@pytest.mark.parametrize("row", KNOWN, ids=lambda row: row["recipe"])
+@for_each("row", KNOWN)
 def test_no_bound_is_above_a_recipe_that_it_is_about(row: recipes.Row) -> None:
     searched, same = row["with_native_loss"], row["same"]
     if searched["outside"] is None:

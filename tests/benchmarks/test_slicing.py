@@ -3,7 +3,6 @@
 from itertools import combinations
 
 import numpy as np
-import pytest
 
 from ilp_planner.result import Status
 from ilp_planner.solvers.base import Limits
@@ -11,10 +10,11 @@ from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.solvers.cpsat import CpSat
 from tests.benchmarks.slicing import HIGH, LOW, slicing
 from tests.benchmarks.slicing_table import PUBLISHED, table
+from tests.examples import for_each
 from tests.solvers.graphs import paths_of
 
 
-@pytest.mark.parametrize(("layers", "stages"), [(2, 1), (2, 2), (6, 3), (7, 7), (9, 4)])
+@for_each(("layers", "stages"), [(2, 1), (2, 2), (6, 3), (7, 7), (9, 4)])
 def test_every_slicing_is_a_path_of_the_same_cost(layers: int, stages: int) -> None:
     problem = slicing(layers, stages, 3)
     graph = problem.graph()

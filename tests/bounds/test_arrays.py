@@ -3,11 +3,11 @@
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds import arrays
+from tests.examples import for_each
 
 
 def plain(function: Any) -> Any:
@@ -15,7 +15,7 @@ def plain(function: Any) -> Any:
     return getattr(function, "py_func", function)
 
 
-@pytest.mark.parametrize(("need", "length"), [(1, 6), (6, 6), (7, 7), (20, 20)])
+@for_each(("need", "length"), [(1, 6), (6, 6), (7, 7), (20, 20)])
 def test_arrays_grow_to_twice_their_length_or_to_what_is_needed(need: int, length: int) -> None:
     before = np.array([5, 7, 9])
     after = plain(arrays.longer)(before, need)
@@ -35,7 +35,7 @@ def test_indices_sort_values_and_equal_ones_keep_their_order(values: list[int]) 
     assert found.tolist() == sorted(range(len(values)), key=values.__getitem__)
 
 
-@pytest.mark.parametrize("count", [15, 16, 17, 31, 32, 33, 64, 65])
+@for_each("count", [15, 16, 17, 31, 32, 33, 64, 65])
 def test_values_in_order_stay_and_those_that_descend_are_turned_round(count: int) -> None:
     found = plain(arrays.ascending)(np.arange(float(count)))
     assert found.tolist() == list(range(count))

@@ -23,7 +23,7 @@ from ilp_planner.spaces.groups.parts import GroupPart
 from tests.bounds.small_chains import made
 from tests.brute import cheapest, random_problem, spread_problem
 from tests.costs.mixed_instances import Floor, cluster_of, stage_of
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = examples(15)
@@ -126,7 +126,7 @@ def test_no_plan_is_below_the_bound_where_stages_may_be_spread(seed: int) -> Non
     assert min(bounds) <= best * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", [13, 25, 32, 39])
+@for_each("seed", [13, 25, 32, 39])
 def test_boxes_count_what_network_cards_take(seed: int) -> None:
     """Instances with larger gradients: the cheapest way that shares cards takes longer than the
     cheapest one, and boxes find it, as near as they are split."""
@@ -252,7 +252,7 @@ def problem_of(seed: int) -> Problem:
     return random_problem(seed, links="pairs", sizes=(2, 4), devices=8)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_a_lower_cutoff_says_no(seed: int) -> None:
     problem = problem_of(seed)
     for batches in problem.micro_batches[:2]:

@@ -21,7 +21,7 @@ from ilp_planner.costs.operators import StageTables
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.profiles.table import MIB, RowKey
 from tests.bounds.fixed_parts import body
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.tiny import every_way, make_problem, make_profile, make_row, price_stages, random_profile
 
 ENOUGH = 10**9
@@ -262,9 +262,9 @@ def fixed_case(
     return Case(tables, 0, 5, 3, False, True)
 
 
-@pytest.mark.parametrize("degrees", [(1, 2), (2,)])
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("cost_model", sorted(COST_MODELS))
+@for_each("degrees", [(1, 2), (2,)])
+@for_each("seed", [1, 2, 3])
+@for_each("cost_model", sorted(COST_MODELS))
 def test_the_optimum_of_a_fixed_stage_is_that_of_enumeration(
     degrees: tuple[int, ...], seed: int, cost_model: str
 ) -> None:

@@ -14,6 +14,7 @@ from ilp_planner.bounds.group_potentials import prefixes
 from ilp_planner.bounds.group_states import states
 from tests.bounds.random_chain import every_way, random_chain
 from tests.bounds.small_chains import no_regions
+from tests.examples import for_each
 
 SEEDS = range(60)
 
@@ -50,8 +51,8 @@ def searched(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("low", "peak"), [(0.0, 0.0), (6.0, 3.0)])
-@pytest.mark.parametrize("slowest", [8.0, np.inf])
+@for_each(("low", "peak"), [(0.0, 0.0), (6.0, 3.0)])
+@for_each("slowest", [8.0, np.inf])
 def test_the_cheapest_way_of_all_is_found(low: float, peak: float, slowest: float) -> None:
     """Of those below a cutoff, at which it is not any more."""
     some = 0
@@ -73,7 +74,7 @@ def test_the_cheapest_way_of_all_is_found(low: float, peak: float, slowest: floa
     assert some > 20
 
 
-@pytest.mark.parametrize("options", [{"width": 1}, {"width": 2}, {"effort": 0.0}])
+@for_each("options", [{"width": 1}, {"width": 2}, {"effort": 0.0}])
 def test_few_labels_keep_a_bound(options: dict[str, float]) -> None:
     for seed in SEEDS:
         chain = random_chain(seed)
@@ -115,7 +116,7 @@ def row(*layers: list[tuple[float, float, float, int]]) -> GroupChain:
 FIRST = (1000.0, 10.0, 0.0, 1)  # slow, as no bound knows before it is reached
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "other", "low", "peak", "beaten"),
     [
         ((1, 1, 1, 1), (1, 2, 1, 1), 0.0, 0.0, True),  # cheaper
@@ -146,7 +147,7 @@ MANY = [(k + 2.0, 60.0 - 3 * k + k * k % 7 / 8, 3.0, 1) for k in range(15)]
 """Stages none of which is better than another one."""
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kept", "options"),
     [
         (1, {"width": 1}),

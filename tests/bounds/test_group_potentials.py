@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.group_chain import GroupChain
 from ilp_planner.bounds.group_potentials import Potentials, plain, prefixes, through
 from tests.bounds.random_chain import Way, before, every_way, random_chain
+from tests.examples import for_each
 
 SEEDS = range(120)
 SLOWEST = [5.0, 8.0, np.inf]
@@ -42,7 +42,7 @@ def numbered_states(chain: GroupChain) -> Iterator[tuple[int, int]]:
                 yield s, number
 
 
-@pytest.mark.parametrize("slowest", SLOWEST)
+@for_each("slowest", SLOWEST)
 def test_what_stands_before_a_state_costs_the_least_of_all(slowest: float) -> None:
     for chain, known, levels in cases(slowest):
         stages = chain.stages
@@ -72,7 +72,7 @@ def test_what_stands_before_a_state_costs_the_least_of_all(slowest: float) -> No
         assert (known.priced == stages.total + stages.use @ known.price).all()
 
 
-@pytest.mark.parametrize("slowest", SLOWEST)
+@for_each("slowest", SLOWEST)
 def test_the_cheapest_way_is_the_one_of_all(slowest: float) -> None:
     """And what is known of each candidate is the cheapest way through it."""
     some = 0
@@ -96,7 +96,7 @@ def test_the_cheapest_way_is_the_one_of_all(slowest: float) -> None:
     assert some > 20
 
 
-@pytest.mark.parametrize("slowest", SLOWEST)
+@for_each("slowest", SLOWEST)
 def test_without_sending_and_its_states_the_least_sum_is_that_of_any_stages(
     slowest: float,
 ) -> None:

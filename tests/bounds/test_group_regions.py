@@ -1,11 +1,11 @@
 """Devices that are counted while stages stay among some types."""
 
 import numpy as np
-import pytest
 
 from ilp_planner.bounds import group_regions
 from ilp_planner.bounds.group_regions import Regions, regions
 from tests.bounds.test_arrays import plain
+from tests.examples import for_each
 
 TYPES = [(0,), (1, 2), (0, 1), (2,)]
 
@@ -31,7 +31,7 @@ def test_a_number_counts_whole_units_of_what_a_group_takes_in_its_region() -> No
     assert two().numbers(use, np.arange(4)).tolist() == [1, 2 + 3, 0, 6]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("own", "to", "number", "behind", "expected"),
     [
         (0, 0, 1, 1, 2),  # four devices of the first type

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from ilp_planner.bounds import group_states
 from ilp_planner.bounds.group_states import States, states
 from tests.bounds.test_arrays import plain
+from tests.examples import for_each
 
 
 def two_classes() -> States:
@@ -84,7 +84,7 @@ def test_both_seconds_count() -> None:
     assert every_row.better.tolist() == [[True, False], [False, True]]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arc", "state", "mode", "expected"),
     [
         (0, 1, 1, (2, 0)),  # one joins one: both are taken, sent to as near as can be

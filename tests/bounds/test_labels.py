@@ -26,6 +26,7 @@ from ilp_planner.bounds.labels import (
 )
 from tests.bounds.random_stage import BYTE, SECOND, Stage, Way, random_stage
 from tests.bounds.test_arrays import plain
+from tests.examples import for_each
 
 SEEDS = range(60)
 ENOUGH = 10**9
@@ -89,7 +90,7 @@ def cases() -> list[tuple[Stage, Ceilings, list[Way]]]:
 CASES = cases()
 
 
-@pytest.mark.parametrize("factor", [None, 1.0, 1.5])
+@for_each("factor", [None, 1.0, 1.5])
 def test_labels_find_the_fastest_of_all_ways(factor: float | None) -> None:
     """factor: what is found is to be below that times it."""
     for stage, ceilings, ways in CASES:
@@ -125,7 +126,7 @@ def test_options_that_nobody_tells_apart_later_beat_each_other() -> None:
         assert time == best
 
 
-@pytest.mark.parametrize("width", [1, 2, 5])
+@for_each("width", [1, 2, 5])
 def test_few_labels_give_a_way_and_the_bound_of_the_first_operator(width: int) -> None:
     dropped = 0
     for stage, ceilings, ways in CASES:

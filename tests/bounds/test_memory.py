@@ -9,6 +9,7 @@ from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import MIB, RowKey
+from tests.examples import for_each
 from tests.tiny import least_memory, make_problem, make_profile, make_row, with_limit
 
 NAMES = ("enc-1st-layernorm", "enc-MLP-gelu", "enc-MLP-GEMM-2")
@@ -98,8 +99,8 @@ def test_the_micro_batch_is_blamed_that_needs_least() -> None:
     assert "needs at least 49.00 MiB" in explained(only)
 
 
-@pytest.mark.parametrize("activations", [(20.0,), (12.0, 9.0), (4.0, 9.0, 2.0)])
-@pytest.mark.parametrize("devices", [1, 2, 3])
+@for_each("activations", [(20.0,), (12.0, 9.0), (4.0, 9.0, 2.0)])
+@for_each("devices", [1, 2, 3])
 def test_nothing_is_blamed_where_a_pipeline_fits(
     activations: tuple[float, ...], devices: int
 ) -> None:
@@ -157,9 +158,7 @@ def profiled(*weights: dict[int, float], limit: float, devices: int = 2) -> Prob
     )
 
 
-@pytest.mark.parametrize(
-    ("degrees", "least"), [((1, 2), "20.00 MiB"), ((1,), "40.00 MiB"), ((2,), "20.00 MiB")]
-)
+@for_each(("degrees", "least"), [((1, 2), "20.00 MiB"), ((1,), "40.00 MiB"), ((2,), "20.00 MiB")])
 def test_states_are_those_of_the_leanest_way_that_is_profiled(
     degrees: tuple[int, ...], least: str
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from ilp_planner.bounds.operator_proof import Proof, recorded_prices
 from ilp_planner.bounds.stages import FORBIDDING_PRICE, StageKey
 from ilp_planner.errors import PlanError
+from tests.examples import for_each
 
 HALF = FORBIDDING_PRICE / 2
 PRICES = ((2, 1, HALF), (2, 3, HALF / 2), (2, 1, 0.0))
@@ -50,7 +51,7 @@ def test_prices_of_a_record_are_those_of_the_proof() -> None:
     assert recorded_prices({}) == {}
 
 
-@pytest.mark.parametrize("price", [-1e-9, FORBIDDING_PRICE * 1.001, float("nan"), float("inf")])
+@for_each("price", [-1e-9, FORBIDDING_PRICE * 1.001, float("nan"), float("inf")])
 def test_a_price_that_proves_nothing_is_refused(price: float) -> None:
     row = {"devices": 1, "in_flight": 1, "seconds_per_byte": price}
     with pytest.raises(PlanError, match="certificate: found a price of"):

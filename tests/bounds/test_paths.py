@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ilp_planner.bounds import paths
 from ilp_planner.bounds.paths import best_path, search_paths
 from ilp_planner.graph import StageGraph
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.solvers.graphs import chain, graphs, make_graph
 
 MANY = examples(75)
@@ -165,10 +165,10 @@ def diamonds(*stages: tuple[tuple[float, float], ...]) -> StageGraph:
     return make_graph(2 * len(stages), arcs, 2)
 
 
-@pytest.mark.parametrize("few", [1, 2, 3])
-@pytest.mark.parametrize("before", [(), (((0.5, 0.5),),)])
-@pytest.mark.parametrize("turn", [0, 1, 2])
-@pytest.mark.parametrize("last", [1.4, 0.9])
+@for_each("few", [1, 2, 3])
+@for_each("before", [(), (((0.5, 0.5),),)])
+@for_each("turn", [0, 1, 2])
+@for_each("last", [1.4, 0.9])
 def test_a_first_search_keeps_the_labels_that_promise_most(
     few: int, before, turn: int, last: float
 ) -> None:
@@ -226,9 +226,9 @@ def every_range(seed: int, operators: int, weight: int) -> StageGraph:
     return make_graph(operators, arcs, weight)
 
 
-@pytest.mark.parametrize("weight", [2, 5])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("few", [1, 2, 8])
+@for_each("weight", [2, 5])
+@for_each("seed", [0, 1, 2])
+@for_each("few", [1, 2, 8])
 def test_labels_that_a_first_search_drops_come_back(few: int, seed: int, weight: int) -> None:
     """Nodes of these graphs have more labels than it keeps."""
     graph = every_range(seed, 11, weight)

@@ -19,7 +19,7 @@ from ilp_planner.numerics import ROUNDING
 from ilp_planner.problem import Problem
 from ilp_planner.schedule import OneForwardOneBackward
 from tests.bounds.fixed_parts import FIXED, body, fixed_part
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.tiny import StageCatalogue, problems, stands
 
 FEW = examples(10)
@@ -250,7 +250,7 @@ def test_coarse_bounds_and_confirmed_ones_hold(part: Listed, factor: float) -> N
     assert again.bound <= best * (1 + SAME)
 
 
-@pytest.mark.parametrize("name", FIXED)
+@for_each("name", FIXED)
 def test_what_is_said_of_pipelines_is_so_of_fixed_ones(name: str) -> None:
     problem = fixed_part(name)
     part = listed_part(problem)
@@ -281,7 +281,7 @@ def test_windows_are_as_far_as_longest_stages_reach() -> None:
     assert windows([1, 1, 1], [2, 1, 1]) == [[3, 3], [2, 3], [0, 2], [0, 0]]
 
 
-@pytest.mark.parametrize("name", FIXED)
+@for_each("name", FIXED)
 def test_only_stages_of_pipelines_are_open(name: str) -> None:
     """Of those whose stages are all as fast as one below the cutoff has to be."""
     part = listed_part(fixed_part(name))

@@ -18,6 +18,7 @@ from ilp_planner.bounds.prices import (
 from ilp_planner.bounds.sweep import Memory, Operators
 from tests.bounds.random_stage import BYTE, SECOND, Stage, random_stage
 from tests.bounds.test_arrays import plain
+from tests.examples import for_each
 
 SEEDS = range(60)
 PRICE = SECOND / BYTE / 4  # a quarter of a unit of time for a unit of memory: sums are exact
@@ -58,7 +59,7 @@ def least_after(stage: Stage, price: float, pair_most: float) -> np.ndarray:
     return least
 
 
-@pytest.mark.parametrize("price", [0.0, PRICE, 3 * PRICE])
+@for_each("price", [0.0, PRICE, 3 * PRICE])
 def test_what_follows_an_operator_costs_the_least_of_all_ways(price: float) -> None:
     for seed in SEEDS:
         stage = random_stage(seed)
@@ -77,7 +78,7 @@ def test_a_way_takes_its_time_and_its_memory() -> None:
             assert found == (way.time, way.bytes)
 
 
-@pytest.mark.parametrize("price", [0.0, PRICE, 3 * PRICE])
+@for_each("price", [0.0, PRICE, 3 * PRICE])
 def test_the_cheapest_way_at_a_price_is_followed(price: float) -> None:
     """And nothing is recomputed alone."""
     for seed in SEEDS:
@@ -102,7 +103,7 @@ def test_the_cheapest_way_at_a_price_is_followed(price: float) -> None:
                 assert not own or before or after
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wished", "kept"),
     [
         ([1, 0, 1, 1], [0, 0, 1, 1]),
@@ -139,7 +140,7 @@ def searched(
     return best, price, bound, tuple(path.tolist())
 
 
-@pytest.mark.parametrize("share", [-0.1, 0.0, 0.2, 0.5, 0.8, 1.0])
+@for_each("share", [-0.1, 0.0, 0.2, 0.5, 0.8, 1.0])
 def test_prices_bound_all_ways_and_find_one_that_fits(share: float) -> None:
     """The bound is the best one that any price gives, where paths and prices are about the same
     memory; and never above a way."""
@@ -207,9 +208,9 @@ def test_of_equal_layers_as_many_are_fast_as_fit(count: int) -> None:
         assert price == pytest.approx(SECOND / BYTE / 2 if heavy < count else 0.0, rel=1e-3)
 
 
-@pytest.mark.parametrize("layers", [61, 64])
-@pytest.mark.parametrize("away", [0, 1, 7, NEIGHBOURS])
-@pytest.mark.parametrize("fast_first", [True, False])
+@for_each("layers", [61, 64])
+@for_each("away", [0, 1, 7, NEIGHBOURS])
+@for_each("fast_first", [True, False])
 def test_ways_change_where_it_costs_nothing_up_to_a_layer_away(
     layers: int, away: int, *, fast_first: bool
 ) -> None:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.relax import open_arcs, reach, relax_ahead, relax_back
 from tests.bounds.random_rows import Shared, shared
+from tests.examples import for_each
 
 SEEDS = range(40)
 
@@ -47,7 +47,7 @@ def drawn(seed: int) -> tuple[np.random.Generator, Table]:
     return random, table(random, int(random.integers(1, 9)), float(random.integers(2, 16)))
 
 
-@pytest.mark.parametrize("slowest", [0.5, 3.0, 5.0, 8.0])
+@for_each("slowest", [0.5, 3.0, 5.0, 8.0])
 def test_the_longest_stage_within_a_time_is_that_of_all(slowest: float) -> None:
     """Not only as far as all shorter ones are within it: bounds need not grow with the stage. In
     rows that share with rows that share, too."""

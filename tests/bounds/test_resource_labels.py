@@ -15,6 +15,7 @@ from ilp_planner.bounds.resource_prices import PricedGraph
 from ilp_planner.graph import StageGraph
 from ilp_planner.spaces.groups.seating import Seating
 from tests.bounds.test_arrays import plain
+from tests.examples import for_each
 from tests.solvers.graphs import paths_of
 from tests.spaces.groups.test_seating import cluster
 
@@ -111,8 +112,8 @@ def check(found: PathSearch, case: Case, best: float, cutoff: float = INFINITE) 
         assert case.seconds(found.path) == best
 
 
-@pytest.mark.parametrize("splits", [None, 0, 6])
-@pytest.mark.parametrize("share", [1.0, 1.25, None])
+@for_each("splits", [None, 0, 6])
+@for_each("share", [1.0, 1.25, None])
 def test_the_best_of_all_paths_is_found(splits: int | None, share: float | None) -> None:
     """splits: of the range of the slowest stage. share: paths have to be below that times it."""
     for seed in SEEDS:
@@ -130,7 +131,7 @@ def test_the_best_of_all_paths_is_found(splits: int | None, share: float | None)
             assert case.seconds(found.path) == best
 
 
-@pytest.mark.parametrize("share", [1.0, 1.3, 3.0])
+@for_each("share", [1.0, 1.3, 3.0])
 def test_the_best_path_of_every_family_is_listed(share: float) -> None:
     """Of those below the cutoff. With sending, and without."""
     listed = 0
@@ -316,7 +317,7 @@ def last_stages(count: int = 15) -> tuple[StageGraph, Context, list[float]]:
     return graph, context, sorted(bounds.tolist())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kept", "options"),
     [
         (1, {"width": 1}),

@@ -15,7 +15,7 @@ from ilp_planner.bounds.context import Context, no_context, no_seats
 from ilp_planner.bounds.resource_paths import _pricing, search_resource_paths
 from ilp_planner.bounds.resource_prices import Interval, PricedGraph, Prices
 from ilp_planner.graph import StageGraph
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.solvers.graphs import chain, general_graphs, odd_one_out, paths_of
 
 FEW = examples(30)
@@ -319,7 +319,7 @@ def of_layers(time: list[float], *, layer: list[int]) -> StageGraph:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("which", [["send_time"], ["send_extra"], ["send_time", "send_extra"]])
+@for_each("which", [["send_time"], ["send_extra"], ["send_time", "send_extra"]])
 def test_a_stage_that_is_dear_to_send_to_for_some_dominates_for_none(which: list[str]) -> None:
     """Of two senders one pays for the first kind, the other one does not."""
     graph = of_layers([1.0, 1.0, 1.5], layer=[0, 1, 1])
@@ -397,7 +397,7 @@ def test_sending_closes_the_gaps_between_intervals_and_opens_the_last_one() -> N
     assert (sent.low.tolist(), sent.high.tolist()) == ([1.0, 2.0, 6.0], [2.0, 6.0, INFINITE])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("width", "effort", "count", "levels"),
     [
         (1000, np.inf, 1, 16),  # 30 levels at most: 64 devices each

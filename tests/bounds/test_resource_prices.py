@@ -11,7 +11,7 @@ from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.resource_prices import Interval, PricedGraph, Prices
 from ilp_planner.graph import StageGraph
 from tests.bounds.test_resource_labels import chain_of, parallel
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.solvers.graphs import chain, general_graphs, odd_one_out, paths_of, two_types
 
 FEW = examples(30)
@@ -165,7 +165,7 @@ def sums(graph: StageGraph, price: np.ndarray, slowest: float) -> dict[tuple[int
     }
 
 
-@pytest.mark.parametrize("slowest", [3.0, 5.0, np.inf])
+@for_each("slowest", [3.0, 5.0, np.inf])
 def test_the_cheapest_priced_path_is_that_of_all(slowest: float) -> None:
     for seed in range(40):
         graph, price = drawn(seed)
@@ -230,7 +230,7 @@ def test_intervals_are_split_between_the_times_of_arcs() -> None:
         assert ends([1.0, 2.0], 9.0, weight=0.0) == [(1.0, 2.0)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("weight", "cutoff", "peak", "high"),
     [(3.0, 20.0, 0.0, 6.0), (3.0, 20.0, 3.0, 5.0), (1.0, 8.0, 0.0, 6.0), (3.0, np.inf, 0.0, 10.0)],
 )

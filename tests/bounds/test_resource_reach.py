@@ -3,13 +3,13 @@
 from itertools import product
 
 import numpy as np
-import pytest
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.resource_reach import Arcs, Nodes, Pricing, coarse, reach
+from tests.examples import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("capacity", "most", "sizes", "units", "strides"),
     [
         ((), 100.0, [1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]),
@@ -67,7 +67,7 @@ def ways(arcs: Arcs, nodes: Nodes, tail: np.ndarray) -> dict[int, list[list[int]
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@for_each("seed", range(60))
 def test_what_is_reached_is_the_least_of_all_ways(seed: int) -> None:
     """With prices, of those whose groups take no more levels together than there are."""
     arcs, nodes, pricing, tail = drawn(seed)

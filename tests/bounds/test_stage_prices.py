@@ -11,7 +11,7 @@ from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.bounds.stages import StageBounds
 from ilp_planner.errors import PlanError
 from tests.bounds.test_pipeline import Listed, listed
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.tiny import fixed_problem
 
 SAME = 1e-9  # relative
@@ -56,7 +56,7 @@ def test_prices_that_were_met_raise_no_bound_above_the_time(part: Listed) -> Non
         assert (again.stages.times(place) >= now * (1 - SAME))[~solved].all()
 
 
-@pytest.mark.parametrize("price", [-1e-12, 1.0, float("nan")])
+@for_each("price", [-1e-12, 1.0, float("nan")])
 def test_a_price_that_proves_nothing_is_an_error_in_one_line(price: float) -> None:
     problem = fixed_problem()
     part = OperatorPart(problem, problem.micro_batch_sizes[0])

@@ -12,6 +12,7 @@ from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.bounds.pipelines import Place
 from ilp_planner.bounds.stages import ALIKE_PRICES, PRICE_COUNT, StageBounds
 from ilp_planner.profiles.table import Profile, RowKey
+from tests.examples import for_each
 from tests.tiny import (
     StageCatalogue,
     fixed_problem,
@@ -64,7 +65,7 @@ def place(behind: int = 0, *, leaves: bool = False) -> Place:
     return Place(devices=1, behind=behind, enters_node=False, leaves_node=leaves)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("digits", "counts"),
     [
         (64, [1, 2, 3, 4, 5, 6, 7, 8, 9]),

@@ -18,7 +18,7 @@ from ilp_planner.numerics import ROUNDING
 from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import RowKey
 from tests.bounds.fixed_parts import FIXED, body, fixed_part
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.tiny import (
     StageCatalogue,
     make_problem,
@@ -134,7 +134,7 @@ def test_refining_a_stage_only_raises_its_bound(problem: Problem) -> None:
         assert part.stages.bound(key) == pytest.approx(max(before, way.optimum.bound), rel=SAME)
 
 
-@pytest.mark.parametrize("name", FIXED)
+@for_each("name", FIXED)
 def test_what_is_said_of_stages_is_so_of_fixed_ones(name: str) -> None:
     problem = fixed_part(name)
     body(test_no_stage_is_faster_than_its_bound)(problem)
@@ -145,7 +145,7 @@ def test_what_is_said_of_stages_is_so_of_fixed_ones(name: str) -> None:
     body(test_refining_a_stage_only_raises_its_bound)(problem)
 
 
-@pytest.mark.parametrize("name", FIXED)
+@for_each("name", FIXED)
 def test_without_a_limit_the_bound_is_the_time_of_the_fastest_way(name: str) -> None:
     """With the least that sending costs, whatever the first operator's degree."""
     problem = with_limit(fixed_part(name), 1e15)
@@ -165,7 +165,7 @@ def test_without_a_limit_the_bound_is_the_time_of_the_fastest_way(name: str) -> 
                 assert times[entry] == pytest.approx(least, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", ["nodes", "alike", "branches"])
+@for_each("name", ["nodes", "alike", "branches"])
 def test_bytes_are_those_of_the_leanest_way_but_for_what_recomputation_holds(name: str) -> None:
     """Where there is one way to divide operators, all of which are computed again. The last one
     keeps its output, and reserves nothing."""
@@ -189,7 +189,7 @@ def test_bytes_are_those_of_the_leanest_way_but_for_what_recomputation_holds(nam
                 assert said[:, entry] == pytest.approx([least] * 2, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", FIXED)
+@for_each("name", FIXED)
 def test_stages_are_as_long_as_their_operators_take(name: str) -> None:
     """To the digit: those that take as long as is allowed matter."""
     for part in parts(fixed_part(name)):

@@ -20,7 +20,7 @@ from ilp_planner.cli.main import run
 from ilp_planner.formats.exports import EXPORTS
 from ilp_planner.library import known_names
 from ilp_planner.specs.gpus import table
-from tests.examples import everything, thinned
+from tests.examples import everything, often, thinned
 
 EARLIER = Path(__file__).parents[1] / "formats" / "saved"  # files of versions before
 TARGETS = [*(f"{name}@{r}" if r else name for name, each in EXPORTS.items() for r in each), "aceso"]
@@ -145,11 +145,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 # ---- every GPU ----------------------------------------------------------------------------------
 
-OFTEN = [*thinned(table(), 6)]
-ROWS = [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in table()]
 
-
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", often(table(), *thinned(table(), 12)))
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_plans_on_every_gpu_are_saved_read_checked_shown_and_exported(
     place: Path, name: str, nodes: int
@@ -248,7 +245,7 @@ def both(one: str, other: str) -> Iterator[list[object]]:
 @pytest.mark.parametrize("one", SHELF)
 def test_two_plans_are_compared_explained_replanned_and_started_from(shelf: None, one: str) -> None:
     every = [command for other in SHELF for command in both(one, other)]
-    for command in thinned(every[SHELF.index(one) % 11 :], 11):
+    for command in thinned(every[SHELF.index(one) % 50 :], 50):
         answer(*command)
 
 

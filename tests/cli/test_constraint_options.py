@@ -18,6 +18,7 @@ from ilp_planner.settings.domains import BOTH, SWITCH
 from ilp_planner.sweeps.fields import find_field
 from tests.cli.conftest import Done
 from tests.cli.test_help import parser_of
+from tests.examples import for_each
 
 OF_FILES = ("keep", "constraints")  # whose values are files
 
@@ -80,7 +81,7 @@ def test_a_named_value_is_accepted_everywhere(name: str, value: str, tmp_path: P
     find_field(name, (), Request(files={})).check(value)
 
 
-@pytest.mark.parametrize("name", [name for name, known in CHOICES.items() if known == SWITCH])
+@for_each("name", [name for name, known in CHOICES.items() if known == SWITCH])
 def test_both_is_a_search_over_both_values(name: str) -> None:
     both = constraints_of({name: BOTH})
     assert both == constraints_of({name: ",".join(SWITCH)}) == constraints_of({name: list(SWITCH)})

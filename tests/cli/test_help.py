@@ -11,6 +11,7 @@ from ilp_planner.cli import profile
 from ilp_planner.cli.help import EXAMPLES, HELP, _examples, help_text
 from ilp_planner.cli.main import COMMANDS, command_line
 from tests.cli.conftest import Done
+from tests.examples import for_each
 
 EVERY = ["", *COMMANDS, "profile", *(f"profile {name}" for name in profile.COMMANDS)]
 WIDTH = 80
@@ -46,7 +47,7 @@ def test_every_command_has_examples() -> None:
     assert set(EXAMPLES) == set(EVERY)
 
 
-@pytest.mark.parametrize("command", EVERY)
+@for_each("command", EVERY)
 def test_examples_are_understood(command: str) -> None:
     for line, _ in EXAMPLES[command]:
         shown = "\n".join(_examples([(line, "")], WIDTH - 2)).replace(" \\\n", " ")

@@ -42,10 +42,10 @@ def test_solved_judged_and_proved_again(
     ilp_plan: Command, tiny: list[str], room: list[str], solver: str, kind: str
 ) -> None:
     options = tiny if kind == "operators" else room
-    value = solved(ilp_plan, *options, "--solver", solver, "--starts", "6")
+    value = solved(ilp_plan, *options, "--solver", solver, "--starts", "2")
     assert value["solver"] == solver
     assert 0 < value["bound_s"] <= value["objective_s"]
-    assert any(note.startswith(f"{solver}: a heuristic from 6 starts") for note in value["notes"])
+    assert any(note.startswith(f"{solver}: a heuristic from 2 starts") for note in value["notes"])
     done = ilp_plan("evaluate", "plan.json", "--check-certificate", "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["certificate"]["holds"]
@@ -56,7 +56,7 @@ def test_compared_with_an_exact_solver(
     ilp_plan: Command, tiny: list[str], room: list[str], kind: str
 ) -> None:
     solved(ilp_plan, *(tiny if kind == "operators" else room))
-    arguments = ["--solvers", "dp,gradient,anneal", "--starts", "6"]
+    arguments = ["--solvers", "dp,gradient,anneal", "--starts", "2"]
     done = ilp_plan("compare", "plan.json", *arguments, "--json")
     assert done.code == 0, done.err
     value = json.loads(done.out)

@@ -10,6 +10,7 @@ import pytest
 from ilp_planner.report.console import BRIEF_WIDTH
 from tests import amp_cases
 from tests.cli.conftest import Done
+from tests.examples import often
 from tests.mixed_cases import SIZE_OPTIONS, write_room
 from tests.small import MODEL
 
@@ -35,10 +36,9 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
-def test_what_to_type_next_works(
-    ilp_plan: Callable[..., Done], folder: Path, asked: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("name", often(ASKED, "groups of profiles", "torchtitan", "both"))
+def test_what_to_type_next_works(ilp_plan: Callable[..., Done], folder: Path, name: str) -> None:
+    asked = ASKED[name]
     write_room(folder)
     amp_cases.write(folder, amp_cases.content())
     (folder / "decoder.toml").write_text(MODEL.replace('family = "gpt"', 'family = "decoder"'))

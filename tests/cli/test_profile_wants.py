@@ -11,9 +11,10 @@ from ilp_planner.errors import UsageError
 from ilp_planner.profiles.measurements import Record
 from ilp_planner.profiles.predict.answers import CollectiveWant, ProductWant
 from ilp_planner.profiles.predict.series import Want
+from tests.examples import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "wants"),
     [
         ("tp=8 micro_batch=16", [Want(tp=8, micro_batch=16)]),
@@ -41,7 +42,7 @@ def test_what_is_asked_for(text, wants):
     assert list(parse_wants([text])) == wants
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "said"),
     [
         ("", "found nothing"),

@@ -11,6 +11,7 @@ import pytest
 
 from ilp_planner.profiles.metis_files import write_metis_profile
 from tests import amp_cases
+from tests.examples import often
 from tests.metis_cases import synthetic_profile
 from tests.mixed_cases import LAYERS, SIZE_OPTIONS, SPEEDS, write_room
 from tests.small import write_specs
@@ -92,7 +93,7 @@ def seen(done: Done) -> dict[str, Any]:
     return {key: found[key] for key in ("iteration_time_s", "stages", "model", "cluster")}
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", often(WRITERS, "training", "table", "constraints"))
 def test_a_plan_is_the_same_from_everywhere(
     ilp_plan: Command, lie: Callable[[str], None], tmp_path: Path, name: str
 ) -> None:

@@ -55,7 +55,7 @@ def command(*words: str, **changes: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [pytest.param(*c, marks=() if c in MENDED[::3] else pytest.mark.slow) for c in CASES],
+    [pytest.param(*c, marks=() if c in MENDED[::8] else pytest.mark.slow) for c in CASES],
 )
 def test_a_plan_is_found_and_drawn_whatever_is_set(
     folder: Path, operators: list[str], name: str, value: str

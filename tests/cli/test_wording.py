@@ -5,11 +5,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import ilp_planner
 from ilp_planner.cli.main import command_line
 from ilp_planner.cli.wording import OPTIONS, as_typed
+from tests.examples import for_each
 from tests.sources import tree_of
 
 ROOT = Path(ilp_planner.__file__).parent
@@ -71,7 +70,7 @@ def test_every_parameter_has_an_option() -> None:
     assert set(OPTIONS.values()) <= known_options()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "line"),
     [
         ("max_tp: must be at least 1, found 0", "--max-tp: must be at least 1, found 0"),

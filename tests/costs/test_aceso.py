@@ -25,7 +25,7 @@ from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.tiny import make_profile, make_row
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +94,7 @@ def model_of(data: dict[str, Any]) -> ModelSpec:
 # ---- the plans that are there -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", PLANS, ids=lambda p: p.stem)
+@for_each("path", PLANS)
 def test_a_real_plan_costs_what_aceso_says(path: Path) -> None:
     data = json.loads(path.read_text())
     folder = "miniset" if path.stem.endswith("mini") else "eurosys"
@@ -291,7 +291,7 @@ def test_a_message_takes_what_aceso_says(mib: float, between_nodes: bool) -> Non
     assert costs.transfer(mib * MIB, between_nodes) == pytest.approx(theirs, **EXACT)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("mib", "place"), [(0.2, -2), (0.5, -1), (1.0, 0), (2.0, 0), (3.9, 0), (4.0, 1), (99.0, 3)]
 )
 def test_a_bandwidth_is_read_one_power_of_two_too_low(mib: float, place: int) -> None:

@@ -12,6 +12,7 @@ from ilp_planner.costs.native import NativeCosts
 from ilp_planner.costs.operators import Surroundings
 from ilp_planner.plan import OperatorStage, Plan, Strategy
 from ilp_planner.profiles.table import MIB, Origin, Provenance, RowKey
+from tests.examples import for_each
 from tests.tiny import make_cluster, make_profile, make_row
 
 GB = 10**9
@@ -177,7 +178,7 @@ LAYER = ("enc-1st-layernorm", "enc-MLP-gelu", "enc-MLP-GEMM-2", "enc-1st-layerno
 KEPT = {"enc-1st-layernorm": 1.0, "enc-MLP-gelu": 2.0, "enc-MLP-GEMM-2": 4.0}  # MiB
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("flags", "saved", "peak"),
     [
         ("-----", 0.0, 0.0),

@@ -25,7 +25,7 @@ from tests.costs.mixed_instances import (
     pack,
     stage_of,
 )
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 MB = 1e6
 
@@ -221,7 +221,7 @@ def below(best, actual) -> None:
     assert best.per_byte <= actual.per_byte * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("first", "second"),
     [
         ((1, 2), (1, 2)),  # both in one node
@@ -299,7 +299,7 @@ def test_replicas_fit_where_their_ranks_have_one_node() -> None:
 THREE = cluster_of([("fast", 4), ("mid", 4), ("slow", 4)], across=5)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("samples", "to", "load"),
     [
         ((5, 1, 2), GroupClass((2,), False), 5),  # each type has its own samples

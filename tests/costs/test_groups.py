@@ -1,9 +1,9 @@
 """Options of groups of devices, and what is read of their tables."""
 
 import numpy as np
-import pytest
 
 from ilp_planner.costs.groups import GroupOption, OptionTables, RecomputedStages, option_of
+from tests.examples import for_each
 
 
 def test_types_of_an_option_may_differ_in_their_degree() -> None:
@@ -15,7 +15,7 @@ def test_types_of_an_option_may_differ_in_their_degree() -> None:
     assert (uneven.pieces, uneven.use) == (12, (8, 6, 0))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("degrees", "replicas", "option"),
     [
         ((2, 2), (1, 3), GroupOption(2, (1, 3))),

@@ -15,6 +15,7 @@ from ilp_planner.costs.launch_floor import (
 )
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.profiles.table import Provenance
+from tests.examples import for_each
 
 ROUND = Calibration(launch_share=0.25, device_share=0.75, tensor_loss=0.5)
 
@@ -45,7 +46,7 @@ def predict_time(profile, device, tp, samples, *options):
     return row, max(parts, key=lambda part: float(part[1].sum()))[0].provenance
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("samples", "seconds", "source"),
     [
         (0, [0.0, 0.0], Provenance.EXTRAPOLATED),
@@ -140,8 +141,8 @@ def test_time_never_falls_with_samples(row, other, tp, isolated, single, ratio) 
     assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize("bad", [-0.1, float("nan"), float("inf")])
-@pytest.mark.parametrize("name", ["launch_share", "device_share", "tensor_loss"])
+@for_each("bad", [-0.1, float("nan"), float("inf")])
+@for_each("name", ["launch_share", "device_share", "tensor_loss"])
 def test_constants_are_shares(name: str, bad: float) -> None:
     with pytest.raises(ValueError, match=f"{name} must be at least 0 and finite"):
         Calibration(**{name: bad})

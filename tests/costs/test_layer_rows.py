@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from ilp_planner.costs.layer_rows import ALL_IN_FLIGHT, LayerRows
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
+from tests.examples import for_each
 
 A = ("a", 1)
 ONE, TWO = LayerKey("a", 1, 1), LayerKey("a", 1, 2)
@@ -145,7 +145,7 @@ def test_figures_of_ranges_are_kept_once_for_all_samples_where_they_need_none() 
     assert LayerRows(profile(), {}).range_of("step", ONE).max() == 0.0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("limit", "first", "last", "all_of_them"),
     [
         (100.0, 42, ALL_IN_FLIGHT, 5),  # 85 left for two bytes each; none needed; 33 for six
@@ -154,7 +154,6 @@ def test_figures_of_ranges_are_kept_once_for_all_samples_where_they_need_none() 
         (36.0, 10, 0, 0),
         (16.0, 0, 0, 0),
     ],
-    ids=["much", "exact", "some", "less", "little"],
 )
 def test_micro_batches_that_fit(limit: float, first: int, last: int, all_of_them: int) -> None:
     rows = LayerRows(profile(), {"a": limit})

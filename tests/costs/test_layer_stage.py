@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from ilp_planner.costs.layer_rows import LayerRows
 from ilp_planner.costs.layer_stage import Piece, pieces, stage_cost, stage_needs, stage_seconds
@@ -13,6 +12,7 @@ from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.specs.training import Recompute
 from tests.costs.mixed_instances import cluster_of
 from tests.costs.test_layer_rows import again, profile
+from tests.examples import for_each
 
 FULL = Recompute(granularity="full", method="uniform", layers=1)
 CLUSTER = cluster_of([("a", 4)])
@@ -36,7 +36,7 @@ def stage(
     return made if recompute is None else replace(made, recompute=recompute)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("start", "stop", "recompute", "cut"),
     [
         (0, 3, FULL, 3),
@@ -83,7 +83,7 @@ def test_what_is_computed_again_is_a_term_of_its_own() -> None:
     assert cost.time_terms == {"compute": 0.0, "point-to-point": 0.0}
 
 
-@pytest.mark.parametrize("samples", [(1, 4, 2), (4, 1, 2), (1, 2, 4)])
+@for_each("samples", [(1, 4, 2), (4, 1, 2), (1, 2, 4)])
 def test_the_slowest_replica_takes_the_time_and_the_fullest_the_memory(
     samples: tuple[int, ...],
 ) -> None:

@@ -17,6 +17,7 @@ from ilp_planner.costs.operators import Option, Surroundings
 from ilp_planner.plan import OperatorStage, Strategy
 from ilp_planner.profiles.table import RowKey
 from ilp_planner.specs.model_reader import read_model
+from tests.examples import for_each
 from tests.tiny import make_profile, make_row
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +111,7 @@ def test_the_swapped_split_swaps_both_ends() -> None:
         assert usual == swapped
 
 
-@pytest.mark.parametrize("devices", [1, 2, 4, 8])
+@for_each("devices", [1, 2, 4, 8])
 def test_on_the_same_devices_there_is_always_a_way(devices: int) -> None:
     options = [option for option in OPTIONS if option.tp * option.dp == devices]
     out, into = (

@@ -12,6 +12,7 @@ from ilp_planner.costs.native import OPTIMIZER_BANDWIDTH, NativeCosts
 from ilp_planner.costs.operators import Option, Surroundings
 from ilp_planner.plan import OperatorStage, Strategy
 from ilp_planner.profiles.table import MIB, Origin, Provenance, RowKey
+from tests.examples import for_each
 from tests.tiny import GB, make_profile, make_row
 
 CHAIN = ("enc-1st-layernorm", "enc-MLP-gelu")
@@ -122,7 +123,7 @@ def test_without_weights_there_is_nothing_to_do_per_iteration() -> None:
         assert make_costs().iteration_work(make_row(weights=0.0), Option(1, dp, 0)) == 0.0
 
 
-@pytest.mark.parametrize("count", [1, 2, 64])
+@for_each("count", [1, 2, 64])
 def test_work_per_iteration_is_shared_by_its_micro_batches(count: int) -> None:
     costs = make_costs(weights=100.0)
     stage = OperatorStage(
@@ -254,9 +255,9 @@ def test_beyond_the_largest_measured_size_time_is_in_proportion() -> None:
     assert costs.collective("all_gather", 2, 4.5 * MIB) == pytest.approx(3e-3)
 
 
-@pytest.mark.parametrize("table", [{}, {0: 1e-3}, {8: 1e3, 16: 1e6}])
-@pytest.mark.parametrize("primitive", PRIMITIVES)
-@pytest.mark.parametrize("devices", [2, 4, 8])
+@for_each("table", [{}, {0: 1e-3}, {8: 1e3, 16: 1e6}])
+@for_each("primitive", PRIMITIVES)
+@for_each("devices", [2, 4, 8])
 def test_without_a_usable_measurement_a_ring_is_charged(
     table: dict[int, float], primitive: str, devices: int
 ) -> None:
@@ -284,7 +285,7 @@ def test_a_time_of_a_hundred_seconds_is_of_one_that_failed() -> None:
     assert costs.collective_origin("all_gather", 2, 8 * MIB) == Origin(Provenance.ANALYTIC)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("mib", "source"),
     [
         (0.5, Provenance.EXTRAPOLATED),

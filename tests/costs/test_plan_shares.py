@@ -23,6 +23,7 @@ from ilp_planner.spaces.megatron.shares import megatron_tally
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 from tests.costs.mixed_instances import cluster_of, profile_of, stage_of
+from tests.examples import for_each
 from tests.megatron_cases import every_plan, small_cluster, small_problem
 from tests.problems import build_megatron_problem
 from tests.profiles.layer_rows import layer_table
@@ -89,7 +90,7 @@ def test_megatron(tmp_path: Path, measured: str) -> None:
     assert (Provenance.ANALYTIC in tally.shares()) is (measured != "layers and links")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "how",
     [
         {"sharding": "gradients"},

@@ -29,7 +29,7 @@ from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.specs.training import Recompute
 from tests.brute import group_ways, random_problem, recomputations, seatings
 from tests.costs.test_layer_rows import ONE, TWO, again, profile
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -142,7 +142,7 @@ def test_a_recomputation_has_one_number(way: int) -> None:
     assert way == 0 or recompute != recompute_of(way - 1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "recompute",
     [
         Recompute(granularity="selective", modules=("mlp",)),
@@ -278,7 +278,7 @@ def ranges(values: np.ndarray) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize(("whole", "some"), [(True, False), (False, True), (True, True)])
+@for_each(("whole", "some"), [(True, False), (False, True), (True, True)])
 def test_stages_are_those_that_hold_more_than_all_that_compute_less_again(
     *, whole: bool, some: bool
 ) -> None:

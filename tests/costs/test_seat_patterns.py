@@ -10,7 +10,7 @@ from ilp_planner.costs.group_network import shared_rings, stage_ring, stage_tran
 from ilp_planner.costs.groups import GroupOption
 from ilp_planner.costs.seat_patterns import are_pairs, is_packed, seats_of, spread_over
 from tests.costs.mixed_instances import Floor, cluster_of, clusters, options, pack, stage_of
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 MB = 1e6
 FOUR = cluster_of([("fast", 4)] * 3 + [("slow", 4)], within=100, across=5)
@@ -20,7 +20,7 @@ def on(*seats: tuple[int, ...], start: int = 0):
     return stage_of(start, start + 1, seats, [1] * len(seats))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("stage", "packed", "over"),
     [
         (on((0,)), True, ()),

@@ -11,7 +11,7 @@ from ilp_planner.errors import PlanError
 from ilp_planner.formats.deepspeed import export_deepspeed
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout, write_layout
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, TrainingJob
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.training_jobs import deepseek, gpt, job, jobs, llama
 from tests.training_jobs import settings as usual
 
@@ -64,7 +64,7 @@ def test_the_pipelines_class_is_python() -> None:
     assert names == ["PlannedPipeline"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sharding", "stage"), [("none", 0), ("optimizer", 1), ("gradients", 2), ("parameters", 3)]
 )
 def test_sharding_is_a_zero_stage(sharding: str, stage: int) -> None:
@@ -206,7 +206,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@for_each("name", REFUSED)
 def test_what_deepspeed_cannot_run_is_refused_and_repaired(name: str) -> None:
     case, field, repair = REFUSED[name]
     with pytest.raises(PlanError, match=field) as caught:

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-
 from ilp_planner.formats.deepspeed import export_deepspeed
 from ilp_planner.formats.exported import Exported
 from ilp_planner.formats.megatron.launch import export_megatron
 from ilp_planner.formats.nemo import export_nemo
 from ilp_planner.formats.torchtitan import export_torchtitan
 from ilp_planner.specs.training import OptimizerSettings
+from tests.examples import for_each
 from tests.training_jobs import job
 from tests.training_jobs import settings as usual
 
@@ -22,14 +21,14 @@ def notes_about(found: Exported, setting: str) -> list[str]:
     return [note for note in found.notes if note.startswith(f"settings.{setting}: ")]
 
 
-@pytest.mark.parametrize("export", OTHERS)
+@for_each("export", OTHERS)
 def test_shards_of_the_master_copy_are_torchs_alone(export: Callable[..., Exported]) -> None:
     case = job(tp=1, pp=1, dp=4, layout=None, settings=usual(optimizer=OPTIMIZER))
     assert notes_about(export(case, "run", None), "optimizer.from_master")
     assert not notes_about(export_torchtitan(case, "run"), "optimizer.from_master")
 
 
-@pytest.mark.parametrize("export", OTHERS)
+@for_each("export", OTHERS)
 def test_inputs_are_gathered_again_where_sequences_are_divided(
     export: Callable[..., Exported],
 ) -> None:

@@ -12,6 +12,7 @@ from ilp_planner.files import Document, to_json
 from ilp_planner.formats.inputs_json import decode_inputs, decode_operator_inputs, encode_inputs
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.inputs.request import Reference, Request
+from tests.examples import for_each
 from tests.formats.saved_cases import OF_LAYERS, OF_OPERATORS, requests
 
 
@@ -82,7 +83,7 @@ BAD: Damage = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "message"), BAD, ids=[message for _, message in BAD])
+@for_each(("damage", "message"), BAD)
 def test_refuses_in_one_line(damage: Callable[[dict[str, Any]], object], message: str) -> None:
     value = written(OF_LAYERS)
     damage(value)
@@ -165,7 +166,7 @@ BAD_OLD: Damage = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "message"), BAD_OLD, ids=[message for _, message in BAD_OLD])
+@for_each(("damage", "message"), BAD_OLD)
 def test_refuses_inputs_from_before_in_one_line(
     damage: Callable[[dict[str, Any]], object], message: str
 ) -> None:

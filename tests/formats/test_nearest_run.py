@@ -29,7 +29,7 @@ from ilp_planner.specs.training import (
     Settings,
     TrainingJob,
 )
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.megatron_cases import small_cluster
 from tests.training_jobs import llama
 
@@ -212,7 +212,7 @@ def test_what_is_computed_stays_the_same() -> None:
             assert getattr(near.settings.optimizer, name) == getattr(case.settings.optimizer, name)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("seconds", "text"),
     [
         (2.5, "25.00 % slower than 2 s"),

@@ -10,7 +10,7 @@ from ilp_planner.errors import PlanError
 from ilp_planner.formats.nemo import export_nemo
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, TrainingJob
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.training_jobs import deepseek, gpt, job, jobs, llama
 from tests.training_jobs import settings as usual
 
@@ -66,7 +66,7 @@ def test_a_layout_is_said_only_where_it_is_uneven() -> None:
     assert even["virtual_pipeline_model_parallel_size"] == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("recompute", "said"),
     [
         (Recompute(), {}),
@@ -119,7 +119,7 @@ def test_gelu_without_bias_is_not_fused() -> None:
 LOCAL = Kernels(implementation="local", attention="unfused", accumulation_fusion=False)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("case", "part"),
     [
         (job(), "silu"),
@@ -149,7 +149,7 @@ def quantised(precision: str = "bf16", **kernels: object) -> TrainingJob:
     return job(settings=usual(precision=precision, kernels=Kernels(**kernels)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("case", "name"),
     [
         (quantised(), "bf16_mixed"),
@@ -240,7 +240,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@for_each("name", REFUSED)
 def test_what_the_bridge_cannot_run_is_refused_and_repaired(name: str) -> None:
     case, field, repair = REFUSED[name]
     with pytest.raises(PlanError, match=field) as caught:

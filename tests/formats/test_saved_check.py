@@ -19,6 +19,7 @@ from ilp_planner.result import Status
 from ilp_planner.spaces.operators.space import OperatorSpace
 from ilp_planner.spaces.registry import space_named
 from ilp_planner.specs.gpus import gpu
+from tests.examples import for_each
 from tests.formats.saved_cases import wherever
 from tests.tiny import tight_problem
 
@@ -51,9 +52,7 @@ def test_a_proof_of_other_times_is_refuted_by_its_parts() -> None:
     assert fault.endswith("does not hold")
 
 
-@pytest.mark.parametrize(
-    "file", [file for file in FILES if file.stem != "megatron-v2"], ids=lambda file: file.stem
-)
+@for_each("file", [file for file in FILES if file.stem != "megatron-v2"])
 def test_a_file_from_before_holds(file: Path) -> None:
     """Its plan, its times and its proof."""
     found = judged(file)
@@ -71,7 +70,7 @@ def test_a_file_from_before_holds(file: Path) -> None:
     assert saved.claim.status is Status.OPTIMAL
 
 
-@pytest.mark.parametrize("kind", ["operators", "layers", "megatron"])
+@for_each("kind", ["operators", "layers", "megatron"])
 def test_memory_of_before_is_what_a_plan_was_saved_with(kind: str) -> None:
     """Clusters that name no GPU had what cards are sold with, above what a process sees of them."""
     found = judged(SAVED / f"{kind}-v3.json")
@@ -223,7 +222,7 @@ def test_parts_of_a_proof_are_those_of_the_problem(problem: Problem[Any], saved:
         assert message in found.fault
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@for_each("file", FILES)
 def test_what_a_proof_says_besides_is_a_fault(file: Path) -> None:
     """Every key of a certificate counts, so that one of another version is not half read."""
     saved = read_saved(file)

@@ -9,6 +9,7 @@ from ilp_planner.errors import PlanError
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.settings_json import decode_settings, encode_settings
 from ilp_planner.specs.training import Settings
+from tests.examples import for_each
 from tests.formats.saved_cases import SETTINGS
 
 
@@ -25,7 +26,7 @@ def test_missing_fields_keep_their_defaults():
     assert decode_settings(fields({"cp": 2})) == Settings(cp=2)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "message"),
     [
         ({"optimiser": {}}, "plan.settings.optimiser: found an unknown key, expected 'optimizer'"),

@@ -12,7 +12,7 @@ from ilp_planner.formats.torchtitan import export_torchtitan
 from ilp_planner.specs.decoder import Decoder, Experts, Window
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.formats.titan_cases import FULL, REFUSED_BY_BOTH, check_refusal, with_optimizer
 from tests.training_jobs import deepseek, job, jobs, llama
 from tests.training_jobs import settings as usual
@@ -72,7 +72,7 @@ def test_optimizer_states_alone_are_noted() -> None:
     assert not any("FSDP" in note for note in gradients)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("recompute", "mode"),
     [
         (Recompute(), "none"),
@@ -206,7 +206,7 @@ REFUSED = REFUSED_BY_BOTH | {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@for_each("name", REFUSED)
 def test_what_torchtitan_cannot_run_is_refused_and_repaired(name: str) -> None:
     check_refusal(export_torchtitan, REFUSED[name])
 
@@ -240,7 +240,7 @@ def test_names_cannot_break_out_of_the_text() -> None:
     assert tomllib.loads(text)["job"]["description"] == 'a"b\nc = 1'
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "message"),
     [
         ({"sinks": True}, "model.sinks: found True, but torchtitan 0.2.2's models have false"),

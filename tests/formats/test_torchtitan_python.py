@@ -3,14 +3,13 @@
 import ast
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.torchtitan_python import export_torchtitan_python
 from ilp_planner.specs.decoder import Experts, LatentAttention, Rotary, Window
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.formats.titan_cases import REFUSED_BY_BOTH, check_refusal, with_optimizer
 from tests.training_jobs import deepseek, job, jobs, llama
 from tests.training_jobs import settings as usual
@@ -102,7 +101,7 @@ def test_names_cannot_break_out_of_the_text() -> None:
         assert ast.dump(ast.parse(text(job(), name))) == ast.dump(ast.parse(plain))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("case", "note"),
     [
         (job(), "settings.optimizer.sharding: optimizer"),
@@ -223,7 +222,7 @@ REFUSED = REFUSED_BY_BOTH | {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@for_each("name", REFUSED)
 def test_what_torchtitan_cannot_run_is_refused_and_repaired(name: str) -> None:
     check_refusal(export_torchtitan_python, REFUSED[name])
 

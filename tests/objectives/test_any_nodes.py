@@ -29,6 +29,7 @@ from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.link import Link
+from tests.examples import for_each
 from tests.objectives.cases import KINDS, every_point
 
 EXACTLY = Limits(seconds=1e6)
@@ -67,7 +68,7 @@ def check_enumerated(kind: str, seed: int) -> None:
         assert check.gap == 0
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("operators", 3), ("megatron", 2), ("megatron", 5)])
+@for_each(("kind", "seed"), [("operators", 3), ("megatron", 2), ("megatron", 5)])
 def test_the_fastest_plan_of_all_sets_is_found(kind: str, seed: int) -> None:
     check_enumerated(kind, seed)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ilp_planner.errors import UsageError
 from ilp_planner.numerics import NEVER
 from ilp_planner.objectives.objective import BOTH, OBJECTIVES, PRICE, TIME, Point, objective_named
+from tests.examples import for_each
 
 # Whole numbers: what is as good as something else is exactly as good.
 POINTS = st.lists(st.builds(Point, st.integers(1, 20), st.integers(1, 8)), min_size=1, max_size=8)
@@ -58,7 +59,7 @@ def test_an_unknown_objective_is_refused() -> None:
         objective_named("fame")
 
 
-@pytest.mark.parametrize("sets", [0, 1, 5, 8, 20])
+@for_each("sets", [0, 1, 5, 8, 20])
 def test_every_set_has_one_first_turn(sets: int) -> None:
     for objective in OBJECTIVES.values():
         assert sorted(objective.turns(sets)) == list(range(sets))
@@ -66,7 +67,7 @@ def test_every_set_has_one_first_turn(sets: int) -> None:
     assert TIME.turns(3) == [2, 1, 0]
 
 
-@pytest.mark.parametrize("said", ["both", "time,price", "price, time"])
+@for_each("said", ["both", "time,price", "price, time"])
 def test_both_objectives_have_one_spelling_and_the_older_word(said: str) -> None:
     assert objective_named(said) is BOTH
 

@@ -19,6 +19,7 @@ from ilp_planner.result import Stop
 from ilp_planner.solvers.base import Limits
 from ilp_planner.specs.prices import hourly_price, nodes_of
 from ilp_planner.units import HOUR
+from tests.examples import for_each
 from tests.mixed_cases import room_problem
 from tests.objectives.cases import KINDS, every_point, group_problem, points_of
 
@@ -183,7 +184,7 @@ def test_no_plan_of_the_front_is_slower_than_the_fastest_on_its_nodes(kind: str,
         assert one.on.seconds <= alone.result.objective * (1 + ROUNDING)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@for_each("seed", range(3))
 def test_a_front_of_plainer_plans_has_none_that_another_one_beats(seed: int) -> None:
     """And each takes hardly longer than the fastest on its nodes."""
     problem, both = KINDS["megatron"][0](seed), BOTH

@@ -23,6 +23,7 @@ from tests.amp_cases import (
     published,
     write,
 )
+from tests.examples import for_each
 
 
 def test_rows_models_and_clusters(tmp_path: Path) -> None:
@@ -308,7 +309,7 @@ def test_units_must_be_layers(
 
 
 @published
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@for_each("name", EXPERIMENTS)
 def test_the_published_file_reads(name: str) -> None:
     found = experiment(name)
     assert found.cluster.device_count == 16

@@ -10,6 +10,7 @@ from ilp_planner.profiles.amp import layer_profile
 from ilp_planner.profiles.amp_models import HEADS, AmpMemory, read_model
 from ilp_planner.specs.toml_reader import Table
 from tests.amp_cases import experiment, published
+from tests.examples import for_each
 
 SCALARS = 3  # numbers per token that norms and noise keep, beside those per channel
 
@@ -58,8 +59,8 @@ def kept_per_token(torch: Any, width: int, tp: int, seen: int) -> float:
     )
 
 
-@pytest.mark.parametrize("tp", [1, 2, 4])
-@pytest.mark.parametrize("group", range(6))
+@for_each("tp", [1, 2, 4])
+@for_each("group", range(6))
 def test_a_block_keeps_what_pytorch_keeps_of_it(group: int, tp: int) -> None:
     torch = pytest.importorskip("torch")
     bottom, width = 2, 1024

@@ -20,6 +20,7 @@ from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
+from tests.examples import for_each
 
 ROOT = Path(__file__).parents[2]
 DATABASE = ROOT.parent / "shared" / "data" / "aceso" / "eurosys"
@@ -263,7 +264,7 @@ def test_kernels_follow_the_roofline():
     assert kernel_time((Kernel(0, 0),) * 3, device, "fp16") == pytest.approx(3 * device.launch)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("primitive", "sent"),
     [("all_reduce", 1.5), ("reduce_scatter", 0.75), ("all_to_all", 0.75), ("all_gather", 3.0)],
 )
@@ -306,7 +307,7 @@ def test_micro_batches_are_sorted_and_once():
     assert analytic_profile(TINY["gpt"], cluster(), [4, 1, 4]).micro_batch_sizes == (1, 4)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arguments", "message"),
     [
         ((TINY["gpt"], cluster(), [0]), "micro-batch size: must be at least 1, found 0"),

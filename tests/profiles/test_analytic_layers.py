@@ -26,7 +26,7 @@ from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.parameter_count import parameter_count, tied_parameters
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT.parent / "shared" / "data" / "metis" / "profile_data_samples"
@@ -291,7 +291,7 @@ def test_more_work_takes_longer_and_faster_devices_less(family, samples, factor)
                 assert (slow.time[name, tp, less] <= slow.time[name, tp, more]).all()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "samples", "message"),
     [
         ({}, [0], "micro-batch size: must be at least 1, found 0"),

@@ -8,6 +8,7 @@ from ilp_planner.profiles.device_names import for_cluster
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
+from tests.examples import for_each
 
 
 def profile(*devices):
@@ -71,7 +72,7 @@ def test_an_exact_name_is_preferred():
     np.testing.assert_array_equal(found.state["new", 1], [2.0, 2.0])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("devices", "shown"),
     [(("A100", "T4"), "A100, T4"), ((), "none"), (("h100",), "h100")],
 )

@@ -13,6 +13,7 @@ from ilp_planner.profiles.measurements import join, measurements_of, plain_rows
 from ilp_planner.profiles.predict.series import find_series
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.specs.decoder import Decoder, Experts
+from tests.examples import for_each
 from tests.profiles.layer_rows import layer_row, layer_table
 
 DENSE = Decoder(layers=4, hidden=64, heads=4, sequence=128, vocab=512)
@@ -83,7 +84,7 @@ def test_a_profile_of_layers_is_one_without_other_degrees() -> None:
     assert routed_elements(ahead)[-1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("decoder", "row", "message"),
     [
         (DENSE, {"ep": 2}, "'ep': found 2, expected nothing: the model has no experts"),
@@ -109,7 +110,7 @@ def test_one_row_of_each() -> None:
         element_table(rows({"cp": 2}, {"cp": 2}), MIXED)
 
 
-@pytest.mark.parametrize("column", ["cp", "ep", "etp"])
+@for_each("column", ["cp", "ep", "etp"])
 def test_degrees_are_whole_numbers_of_at_least_one(column: str) -> None:
     for value in (0, 1.5, -1):
         with pytest.raises(ProfileError, match=f"row 1: '{column}': found '{value}"):

@@ -14,6 +14,7 @@ from ilp_planner.specs.kernel_constants import (
     ProductConstants,
     measured_constants,
 )
+from tests.examples import for_each
 
 PEAK = {"bf16": 1000e12, "fp16": 1000e12, "fp8": 2000e12, "fp32": 60e12}
 BANDWIDTH, PROCESSORS = 3e12, 132
@@ -143,7 +144,7 @@ def test_a_precision_that_the_gpu_lacks():
         kernels().product(512, 512, 512, precision="fp4")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("gpu", "peak", "bandwidth", "processors", "shape", "share"),
     [
         ("A100", 312e12, 2039e9, 108, (8192, 8192, 8192), 0.82),

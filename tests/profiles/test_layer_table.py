@@ -17,6 +17,7 @@ from ilp_planner.profiles.table import Provenance
 from ilp_planner.profiles.table_rows import Wanted, layer_rows, rows_of_model
 from ilp_planner.profiles.work import Exchange, exchange_time
 from tests.costs.mixed_instances import cluster_of
+from tests.examples import for_each
 from tests.metis_cases import SAMPLES, needs_data
 from tests.profiles.layer_rows import KINDS, MIB, layer_row, layer_table
 
@@ -51,7 +52,7 @@ def test_rows_become_layers() -> None:
     assert not profile.isolated
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("columns", "bytes_per_weight"),
     [({}, 2), ({"state_bytes": 16.0}, 1), ({"gradient_bytes": 7.0}, 3.5)],
 )
@@ -164,7 +165,7 @@ def test_rows_that_lack_a_layer_are_named_and_left_out() -> None:
     assert "only some of 6 layers, left out: A100, tp 2, micro-batch 2" in profile.notes[0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("columns", "words"),
     [
         ({"state_bytes": np.nan}, "tp 1, micro-batch 1: layer 1: 'state_bytes': found nothing"),

@@ -27,7 +27,7 @@ from ilp_planner.profiles.measurements import (
     write_measurements,
 )
 from ilp_planner.profiles.table import Provenance
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 LAYER = {"record": "layer", "layers": "1-24", "tp": 2, "micro_batch": 4, "time_s": 0.5}
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
@@ -314,7 +314,7 @@ def test_nothing_but_a_profile_error(tmp_path_factory, noise, begin, length):
     assert "\n" not in problem_of(path)
 
 
-@pytest.mark.parametrize("record", Record)
+@for_each("record", Record)
 def test_every_kind_of_row_says_what_it_needs(record):
     row = {"record": record, **dict.fromkeys((*KEYS[record], *VALUES[record]), 1)}
     measurements_of([row], "x")

@@ -12,6 +12,7 @@ from ilp_planner.profiles.measurements import Measurements, join, measurements_o
 from ilp_planner.profiles.operator_table import operator_profile
 from ilp_planner.profiles.table import MIB, Profile, Provenance, RowKey
 from tests.costs.mixed_instances import cluster_of
+from tests.examples import for_each
 
 NAMES = ("encoder-embedding", "enc-1st-layernorm", "gpt-post-process")
 
@@ -170,7 +171,7 @@ def test_no_links_at_all() -> None:
         operator_profile(operators())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("columns", "words"),
     [
         ({"weight_bytes": None}, "'weight_bytes': found nothing"),

@@ -13,6 +13,7 @@ from ilp_planner.report.analysis import analysis_text
 from ilp_planner.report.analysis_json import analysis_object
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.training import OptimizerSettings, Settings, TrainingJob
+from tests.examples import for_each
 
 MODEL = Decoder(layers=4, hidden=512, heads=8, sequence=512, vocab=1000)
 JOB = TrainingJob(
@@ -39,7 +40,7 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(width: int) -> None:
     assert max(map(len, tables.split("\n"))) <= width
 
 
-@pytest.mark.parametrize("width", [60, 100, 160, 200])
+@for_each("width", [60, 100, 160, 200])
 def test_a_narrow_terminal_loses_nothing(width: int) -> None:
     """Whatever the width, the same letters and digits are there; in blocks, titles repeat."""
 

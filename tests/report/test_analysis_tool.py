@@ -13,6 +13,7 @@ from ilp_planner.report.analysis_tool import tool_object, tool_text
 from ilp_planner.report.analysis_tool_numbers import tool_figures
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
+from tests.examples import for_each
 
 DATA = Path("../shared/data")
 NUMBERS = DATA / "megatron" / "analysis_tool_numbers.json"
@@ -262,7 +263,7 @@ def test_many_groups_are_not_all_printed() -> None:
     assert len(re.findall(r"\[n\d.*?\]", section(full, "Tensor Parallel Communications"))) == 128
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("what", "change"),
     [
         ("sequence parallelism", {"settings": replace(SETTINGS, sequence_parallel=True)}),

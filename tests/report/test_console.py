@@ -13,6 +13,7 @@ from rich.text import Text
 from ilp_planner.report.console import coloured, fitted, open_console
 from ilp_planner.report.grid import wrapped
 from ilp_planner.report.tables import new_table
+from tests.examples import for_each
 
 WORDS = st.text("abc123/-:", min_size=1, max_size=20)
 CELLS = st.lists(WORDS, max_size=6).map(" ".join)
@@ -72,7 +73,7 @@ def test_lines_are_wrapped_below_their_text(words: list[str], width: int):
     assert max(map(len, [first, *rest])) <= width
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "colour"),
     [
         ("gap             0 % (proved optimal)", "green"),

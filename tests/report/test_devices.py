@@ -1,7 +1,5 @@
 """Devices are named by node, type and number, in as few words as say it."""
 
-import pytest
-
 from ilp_planner.plan import GroupStage, Replica
 from ilp_planner.report.devices import (
     describe_cluster,
@@ -10,6 +8,7 @@ from ilp_planner.report.devices import (
     describe_types,
 )
 from ilp_planner.specs.metis_cluster import MetisCluster, MetisNode, metis_cluster_spec
+from tests.examples import for_each
 
 
 def nodes(*sizes: tuple[str, int]) -> MetisCluster:
@@ -21,7 +20,7 @@ def nodes(*sizes: tuple[str, int]) -> MetisCluster:
 CLUSTER = metis_cluster_spec(nodes(("A100", 4), ("A100", 4), ("T4", 2), ("A100", 4), ("A100", 2)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("devices", "text"),
     [
         ([0, 1, 2, 3], "node 0: A100 0-3"),

@@ -11,12 +11,13 @@ from ilp_planner.report import json_report, lines
 from ilp_planner.report.expected import expected_error, expected_lines, expected_object
 from ilp_planner.specs.machine import Machine
 from tests.calibration.machines import h100, lab
+from tests.examples import for_each
 from tests.megatron_cases import every_plan, small_problem
 
 CALIBRATED = Machine(error=0.041, runs=12)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("machine", "text"),
     [
         (CALIBRATED, "4.10 % (12 runs, leave-one-out)"),

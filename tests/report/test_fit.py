@@ -1,11 +1,10 @@
 """How much slower or faster a change is, as people read it."""
 
-import pytest
-
 from ilp_planner.report.fit import signed_percent
+from tests.examples import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("share", "text"),
     [
         (0.0, "0.00 %"),

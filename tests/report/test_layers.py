@@ -1,11 +1,10 @@
 """Operators told in layers."""
 
-import pytest
-
 from ilp_planner.report.layers import describe_layers
 from ilp_planner.specs.chain_layers import find_layers
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.t5 import T5
+from tests.examples import for_each
 
 GPT = Gpt(layers=3, hidden=64, heads=2, sequence=16, vocab=64).operators
 T5_CHAIN = T5(
@@ -19,7 +18,7 @@ T5_CHAIN = T5(
 ).operators
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("start", "stop", "text"),
     [
         (0, 1, "-"),

@@ -13,6 +13,7 @@ from ilp_planner.profiles.table import Prediction, Provenance
 from ilp_planner.report.prediction import describe_error, prediction_lines, prediction_object
 from ilp_planner.report.prediction_page import MOST_ANSWERS, prediction_page
 from ilp_planner.report.prediction_plots import by_size_svg, distribution_svg, scatter_svg
+from tests.examples import for_each
 
 
 def rows(samples=(1, 2, 4, 8)):
@@ -66,8 +67,8 @@ def test_a_page_is_the_same_again_and_not_endless(table):
     assert "5 more" in page
 
 
-@pytest.mark.parametrize("chart", [scatter_svg, distribution_svg, by_size_svg])
-@pytest.mark.parametrize("count", [1, 3000])
+@for_each("chart", [scatter_svg, distribution_svg, by_size_svg])
+@for_each("count", [1, 3000])
 def test_charts_stay_small(chart, count):
     rng = np.random.default_rng(0)
     measured = 10 ** rng.uniform(-6, 0, count)

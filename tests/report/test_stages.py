@@ -26,6 +26,7 @@ from ilp_planner.report.stages import (
 from ilp_planner.result import Ranked
 from ilp_planner.specs.training import Settings
 from tests.every_space import every_space, problem_in, result_in
+from tests.examples import for_each
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.report.texts import A100_ONLY, text_of
 from tests.small import make_plan, make_problem
@@ -163,7 +164,7 @@ def test_a_row_per_stage_of_layers(room: Problem[Any]) -> None:
     assert len(rows) == 4
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("samples", "text"),
     [((4, 4, 4, 1), "4,4,4,1"), ((2,), "2"), ((4,) * 9 + (1,) * 3, "9 x 4, 3 x 1")],
 )

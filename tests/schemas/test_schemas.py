@@ -13,6 +13,7 @@ from ilp_planner.errors import UsageError
 from ilp_planner.formats.saved_json import VERSION as PLAN_VERSION
 from ilp_planner.formats.saved_json import read_saved, write_saved
 from ilp_planner.schemas import VERSION, names, schema
+from tests.examples import for_each
 from tests.schemas.build import DECLARED, schemas
 from tests.schemas.cases import examples
 from tests.schemas.titles import FILES, OUTPUTS
@@ -40,7 +41,7 @@ def test_there_is_a_schema_of_every_output_and_file() -> None:
     assert set(names()) == {*OUTPUTS, *FILES}
 
 
-@pytest.mark.parametrize("name", names())
+@for_each("name", names())
 def test_each_is_a_schema_that_says_what_keys_mean(name: str) -> None:
     found = schema(name)
     version = PLAN_VERSION if name == "plan" else VERSION
@@ -55,7 +56,7 @@ def test_each_is_a_schema_that_says_what_keys_mean(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(found)
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
+@for_each("name", OUTPUTS)
 def test_outputs_say_which_schema_they_have(name: str) -> None:
     properties = schema(name)["properties"]
     assert properties["schema"]["const"] == f"ilp-planner/{name}"
@@ -63,12 +64,12 @@ def test_outputs_say_which_schema_they_have(name: str) -> None:
     assert {"schema", "version"} <= set(schema(name)["required"])
 
 
-@pytest.mark.parametrize("name", DECLARED)
+@for_each("name", DECLARED)
 def test_schemas_of_files_are_what_their_readers_declare(name: str) -> None:
     assert json.loads(json.dumps(DECLARED[name]())).items() <= schema(name).items()
 
 
-@pytest.mark.parametrize(("name", "file"), SPECS, ids=lambda x: getattr(x, "stem", x))
+@for_each(("name", "file"), SPECS)
 def test_models_and_clusters_are_as_their_schemas_say(name: str, file: Path) -> None:
     assert faults(name, tomllib.loads(file.read_text())) == []
 
@@ -80,7 +81,7 @@ def test_saved_plans_are_as_their_schema_says(tmp_path: Path) -> None:
         assert faults("plan", json.loads((tmp_path / file.name).read_text())) == [], file.name
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("place", "value"),
     [("more", 1), ("version", PLAN_VERSION + 1), ("schema", "a plan"), ("plan", None)],
 )

@@ -17,7 +17,7 @@ from ilp_planner.solvers.anneal_groups import recut, regroup
 from ilp_planner.solvers.base import GraphSolution, Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.solvers.chain_dp import ChainDP
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.solvers.graphs import chain, general_graphs, graphs, paths_of, two_types
 
 FEW = Limits(starts=4, workers=1)
@@ -210,7 +210,7 @@ def test_groups_in_a_row_are_cut_as_well_as_they_can_be() -> None:
     assert keys.size > 2
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@for_each("seed", [0, 1, 2])
 def test_one_start_shares_out_devices_well(seed: int) -> None:
     graph = two_types(seed=seed, shared=True)
     best = Anneal().solve(graph, Limits(starts=64)).objective

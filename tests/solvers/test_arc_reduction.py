@@ -13,7 +13,7 @@ from ilp_planner.errors import SolverError
 from ilp_planner.graph import StageGraph
 from ilp_planner.solvers.arc_reduction import check_positions, reduced
 from ilp_planner.solvers.incumbent import incumbent
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.solvers.graphs import FORK, chain, general_graphs, graphs, paths_of
 
 quick = examples(50)
@@ -84,7 +84,7 @@ def test_a_type_that_must_be_used_too_often_leaves_nothing() -> None:
     assert reduced(dataclasses.replace(graph, capacity=(2, 1))).graph.arcs == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "message"),
     [
         ({"start": np.array([0, 2]), "stop": np.array([1, 3])}, "tail .* at operator 1, found 2"),

@@ -22,7 +22,7 @@ from ilp_planner.solvers.cpsat import CpSat
 from ilp_planner.solvers.incumbent import incumbent
 from ilp_planner.solvers.milp import Milp
 from ilp_planner.solvers.pulp_backend import Pulp
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.solvers.graphs import (
     chain,
     general_graphs,
@@ -285,7 +285,7 @@ print(json.dumps([solution.stopped_by, valid]))
     assert json.loads(done.stdout) == [Stop.USER, True]
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@for_each("name", WHOLE)
 def test_a_gap_limit_stops_early(name: str) -> None:
     graph = two_types(layers=20)
     best = BACKENDS["dp"].solve(graph, Limits()).objective

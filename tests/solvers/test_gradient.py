@@ -23,7 +23,7 @@ from ilp_planner.solvers.gradient import Gradient, Tuning, _Descent
 from ilp_planner.solvers.soft_graph import SoftGraph, path_counts, soft_graph
 from ilp_planner.solvers.soft_path import decode, path_cost, relaxed
 from tests.benchmarks.slicing import slicing
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.solvers.graphs import (
     chain,
     dense_graphs,
@@ -186,7 +186,7 @@ def test_a_hint_must_be_a_path() -> None:
         Gradient().solve(chain(1.0, 2.0), FEW, hint=(1,))
 
 
-@pytest.mark.parametrize("starts", [1, 2, 64])
+@for_each("starts", [1, 2, 64])
 def test_any_number_of_starts(starts: int) -> None:
     problem = slicing(24, 8, 5)
     graph = problem.graph()
@@ -215,7 +215,7 @@ def test_devices_are_shared_within_the_capacities() -> None:
     assert 0 < solution.bound <= best
 
 
-@pytest.mark.parametrize(("layers", "stages"), [(12, 4), (24, 12), (48, 12), (64, 16), (128, 50)])
+@for_each(("layers", "stages"), [(12, 4), (24, 12), (48, 12), (64, 16), (128, 50)])
 def test_slicing_problems_within_5_percent(layers: int, stages: int) -> None:
     for seed in (11, 12):
         problem = slicing(layers, stages, seed)
@@ -232,7 +232,7 @@ def test_one_micro_batch_is_a_shortest_path() -> None:
     assert (solution.path, solution.objective) == ((0, 1), 5.5)
 
 
-@pytest.mark.parametrize("unit", [1e-7, 1.0, 1e5])
+@for_each("unit", [1e-7, 1.0, 1e5])
 def test_seconds_may_be_small_or_large(unit: float) -> None:
     graph = slicing(24, 8, 1).graph()
     scaled = dataclasses.replace(graph, time=graph.time * unit, extra=graph.extra * unit)
@@ -294,7 +294,7 @@ def test_progress_only_improves() -> None:
     assert seen[-1] == (solution.objective, solution.bound)
 
 
-@pytest.mark.parametrize("calls", [1, 2, 3])
+@for_each("calls", [1, 2, 3])
 def test_an_interrupt_keeps_what_was_found(calls: int) -> None:
     seen: list[tuple[float, float]] = []
 

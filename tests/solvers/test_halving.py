@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ilp_planner.solvers.halving import Rung, best, rungs, successive_halving
+from tests.examples import for_each
 
 
 class Race:
@@ -44,7 +45,7 @@ def test_rungs_halve_and_double(starts: int, steps: int, last: int) -> None:
         assert after.starts < before.starts
 
 
-@pytest.mark.parametrize("wrong", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
+@for_each("wrong", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
 def test_nothing_to_do_is_refused(wrong: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="must be >= 1, found"):
         rungs(wrong[0], wrong[1], last=wrong[2])

@@ -16,6 +16,7 @@ from ilp_planner.graph import StageGraph
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.solvers.pulp_backend import Pulp, read_cbc_log, write_program
+from tests.examples import for_each
 from tests.solvers.graphs import chain, make_graph, two_types
 
 SMALL = make_graph(
@@ -147,7 +148,7 @@ def test_the_bound_of_a_solved_log_is_its_objective() -> None:
     assert 7019.8129385 <= bound < 7019.81293851
 
 
-@pytest.mark.parametrize(
+@for_each(
     "reason",
     [
         "Stopped on time limit",
@@ -172,7 +173,7 @@ def test_an_infeasible_model_has_no_finite_bound(log: str) -> None:
     assert read_cbc_log(log) == (math.inf, True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("log", "least", "most"),
     [
         ("", 0.0, 0.0),

@@ -10,6 +10,7 @@ from ilp_planner.errors import SolverError
 from ilp_planner.result import Status, Stop
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.search import Search, printed_floor
+from tests.examples import for_each
 from tests.solvers.graphs import chain, make_graph
 
 GRAPH = make_graph(
@@ -39,7 +40,7 @@ def test_recheck_proves_without_a_solver() -> None:
     assert 27.0 * (1 - 1e-9) <= solution.bound <= 27.0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bound", "gap", "said", "status", "stopped"),
     [
         (27.0, 0.0, Stop.PROOF, Status.OPTIMAL, Stop.PROOF),
@@ -98,7 +99,7 @@ def test_refuses_a_hint_that_is_no_path() -> None:
         Search(chain(1.0, 2.0), (0,))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "least"),
     [("1.583012e+03", 1583.011), ("7019.813", 7019.812), ("7", 6.0), ("-0.5", -0.6)],
 )
@@ -106,6 +107,6 @@ def test_printed_floor_takes_off_the_last_digit(text: str, least: float) -> None
     assert printed_floor(text) == pytest.approx(least, abs=1e-9)
 
 
-@pytest.mark.parametrize("text", ["inf", "-inf", "nan"])
+@for_each("text", ["inf", "-inf", "nan"])
 def test_printed_floor_of_no_number_is_no_bound(text: str) -> None:
     assert printed_floor(text) == -math.inf

@@ -16,6 +16,7 @@ from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
+from tests.examples import for_each
 from tests.metis_cases import synthetic_profile
 from tests.mixed_cases import LAYERS, ROOM, SPEEDS, room, room_problem
 from tests.problems import build_group_problem
@@ -87,7 +88,7 @@ def test_degrees_beyond_the_profile_are_a_note() -> None:
         assert sum("left out" in note for note in problem.notes) == 1
 
 
-@pytest.mark.parametrize("batch", [24, 30, 48, 96, 97])
+@for_each("batch", [24, 30, 48, 96, 97])
 def test_any_global_batch_has_micro_batches(batch: int) -> None:
     batches = room_problem(global_batch=batch, cost_model="metis").micro_batches
     assert batches == tuple(n for n in range(1, batch + 1) if batch % n == 0)
@@ -101,7 +102,7 @@ def without(*names: str) -> MetisProfile:
     return replace(profile, rows=rows, constants=min(rows))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "error", "words"),
     [
         ({"cost_model": "aceso"}, UsageError, ["`cost_model=aceso`", "whole layers", "native"]),
@@ -167,7 +168,6 @@ def without(*names: str) -> MetisProfile:
             ["vocabulary", "model"],
         ),
     ],
-    ids=str,
 )
 def test_refuses_in_one_line(
     options: dict[str, Any], error: type[PlannerError], words: list[str]

@@ -27,7 +27,7 @@ from ilp_planner.specs.link import Link
 from ilp_planner.specs.training import Recompute
 from tests import amp_cases
 from tests.brute import cheapest, random_problem
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.megatron_cases import GIB, every_plan, small_cluster, small_problem
 from tests.mixed_cases import room_problem
 from tests.tiny import every_plan as every_operator_plan
@@ -206,7 +206,7 @@ def recut(plan: GroupPlan, rng: random.Random) -> GroupPlan:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("cluster", "options"),
     [
         (small_cluster(), {"batch": 4, "layers": 4, **WIDE}),

@@ -18,6 +18,7 @@ from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.training import Recompute, Settings
 from tests.every_space import METIS
+from tests.examples import for_each
 from tests.mixed_cases import room_plan, room_problem
 
 GIB = 2**30
@@ -33,7 +34,7 @@ def rules(problem: Problem, plan: GroupPlan) -> list[str]:
     return [violation.rule for violation in evaluate(problem, plan).violations]
 
 
-@pytest.mark.parametrize("options", MODELS, ids=str)
+@for_each("options", MODELS)
 def test_a_legal_plan(options: dict[str, Any]) -> None:
     problem = room_problem(**options)
     found = evaluate(problem, room_plan(problem))
@@ -57,7 +58,7 @@ def test_idle_devices_are_not_in_the_space_of_metis() -> None:
     assert rules(problem, room_plan(problem, [(0, 6, 1, (2, 3, 4, 5))])) == ["devices used once"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("stages", "rule"),
     [
         ([(0, 2, 1, (0, 1)), (3, 6, 1, (2, 3))], "layers covered once"),
@@ -194,7 +195,7 @@ def state(**said: Any) -> Any:
     return SimpleNamespace(**{**usual, **said})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("solver", "anneals", "did"),
     [
         ("gradient", True, ["first", "look"]),
@@ -211,7 +212,7 @@ def test_annealing_moves_what_decides_the_graphs_where_something_does(
     assert GroupSpace().anneal(search) is False
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "stop"),
     [
         ({}, Stop.HEURISTIC),

@@ -15,6 +15,7 @@ from ilp_planner.specs.amp_cluster import (
 )
 from ilp_planner.specs.toml_reader import Table
 from tests.amp_cases import NODE, SLOW
+from tests.examples import for_each
 
 FAST = AmpNode(
     number=0,
@@ -80,7 +81,7 @@ def test_the_order_of_lines_does_not_matter() -> None:
     assert read(NODE, SLOW) == read(SLOW, NODE)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "expected"),
     [
         ({"gpus": 0}, "gpus must be a whole number of at least 1, found 0"),
@@ -96,7 +97,7 @@ def test_a_bad_field_is_named(change: dict[str, object], expected: str) -> None:
     assert str(error.value) == f"amp.json: clusters.pair.nodes[0]: {expected}"
 
 
-@pytest.mark.parametrize("key", [key for key in NODE if key != "id"])
+@for_each("key", [key for key in NODE if key != "id"])
 def test_a_missing_field_is_named(key: str) -> None:
     with pytest.raises(
         SpecError, match=rf"^amp\.json: clusters\.pair\.nodes\[0\]: {key} is missing"
@@ -104,7 +105,7 @@ def test_a_missing_field_is_named(key: str) -> None:
         read({k: v for k, v in NODE.items() if k != key})
 
 
-@pytest.mark.parametrize("nodes", [None, [], {}, "four"])
+@for_each("nodes", [None, [], {}, "four"])
 def test_nodes_must_be_there(nodes: object) -> None:
     with pytest.raises(SpecError, match="nodes must be a list of at least one node, found"):
         read_amp_nodes(Table({"nodes": nodes}, file="amp.json", where="clusters.pair"))
@@ -124,7 +125,7 @@ def test_equal_nodes_may_be_more_or_fewer() -> None:
     assert [(n.name, n.gpus, n.number) for n in nodes] == [("a", 4, 0), ("b", 2, 1), ("c", 4, 2)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("hosts", "expected"),
     [
         (

@@ -3,20 +3,19 @@
 import re
 from dataclasses import replace
 
-import pytest
-
 from ilp_planner.library import hub_names
 from ilp_planner.specs.catalogue import catalogue
 from ilp_planner.specs.hugging_face.reader import read_config
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.parameter_count import parameter_count
+from tests.examples import for_each
 from tests.specs.hugging_face.published import PUBLISHED, document
 
 HERE = hub_names()
 SAME = [name for name in PUBLISHED if name in HERE]
 
 
-@pytest.mark.parametrize("name", SAME)
+@for_each("name", SAME)
 def test_a_name_at_hugging_face_means_what_its_configuration_says(name):
     """But for the tokens of a sample, of which that says nothing."""
     found = read_model(HERE[name]).architecture
@@ -25,7 +24,7 @@ def test_a_name_at_hugging_face_means_what_its_configuration_says(name):
     assert parameter_count(read_model(HERE[name])) == PUBLISHED[name][1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "name"),
     [
         ("gemma3-4b-text", "google/gemma-3-4b-pt"),
@@ -44,7 +43,7 @@ def test_most_of_what_was_published_is_there():
     assert len(set(hub_names())) == sum(len(entry.hub) for entry in catalogue())
 
 
-@pytest.mark.parametrize("entry", catalogue(), ids=lambda entry: entry.model.name)
+@for_each("entry", catalogue())
 def test_every_model_says_where_its_numbers_are_from(entry):
     if entry.hub:
         assert re.search(r"published config\.json|Compared with", entry.source)

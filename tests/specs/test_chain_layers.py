@@ -2,12 +2,11 @@
 
 from itertools import pairwise
 
-import pytest
-
 from ilp_planner.specs.chain_layers import find_layers, segments
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
+from tests.examples import for_each
 
 GPT = Gpt(layers=3, hidden=64, heads=2, sequence=16, vocab=64).operators
 T5_CHAIN = T5(
@@ -48,7 +47,7 @@ def names(operators: tuple[str, ...]) -> list[str]:
     return [segment.name for segment in segments(operators)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "names"),
     [
         (
@@ -86,7 +85,7 @@ def test_segments_are_the_layers_and_what_is_around_them() -> None:
     ]
 
 
-@pytest.mark.parametrize("operators", [GPT, T5_CHAIN, RESNET, ("only", "these")])
+@for_each("operators", [GPT, T5_CHAIN, RESNET, ("only", "these")])
 def test_segments_cover_the_chain_once(operators: tuple[str, ...]) -> None:
     parts = segments(operators)
     assert parts[0].start == 0

@@ -14,6 +14,7 @@ from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import Machine
+from tests.examples import for_each
 
 ROOT = Path(__file__).parents[2]
 CLUSTERS = sorted((ROOT / "clusters").glob("*.toml"))
@@ -84,7 +85,7 @@ def write(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("path", [p for p in CLUSTERS if p.stem not in MIXED], ids=lambda p: p.stem)
+@for_each("path", [p for p in CLUSTERS if p.stem not in MIXED])
 def test_shipped_clusters(path):
     spec = read_cluster(path)
     nodes, devices = (int(n) for n in path.stem.rsplit("-", 1)[1].split("x"))
@@ -245,7 +246,7 @@ def test_a_missing_precision_is_named():
         device().arithmetic("fp32")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "read"),
     [
         ("peak", lambda d: d.arithmetic("fp16")),
@@ -264,7 +265,7 @@ def test_a_type_is_called_by_its_own_name_in_profiles_unless_it_says_otherwise()
     assert device(profile="A100").profile == "A100"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("construct", "message"),
     [
         (lambda: device(memory=0), "memory must be positive, found 0"),
@@ -353,7 +354,7 @@ def link(bandwidth, latency=3e-5):
     return Link(bandwidth=bandwidth, latency=latency)
 
 
-@pytest.mark.parametrize("name", MIXED)
+@for_each("name", MIXED)
 def test_shipped_mixed_clusters(name):
     spec = read_cluster(ROOT / "clusters" / f"{name}.toml")
     assert spec.name == name
@@ -531,7 +532,7 @@ def test_bad_files_of_several_types(write, text, expected):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "message"),
     [
         (

@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +17,7 @@ from ilp_planner.specs.gpus import table
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import CONSTANTS, Machine
 from ilp_planner.specs.subcluster import with_nodes
-from tests.examples import thinned
+from tests.examples import for_each, thinned
 
 CLUSTERS = sorted((Path(__file__).parents[2] / "clusters").glob("*.toml"))
 
@@ -27,12 +26,12 @@ def again(cluster: ClusterSpec) -> ClusterSpec:
     return read_cluster(Document("written", cluster_text(cluster)))
 
 
-@pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
+@for_each("path", CLUSTERS)
 def test_cluster_files(path: Path) -> None:
     assert again(read_cluster(path)) == read_cluster(path)
 
 
-@pytest.mark.parametrize("name", table())
+@for_each("name", table())
 def test_every_gpu_on_part_of_a_node_a_node_several_and_more_than_a_domain(name: str) -> None:
     row = table()[name]
     for count in sorted({1, 2, row.node, 2 * row.node, row.domain, 2 * row.domain}):

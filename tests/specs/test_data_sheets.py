@@ -11,6 +11,7 @@ from ilp_planner.specs.data_sheets import (
 )
 from ilp_planner.specs.generations import AMPERE, HOPPER
 from ilp_planner.specs.link import Link
+from tests.examples import for_each
 
 LINK = Link(bandwidth=1e9, latency=1e-5)
 
@@ -30,7 +31,7 @@ def test_the_cluster_knows_best() -> None:
     assert memory_rates(cluster(device)) == {"T4": pytest.approx(100e9)}
 
 
-@pytest.mark.parametrize("name", ["V100", "v100-32gb", "V100 p3.8xlarge"])
+@for_each("name", ["V100", "v100-32gb", "V100 p3.8xlarge"])
 def test_a_well_known_name_will_do(name: str) -> None:
     device = Device(name=name, memory=1, sustained_bandwidth=0.5)
     assert memory_rates(cluster(device)) == {name: pytest.approx(450e9)}

@@ -10,6 +10,7 @@ from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention, as_deco
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.parameter_count import parameter_count
+from tests.examples import for_each
 from tests.training_jobs import decoders
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +60,7 @@ def refusal(path):
     return message.removeprefix(f"{path}: ")
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@for_each("name", PUBLISHED)
 def test_published_sizes(name):
     assert parameter_count(read_model(ROOT / "models" / f"{name}.toml")) == PUBLISHED[name]
 

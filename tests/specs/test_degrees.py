@@ -18,6 +18,7 @@ from ilp_planner.specs.degrees import (
 )
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Recompute, Settings, TrainingJob
+from tests.examples import for_each
 
 MODEL = Decoder(layers=24, hidden=2048, heads=32, kv_heads=8, sequence=2048, vocab=50257)
 
@@ -53,7 +54,7 @@ def test_what_fits_has_no_misfits() -> None:
     assert not list(pipeline_misfits(24, 4, 3))
 
 
-@pytest.mark.parametrize(("tp", "repair"), [(3, 2), (5, 4), (6, 4), (12, 8), (64, 32)])
+@for_each(("tp", "repair"), [(3, 2), (5, 4), (6, 4), (12, 8), (64, 32)])
 def test_heads(tp: int, repair: int) -> None:
     first = next(tensor_misfits(MODEL, tp))
     assert (first.name, first.found, first.repair) == ("tp", tp, repair)
@@ -70,7 +71,7 @@ def test_fewer_groups_of_keys_than_ranks_are_fine() -> None:
     assert not list(tensor_misfits(MODEL, 16))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pp", "virtual", "name", "repair"),
     [(5, 1, "pp", 4), (2, 5, "virtual", 4), (1, 2, "virtual", 1)],
 )
@@ -107,7 +108,7 @@ def test_uniform_chunks_divide_every_stage(counts: list[int], layers: int, repai
     assert (found.name, found.repair) == ("recompute-layers", repair)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "world", "name", "repair"),
     [
         ({"global_batch": 30}, None, "global_batch", 32),

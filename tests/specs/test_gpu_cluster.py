@@ -9,11 +9,12 @@ from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.gpu_cluster import gpu_cluster, is_gpus, parse_gpus
 from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.link import Link
+from tests.examples import for_each
 
 CLUSTERS = Path(__file__).parents[2] / "clusters"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("gpus", "file"),
     [("32xA100-80GB", "a100-4x8"), ("64xH100", "h100-8x8"), ("8xB200", "b200-1x8")],
 )
@@ -32,7 +33,7 @@ def test_it_is_what_the_cluster_files_say(gpus: str, file: str) -> None:
     assert ours.memory == gpu(ours.gpu).memory
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("gpus", "nodes"),
     [
         ("1xA100-80GB", (1, 1)),
@@ -64,7 +65,7 @@ def test_a_mesh_sends_more_in_rings() -> None:
     assert link == Link(bandwidth=0.8 * 64e9, latency=1e-5, collectives={8: 0.8 * 448e9})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "words"),
     [
         ("16", "expected a count and a GPU, as in 16xA100-80GB"),

@@ -7,6 +7,7 @@ import pytest
 
 from ilp_planner.errors import SpecError
 from ilp_planner.specs.gpus import PRECISIONS, UNSEEN, Gpu, gpu, of_family, table
+from tests.examples import for_each
 
 GIB = 2**30
 ROWS = list(table().values())
@@ -50,7 +51,7 @@ def test_a_row_says_what_it_rests_on(row: Gpu) -> None:
     assert row.memory_source == "data sheet less 1.1 %" or row.memory_source.startswith("torch")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "least", "most"),
     [("A100-80GB", 79.1, 79.25), ("H100-80GB", 79.1, 79.25), ("V100-32GB", 31.74, 31.74)],
 )
@@ -58,7 +59,7 @@ def test_measured_memory(name: str, least: float, most: float) -> None:
     assert least - 1e-9 < gpu(name).memory / GIB < most + 1e-9
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "name"),
     [
         ("a100-80gb", "A100-80GB"),
@@ -88,7 +89,7 @@ def test_no_two_rows_share_a_name() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "near"),
     [("H100X", "H100"), ("RTX 3090", "RTX-4090"), ("A6000", "A800-80GB")],
 )
@@ -107,9 +108,7 @@ def test_what_is_like_none_gets_all_names() -> None:
         gpu("Foo")
 
 
-@pytest.mark.parametrize(
-    ("name", "row"), [("V100 p3.8xlarge", "V100-16GB"), ("a100", "A100-80GB"), ("tpu", None)]
-)
+@for_each(("name", "row"), [("V100 p3.8xlarge", "V100-16GB"), ("a100", "A100-80GB"), ("tpu", None)])
 def test_families(name: str, row: str | None) -> None:
     found = of_family(name)
     assert (found and found.name) == row

@@ -3,9 +3,8 @@
 import json
 from itertools import pairwise
 
-import pytest
-
 from ilp_planner.specs.kernel_constants import BACKWARD, FILE, measured_constants
+from tests.examples import for_each
 
 GPUS = tuple(json.loads(FILE.read_text()))
 COLLECTIVES = {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
@@ -15,7 +14,7 @@ def test_these_gpus_are_known():
     assert set(GPUS) == {"A100", "H100", "B200", "V100", "T4", "L4"}
 
 
-@pytest.mark.parametrize("gpu", GPUS)
+@for_each("gpu", GPUS)
 def test_products_are_shares_of_what_the_gpu_can_do(gpu):
     found = measured_constants()[gpu].products
     assert "bf16" in found
@@ -27,7 +26,7 @@ def test_products_are_shares_of_what_the_gpu_can_do(gpu):
         assert 0 < constants.t0 < 50e-6
 
 
-@pytest.mark.parametrize("gpu", GPUS)
+@for_each("gpu", GPUS)
 def test_attention_and_launches(gpu):
     constants = measured_constants()[gpu]
     assert 0.4 < constants.attention.f0 < 0.8
@@ -42,7 +41,7 @@ def test_eight_bits_are_fitted_where_the_gpu_has_them():
     assert {gpu for gpu in GPUS if "fp32" in found[gpu].products} == {"V100", "T4", "L4"}
 
 
-@pytest.mark.parametrize("gpu", ["A100", "H100", "B200"])
+@for_each("gpu", ["A100", "H100", "B200"])
 def test_curves_rise_and_are_those_of_a_node(gpu):
     curves = measured_constants()[gpu].curves
     assert set(curves) == COLLECTIVES

@@ -10,6 +10,7 @@ from ilp_planner.errors import SpecError
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.machine import Machine, with_constants
 from tests.calibration.machines import DEFAULT, TOML
+from tests.examples import for_each
 from tests.small import CLUSTER
 
 
@@ -61,7 +62,7 @@ def test_constants_beside_a_roofline_would_do_nothing(tmp_path: Path) -> None:
         read_cluster(path)
 
 
-@pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])
+@for_each("value", [-0.1, math.nan, math.inf])
 def test_constants_are_finite(value: float) -> None:
     for name in ("sustained", "step", "error"):
         with pytest.raises(ValueError, match=name):

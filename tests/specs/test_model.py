@@ -17,6 +17,7 @@ from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.parameter_count import parameter_count
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
+from tests.examples import for_each
 
 ROOT = Path(__file__).parents[2]
 MODELS = sorted((ROOT / "models").glob("*.toml"))
@@ -69,7 +70,7 @@ def measured(model):
             yield [(row["op_name"], float(row["weights"])) for row in csv.DictReader(file)]
 
 
-@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+@for_each("path", MODELS)
 def test_shipped_models(path):
     model = read_model(path)
     assert model.name == path.stem
@@ -79,7 +80,7 @@ def test_shipped_models(path):
     assert hash(model) == hash(read_model(path))
 
 
-@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+@for_each("path", MODELS)
 def test_operators_and_weights_are_those_measured(path):
     model = read_model(path)
     for rows in measured(model):
@@ -92,7 +93,7 @@ def test_operators_and_weights_are_those_measured(path):
             assert have == pytest.approx(weights, rel=2e-3, abs=0.02), name
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "billions", "operators"),
     [
         ("gpt3-1.3b", 1.3, 13 * 24 + 3),
@@ -260,7 +261,7 @@ def test_bad_resnets(write):
     assert "micro_batches must be a list of whole numbers" in refusal(write(wrong))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("values", "message"),
     [
         ({"layers": 0}, "layers must be"),

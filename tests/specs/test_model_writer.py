@@ -2,20 +2,19 @@
 
 from dataclasses import replace
 
-import pytest
-
 from ilp_planner.files import Document
 from ilp_planner.library import library_files
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.model_writer import model_text
+from tests.examples import for_each
 
 
 def again(spec: ModelSpec) -> ModelSpec:
     return read_model(Document("written", model_text(spec)))
 
 
-@pytest.mark.parametrize("path", library_files("models"), ids=lambda path: path.stem)
+@for_each("path", library_files("models"))
 def test_known_models(path):
     spec = read_model(path)
     assert again(spec) == spec

@@ -16,6 +16,7 @@ from ilp_planner.specs.pipeline_layout import (
     with_layers,
     write_layout,
 )
+from tests.examples import for_each
 
 
 @st.composite
@@ -32,7 +33,7 @@ def test_what_is_written_is_read_back(layout: PipelineLayout):
     assert read_layout(write_layout(layout)) == layout
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "layers"),
     [
         ("Et*7|t*9|t*9|t*7L", (7, 9, 9, 7)),
@@ -50,7 +51,7 @@ def test_equal_stages_are_written_once():
     assert write_layout(split_layout([7, 9, 9, 7])) == "Et*7|t*9|t*9|t*7L"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "said"),
     [
         ("t*4|t*4L", "must begin with the embedding"),

@@ -2,6 +2,7 @@ import pytest
 
 from ilp_planner.errors import SpecError
 from ilp_planner.specs.toml_reader import Table, read_toml
+from tests.examples import for_each
 
 
 def table(**values):
@@ -32,7 +33,7 @@ def test_values_come_back_typed():
     assert values.texts("absent") == {}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("read", "found", "expected"),
     [
         ("size", "-3 GiB", "memory must be positive, found '-3 GiB'"),
@@ -63,7 +64,7 @@ def test_a_wrong_value_is_named_with_file_and_key(read, found, expected):
     assert message.startswith(f"lab.toml: node 'a': {expected}")
 
 
-@pytest.mark.parametrize("read", ["text", "whole", "number", "size", "rate", "flops", "table"])
+@for_each("read", ["text", "whole", "number", "size", "rate", "flops", "table"])
 def test_a_missing_key_is_named(read):
     message = refusal(lambda: getattr(table(), read)("memory"))
     assert message == "lab.toml: node 'a': memory is missing"

@@ -16,7 +16,7 @@ from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.subcluster import with_nodes
 from ilp_planner.specs.zones import Zone
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 SEEDS = st.integers(0, 2**32 - 1)
 HEAD = """\
@@ -186,7 +186,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@for_each("case", BAD)
 def test_what_is_no_tree_is_refused(case: str) -> None:
     written, expected = BAD[case]
     with pytest.raises(SpecError) as error:

@@ -28,7 +28,7 @@ from ilp_planner.specs.training import (
     Settings,
     TrainingJob,
 )
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.training_jobs import deepseek, job, jobs
 
 SMALL = (
@@ -212,7 +212,7 @@ def test_the_example_of_the_analysis_tool() -> None:
     assert job_of_arguments(read_arguments(tool)) == found
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "world", "each"),
     [
         ("", 1, 1),
@@ -254,7 +254,7 @@ def test_sequence_parallelism_is_off_without_tensor_parallelism() -> None:
     assert small("--sequence-parallel --tensor-model-parallel-size 2").settings.sequence_parallel
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "layers"),
     [
         ("", [2, 2, 2, 2]),
@@ -278,7 +278,7 @@ def test_embedding_and_loss_counted_as_layers() -> None:
     assert found.layout == split_layout([1, 2, 2, 2, 1])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pattern", "expected"),
     [
         ("1", (0, 1, ())),
@@ -304,7 +304,7 @@ def test_a_model_like_deepseek() -> None:
     assert job_of_arguments(args) == made
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("flags", "expected"),
     [
         ("--bf16", (4, 4, 8)),
@@ -326,7 +326,7 @@ def test_bytes_of_states(flags: str, expected: tuple[int, int, int]) -> None:
     assert (optimizer.gradient, optimizer.master, optimizer.moments) == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "message"),
     [
         ("", "found an empty command line"),

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +16,7 @@ from ilp_planner.formats.megatron.repairs import Repair
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Offload, Recompute, TrainingJob
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.training_jobs import jobs
 
 LINE = (
@@ -73,7 +72,7 @@ def test_a_line_with_the_changes_says_the_other_job(data: st.DataObject) -> None
     assert as_said(job_of_arguments(changed)) == as_said(replace(after, devices_per_node=8))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "other", "text"),
     [
         ("", {"micro_batch": 4}, "--micro-batch-size 4"),

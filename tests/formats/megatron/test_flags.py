@@ -12,6 +12,7 @@ from ilp_planner.formats.megatron.values import (
     write_pattern,
     write_value,
 )
+from tests.examples import for_each
 
 
 def test_every_entry_of_the_table_is_read() -> None:
@@ -25,7 +26,7 @@ def test_every_entry_of_the_table_is_read() -> None:
     assert {flag.key for flag in table.values()} == set(flags_by_key())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "key", "kind", "default"),
     [
         ("num-layers", "num_layers", "int", None),
@@ -42,7 +43,7 @@ def test_entries(name: str, key: str, kind: str, default: object) -> None:
     assert (flag.key, flag.kind, flag.default) == (key, kind, default)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("typed", "hint"),
     [
         ("--tensor-model-parallel-size-per-stage", "did you mean --tensor-model-parallel-size?"),
@@ -79,7 +80,7 @@ def test_values_of_all_kinds() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "message"),
     [
         ("--num-layers", "--num-layers: expected a value after it, found none"),

@@ -29,7 +29,7 @@ from ilp_planner.specs.training import (
     Settings,
     TrainingJob,
 )
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.training_jobs import decoders, deepseek, gpt, job, jobs
 from tests.training_jobs import settings as usual
 
@@ -144,7 +144,7 @@ def test_virtual_stages_and_orders() -> None:
     assert "Megatron-FSDP" in sharded.notes[0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "message"),
     [
         ({"global_batch": 63}, "^global_batch: Megatron cannot run it: --global-batch-size.*64"),

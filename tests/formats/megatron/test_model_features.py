@@ -18,6 +18,7 @@ from ilp_planner.spaces.megatron.rules import context_rules
 from ilp_planner.spaces.megatron.unfit import misfits
 from ilp_planner.specs.decoder import Decoder, Experts, Rotary, Window
 from ilp_planner.specs.training import Kernels, Settings
+from tests.examples import for_each
 from tests.training_jobs import deepseek, gpt, job, llama
 
 ROUTED = {"count": 8, "top_k": 2, "ffn": 96, "shared_ffn": 96}
@@ -77,7 +78,7 @@ def alone(model: Decoder):
     return job(model, tp=1, pp=1, dp=1, layout=None, settings=Settings(kernels=Kernels()))
 
 
-@pytest.mark.parametrize(("model", "line"), SAID.values(), ids=SAID)
+@for_each(("model", "line"), SAID.values())
 def test_there_and_back(model, line):
     args = arguments_of_job(alone(model))
     said = " ".join(args.argv)
@@ -108,7 +109,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("message", "model"), REFUSED.items(), ids=REFUSED)
+@for_each(("message", "model"), REFUSED.items())
 def test_what_megatron_has_no_argument_for(message, model):
     with pytest.raises(PlanError) as error:
         export_megatron(alone(model), "x")

@@ -1,9 +1,8 @@
 """Notes on a launch line that the models of memory and communication leave out."""
 
-import pytest
-
 from ilp_planner.formats.megatron.arguments import read_arguments
 from ilp_planner.formats.megatron.notes import unmodelled
+from tests.examples import for_each
 
 LINE = (
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 1 --bf16 "
@@ -15,9 +14,7 @@ def notes(more: str) -> tuple[str, ...]:
     return unmodelled(read_arguments(f"{LINE} {more}", 8))
 
 
-@pytest.mark.parametrize(
-    ("length", "saved"), [(8192, ""), (16384, "256.00 MiB"), (32768, "1.00 GiB")]
-)
+@for_each(("length", "saved"), [(8192, ""), (16384, "256.00 MiB"), (32768, "1.00 GiB")])
 def test_a_mask_that_nobody_reads(length: int, saved: str) -> None:
     found = notes(f"--seq-length {length}")
     assert len(found) == bool(saved)
@@ -25,7 +22,7 @@ def test_a_mask_that_nobody_reads(length: int, saved: str) -> None:
     assert not notes(f"--seq-length {length} --no-create-attention-mask-in-dataloader")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "noted"),
     [
         ("--fp8-format hybrid", ()),
@@ -69,7 +66,7 @@ VIRTUAL = (
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "noted"),
     [
         ("", ""),

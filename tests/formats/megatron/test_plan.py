@@ -21,7 +21,7 @@ from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.t5 import T5
 from ilp_planner.specs.training import Recompute
-from tests.examples import thinned
+from tests.examples import for_each, thinned
 from tests.megatron_cases import MIXTURE, every_plan, small_cluster, small_model, small_problem
 
 CLUSTER = small_cluster(2, 2)
@@ -110,7 +110,7 @@ def core(s, i, name):
     return {"recompute": any(name.endswith(f"attention-{step}") for step in steps)}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "expected"),
     [
         (lambda s, i, name: {}, Recompute()),
@@ -124,7 +124,6 @@ def core(s, i, name):
             Recompute(granularity="full", method="block", layers=1),
         ),
     ],
-    ids=["none", "core", "full", "first layers"],
 )
 def test_plans_of_operators_with_uniform_choices(change, expected):
     job = job_of_plan(operators((0, 3, 6), change=change), MODEL, CLUSTER)
@@ -135,7 +134,7 @@ def test_plans_of_operators_with_uniform_choices(change, expected):
 # ---- what cannot --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("plan", "field", "limit"),
     [
         (
@@ -184,10 +183,6 @@ def test_plans_of_operators_with_uniform_choices(change, expected):
             "has one --micro-batch-size for all 4 replicas",
         ),
     ],
-    ids=[
-        *("tp", "dp", "samples", "tp of replicas", "placement", "operator tp", "split"),
-        *("recompute", "micro-batch"),
-    ],
 )
 def test_refusals_name_field_limit_and_a_plan_that_runs(plan, field, limit):
     with pytest.raises(PlanError) as error:
@@ -234,8 +229,8 @@ def test_unequal_stages_and_nodes_are_refused():
         job_of_plan(groups([(0, 6, [(0,)], [2])]), MODEL, uneven)
 
 
-@pytest.mark.parametrize("plan", [operators((0, 3, 6)), groups([(0, 6, [(0, 1)], [2])])])
-@pytest.mark.parametrize("count", [0, 3, 16])
+@for_each("plan", [operators((0, 3, 6)), groups([(0, 6, [(0, 1)], [2])])])
+@for_each("count", [0, 3, 16])
 def test_micro_batches_that_there_cannot_be_are_refused(plan, count):
     with pytest.raises(PlanError, match=rf"^micro_batches: found {count}, expected a divisor of"):
         job_of_plan(replace(plan, micro_batches=count), MODEL, CLUSTER)

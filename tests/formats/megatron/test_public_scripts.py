@@ -9,6 +9,7 @@ from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.formats.megatron.script import read_script
 from ilp_planner.specs.training import TrainingJob
+from tests.examples import for_each
 
 FOLDER = Path("../shared/data/megatron/scripts")
 MODEL = (
@@ -64,12 +65,12 @@ def test_there_are_scripts() -> None:
     assert len(scripts()) == 53
 
 
-@pytest.mark.parametrize("name", scripts())
+@for_each("name", scripts())
 def test_every_script_is_read(name: str) -> None:
     assert job_of(name, *supplied_of(name)).world > 0
 
 
-@pytest.mark.parametrize("name", [n for n in scripts() if supplied_of(n)[1]])
+@for_each("name", [n for n in scripts() if supplied_of(n)[1]])
 def test_what_is_missing_is_asked_for_by_name(name: str) -> None:
     """Without what is supplied there is one line, which names the script and what would do."""
     with pytest.raises(SpecError) as caught:
@@ -80,7 +81,7 @@ def test_what_is_missing_is_asked_for_by_name(name: str) -> None:
     assert any(fix in message for fix in ("--set ", "would do", "--world-size N"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "job"),
     [
         # BLOOM: 176,247,271,424 parameters without the norm behind its embedding, 28,672.

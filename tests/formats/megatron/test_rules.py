@@ -10,6 +10,7 @@ import pytest
 from ilp_planner.formats.megatron.arguments import job_of_arguments, read_arguments
 from ilp_planner.formats.megatron.findings import BUILD, CONFIG, NEVER, PARSE, RUN, VALIDATE
 from ilp_planner.formats.megatron.rules import check_arguments
+from tests.examples import for_each
 from tests.formats.megatron.verdict import judge
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "megatron"
@@ -292,7 +293,7 @@ BROKEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "world", "stage", "flag"), BROKEN, ids=[b[3] for b in BROKEN])
+@for_each(("line", "world", "stage", "flag"), BROKEN)
 def test_every_rule_broken_once(line: str, world: int, stage: str, flag: str) -> None:
     verdict = judge(line, world)
     assert verdict.accepted == (stage in (BUILD, RUN, NEVER))
@@ -305,7 +306,7 @@ def test_every_rule_broken_once(line: str, world: int, stage: str, flag: str) ->
         ) > 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "world"),
     [
         (GPT, 8),
@@ -337,7 +338,7 @@ def test_what_runs(line: str, world: int) -> None:
     assert verdict.runs, [*map(str, verdict.findings)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "world"),
     [
         (f"{GPT} --global-batch-size 63", 8),

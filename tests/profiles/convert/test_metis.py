@@ -19,7 +19,7 @@ from ilp_planner.profiles.measurements import (
 )
 from ilp_planner.profiles.metis import MetisProfile, MetisRow
 from ilp_planner.profiles.metis_files import read_metis_profile, write_metis_profile
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.metis_cases import SAMPLES, needs_data
 
 TIME = st.floats(min_value=1e-6, max_value=1e7, allow_nan=False)
@@ -153,7 +153,7 @@ def test_measured_rows_become_metis_files(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "words"),
     [
         ({"weight_bytes": None}, ("tp 2, micro-batch 4: layer 0", "weight_bytes", "nothing")),

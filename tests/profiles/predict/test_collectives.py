@@ -9,7 +9,7 @@ from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.measurements import measurements_of
 from ilp_planner.profiles.predict.collectives import CollectivePredictor
 from ilp_planner.profiles.table import Provenance
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 SIZES = 2.0 ** np.arange(8, 31, 2)
@@ -126,9 +126,9 @@ def test_a_noisy_row_says_how_far_it_was_moved() -> None:
     assert "monotone" in found.basis
 
 
-@pytest.mark.parametrize("hosts", [3, 4, 16])
-@pytest.mark.parametrize("per_host", [1, 2, 4, 8])
-@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
+@for_each("hosts", [3, 4, 16])
+@for_each("per_host", [1, 2, 4, 8])
+@for_each("name", ["all_gather", "reduce_scatter"])
 def test_more_hosts_than_measured(name: str, per_host: int, hosts: int) -> None:
     """On an ideal cluster hops and shared networks explain everything."""
     predictor = CollectivePredictor(cluster())
@@ -177,7 +177,7 @@ def trees(hosts, per_host):
     return 8e-5 + passes * SIZES * (PER_HOST / per_host) / NIC
 
 
-@pytest.mark.parametrize("per_host", [1, 2, 4])
+@for_each("per_host", [1, 2, 4])
 def test_trees_are_known_by_the_all_reduces_alone(per_host: int) -> None:
     """Between two hosts they send the whole once, whatever the group; among more, twice."""
     rows = [

@@ -6,6 +6,7 @@ import pytest
 from ilp_planner.profiles.predict.crossvalidation import Protocol, Trials, expected_error
 from ilp_planner.profiles.predict.features import Quantity
 from ilp_planner.profiles.predict.law import fit_law
+from tests.examples import for_each
 
 GRID = np.array([[tp, n, 1.0, 1.0] for tp in (1, 2, 4) for n in (1, 2, 4, 8)], dtype=float)
 
@@ -35,7 +36,7 @@ def test_the_outermost_rows_are_left_out_together():
     assert Trials(law_of(exact())).beyond(2, 1) is None  # never varied
 
 
-@pytest.mark.parametrize("row", range(len(GRID)))
+@for_each("row", range(len(GRID)))
 def test_a_row_does_not_predict_itself(row):
     """A single row that is far off is predicted as if it were not there."""
     times = exact()

@@ -11,7 +11,7 @@ from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.measurements import Record, measurements_of
 from ilp_planner.profiles.predict.layers import LayerPredictor
 from ilp_planner.profiles.table import Provenance
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 DEGREES, SAMPLES = (1, 2, 4), (1, 2, 4, 8)
 MIB = 2**20
@@ -143,7 +143,7 @@ def test_bytes_that_are_affine_are_exact(fixed, slope, asked):
         assert found == pytest.approx(value, rel=1e-6, abs=1.0), column
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tp", "samples", "provenance"),
     [
         (1, 1, Provenance.MEASURED),
@@ -301,7 +301,7 @@ def test_models_of_several_widths_are_one_series():
     assert series.layers_at(np.array([1.0, 8.0, 512.0, 120.0])) == "1-128"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("asked", "said"),
     [
         ({"device": "H100"}, "no rows of record 'layer' to predict from on device 'H100'"),

@@ -11,7 +11,7 @@ from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.measurements import measurements_of
 from ilp_planner.profiles.predict.products import ProductPredictor
 from ilp_planner.profiles.table import Provenance
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 SIZES = [2.0 * n**3 for n in (128, 256, 512, 1024, 2048)]
 
@@ -61,7 +61,7 @@ def test_more_work_never_takes_less(times, asked):
     assert all(a <= b * (1 + 1e-9) for a, b in itertools.pairwise(guessed))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "lacks",
     [lambda n: 1 / (1 + 600 / n), lambda n: np.exp(-600 / n), lambda n: 1 - np.exp(-n / 1500)],
 )

@@ -9,7 +9,7 @@ from ilp_planner.profiles.predict.features import QUANTITIES, TERMS, Quantity, d
 from ilp_planner.profiles.predict.region import is_inside, never_varied, octaves_beyond, row_at
 from ilp_planner.profiles.predict.residual import residual_at, solve_residuals
 from ilp_planner.profiles.predict.roofline import fit_prior
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 GRID = np.array([[tp, n, 1.0, 1.0] for tp in (1, 2, 4, 8) for n in (1, 2, 4, 8)], dtype=float)
 
@@ -26,7 +26,7 @@ def test_a_floor_is_told_from_a_launch():
     assert added.at(beyond)[0] == pytest.approx(64 * 40e-6 + 100e-6, rel=0.01)
 
 
-@pytest.mark.parametrize("row", [0, 5, 15])
+@for_each("row", [0, 5, 15])
 def test_one_odd_row_bends_nothing(row):
     times = 1e-4 + 1e-3 * GRID[:, 1] / GRID[:, 0]
     odd = times.copy()

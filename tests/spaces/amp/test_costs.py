@@ -33,11 +33,11 @@ from tests.amp_cases import (
     trials,
     write,
 )
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 
 @published
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@for_each("name", EXPERIMENTS)
 def test_every_published_prediction(name: str) -> None:
     """To the four decimals that AMP prints."""
     found, rows = experiment(name), [t for t in trials() if t["experiment"] == name]

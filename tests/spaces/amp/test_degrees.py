@@ -45,7 +45,7 @@ from tests.amp_cases import (
     trials,
     write,
 )
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 BEST = {"homogeneous": 1.2443, "het_cluster": 1.0617, "het_model": 1.1444}
 """Seconds: AMP's own best plans take 1.2443, 1.0859 and 1.1502 under the same cost."""
@@ -58,7 +58,7 @@ def partitions(layers: int, stages: int) -> Iterator[list[int]]:
 
 
 @published
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@for_each("name", EXPERIMENTS)
 def test_the_published_space_and_its_optimum(name: str) -> None:
     """The same degrees as AMP enumerates, each at least as fast as AMP's partition."""
     found = experiment(name)

@@ -18,7 +18,7 @@ from ilp_planner.spaces.amp.placement import best_links, cpsat_counts, in_order,
 from ilp_planner.spaces.amp.routes import Hosts, pipelines, placements, transport
 from ilp_planner.specs.cluster import ClusterSpec
 from tests.amp_cases import clusters, experiment, profiles, published
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.spaces.amp.test_degrees import partitions
 
 
@@ -109,7 +109,7 @@ def test_stages_on_one_node_give_a_bound(data: st.DataObject) -> None:
 
 
 @published
-@pytest.mark.parametrize(
+@for_each(
     ("name", "most"), [("homogeneous", 1.2443), ("het_cluster", 1.0166), ("het_model", 1.1442)]
 )
 def test_published_clusters_are_proved(name: str, most: float) -> None:

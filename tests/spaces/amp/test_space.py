@@ -21,6 +21,7 @@ from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.space import AmpSpace
 from ilp_planner.specs.amp_cluster import GIGABIT, AmpNode, amp_cluster
 from tests.every_space import problem_in, result_in
+from tests.examples import for_each
 
 OTHERS = ("cp-sat", "milp", "pulp")
 
@@ -103,7 +104,7 @@ def test_a_tensor_degree_without_rows_breaks_a_rule() -> None:
     ]
 
 
-@pytest.mark.parametrize("solver", OTHERS)
+@for_each("solver", OTHERS)
 def test_graphs_prove_nothing_of_free_placements(solver: str) -> None:
     """They hold AMP's own order: their optimum there is above plans that are placed otherwise."""
     problem = slow_node_between()
@@ -165,7 +166,7 @@ OTHER_ORDER = "devices: another order of ranks than AMP's"
 SEVERAL_NODES = "devices: a replica on several nodes"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("plan", "ordered", "free"),
     [
         (ORDERED, [], []),

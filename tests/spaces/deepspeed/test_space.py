@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
-
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.solve import solve
 from ilp_planner.specs.training import SHARDINGS, Recompute
+from tests.examples import for_each
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import every_plan, runtime_problem
 
@@ -24,7 +23,7 @@ def test_a_pipeline_shards_optimizer_states_at_most() -> None:
     }
 
 
-@pytest.mark.parametrize("asked", SHARDINGS)
+@for_each("asked", SHARDINGS)
 def test_what_nothing_shares_may_be_in_a_pipeline_whatever_is_asked(asked: str) -> None:
     """No two ranks have the same parameters there, and gradients are never sharded in pipelines."""
     problem = runtime_problem(

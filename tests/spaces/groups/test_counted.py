@@ -11,12 +11,13 @@ from ilp_planner.spaces.groups.counted import alike, regions_of, zones_of
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.node_kinds import with_kinds
+from tests.examples import for_each
 from tests.zones import NEAR, as_matrix, as_types, tree
 
 NODES = [(kind, 2, f"z{zone}") for zone in range(3) for kind in ("fast", "fast", "slow")]
 
 
-@pytest.mark.parametrize("spelt", [lambda cluster: cluster, as_matrix, as_types])
+@for_each("spelt", [lambda cluster: cluster, as_matrix, as_types])
 def test_the_types_of_a_zone_are_together(spelt: Callable[[ClusterSpec], ClusterSpec]) -> None:
     cluster = with_kinds(spelt(tree(NODES)))
     assert zones_of(cluster) == [[0, 1], [2, 3], [4, 5]]

@@ -37,7 +37,7 @@ from tests.brute import (
     seatings,
     spread_problem,
 )
-from tests.examples import everything, examples
+from tests.examples import everything, examples, for_each
 from tests.metis_cases import synthetic_costs
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -167,8 +167,8 @@ def test_the_best_plan_without_a_choice_is_there_before_others_are_searched(
     assert seen == [pytest.approx(plain.objective)]
 
 
-@pytest.mark.parametrize("solver", ["dp", "cp-sat", "milp", "gradient", "anneal"])
-@pytest.mark.parametrize("seed", [3, 14, 25])
+@for_each("solver", ["dp", "cp-sat", "milp", "gradient", "anneal"])
+@for_each("seed", [3, 14, 25])
 def test_solvers_where_stages_may_be_spread(solver: str, seed: int) -> None:
     """Exact ones find the optimum, heuristics a plan, and no bound is above it."""
     problem, best = known_optimum(seed, spread=True)
@@ -269,15 +269,15 @@ def random_row(
     return next((row for row in seatings(problem.cluster, some, stages)), None)
 
 
-@pytest.mark.parametrize("seed", range(100, 108))
+@for_each("seed", range(100, 108))
 def test_the_optimum_on_more_devices(seed: int) -> None:
     problem = random_problem(seed, devices=7)
     best, _ = cheapest(problem)
     solved(problem, best)
 
 
-@pytest.mark.parametrize("solver", ["auto", "dp", "cp-sat", "milp", "pulp"])
-@pytest.mark.parametrize("seed", [1, 4, 7, 18, 22])
+@for_each("solver", ["auto", "dp", "cp-sat", "milp", "pulp"])
+@for_each("seed", [1, 4, 7, 18, 22])
 def test_every_solver_finds_it(solver: str, seed: int) -> None:
     problem, best = known_optimum(seed)
     solved(problem, best, solver=solver)
@@ -291,7 +291,7 @@ def known_optimum(seed: int, *, spread: bool = False) -> tuple[Problem, float]:
     return problem, cheapest(problem)[0]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_the_optimum_under_another_cost_model(seed: int) -> None:
     """Metis's costs in the planner's space: other groups than Metis has, idle devices too."""
     counts = [{"A": 3}, {"A": 2, "B": 2}, {"B": 3, "A": 2}, {"A": 1, "C": 1, "B": 2}][seed % 4]
@@ -364,7 +364,7 @@ def test_no_placement_undercuts_the_best_links(seed: int) -> None:
             ]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_more_memory_never_hurts(seed: int) -> None:
     problem = random_problem(seed, links="flat")
     found = []

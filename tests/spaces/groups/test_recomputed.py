@@ -20,6 +20,7 @@ from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.profiles.recomputed import with_recomputation
 from ilp_planner.specs.training import Recompute
 from tests.costs.mixed_instances import cluster_of, profile_of
+from tests.examples import for_each
 from tests.mixed_cases import SAVED, decoder_problem, write_room
 
 FULL = Recompute(granularity="full", method="uniform", layers=1)
@@ -148,7 +149,7 @@ BLOCK = Recompute(granularity="full", method="block", layers=3)
 CORE = Recompute(granularity="selective")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("own", "together"),
     [
         ((FULL, FULL), FULL),

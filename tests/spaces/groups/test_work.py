@@ -11,7 +11,7 @@ from ilp_planner.numerics import NEVER
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.work import work_bounds
 from tests.brute import cheapest, random_problem
-from tests.examples import examples
+from tests.examples import examples, for_each
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -27,7 +27,7 @@ def test_no_plan_undercuts_its_work(seed: int) -> None:
         assert 0 < bound <= min(best, NEVER)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_a_plan_on_one_device_has_no_slack(seed: int) -> None:
     """One device, no memory limit: all layers one after the other, for every micro-batch."""
     problem = random_problem(seed, sizes=(1,), devices=1)

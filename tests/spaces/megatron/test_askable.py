@@ -9,6 +9,7 @@ from ilp_planner.inputs.request import Request
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import RUNTIMES, SPACES, build_problem, runtime_named
 from ilp_planner.specs.training import OPERATORS
+from tests.examples import for_each
 from tests.megatron_cases import small_cluster, small_model
 from tests.runtime_cases import MODELS
 
@@ -62,7 +63,6 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "headroom": {"1 GiB": EVERY},
 }
 VALUES = [(name, value) for name, values in HEARD.items() for value in values]
-asked = pytest.mark.parametrize(("name", "value"), VALUES)
 
 
 def built(space: str, name: str, value: str) -> Problem:
@@ -82,9 +82,13 @@ def test_the_table_has_all_that_can_be_asked_for() -> None:
     assert {*HEARD, "keep"} == {*NAMES}  # stages of a saved plan: `test_keeping`
 
 
-@asked
 @pytest.mark.parametrize("space", RUNTIMES)
-def test_every_demand_is_heard_or_refused(space: str, name: str, value: str) -> None:
+def test_every_demand_is_heard_or_refused(space: str) -> None:
+    for name, value in VALUES:
+        check_heard_or_refused(space, name, value)
+
+
+def check_heard_or_refused(space: str, name: str, value: str) -> None:
     if space in HEARD[name][value]:
         problem = built(space, name, value)
         assert problem.constraints.texts == {name: value}
@@ -116,25 +120,19 @@ def test_torchtitan_recomputes_by_operators_and_nothing_else_does(space: str) ->
 EVERYWHERE = ("max_devices", "without")  # what every space listens to
 
 
-# Space, name and value of what it does not listen to.
-DEAF = [
-    (space, name, value)
-    for space in OTHERS
-    for name, value in VALUES
-    if name not in EVERYWHERE and value not in SPACES[space].some.get(name, ())
-]
+@for_each("space", OTHERS)
+def test_other_spaces_name_the_one_that_listens(space: str) -> None:
+    for name, value in VALUES:
+        if name in EVERYWHERE or value in SPACES[space].some.get(name, ()):
+            continue
+        with pytest.raises(UsageError) as refused:
+            built(space, name, value)
+        heard = MEGATRON if MEGATRON in HEARD[name][value] else TITAN
+        assert str(refused.value).startswith(f"`{name}={value}`: expected `space={heard}`, found ")
+        assert space in str(refused.value)
 
 
-@pytest.mark.parametrize(("space", "name", "value"), DEAF)
-def test_other_spaces_name_the_one_that_listens(space: str, name: str, value: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        built(space, name, value)
-    heard = MEGATRON if MEGATRON in HEARD[name][value] else TITAN
-    assert str(refused.value).startswith(f"`{name}={value}`: expected `space={heard}`, found ")
-    assert space in str(refused.value)
-
-
-@pytest.mark.parametrize("value", ["none", "full", "block"])
+@for_each("value", ["none", "full", "block"])
 def test_groups_recompute_what_is_asked_for(value: str) -> None:
     problem = built("groups", "recompute", value)
     assert problem.costs.recomputations == (value,)  # type: ignore[attr-defined]

@@ -34,7 +34,7 @@ from ilp_planner.specs.training import (
     Recompute,
     TrainingJob,
 )
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import SHORT, every_plan, problems, runtime_problem
 
@@ -169,8 +169,8 @@ def test_every_result_says_whose_kernels_are_timed(space: str) -> None:
     assert any("Megatron-LM's kernels" in note for note in runtime_problem(space).notes)
 
 
-@pytest.mark.parametrize("space", ["megatron", "torchtitan", "torchtitan@0.2.2", "deepspeed"])
-@pytest.mark.parametrize("model", ["dense", "experts"])
+@for_each("space", ["megatron", "torchtitan", "torchtitan@0.2.2", "deepspeed"])
+@for_each("model", ["dense", "experts"])
 def test_degrees_that_are_alike_have_the_same_choices(space: str, model: str) -> None:
     problem = runtime_problem(space, model, global_batch=8)
     costs, of = problem.costs, dict[object, set[tuple[int, ...]]]()

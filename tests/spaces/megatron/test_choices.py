@@ -23,7 +23,7 @@ from ilp_planner.spaces.megatron.choices import CHOICES, decided
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import SHARDINGS
-from tests.examples import examples, thinned
+from tests.examples import examples, for_each, thinned
 from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
 from tests.runtime_cases import runtime_problem
 
@@ -91,7 +91,7 @@ def test_copies_cost_memory_and_the_best_of_all_plans_is_found() -> None:
     assert peaks[0] < peaks[1]
 
 
-@pytest.mark.parametrize("said", [0, "0", "1..2", 1.5, "two", True])
+@for_each("said", [0, "0", "1..2", 1.5, "two", True])
 def test_copies_are_whole_numbers(said: object) -> None:
     with pytest.raises(UsageError, match=r"^sharding_copies: .* whole numbers of at least 1"):
         constraints_of({"sharding_copies": said})
@@ -220,7 +220,7 @@ def test_states_go_to_the_host_as_memory_falls() -> None:
     assert both[1].objective < found(limits[1], "1").objective
 
 
-@pytest.mark.parametrize("said", ["2", "-1", "half", "1e-3", "nan", True])
+@for_each("said", ["2", "-1", "half", "1e-3", "nan", True])
 def test_shares_are_numbers_up_to_one(said: object) -> None:
     with pytest.raises(UsageError, match=r"^optimizer_offload: .* shares from 0 to 1"):
         constraints_of({"optimizer_offload": said})
@@ -240,7 +240,7 @@ def test_what_is_not_sharded_has_no_states_on_the_host_and_none_of_other_widths(
         runtime_problem("megatron", constraints=asked)
 
 
-@pytest.mark.parametrize("values", list(combinations(SHARDINGS, 2)))
+@for_each("values", list(combinations(SHARDINGS, 2)))
 def test_no_two_parts_have_one_name(values: tuple[str, str]) -> None:
     """Where no two ranks have the same parameters, what they share is no choice."""
     problem = asked_problem({"sharding": list(values)}, cluster=small_cluster(1, 4))

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from ilp_planner.spaces.megatron.combined import check_combined, does_otherwise
 from ilp_planner.specs.generations import AMPERE
 from ilp_planner.specs.training import (
@@ -15,6 +13,7 @@ from ilp_planner.specs.training import (
     Settings,
     TrainingJob,
 )
+from tests.examples import for_each
 from tests.training_jobs import deepseek, job, llama
 
 MLP_AND_MOE = Recompute(granularity="selective", modules=("mlp", "moe"))
@@ -76,7 +75,7 @@ OVERLAPS: list[tuple[TrainingJob, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("case", "words"), OVERLAPS)
+@for_each(("case", "words"), OVERLAPS)
 def test_overlap_of_expert_parallelism_has_what_it_needs(
     case: TrainingJob, words: list[str]
 ) -> None:
@@ -85,7 +84,7 @@ def test_overlap_of_expert_parallelism_has_what_it_needs(
     assert found(without) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("predicted", "pp", "expected"),
     [(0, 1, False), (0, 2, False), (1, 1, True), (1, 2, False), (2, 1, True), (2, 2, True)],
 )
@@ -141,14 +140,14 @@ GRAPHS: list[tuple[TrainingJob, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("case", "words"), GRAPHS)
+@for_each(("case", "words"), GRAPHS)
 def test_graphs_have_what_they_need(case: TrainingJob, words: list[str]) -> None:
     assert found(case) == [f"CUDA graphs: {text}" for text in words]
     kernels = replace(case.settings.kernels, graphs="", graphed=())
     assert found(replace(case, settings=replace(case.settings, kernels=kernels))) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parts", "dropout", "names"),
     [
         ((), 0.1, ["core_attn", "mlp"]),
@@ -168,8 +167,8 @@ def test_nothing_draws_random_numbers_again_in_a_graph(
     ]
 
 
-@pytest.mark.parametrize("offload", [0.0, 0.5])
-@pytest.mark.parametrize("sharding", ["none", "optimizer", "gradients"])
+@for_each("offload", [0.0, 0.5])
+@for_each("sharding", ["none", "optimizer", "gradients"])
 def test_states_on_the_host_are_those_of_the_distributed_optimizer(
     offload: float, sharding: str
 ) -> None:
@@ -206,7 +205,7 @@ OTHERWISE: dict[str, tuple[TrainingJob, bool]] = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERWISE)
+@for_each("name", OTHERWISE)
 def test_what_megatron_does_otherwise_than_it_is_told_is_known(name: str) -> None:
     case, expected = OTHERWISE[name]
     assert does_otherwise(case) is expected

@@ -22,7 +22,7 @@ from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.choices import values_of
 from ilp_planner.spaces.megatron.conflict import CHANGES
 from ilp_planner.specs.training import ORDERS, RECOMPUTATIONS
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
 
 SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
@@ -177,7 +177,7 @@ def test_heuristics_keep_them(solver):
     assert keeps(found.plan, said)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "options", "words"),
     [
         ({"tp": 4}, {}, "`tp=4`: no plan of small on 4 devices has it; `tp=2` would do"),
@@ -203,7 +203,6 @@ def test_heuristics_keep_them(solver):
         ({"dp": 4}, {"micro_batch_sizes": (2,)}, "`dp=4`, `micro_batch_sizes=2`: no plan"),
         ({"dp": 4, "max_devices": 2}, {}, "`dp=4`, `max_devices=2`: no plan of small on 2 devices"),
     ],
-    ids=str,
 )
 def test_an_impossible_set_names_what_contradicts(said, options, words):
     with pytest.raises(InfeasibleError, match=f"^{re.escape(words)}"):

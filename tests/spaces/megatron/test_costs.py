@@ -21,7 +21,7 @@ from ilp_planner.spaces.megatron.variants import Variant
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import ALONE, FIRST, REMAINDERS, split_layout
 from ilp_planner.specs.training import ORDERS, Recompute, Settings, TrainingJob
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.megatron_cases import MIXTURE, small_cluster, small_problem
 
 MODEL = Decoder(layers=4, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768)
@@ -195,8 +195,8 @@ def test_what_fits_is_what_the_memory_model_says(pp, virtual, tp, again, experts
         assert unknown or not short.possible[short.row[rank], start, stop]
 
 
-@pytest.mark.parametrize("expert", [False, True])
-@pytest.mark.parametrize("pp", [2, 4])
+@for_each("expert", [False, True])
+@for_each("pp", [2, 4])
 def test_the_most_layers_are_those_that_fit(pp: int, expert: bool) -> None:
     model = Decoder(
         layers=9, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768,

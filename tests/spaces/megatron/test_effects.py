@@ -9,6 +9,7 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.solve import solve
 from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.specs.pipeline_layout import FIRST
+from tests.examples import for_each
 from tests.megatron_cases import small_cluster
 from tests.runtime_cases import runtime_problem
 
@@ -46,7 +47,7 @@ def test_any_layout(pp: int, silent: bool) -> None:
     assert remarks("megatron", "dense", {"layout": "any", "pp": pp}) == [why] * silent
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "name", "value", "silent"),
     [
         ("dense", "expert_overlap", "on", True),

@@ -27,6 +27,7 @@ from ilp_planner.specs.training import (
     Settings,
     TrainingJob,
 )
+from tests.examples import for_each
 from tests.megatron_cases import small_cluster
 from tests.training_jobs import gpt, jobs, settings
 from tests.training_jobs import job as usual_job
@@ -92,8 +93,8 @@ def test_a_host_of_endless_rates_costs_nothing(share: float, overlap: bool) -> N
     assert (step <= ranks(job()).step(0) * (1 + 1e-6)).all()
 
 
-@pytest.mark.parametrize("gpu", GPUS)
-@pytest.mark.parametrize("overlap", [False, True])
+@for_each("gpu", GPUS)
+@for_each("overlap", [False, True])
 def test_more_on_the_host_takes_longer(gpu: str, overlap: bool) -> None:
     """On every machine of the table that people train on."""
     cluster = gpu_cluster(parse_gpus(f"4x{gpu}"))
@@ -205,7 +206,7 @@ def test_more_on_the_host_is_never_faster_and_free_with_endless_links(
     assert all(a <= b * (1 + 1e-12) for a, b in pairwise(times))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "have"),
     [
         ({"offload": Offload(layers=2)}, "activations of 2 layers with pp 4"),

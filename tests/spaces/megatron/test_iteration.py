@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from ilp_planner.simulation.engine import StageTimes
 from ilp_planner.spaces.megatron.iteration import timeline
 from ilp_planner.specs.pipeline_layout import split_layout
+from tests.examples import for_each
 from tests.training_jobs import job, llama
 
 SENDS = np.full(7, 0.1)
@@ -22,7 +22,7 @@ def interleaved(**changes: Any) -> Any:
     return replace(base, settings=replace(base.settings, **changes))
 
 
-@pytest.mark.parametrize("turn", [4, 6, 8, 16])
+@for_each("turn", [4, 6, 8, 16])
 def test_longer_turns_hold_more_and_wait_less_for_messages(turn: int) -> None:
     jobs = interleaved(), interleaved(turn=turn)
     usual, longer = (timeline(made, TIMES).seconds for made in jobs)

@@ -17,7 +17,7 @@ from ilp_planner.result import Status
 from ilp_planner.settings.kept import KeptStage, shape_of
 from ilp_planner.solve import solve
 from ilp_planner.specs.training import ORDERS
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
 
 SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
@@ -93,9 +93,7 @@ def test_the_optimum_is_that_of_all_plans_with_the_stages(cluster, limit, expert
     assert min(times) >= solve(free).bound * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("virtual", "solver"), [(1, "auto"), (2, "auto"), (1, "gradient"), (2, "anneal")]
-)
+@for_each(("virtual", "solver"), [(1, "auto"), (2, "auto"), (1, "gradient"), (2, "anneal")])
 def test_a_stage_of_the_free_optimum_costs_nothing(virtual, solver):
     said = {**FEW, "pp": 2, "virtual_stages": virtual}
     problem = small_problem(constraints=constraints_of(said), **SHORT)
@@ -143,7 +141,7 @@ def test_devices_are_those_of_the_whole_cluster():
         )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "said", "names"),
     [
         ({}, {"pp": 1}, "`pp=1`, `keep=plan.json:stage0`"),

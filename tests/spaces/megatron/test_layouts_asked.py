@@ -20,7 +20,7 @@ from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.job import layout_of
 from ilp_planner.specs.decoder import Decoder
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
 
 LAYERS = 4
@@ -114,7 +114,7 @@ def test_even_plans_have_equal_layers_and_no_other_is_faster():
     assert among.endswith("with their neighbours, as the layout says")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "words"),
     [
         ({"layout": "2,1,1"}, "`layout=2,1,1`: no plan of small on 4 devices has it; `layout=Et|"),
@@ -127,7 +127,6 @@ def test_even_plans_have_equal_layers_and_no_other_is_faster():
             "`virtual_stages=2`, `layout=2,2`: no plan of small on 4 devices has both; ",
         ),
     ],
-    ids=str,
 )
 def test_layouts_that_contradict_something(said, words):
     with pytest.raises(InfeasibleError, match=f"^{re.escape(words)}") as refused:

@@ -15,6 +15,7 @@ from ilp_planner.spaces.megatron.parts import MegatronPart
 from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING
 from ilp_planner.spaces.megatron.variants import Variant
 from ilp_planner.specs.training import Recompute
+from tests.examples import for_each
 from tests.megatron_cases import MIXTURE, small_cluster, small_problem
 from tests.runtime_cases import runtime_problem
 
@@ -104,7 +105,7 @@ def test_every_part_has_plans_inside(experts: Any) -> None:
     assert {virtual for _, virtual in seen} == ({1} if experts else {1, 2})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "words"),
     [
         ({"tp": 2}, "tp: found 1, only 2 asked for"),
@@ -135,7 +136,7 @@ def test_what_is_computed_again_is_named() -> None:
     assert reasons[0] == "recompute: found uniform 1, only none asked for"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("turn", "group", "reasons"),
     [
         (4, 4, []),
@@ -231,7 +232,7 @@ def test_settings_that_are_not_tried_are_named() -> None:
 SPREAD_OTHERWISE = "layout: 2 virtual stages per rank with layers spread otherwise than those tried"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sizes", "spread"),
     [
         ((2, 1, 1, 2), "first"),  # a layer in each, and the ends
@@ -260,7 +261,7 @@ def test_layers_are_spread_over_virtual_stages_as_is_tried(
     assert found == (spread and replace(TWO, remainder=spread, turn=4))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sizes", "inside"),
     [((2, 1, 1, 2), True), ((1, 2, 2, 1), True), ((2, 2, 1, 1), False), ((1, 1, 2, 2), False)],
 )
@@ -274,7 +275,7 @@ def test_layers_that_differ_are_as_many_in_all_stages_between_the_ends(
     assert list(left_out(problem, plan)) == [SPREAD_OTHERWISE] * (not inside)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sizes", "inside"),
     [
         ((2, 1, 1, 2), True),

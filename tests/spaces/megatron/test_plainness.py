@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +21,7 @@ from ilp_planner.specs.training import (
     Settings,
     TrainingJob,
 )
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.training_jobs import jobs
 
 RUNTIMES = (MEGATRON, NEWEST, EARLIER, DEEPSPEED)
@@ -81,7 +80,7 @@ STEPS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "context parallelism"])
+@for_each("name", [name for name in NAMES if name != "context parallelism"])
 def test_each_row_tells_less_plain_jobs_from_plainer_ones(name: str) -> None:
     place = NAMES.index(name)
     found = [grades(plain()), *(grades(plain(**changes)) for changes in STEPS[name])]

@@ -31,6 +31,7 @@ from ilp_planner.spaces.megatron.possible import (
     possible_parts,
 )
 from ilp_planner.spaces.megatron.search import MegatronSearch, scout
+from tests.examples import for_each
 from tests.megatron_cases import small_cluster, small_problem
 
 
@@ -48,7 +49,7 @@ def test_each_goes_through_all_of_it_though_it_is_made_once() -> None:
     assert made == [True]
 
 
-@pytest.mark.parametrize("place", range(5))
+@for_each("place", range(5))
 def test_whoever_is_interrupted_takes_nothing_from_others(place: int) -> None:
     """What a Ctrl-C ends goes on from its beginning, not from its end."""
     left = [place]
@@ -94,7 +95,7 @@ def test_an_interrupted_enumeration_leaves_no_part_out(monkeypatch: pytest.Monke
 # ---- before all parts are listed ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("most", [1, 3, 7])
+@for_each("most", [1, 3, 7])
 def test_plainest_parts_are_some_of_all_with_one_choice_of_settings_each(most: int) -> None:
     problem = small_problem(small_cluster(2, 2), batch=8)
     every = {part.name: part for part in megatron_parts(problem, problem.costs)}
@@ -117,7 +118,7 @@ def test_few_degrees_are_all_listed_instead() -> None:
     assert list(plainest_parts(problem, problem.costs, len(plain) - 1))
 
 
-@pytest.mark.parametrize("asked", [0, 1, 5])
+@for_each("asked", [0, 1, 5])
 def test_listing_ends_when_the_time_is_up_and_can_be_begun_again(asked: int) -> None:
     problem = small_problem(small_cluster(2, 2), batch=8)
     left = [asked]

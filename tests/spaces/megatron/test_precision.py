@@ -25,6 +25,7 @@ from ilp_planner.specs.training import (
     OptimizerSettings,
     TrainingJob,
 )
+from tests.examples import for_each
 from tests.training_jobs import deepseek, job, settings
 
 CLUSTER = gpu_cluster(parse_gpus("16xB200"))
@@ -69,8 +70,8 @@ def effects(one: TrainingJob, machine: Machine = Machine()) -> tuple[float, floa
     return seconds(one, machine), rank_memory(one, 0).peak
 
 
-@pytest.mark.parametrize("recipe", QUANTISED)
-@pytest.mark.parametrize("low", [False, True])
+@for_each("recipe", QUANTISED)
+@for_each("low", [False, True])
 def test_every_recipe_takes_and_holds_something_else(recipe: str, low: bool) -> None:
     exact, quantised = (
         effects(one) for one in (case(), case(quantised=recipe, quantised_parameters=low))
@@ -81,7 +82,7 @@ def test_every_recipe_takes_and_holds_something_else(recipe: str, low: bool) -> 
     assert effects(case(quantised=recipe, quantised_parameters=not low))[1] != quantised[1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kernels", "layers"),
     [({"exact_first": 1}, [0]), ({"exact_last": 2}, [6, 7]), ({"exact_first": 9}, range(8))],
 )
@@ -143,7 +144,7 @@ def test_graphs_take_what_they_have_off_the_host() -> None:
 # ---- what is asked for --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("gpu", "recipes"),
     [
         ("A100-80GB", ()),
@@ -168,7 +169,7 @@ def test_recipes_of_gpus(gpu: str, recipes: tuple[str, ...]) -> None:
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("asked", "model", "found"),
     [
         ("", "fp16", ("fp16", "")),

@@ -27,7 +27,7 @@ from tests.random_problems import large_problems, small_problems
 from tests.runtime_cases import runtime_problem
 
 MOST = 250  # plans of a problem that are legal and inside, where there are so many
-PLANS = MOST if everything() else MOST // 2
+PLANS = MOST if everything() else MOST // 6
 TRIES = 8  # plans that are drawn for each of them, at most
 TOGETHER = 4 * PLANS  # plans of the small problems that are legal and inside, at least
 # So many problems have them: some spaces are larger.

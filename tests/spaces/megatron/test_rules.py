@@ -47,14 +47,14 @@ from ilp_planner.specs.training import (
     Settings,
     TrainingJob,
 )
-from tests.examples import thinned
+from tests.examples import for_each, thinned
 from tests.megatron_cases import every_plan, small_cluster, small_model, small_problem
 from tests.training_jobs import deepseek, gpt, job, llama
 
 DIVIDED = Recompute(granularity="full", method="uniform", layers=1, distribute=True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("again", "rule"),
     [
         (Recompute(granularity="selective", modules=("mla_up_proj",)), "recompute modules"),
@@ -63,9 +63,8 @@ DIVIDED = Recompute(granularity="full", method="uniform", layers=1, distribute=T
         (DIVIDED, "recompute inputs"),
         (replace(DIVIDED, distribute=False), None),
     ],
-    ids=["projections up", "experts", "mlp", "divided inputs", "inputs"],
 )
-@pytest.mark.parametrize("tp", [1, 2])
+@for_each("tp", [1, 2])
 def test_what_layers_do_not_have_is_not_computed_again(
     again: Recompute, rule: str | None, tp: int
 ) -> None:
@@ -133,7 +132,7 @@ A2A = {"cp_comm": "a2a"}
 WINDOWS = "windows and sinks are computed where ranks exchange heads, a2a"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("case", "words"),
     [
         (with_settings(llama(window=Window(size=8)), cp=1), []),
@@ -198,7 +197,7 @@ def test_heads_are_enough_for_the_ranks_that_exchange_them(
 EIGHT = Experts(count=8, top_k=2, ffn=96)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("case", "words"),
     [
         (with_settings(llama()), []),
@@ -247,7 +246,7 @@ def full(method: str, layers: int) -> Recompute:
     return Recompute(granularity="full", method=method, layers=layers)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("again", "limit"),
     [
         (full("uniform", 4), ""),
@@ -268,7 +267,7 @@ def test_no_more_layers_are_computed_again_than_a_stage_has(again: Recompute, li
     assert said(check_recompute, case) == ([have + limit] if limit else [])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("again", "limit"),
     [
         (full("block", 5), ""),
@@ -287,8 +286,8 @@ def test_stages_with_other_numbers_of_layers_are_counted_one_by_one(
     assert said(check_recompute, case) == ([have + limit] if limit else [])
 
 
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("tp", [1, 2])
+@for_each("sequence_parallel", [False, True])
+@for_each("tp", [1, 2])
 def test_kept_inputs_are_divided_where_they_are_not_already(
     tp: int, sequence_parallel: bool
 ) -> None:
@@ -320,7 +319,7 @@ def test_parts_that_a_model_lacks_are_not_computed_again(part: str, limit: str) 
 REPLICAS = ("dp x cp", "replicas of experts")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("optimizer", "words"),
     [
         (OptimizerSettings(), []),
@@ -365,7 +364,7 @@ def test_copies_of_states_divide_the_replicas_of_experts_as_well() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("offload", "changes", "words"),
     [
         (Offload(), {"pp": 2, "recompute": Recompute(granularity="selective")}, []),
@@ -410,7 +409,7 @@ def in_turns(virtual: int, batches: int, turn: int = 0, pp: int = 2, name: str =
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("case", "words"),
     [
         (in_turns(1, 3), []),
@@ -444,7 +443,7 @@ def test_virtual_stages_take_micro_batches_in_turns(case: TrainingJob, words: li
     assert said(check_schedule, case) == [f"virtual stages: {text}" for text in words]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "pp", "virtual", "batches", "words"),
     [
         ("interleaved-zb", 2, 2, 2, []),

@@ -38,7 +38,7 @@ from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.t5 import T5
 from ilp_planner.specs.training import OFFLOADED, Offload, Recompute
-from tests.examples import examples, thinned
+from tests.examples import examples, for_each, thinned
 from tests.megatron_cases import (
     FEW,
     GIB,
@@ -277,7 +277,7 @@ def test_few_cuts_at_a_time_come_to_the_same_proof(monkeypatch):
     assert solve(problem).bound <= at_once.objective * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("cuts", [0, 1, 2])
+@for_each("cuts", [0, 1, 2])
 def test_cuts_that_no_time_was_left_for_stay_open(cuts):
     """The bound of a variant is that of its cuts which were not simulated."""
     problem = small_problem(batch=4, **WIDE)
@@ -386,10 +386,9 @@ def test_measured_times_of_layers_are_used(degrees):
     assert solve(problem(1000.0)).objective > 100 * as_measured.objective
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("seed", "cluster"),
     [(10, small_cluster(1, 1, slow=1)), (15, small_cluster(1, 2)), (16, small_cluster(2, 1))],
-    ids=["two types", "a node", "two nodes"],
 )
 def test_measured_layers_may_differ(seed, cluster):
     """Then no range of layers stands for the others, and a rank's time depends on its layout; with
@@ -596,7 +595,7 @@ def test_ranks_fill_nodes_in_order():
     assert broken(problem, crossed) == {"rank order"}
 
 
-@pytest.mark.parametrize(("heads", "kv", "expected"), [(4, 4, {1, 2}), (4, 1, {1, 2}), (6, 3, {1})])
+@for_each(("heads", "kv", "expected"), [(4, 4, {1, 2}), (4, 1, {1, 2}), (6, 3, {1})])
 def test_tensor_degrees_divide_heads_and_groups(heads, kv, expected):
     problem = small_problem(
         small_cluster(1, 2), batch=2, layers=2, hidden=64 * heads, heads=heads, kv_heads=kv

@@ -17,6 +17,7 @@ from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron.recomputations import FULL
 from ilp_planner.spaces.megatron.variants import Variant
 from ilp_planner.specs.training import Recompute
+from tests.examples import for_each
 from tests.megatron_cases import GIB, small_cluster, small_problem
 from tests.runtime_cases import runtime_problem
 
@@ -32,7 +33,7 @@ DIVIDED = (
 ANYHOW = ", spread anyhow over its virtual stages"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("space", "asked", "again", "spread"),
     [
         ("megatron", {}, EVERY, EVEN),
@@ -101,7 +102,7 @@ def test_the_job_of_a_plan_its_seconds_and_what_it_computes_again() -> None:
     assert space.recomputed_flops(problem, replace(plan, settings=settings)) == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new", "limits", "said"),
     [
         ({}, {}, (1.0, 1.0), []),

@@ -17,7 +17,7 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.registry import RUNTIMES
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.megatron_cases import GIB, small_cluster, small_model, small_problem
 from tests.random_plans import Drawer
 from tests.random_problems import ASKED, KINDS, KINDS_OF, SMALL
@@ -95,7 +95,7 @@ DEMANDS: tuple[dict[str, str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("before", "now"), list(permutations(DEMANDS, 2)))
+@for_each(("before", "now"), list(permutations(DEMANDS, 2)))
 def test_names_of_before_are_those_of_the_same_settings(
     before: dict[str, str], now: dict[str, str]
 ) -> None:

@@ -20,6 +20,7 @@ from ilp_planner.spaces.megatron.rows import FIXED, LEFT_OUT, ROWS
 from ilp_planner.spaces.megatron.treatment import HOW, Treatment, treatments, values_of
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.specs.training import Offload, Settings, TrainingJob
+from tests.examples import for_each
 from tests.megatron_cases import small_cluster
 from tests.runtime_cases import MODELS, runtime_problem
 from tests.training_jobs import job
@@ -79,7 +80,7 @@ def test_every_setting_is_in_one_row() -> None:
     assert len(set(NAMES)) == len(NAMES)
 
 
-@pytest.mark.parametrize("name", RUNTIMES)
+@for_each("name", RUNTIMES)
 def test_what_a_runtime_says_is_of_rows(name: str) -> None:
     runtime = runtime_named(name)
     assert {*runtime.lacks, *runtime.says} <= set(NAMES)
@@ -89,7 +90,7 @@ def test_what_a_runtime_says_is_of_rows(name: str) -> None:
     assert all(row.remark for row in found if row.how == LEFT_OUT)
 
 
-@pytest.mark.parametrize("name", RUNTIMES)
+@for_each("name", RUNTIMES)
 def test_parts_have_no_other_values(name: str) -> None:
     """Of models that the table was not made of, on another cluster."""
     runtime = runtime_named(name)
@@ -109,8 +110,8 @@ def test_parts_have_no_other_values(name: str) -> None:
                     assert values(field, jobs) == values(field, [usual]), field
 
 
-@pytest.mark.parametrize("name", RUNTIMES)
-@pytest.mark.parametrize("model", ["dense", "latent"])
+@for_each("name", RUNTIMES)
+@for_each("model", ["dense", "latent"])
 def test_variants_compute_again_what_is_said(name: str, model: str) -> None:
     (said,) = (row for row in said_of(name) if row.setting == "recomputation")
     kinds = {text.partition(" ")[0] for text in said.values}
@@ -140,7 +141,7 @@ def test_values_are_there_for_being_asked(name: str, choice: str) -> None:
         assert (value in found) == (value in (*said.values, *said.on_request)), value
 
 
-@pytest.mark.parametrize("name", RUNTIMES)
+@for_each("name", RUNTIMES)
 def test_what_a_runtime_lacks_is_refused(name: str) -> None:
     runtime = runtime_named(name)
     lacks = {setting for setting, why in runtime.lacks.items() if why == NO_SETTING} - PARTS

@@ -15,6 +15,7 @@ from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.variants import in_turns
 from ilp_planner.specs.model import ModelSpec
+from tests.examples import for_each
 from tests.megatron_cases import FEW, every_plan, small_cluster, small_problem
 from tests.runtime_cases import runtime_problem
 
@@ -29,7 +30,7 @@ def asked_problem(sizes: str | None, *, batch: int = 5, **said: object):
     return small_problem(small_cluster(1, 2), batch=batch, constraints=asked, **options)
 
 
-@pytest.mark.parametrize(("batch", "sizes"), [(4, {0, 4}), (5, {3, 5}), (7, {4, 5, 7})])
+@for_each(("batch", "sizes"), [(4, {0, 4}), (5, {3, 5}), (7, {4, 5, 7})])
 def test_those_that_megatron_runs_are_tried(batch: int, sizes: set[int]) -> None:
     """By Megatron-LM's own rule on what is left over, as the checks of launch lines have it."""
     problem = asked_problem("1..9", batch=batch)
@@ -47,8 +48,8 @@ def test_those_that_megatron_runs_are_tried(batch: int, sizes: set[int]) -> None
         assert problem.space.contains(problem, own) == accepted
 
 
-@pytest.mark.parametrize("batch", [4, 5, 7])
-@pytest.mark.parametrize("solver", ["auto", "gradient", "anneal"])
+@for_each("batch", [4, 5, 7])
+@for_each("solver", ["auto", "gradient", "anneal"])
 def test_the_best_of_all_is_found(batch: int, solver: str) -> None:
     problem = asked_problem("1..9", batch=batch)
     found = solve(problem, solver=solver)

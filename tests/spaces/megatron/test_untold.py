@@ -29,7 +29,7 @@ from ilp_planner.specs.training import (
     SHARDINGS,
     Settings,
 )
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.megatron_cases import small_cluster
 from tests.runtime_cases import problems, runtime_problem
 
@@ -180,7 +180,7 @@ def beside(field: str) -> dict[str, Any]:
     return {"recompute.granularity": "selective"} if field == "recompute.modules" else {}
 
 
-@pytest.mark.parametrize("space", [*TOLD, "megatron"])
+@for_each("space", [*TOLD, "megatron"])
 def test_a_job_as_its_runtime_does_it_has_nothing_untold(space: str) -> None:
     """What is not as usual stays, where that is asked for, to be refused."""
     problem, plan = planned(space, "dense")
@@ -202,8 +202,8 @@ def test_a_job_as_its_runtime_does_it_has_nothing_untold(space: str) -> None:
     assert changed
 
 
-@pytest.mark.parametrize("model", ["dense", "experts"])
-@pytest.mark.parametrize("space", TOLD)
+@for_each("model", ["dense", "experts"])
+@for_each("space", TOLD)
 def test_a_setting_is_legal_where_the_runtime_can_be_told(space: str, model: str) -> None:
     problem, plan = planned(space, model)
     assert plan.settings is not None

@@ -16,7 +16,7 @@ from ilp_planner.result import Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.registry import RUNTIMES
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.megatron_cases import small_cluster, small_model
 from tests.problems import build_megatron_problem
 from tests.random_problems import small_problems
@@ -43,7 +43,7 @@ def test_no_part_takes_less(data: st.DataObject, space: str) -> None:
         assert_below_every_part(problem)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "gpus", "precision"),
     [
         ("deepseek-v3", "256xH100", None),

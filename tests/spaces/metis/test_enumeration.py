@@ -14,7 +14,7 @@ from ilp_planner.spaces.metis.costs import MetisCosts, rank_types
 from ilp_planner.spaces.metis.enumeration import metis_graphs
 from ilp_planner.spaces.metis.formulas import MetisFormulas
 from ilp_planner.specs.metis_cluster import metis_cluster_spec, read_metis_cluster
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.metis_cases import (
     MODEL_FILE,
     SAMPLES,
@@ -222,11 +222,9 @@ def every_path(space):
 GLOBAL_BATCH = 8
 
 
-@pytest.mark.parametrize("summed", [False, True])
-@pytest.mark.parametrize(
-    "counts", [{"A": 3}, {"A": 2, "B": 2}, {"B": 3, "A": 2}, {"A": 1, "C": 1, "B": 2}]
-)
-@pytest.mark.parametrize(("memory", "least_sync"), [(1000.0, 0.0), (9.0, -8.0)])
+@for_each("summed", [False, True])
+@for_each("counts", [{"A": 3}, {"A": 2, "B": 2}, {"B": 3, "A": 2}, {"A": 1, "C": 1, "B": 2}])
+@for_each(("memory", "least_sync"), [(1000.0, 0.0), (9.0, -8.0)])
 def test_paths_are_exactly_the_space(counts, summed, memory, least_sync):
     """Every plan of the definition is one path, at its own cost, and there is no other path."""
     costs = synthetic_costs(counts, 4, memory=memory, least_sync=least_sync, seed=len(counts))

@@ -11,6 +11,7 @@ from ilp_planner.search import part_choices
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.metis.space import MetisSpace
 from tests.every_space import METIS, result_in
+from tests.examples import for_each
 from tests.mixed_cases import room_plan, room_problem
 
 GIB = 2**30
@@ -38,7 +39,7 @@ def test_proofs_are_about_what_metis_enumerates() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wanted", "said"),
     [
         (2.0 * GIB, []),

@@ -29,7 +29,7 @@ from ilp_planner.spaces.operators.hunt import OperatorHunt
 from ilp_planner.spaces.operators.search import OperatorSearch
 from ilp_planner.spaces.operators.space import stage_devices
 from ilp_planner.specs.model import ModelSpec
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.mixed_cases import room_plan, room_problem
 from tests.tiny import (
     TinyArchitecture,
@@ -196,7 +196,7 @@ UNPRICED = {
 }
 
 
-@pytest.mark.parametrize("name", UNPRICED)
+@for_each("name", UNPRICED)
 def test_a_plan_too_broken_to_be_priced_is_not_priced(name: str) -> None:
     plan, expected = UNPRICED[name]
     verdict = evaluate(problem_of(), plan)
@@ -270,7 +270,7 @@ PRICED = {
 }
 
 
-@pytest.mark.parametrize("name", PRICED)
+@for_each("name", PRICED)
 def test_a_complete_plan_that_breaks_a_rule_is_priced_and_refused(name: str) -> None:
     plan, expected = PRICED[name]
     verdict = evaluate(problem_of(limit=math.inf), plan)
@@ -321,7 +321,7 @@ def test_every_rule_that_is_broken_is_named() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("nodes", "devices", "most", "sizes"),
     [
         (1, 1, 1, (1,)),

@@ -20,6 +20,7 @@ from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, TrainingJob
 from tests.divided_layouts import DIVIDED
+from tests.examples import for_each
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import every_plan, runtime_problem
 from tests.training_jobs import job, settings
@@ -27,14 +28,14 @@ from tests.training_jobs import job, settings
 EXPORTS = {"torchtitan": export_torchtitan_python, "torchtitan@0.2.2": export_torchtitan}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "repair"),
     [
         ({"sharding": "optimizer", "from_master": False}, "sharding = gradients"),
         ({"from_master": False}, "from_master = true"),
     ],
 )
-@pytest.mark.parametrize("pp", [1, 2])
+@for_each("pp", [1, 2])
 def test_states_are_divided_as_fsdp_does(changes: dict[str, object], repair: str, pp: int) -> None:
     """What shards less, or keeps parameters besides, is illegal; what it offers is legal."""
     problem = runtime_problem("torchtitan", cluster=small_cluster(1, 4))
@@ -52,8 +53,8 @@ def test_states_are_divided_as_fsdp_does(changes: dict[str, object], repair: str
     assert broken.limit.endswith(repair)
 
 
-@pytest.mark.parametrize("asked", ["gradients", "parameters"])
-@pytest.mark.parametrize("pp", [1, 2])
+@for_each("asked", ["gradients", "parameters"])
+@for_each("pp", [1, 2])
 def test_sharding_that_was_asked_for(asked: str, pp: int) -> None:
     """With and without a pipeline parameters are kept or given up, as is asked for."""
     problem = runtime_problem(
@@ -93,7 +94,7 @@ def test_plain_replicas_are_a_choice(space: str) -> None:
     assert "1" in shard
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("space", "degrees", "possible"),
     [
         ("torchtitan", {"tp": 2, "dp": 2}, True),
@@ -269,7 +270,7 @@ def test_schedules_that_divide_backward_passes(space: str, schedule: str) -> Non
     assert found[""].objective <= min(found[name].objective for name in names)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "field", "limit"),
     [
         ({"recompute": FULL}, "recompute", "without recomputation"),
@@ -335,7 +336,7 @@ def test_what_a_release_has_no_setting_for(release: Torchtitan) -> None:
     assert ("CUDA graphs" in lacks) == (release is EARLIER)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "compile"),
     [
         ({"tensor_overlap": "on"}, ("on",)),
@@ -353,7 +354,7 @@ def test_async_tensor_parallelism_asks_for_compiling_unless_something_else_is_as
     assert NEWEST.implied(asked) == replace(asked, compile=compile)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "degrees", "refused"),
     [
         ({}, {"dp": 2}, ""),

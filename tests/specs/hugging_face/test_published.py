@@ -19,10 +19,11 @@ from ilp_planner.specs.hugging_face.families import FAMILIES
 from ilp_planner.specs.hugging_face.reader import read_config
 from ilp_planner.specs.parameter_count import parameter_count
 from ilp_planner.specs.training import Settings, TrainingJob
+from tests.examples import for_each
 from tests.specs.hugging_face.published import PUBLISHED, document
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@for_each("name", PUBLISHED)
 def test_parameters(name):
     assert parameter_count(read_config(document(name))) == PUBLISHED[name][1]
 
@@ -32,7 +33,7 @@ def test_every_family_is_among_them():
     assert set(FAMILIES) - seen == {"ministral", "ministral3", "olmo3"}  # counted as their parents
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@for_each("name", PUBLISHED)
 def test_modules_hold_what_the_model_has(name):
     """One rank holds everything; layers of multi-token prediction come on top."""
     spec = read_config(document(name))
@@ -54,7 +55,7 @@ def test_modules_hold_what_the_model_has(name):
         assert all(kernel.flops >= 0 and kernel.traffic >= 0 for kernel in work)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@for_each("name", PUBLISHED)
 def test_megatron_s_arguments_say_the_model_or_it_is_refused(name):
     model = read_config(document(name)).architecture
     job = TrainingJob(model=model, micro_batch=1, global_batch=1, tp=1, pp=1, dp=1)

@@ -14,6 +14,7 @@ from ilp_planner.specs.hugging_face.families import FAMILIES, NOT_MODELLED
 from ilp_planner.specs.hugging_face.reader import read_config
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.model_writer import model_text
+from tests.examples import for_each
 from tests.specs.hugging_face.published import PUBLISHED, document
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "models" / "hf"
@@ -143,7 +144,7 @@ def test_what_is_assumed_is_said():
     assert predicted == "multi-token prediction: 1 more, trained with the rest"
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@for_each("name", PUBLISHED)
 def test_a_model_file_says_the_same(name):
     model = read_config(document(name))
     assert read_model(Document("written.toml", model_text(model))) == model
@@ -210,7 +211,7 @@ def test_two_models_in_one_file_are_named():
 # ---- refusals -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", NOT_MODELLED)
+@for_each("kind", NOT_MODELLED)
 def test_what_is_not_modelled_is_refused_by_name(kind):
     expected = f"found {kind!r}, which has {NOT_MODELLED[kind]}, expected {MODELLED}"
     assert refusal(LLAMA | {"model_type": kind}) == f"config.json: model_type: {expected}"
@@ -263,7 +264,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("values", "expected"), MISTAKES)
+@for_each(("values", "expected"), MISTAKES)
 def test_mistakes(values, expected):
     message = refusal(values)
     assert message.startswith("config.json: ")
@@ -284,7 +285,7 @@ def test_what_is_no_configuration(text, expected):
     assert len(str(error.value)) < 300
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("", "line 1, column 1: not valid JSON"),

@@ -8,6 +8,7 @@ from ilp_planner.files import Document
 from ilp_planner.specs.hugging_face.families import FAMILIES, TEXT_OF
 from ilp_planner.specs.hugging_face.reader import read_config
 from ilp_planner.specs.parameter_count import parameter_count
+from tests.examples import for_each
 from tests.specs.hugging_face.published import PUBLISHED, document
 
 torch = pytest.importorskip("torch", reason="needs the extra 'runtimes': torch")
@@ -45,8 +46,8 @@ def test_published(name):
     assert parameter_count(read_config(document(name))) == built(PUBLISHED[name][0])
 
 
-@pytest.mark.parametrize("kind", sorted(set(FAMILIES) - set(BUILT_AS)))
-@pytest.mark.parametrize("tied", [None, True, False])
+@for_each("kind", sorted(set(FAMILIES) - set(BUILT_AS)))
+@for_each("tied", [None, True, False])
 def test_defaults_of_a_family(kind, tied):
     """What a file does not say is as the class has it, from the smallest file to the one that the
     class writes with all of its keys."""
