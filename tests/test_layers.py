@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import ilp_planner
+from tests.examples import for_each
 from tests.sources import tree_of
 
 ROOT = Path(ilp_planner.__file__).parent
@@ -188,7 +189,7 @@ def test_a_circle_is_seen() -> None:
 GUIDES = ("AGENTS.md", "docs/dev/architecture.md")
 
 
-@pytest.mark.parametrize("guide", GUIDES)
+@for_each("guide", GUIDES)
 def test_guides_name_files_that_are_there(guide: str) -> None:
     """A file that moves takes its name in the guides along."""
     text = (ROOT.parent / guide).read_text()

@@ -9,34 +9,25 @@ import json
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from tests.benchmarks import (
-    again,
     alpa,
     anytime,
-    engine,
-    first_solve,
     growth,
     kernel_judge,
-    left_out,
     memory,
     mixed,
     peers,
-    pinned,
     prediction,
-    price,
     recipes,
     runtime,
-    search,
-    seats,
     slicing_table,
     solutions,
-    stage_tp,
     steps,
-    sweep,
-    warm,
-    why,
 )
 from tests.benchmarks.cases import CASES, DATA, ROOT
 from tests.benchmarks.kernel_table import kernel_table
@@ -47,107 +38,66 @@ from tests.benchmarks.table import aceso_table, write_table
 
 RESULTS = Path(__file__).parent / "results" / "aceso.json"
 ACESO_SECONDS = 200.0
-RUNTIME = ("megatron", "analyze")
-MEASURED = ("step", "gpu")  # by PyTorch; the latter on a GPU only
-SUITES = (
-    "aceso",
-    *mixed.KEYS,
-    "memory",
-    "alpa",
-    "predict",
-    "slicing",
-    "search",
-    "first",
-    "anytime",
-    "growth",
-    "peers",
-    "warm",
-    "sweep",
-    "why",
-    "price",
-    "left-out",
-    "again",
-    "stage-tp",
-    "seats",
-    "solutions",
-    "engine",
-    "kernels",
-    "steps",
-    "recipes",
-    *RUNTIME,
-    *MEASURED,
-)
+
+
+def of_rows(module: ModuleType, name: str, table: Callable[..., str]) -> None:
+    """Measure, and write the one table of what is known then."""
+    module.measure()
+    write_table(name, table(module.known()))
+
+
+def memory_rows() -> None:
+    """Judge memory; write its table."""
+    memory.main()
+    write_table("memory", memory_table(json.loads(memory.RESULTS.read_text())))
+
+
+def mixed_clusters(suite: str, only: str, seconds: float | None) -> None:
+    """Measure a suite of mixed clusters; write their tables."""
+    mixed.measure(suite, only, seconds)
+    write_tables(mixed.known())
+
+
+def by_pytorch(suite: str, only: str) -> None:
+    """Measure with PyTorch, which is imported for it."""
+    from tests.benchmarks import step
+
+    step.measure(suite, only)
+
+
+# Name -> what measures it, of the options `--only` and `--seconds`.
+SUITES: dict[str, Callable[[str, float | None], object]] = {
+    **{name: partial(mixed_clusters, name) for name in mixed.KEYS},
+    "memory": lambda only, seconds: memory_rows(),
+    "alpa": lambda only, seconds: alpa.measure(),
+    "predict": lambda only, seconds: prediction.measure(),
+    "slicing": slicing_table.measure,
+    "anytime": anytime.measure,
+    "growth": growth.measure,
+    "peers": peers.measure,
+    "solutions": solutions.measure,
+    "kernels": lambda only, seconds: of_rows(kernel_judge, "kernels", kernel_table),
+    "steps": lambda only, seconds: of_rows(steps, "steps", steps_table),
+    "recipes": recipes.measure,
+    **{name: partial(runtime.measure, name) for name in ("megatron", "analyze")},
+    **{name: lambda only, seconds, name=name: by_pytorch(name, only) for name in ("step", "gpu")},
+}
 
 
 def main() -> None:
     """Run the cases one after the other, each in a fresh process."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suite", choices=SUITES, help="default: all of them")
+    every = ("aceso", *SUITES)
+    parser.add_argument("--suite", choices=every, help="default: all of them")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--solvers", default="auto,cp-sat,milp", help="for the suite aceso")
     parser.add_argument("--seconds", type=float, help="time limit instead of the cases' own")
     options = parser.parse_args()
-    for suite in SUITES if options.suite is None else (options.suite,):
+    for suite in every if options.suite is None else (options.suite,):
         if suite == "aceso":
             aceso(options.only, options.solvers.split(","), options.seconds or ACESO_SECONDS)
-        elif suite == "memory":
-            memory.main()
-            table = memory_table(json.loads(memory.RESULTS.read_text()))
-            write_table("memory", table)
-        elif suite == "alpa":
-            alpa.measure()
-        elif suite == "predict":
-            prediction.measure()
-        elif suite == "slicing":
-            slicing_table.measure(options.only, options.seconds)
-        elif suite == "search":
-            search.measure(options.only, options.seconds)
-        elif suite == "first":
-            first_solve.measure()
-        elif suite == "anytime":
-            anytime.measure(options.only, options.seconds)
-        elif suite == "growth":
-            growth.measure(options.only, options.seconds)
-        elif suite == "peers":
-            peers.measure(options.only, options.seconds)
-        elif suite == "warm":
-            warm.measure(options.only, options.seconds)
-        elif suite == "sweep":
-            sweep.measure(options.only, options.seconds)
-            pinned.measure(options.only)
-        elif suite == "why":
-            why.measure(options.only, options.seconds)
-        elif suite == "price":
-            price.measure(options.only, options.seconds)
-        elif suite == "left-out":
-            left_out.measure(options.only)
-        elif suite == "again":
-            again.SUITE.measure(options.only, options.seconds)
-        elif suite == "stage-tp":
-            stage_tp.SUITE.measure(options.only, options.seconds)
-        elif suite == "seats":
-            seats.SUITE.measure(options.only, options.seconds)
-        elif suite == "engine":
-            engine.measure()
-        elif suite == "solutions":
-            solutions.measure(options.only, options.seconds)
-        elif suite == "kernels":
-            kernel_judge.measure()
-            write_table("kernels", kernel_table(kernel_judge.known()))
-        elif suite == "steps":
-            steps.measure()
-            write_table("steps", steps_table(steps.known()))
-        elif suite == "recipes":
-            recipes.measure(options.only, options.seconds)
-        elif suite in RUNTIME:
-            runtime.measure(suite, options.only, options.seconds)
-        elif suite in MEASURED:
-            from tests.benchmarks import step
-
-            step.measure(suite, options.only)
         else:
-            mixed.measure(suite, options.only, options.seconds)
-            write_tables(mixed.known())
+            SUITES[suite](options.only, options.seconds)
 
 
 def aceso(only: str, solvers: list[str], seconds: float) -> None:
