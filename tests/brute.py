@@ -340,12 +340,7 @@ def random_problem(
         cluster=cluster,
         space=GroupSpace(),
         costs=layer_costs(
-            profile,
-            cluster,
-            limits,
-            recomputations=asked,
-            mixed_tp=mixed_tp,
-            spread=spread,
+            profile, cluster, limits, recomputations=asked, mixed_tp=mixed_tp, spread=spread
         ),
         global_batch=global_batch,
         micro_batches=tuple(

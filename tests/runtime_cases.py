@@ -168,11 +168,7 @@ SETTINGS: dict[str, Callable[[Settings, Degrees], Iterator[Settings]]] = {
     "deepspeed": deepspeed_settings,
 }
 BY_OPERATORS = Recompute(granularity="selective", modules=("operators",))
-SELECTIVE = {
-    "torchtitan": [BY_OPERATORS],
-    "torchtitan@0.2.2": [BY_OPERATORS],
-    "deepspeed": [],
-}
+SELECTIVE = {"torchtitan": [BY_OPERATORS], "torchtitan@0.2.2": [BY_OPERATORS], "deepspeed": []}
 SCHEDULES = {"torchtitan": DIVIDED, "torchtitan@0.2.2": DIVIDED, "deepspeed": ()}
 CHUNKS: dict[str, Callable[[int], tuple[int, ...]]] = {
     "torchtitan": lambda layers: (1,),

@@ -45,9 +45,7 @@ def test_a_process_is_stopped_until_it_goes_on(child: subprocess.Popen[bytes]) -
     assert not stopped(child.pid)
 
 
-def test_what_has_ended_is_not_stopped_and_keeps_its_status(
-    child: subprocess.Popen[bytes],
-) -> None:
+def test_what_has_ended_is_not_stopped_and_keeps_its_status(child: subprocess.Popen[bytes]) -> None:
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert not stopped(child.pid)

@@ -19,13 +19,7 @@ from ilp_planner.evaluate import (
     evaluate,
     time_shares,
 )
-from ilp_planner.plan import (
-    GroupStage,
-    OperatorStage,
-    Plan,
-    Replica,
-    Strategy,
-)
+from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
 from ilp_planner.problem import Problem
 from ilp_planner.specs.training import Recompute, Settings
 from tests.every_space import METIS, every_space, problem_in, result_in
@@ -289,11 +283,7 @@ def test_the_devices_of_a_stage_are_listed_a_few_times(monkeypatch: pytest.Monke
     stage = GroupStage(start=0, stop=len(problem.costs.chain), replicas=replicas)
     settings = problem.costs.settings
     plan = Plan(
-        model=problem.model,
-        global_batch=64,
-        micro_batches=1,
-        stages=(stage,),
-        settings=settings,
+        model=problem.model, global_batch=64, micro_batches=1, stages=(stage,), settings=settings
     )
     listed = []
     devices = GroupStage.devices.fget

@@ -55,21 +55,13 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         SpecError,
         "global batch size: must be at least 1, found -8",
     ),
-    "no memory": (
-        {"memory_limit": 0},
-        SpecError,
-        "memory limit: must be positive, found 0 bytes",
-    ),
+    "no memory": ({"memory_limit": 0}, SpecError, "memory limit: must be positive, found 0 bytes"),
     "negative memory": (
         {"memory_limit": -5e9},
         SpecError,
         "memory limit: must be positive, found -5000000000 bytes",
     ),
-    "no stages": (
-        {"max_stages": 0},
-        UsageError,
-        "max_stages: must be at least 1, found 0",
-    ),
+    "no stages": ({"max_stages": 0}, UsageError, "max_stages: must be at least 1, found 0"),
     "operators without rows": (
         {"operators": ("a", "b", "a", "c", "b")},
         ProfileError,

@@ -138,10 +138,7 @@ def test_what_is_computed_again_is_counted_as_the_model_is(job) -> None:
     for recompute, expected in (
         (Recompute(), 0),
         (Recompute(granularity="full", method="uniform", layers=1), layers),
-        (
-            Recompute(granularity="selective", modules=("core_attn",)),
-            scores - model.masked_flops,
-        ),
+        (Recompute(granularity="selective", modules=("core_attn",)), scores - model.masked_flops),
     ):
         changed = dataclasses.replace(job.settings, recompute=recompute)
         again = recomputed_flops(dataclasses.replace(job, settings=changed))

@@ -78,10 +78,7 @@ def test_uneven_stages_are_each_shown() -> None:
 
 def test_virtual_stages_tell_all_their_layers() -> None:
     job = replace(make_job(pp=2), layout=even_layout(8, 2, 2))
-    assert [stage.layers for stage in analyze(job).stages] == [
-        ((0, 1), (4, 5)),
-        ((2, 3), (6, 7)),
-    ]
+    assert [stage.layers for stage in analyze(job).stages] == [((0, 1), (4, 5)), ((2, 3), (6, 7))]
 
 
 def test_stages_whose_layers_are_of_another_kind_differ() -> None:

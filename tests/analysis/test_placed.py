@@ -125,9 +125,5 @@ def test_an_analysis_of_it() -> None:
     links = {
         (row.family, row.stages): row.link for row in found.traffic if row.family != "pipeline"
     }
-    assert links == {
-        ("tensor", (0,)): INSIDE,
-        ("data", (0,)): INSIDE,
-        ("data", (1,)): BETWEEN,
-    }
+    assert links == {("tensor", (0,)): INSIDE, ("data", (0,)): INSIDE, ("data", (1,)): BETWEEN}
     assert {row.link for row in found.traffic if row.group == "pp"} == {BETWEEN}

@@ -517,10 +517,7 @@ def receives(job: TrainingJob) -> int:
 
 @given(pp=st.sampled_from((1, 2, 4)), virtual=st.sampled_from((1, 2, 4)))
 def test_what_is_sent_is_received(pp: int, virtual: int) -> None:
-    job = replace(
-        seed_job(tp=1, pp=pp, dp=1),
-        layout=even_layout(32, pp, virtual if pp > 1 else 1),
-    )
+    job = replace(seed_job(tp=1, pp=pp, dp=1), layout=even_layout(32, pp, virtual if pp > 1 else 1))
     boundaries = len(job.stages) - 1
     assert sends(job) == receives(job) == 2 * boundaries
 

@@ -293,9 +293,7 @@ def test_layers_that_are_computed_again_keep_a_mask_at_the_ends():
     for again, pp, ends in (("full", 4, 2), ("full", 2, 2), ("full", 1, 1), ("none", 4, 0)):
         full = {"granularity": "full", "method": "uniform", "layers": 1} if again == "full" else {}
         case = a_job(
-            pp=pp,
-            layout=None,
-            settings=job_settings(recompute=Recompute(**full), kernels=kernels),
+            pp=pp, layout=None, settings=job_settings(recompute=Recompute(**full), kernels=kernels)
         )
         masks = [
             kept

@@ -211,10 +211,7 @@ def test_what_is_not_there() -> None:
 
 
 @given(
-    st.sampled_from([1, 2]),
-    st.sampled_from([1, 2, 3, 4, 6]),
-    st.sampled_from([1, 2, 4]),
-    st.data(),
+    st.sampled_from([1, 2]), st.sampled_from([1, 2, 3, 4, 6]), st.sampled_from([1, 2, 4]), st.data()
 )
 def test_instances_divide_the_replicas(tp: int, dp: int, cp: int, data: st.DataObject) -> None:
     """Neighbours share an instance, as many as share states, and each has a peer in every other."""

@@ -5,13 +5,7 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.anatomy.memory import (
-    MOMENTS,
-    StageMemory,
-    kept_bytes,
-    stage_memory,
-    stage_of_rank,
-)
+from ilp_planner.anatomy.memory import MOMENTS, StageMemory, kept_bytes, stage_memory, stage_of_rank
 from ilp_planner.anatomy.moments import flow
 from ilp_planner.anatomy.parts import KINDS, MemoryParts, Part, memory_parts
 from ilp_planner.specs.pipeline_layout import split_layout

@@ -10,12 +10,7 @@ from ilp_planner.analysis.recomputation import extra_flops
 from ilp_planner.anatomy.decoder import layer_module
 from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.anatomy.messages import layer_messages, recomputed_messages
-from ilp_planner.anatomy.operators import (
-    outputs_kept,
-    outputs_needed,
-    shares_again,
-    shares_kept,
-)
+from ilp_planner.anatomy.operators import outputs_kept, outputs_needed, shares_again, shares_kept
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS, FULL, NOTHING
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.training import OPERATORS, Recompute, TrainingJob

@@ -27,12 +27,7 @@ def with_optimizer(job, **values):
 
 @for_each(
     ("sharding", "expected"),
-    [
-        ("none", 18),
-        ("optimizer", 6 + 12 / 4),
-        ("gradients", 2 + 16 / 4),
-        ("parameters", 18 / 4),
-    ],
+    [("none", 18), ("optimizer", 6 + 12 / 4), ("gradients", 2 + 16 / 4), ("parameters", 18 / 4)],
 )
 def test_zero_stages(sharding, expected):
     """Rajbhandari et al. 2020 (arXiv 1910.02054), section 5, with gradients in four bytes."""

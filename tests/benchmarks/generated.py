@@ -42,11 +42,7 @@ SLOW, FAST = (1e9, 25e9), (12.5e9, 50e9)  # bytes/s between nodes, least and mos
 
 
 def instance(
-    types: int,
-    devices_per_type: int,
-    layers: int,
-    seed: int,
-    between: tuple[float, float] = SLOW,
+    types: int, devices_per_type: int, layers: int, seed: int, between: tuple[float, float] = SLOW
 ) -> tuple[LayerProfile, ClusterSpec, int]:
     """Return an instance: its profile, its cluster and its global batch.
 
@@ -121,11 +117,7 @@ def _cluster(
 
 
 def _profile(
-    draw: np.random.Generator,
-    cluster: ClusterSpec,
-    hidden: int,
-    tokens: int,
-    factors: np.ndarray,
+    draw: np.random.Generator, cluster: ClusterSpec, hidden: int, tokens: int, factors: np.ndarray
 ) -> LayerProfile:
     words = float(VOCAB * hidden)
     parameters = np.concatenate(([words], 12.0 * hidden**2 * factors, [words]))

@@ -9,11 +9,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from ilp_planner.profiles.kernel_times import KernelRates, interpolated
-from ilp_planner.specs.kernel_constants import (
-    AttentionConstants,
-    KernelConstants,
-    ProductConstants,
-)
+from ilp_planner.specs.kernel_constants import AttentionConstants, KernelConstants, ProductConstants
 from tests.benchmarks.kernel_rows import SHAPE, Gpu
 
 SCALE = 0.05  # of log errors, above which an error counts in proportion

@@ -45,14 +45,7 @@ RESULTS = Path(__file__).parent / "results" / "memory.json"
 GIB, MIB = 2**30, 2**20
 GENERATIONS = {"a100": AMPERE, "h100": HOPPER, "gb200": BLACKWELL}
 # Terms of `RankMemory` that outlast a step.
-LASTING = (
-    "parameters",
-    "gradients",
-    "optimizer",
-    "spare gradients",
-    "workspace",
-    "rotary table",
-)
+LASTING = ("parameters", "gradients", "optimizer", "spare gradients", "workspace", "rotary table")
 
 # The model code of 2023: flash attention, everything else Megatron's own.
 LEGACY = Kernels(implementation="local", attention="flash")

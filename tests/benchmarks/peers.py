@@ -21,12 +21,7 @@ from typing import Any
 
 from tests.benchmarks import piper
 from tests.benchmarks.cases import ROOT
-from tests.benchmarks.peers_table import (
-    own_table,
-    piper_table,
-    rules_table,
-    sailor_table,
-)
+from tests.benchmarks.peers_table import own_table, piper_table, rules_table, sailor_table
 from tests.benchmarks.sailor_score import Sailor
 from tests.benchmarks.sailor_space import Rules, best_plan
 from tests.benchmarks.table import write_table
@@ -83,11 +78,7 @@ PIPER_CASES = (
 )
 CASES: tuple[SailorCase | PiperCase, ...] = (*SAILOR_CASES, *PIPER_CASES)
 # Sailor's space with all its rules, and without one of them.
-RULES = {
-    "all": Rules(),
-    "one degree": Rules(degrees=False),
-    "whole": Rules(short=False),
-}
+RULES = {"all": Rules(), "one degree": Rules(degrees=False), "whole": Rules(short=False)}
 
 
 def read_sailor() -> Sailor:

@@ -63,10 +63,7 @@ def sailor_problem(case: peers.SailorCase, costs: str) -> tuple[Problem[Any], Ju
 
     def judge(plan: GroupPlan) -> dict[str, Any]:
         stages = stages_of(plan, cluster)
-        return {
-            "judged_s": sailor.seconds(stages, plan.micro_batches),
-            "fits": sailor.fits(stages),
-        }
+        return {"judged_s": sailor.seconds(stages, plan.micro_batches), "fits": sailor.fits(stages)}
 
     return problem, judge
 

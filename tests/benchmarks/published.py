@@ -16,13 +16,7 @@ from typing import Any
 
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import PipelineLayout, balanced_layout, read_layout
-from ilp_planner.specs.training import (
-    Kernels,
-    OptimizerSettings,
-    Recompute,
-    Settings,
-    TrainingJob,
-)
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "measured"
 FILES = ("a100", "h100", "b200")
@@ -34,10 +28,7 @@ SHARDINGS = {  # how the row's kind of FSDP begins
     "hybr": "parameters",
     "Deep": "parameters",
 }
-LAYOUTS = {
-    ("deepseek-v3-671b", 16): "Et*4|(t*4|)*14tmL",
-    ("deepseek-v3-671b", 32): "Et|(tt|)*30mL",
-}
+LAYOUTS = {("deepseek-v3-671b", 16): "Et*4|(t*4|)*14tmL", ("deepseek-v3-671b", 32): "Et|(tt|)*30mL"}
 GROUPS = {"deepseek-v3-671b": {"groups": 8, "top_groups": 4}}  # of experts, that a token may go to
 # Gbit/s of a node's network cards, by what a row says of them; otherwise those of the generation.
 NETWORKS = {

@@ -11,13 +11,7 @@ from typing import Any
 
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import balanced_layout
-from ilp_planner.specs.training import (
-    Kernels,
-    OptimizerSettings,
-    Recompute,
-    Settings,
-    TrainingJob,
-)
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.benchmarks.memory import b200_job
 from tests.benchmarks.published import DATA, Run
 

@@ -129,6 +129,5 @@ class SailorCosts(LayerCosts):
 def with_curves(profile: LayerProfile) -> LayerProfile:
     """Return a profile without the degrees that Sailor has no curves for."""
     return replace(
-        profile,
-        time={key: row for key, row in profile.time.items() if key.tp in DEGREES},
+        profile, time={key: row for key, row in profile.time.items() if key.tp in DEGREES}
     )

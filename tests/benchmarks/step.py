@@ -16,11 +16,7 @@ from typing import Any
 
 from ilp_planner.measure.decoder_job import decoder_of, job_of
 from ilp_planner.measure.job import Job
-from ilp_planner.measure.layers import (
-    LayerBench,
-    layer_values,
-    optimizer_seconds,
-)
+from ilp_planner.measure.layers import LayerBench, layer_values, optimizer_seconds
 from ilp_planner.measure.run import measure_model
 from ilp_planner.measure.target import Target, open_target
 from ilp_planner.measure.wish import chain_job

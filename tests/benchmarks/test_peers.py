@@ -14,12 +14,7 @@ from ilp_planner.problem import Problem
 from tests.benchmarks import peers
 from tests.benchmarks.peers import SailorCase, read_sailor
 from tests.benchmarks.peers_one import sailor_problem, stages_of
-from tests.benchmarks.peers_table import (
-    own_table,
-    piper_table,
-    rules_table,
-    sailor_table,
-)
+from tests.benchmarks.peers_table import own_table, piper_table, rules_table, sailor_table
 from tests.benchmarks.table import shown_table
 from tests.sailor_cases import published
 

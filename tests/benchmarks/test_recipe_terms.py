@@ -57,11 +57,7 @@ def test_a_layout_moves_seconds_to_and_from_the_fullest_rank_alone() -> None:
 def _moved(job: TrainingJob) -> tuple[Any, ...]:
     """Return the stages where the first has a layer more and the last one less."""
     first, *middle, last = job.stages
-    return (
-        replace(first, layers=first.layers + 1),
-        *middle,
-        replace(last, layers=last.layers - 1),
-    )
+    return (replace(first, layers=first.layers + 1), *middle, replace(last, layers=last.layers - 1))
 
 
 def test_what_overlaps_is_sent_as_before_and_waited_for_less() -> None:

@@ -70,8 +70,7 @@ def test_the_command_for_a_gpu(monkeypatch, tmp_path):
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
     monkeypatch.setattr(
-        "ilp_planner.measure.target.Target.device",
-        property(lambda self: torch.device("cpu")),
+        "ilp_planner.measure.target.Target.device", property(lambda self: torch.device("cpu"))
     )
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "small.toml").write_text(MODEL)

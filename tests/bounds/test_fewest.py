@@ -114,9 +114,7 @@ def test_exact_stages_raise_the_bound_to_no_more_than_the_optimum(
 
 @examples(40)
 @given(
-    st.integers(1, 3),
-    st.integers(1, 6),
-    st.sets(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1),
+    st.integers(1, 3), st.integers(1, 6), st.sets(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1)
 )
 def test_the_fewest_stages_on_the_first_devices_are_those_of_enumeration(
     nodes: int, per_node: int, groups: set[int]

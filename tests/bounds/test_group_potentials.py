@@ -97,9 +97,7 @@ def test_the_cheapest_way_is_the_one_of_all(slowest: float) -> None:
 
 
 @for_each("slowest", SLOWEST)
-def test_without_sending_and_its_states_the_least_sum_is_that_of_any_stages(
-    slowest: float,
-) -> None:
+def test_without_sending_and_its_states_the_least_sum_is_that_of_any_stages(slowest: float) -> None:
     for seed in SEEDS:
         chain = random_chain(seed)
         price, stages = prices(seed, chain), chain.stages

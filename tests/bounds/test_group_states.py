@@ -105,8 +105,6 @@ def test_a_candidate_stands_in_the_same_node_or_in_another_one(
 ) -> None:
     """Candidates: one device of the first class, two nodes of it, and one of the second class."""
     arcs: Any = SimpleNamespace(
-        group=np.array([0, 0, 1]),
-        state=np.array([1, 0, 3]),
-        seats=np.array([[1], [0], [1]]),
+        group=np.array([0, 0, 1]), state=np.array([1, 0, 3]), seats=np.array([[1], [0], [1]])
     )
     assert plain(group_states.step)(arc, state, mode, arcs, two_classes()) == expected

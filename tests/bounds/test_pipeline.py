@@ -63,10 +63,7 @@ def test_steps_are_those_of_every_legal_sequence_of_groups(
 ) -> None:
     nodes, per_node = shape
     found = steps(
-        devices=nodes * per_node,
-        per_node=per_node,
-        groups=tuple(sorted(groups)),
-        max_stages=most,
+        devices=nodes * per_node, per_node=per_node, groups=tuple(sorted(groups)), max_stages=most
     )
     assert len(set(found)) == len(found)
     assert set(found) == listed_steps(nodes * per_node, per_node, tuple(groups), most)

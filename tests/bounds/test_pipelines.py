@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.arrays import INFINITE
-from ilp_planner.bounds.pipelines import (
-    SHORTEST,
-    Arcs,
-    OpenStages,
-    Pipelines,
-    Place,
-    fewest_before,
-)
+from ilp_planner.bounds.pipelines import SHORTEST, Arcs, OpenStages, Pipelines, Place, fewest_before
 
 
 @dataclass

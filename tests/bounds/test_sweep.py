@@ -19,14 +19,7 @@ from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import RowKey
 from tests.bounds.fixed_parts import FIXED, body, fixed_part
 from tests.examples import examples, for_each
-from tests.tiny import (
-    StageCatalogue,
-    make_problem,
-    make_profile,
-    make_row,
-    problems,
-    with_limit,
-)
+from tests.tiny import StageCatalogue, make_problem, make_profile, make_row, problems, with_limit
 
 FEW = examples(10)
 SAME = 1e-9  # relative

@@ -357,10 +357,7 @@ def test_one_line_says_what_would_do(ilp_plan: Command, options: str, line: str)
     [
         ([], "expected one of PLAN, --model, --megatron-args, --megatron-script, found none"),
         (["--model", "gpt3-1.3b", "--megatron-args", LINE], "--megatron-args: found --model too"),
-        (
-            ["--megatron-args", LINE, "--tp", "2"],
-            "--tp: expected --model beside it",
-        ),
+        (["--megatron-args", LINE, "--tp", "2"], "--tp: expected --model beside it"),
         (["--megatron-args", LINE + " --tenser-size 2", "--strict"], "--megatron-args: "),
         (["--megatron-script", "none.sh"], "none.sh: no such file"),
         (["--model", "t5-3b"], "t5-3b: family: found 't5', expected a decoder-only transformer"),

@@ -93,11 +93,7 @@ def test_a_file_says_the_same_and_options_go_before_it(ilp_plan: Command, files:
             3,
             "--pp 4, --layout 1,1: no plan of tiny on 16 devices has both; --pp 2 wo",
         ),
-        (
-            ["--layout", "1,1,1"],
-            2,
-            "--layout: found 3 layers, expected the 2 of tiny; --layout ",
-        ),
+        (["--layout", "1,1,1"], 2, "--layout: found 3 layers, expected the 2 of tiny; --layout "),
         (["--constraints", "no.toml"], 1, "no.toml: no such file"),
         (["--space", "groups", "--tp", "2"], 2, "--space: found groups with --runtime"),
     ],

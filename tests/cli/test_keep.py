@@ -88,10 +88,7 @@ def test_a_table_of_constraints_and_other_options_go_with_it(ilp_plan: Command, 
         (["--keep", "no.json:stage0"], "no.json: no such file"),
         (["--keep", "tiny.toml:stage0"], "tiny.toml: found a model or a cluster in TOML, exp"),
         (["--keep", "plan.json:stage2"], "--keep: found stage2, expected stage0 to stage1, which"),
-        (
-            ["--keep", "o.json:stage0"],
-            "--keep: found o.json, a plan that is for no training sys",
-        ),
+        (["--keep", "o.json:stage0"], "--keep: found o.json, a plan that is for no training sys"),
         (
             ["--keep", "plan.json:stage0", "--gpus", "8xA100-80GB"],
             "--keep: found plan.json:stage0 of another cluster, 2 nodes of 8 x A100-80GB, expected "

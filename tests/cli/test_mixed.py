@@ -401,11 +401,7 @@ def test_what_is_not_profiled_is_not_called_memory(ilp_plan: Command, room: list
         (["--profile", "amp:none.json"], 2, ["--clusterfile", "amp:FILE"]),
         (["--hostfile", "none"], 1, ["none: no such file"]),
         (["--clusterfile", "none.json"], 1, ["none.json: no such file"]),
-        (
-            ["--micro-batch-size", "3", "5", "--shares", "even"],
-            1,
-            ["16", "micro-batch 3, 5"],
-        ),
+        (["--micro-batch-size", "3", "5", "--shares", "even"], 1, ["16", "micro-batch 3, 5"]),
         (["--shares", "odd"], 2, ["--shares", "even", "odd"]),
         (["--stage-tp", "two"], 2, ["--stage-tp", "mixed", "two"]),
         (["--stage-tp", "mixed", *METIS], 2, ["--stage-tp mixed", "--space groups", "metis"]),

@@ -242,10 +242,7 @@ def test_bad_input_is_one_line(ilp_plan: Command, arguments: tuple[str, ...], wo
     ("arguments", "words"),
     [
         (("--profile", "links.csv"), "expected rows of record 'operator', found"),
-        (
-            ("--profile", "links.csv", "--space", "groups"),
-            "expected rows of record 'layer', found",
-        ),
+        (("--profile", "links.csv", "--space", "groups"), "expected rows of record 'layer', found"),
         (("--profile", "rows.csv,,links.csv"), "expected FILE.csv,FILE.csv"),
         (("--profile", "nope.csv"), "nope.csv: no such file"),
         (("--profile", "table:"), "expected FILE.csv"),

@@ -178,12 +178,7 @@ def test_a_bound_that_is_not_true_is_found_out(ilp_plan: Command, file: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{}", "schema"),
-        ("not json", "not valid JSON"),
-        (None, "plan.json"),
-    ],
+    ("text", "message"), [("{}", "schema"), ("not json", "not valid JSON"), (None, "plan.json")]
 )
 def test_a_file_that_is_no_plan_is_one_line(
     ilp_plan: Command, folder: Path, text: str | None, message: str

@@ -196,10 +196,7 @@ def random_plans(draw: st.DrawFn, database_of: tuple[str, str, str, int]) -> Cas
         )
     count = draw(st.integers(1, 64))
     plan = Plan(
-        model="random",
-        global_batch=micro_batch * count,
-        micro_batches=count,
-        stages=tuple(stages),
+        model="random", global_batch=micro_batch * count, micro_batches=count, stages=tuple(stages)
     )
     return Case(db, costs, plan, per_node, layers)
 

@@ -16,15 +16,7 @@ from ilp_planner.costs.group_network import (
 )
 from ilp_planner.costs.groups import GroupClass, GroupOption
 from ilp_planner.costs.seat_patterns import are_pairs
-from tests.costs.mixed_instances import (
-    Floor,
-    cluster_of,
-    clusters,
-    link,
-    options,
-    pack,
-    stage_of,
-)
+from tests.costs.mixed_instances import Floor, cluster_of, clusters, link, options, pack, stage_of
 from tests.examples import examples, for_each
 
 MB = 1e6

@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.costs.launch_floor import (
-    Calibration,
-    line_errors,
-    predict_times,
-    time_origins,
-)
+from ilp_planner.costs.launch_floor import Calibration, line_errors, predict_times, time_origins
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.profiles.table import Provenance
 from tests.examples import for_each

@@ -137,11 +137,7 @@ def test_a_change_without_a_way_takes_forever(model: type[AcesoCosts] | type[Nat
     }
     cost = model(chain, "gpt", make_profile(rows)).stage_cost(
         OperatorStage(
-            start=0,
-            stop=2,
-            first_device=0,
-            device_count=2,
-            strategies=(Strategy(), Strategy(tp=2)),
+            start=0, stop=2, first_device=0, device_count=2, strategies=(Strategy(), Strategy(tp=2))
         ),
         Surroundings(
             micro_batch=1, micro_batches=1, behind=0, enters_node=False, leaves_node=False

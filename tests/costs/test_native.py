@@ -165,11 +165,7 @@ def test_a_stage_holds_the_live_bytes_of_what_is_in_flight() -> None:
         costs.stage_cost(
             stage,
             Surroundings(
-                micro_batch=1,
-                micro_batches=3,
-                behind=behind,
-                enters_node=False,
-                leaves_node=False,
+                micro_batch=1, micro_batches=3, behind=behind, enters_node=False, leaves_node=False
             ),
         ).memory_terms["in flight"]
         for behind in range(6)

@@ -148,10 +148,7 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     ),
     (lambda d: d.pop("recompute_ops"), "recompute_ops: found nothing, expected a list"),
     (lambda d: d.update(recompute_ops=[[0]]), "recompute_ops: found a list of 1, expected a list"),
-    (
-        lambda d: d.update(recompute_ops=[1, 2, 3]),
-        r"recompute_ops\[0\]: found 1, expected a list",
-    ),
+    (lambda d: d.update(recompute_ops=[1, 2, 3]), r"recompute_ops\[0\]: found 1, expected a list"),
     (
         lambda d: first(d, "recompute_ops").__setitem__(4, 2),
         r"recompute_ops\[0\]\[4\]: found 2, expected a whole number from 0 to 1",

@@ -193,11 +193,7 @@ REFUSED = {
         "settings.recompute.modules",
         {"settings": usual(recompute=FULL)},
     ),
-    "empty stage": (
-        job(layout=read_layout("Et|tttt||tttL")),
-        "layout, stage 2",
-        {"layout": None},
-    ),
+    "empty stage": (job(layout=read_layout("Et|tttt||tttL")), "layout, stage 2", {"layout": None}),
     "more tokens": (
         job(llama(prediction_layers=1), layout=None),
         "prediction_layers",

@@ -57,10 +57,7 @@ def spec(model: Decoder) -> ModelSpec:
 
 def problem_of(job: TrainingJob) -> Problem:
     request = Request(
-        files={},
-        space="megatron",
-        global_batch=job.global_batch,
-        precision=job.settings.precision,
+        files={}, space="megatron", global_batch=job.global_batch, precision=job.settings.precision
     )
     return build(InputFiles(request, objects={"model": spec(job.model), "cluster": CLUSTER}))
 
@@ -214,11 +211,7 @@ def test_what_is_computed_stays_the_same() -> None:
 
 @for_each(
     ("seconds", "text"),
-    [
-        (2.5, "25.00 % slower than 2 s"),
-        (1.5, "25.00 % faster than 2 s"),
-        (2.0, "as fast as 2 s"),
-    ],
+    [(2.5, "25.00 % slower than 2 s"), (1.5, "25.00 % faster than 2 s"), (2.0, "as fast as 2 s")],
 )
 def test_times_are_compared(seconds: float, text: str) -> None:
     assert compared(seconds, 2.0) == text

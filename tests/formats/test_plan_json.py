@@ -159,10 +159,7 @@ BAD_LAYERS: Damage = [
     (lambda d: second(d).update(tp=[1, 2]), r"devices: found 4, expected as many as tp says, 3"),
     (lambda d: second(d).update(tp=[4, 0]), r"tp\[1\]: found 0, expected a whole"),
     (lambda d: second(d).update(tp=[]), r"devices: found 4, expected as many as tp says, 0"),
-    (
-        lambda d: second(d).update(tp=[1, 1, 2]),
-        r"samples: found a list of 2, expected a list of 3",
-    ),
+    (lambda d: second(d).update(tp=[1, 1, 2]), r"samples: found a list of 2, expected a list of 3"),
     (lambda d: second(d).update(devices=[]), r"devices: found 0, expected a multiple"),
     (lambda d: second(d).update(devices=[2, 2]), r"devices: found one of them again, expected"),
     (lambda d: second(d).update(devices=[2, -3]), r"devices\[1\]: found -3, expected a whole"),

@@ -271,11 +271,6 @@ def test_what_is_free_changes_no_verdict(name: str) -> None:
 def test_what_is_judged_in_part_is_known() -> None:
     """Notes that are derived again, what closed the lowest part, the order of moments, and what
     might be given up."""
-    both = {
-        "result.notes",
-        "result.prefer_plain",
-        "certificate.parts.by",
-        "run.history.after_s",
-    }
+    both = {"result.notes", "result.prefer_plain", "certificate.parts.by", "run.history.after_s"}
     assert {*FREE} & {*JUDGED} == both
     assert all(itertools.chain(FREE.values(), TRUE_TOO.values()))

@@ -36,10 +36,7 @@ def test_missing_fields_keep_their_defaults():
         ({"recompute": 3}, "plan.settings.recompute: found 3, expected an object"),
         ({"recompute": {"layer": 3}}, "plan.settings.recompute.layer: found an unknown key"),
         ({"recompute": {"granularity": "all"}}, "granularity must be one of"),
-        (
-            {"optimizer": {"instances": 0}},
-            "instances must be a whole number of at least 1",
-        ),
+        ({"optimizer": {"instances": 0}}, "instances must be a whole number of at least 1"),
         ({"offload": {"modules": ["mlp"]}}, "modules must be some of ('attn_norm'"),
         ({"optimizer": {"offload": 1.5}}, "offload must be a share of at most 1"),
         ({"optimizer": {"offload": "half"}}, "plan.settings.optimizer.offload: found 'half'"),

@@ -139,11 +139,7 @@ REFUSED = REFUSED_BY_BOTH | {
         "settings.kernels.quantised",
         {"settings": usual()},
     ),
-    "narrow 4 bits": (
-        quantised(quantised="nvfp4"),
-        "ffn / tp is 352",
-        {"model": llama(ffn=768)},
-    ),
+    "narrow 4 bits": (quantised(quantised="nvfp4"), "ffn / tp is 352", {"model": llama(ffn=768)}),
     "format": (
         job(settings=usual(kernels=Kernels(quantised="mxfp8", number_format="hybrid"))),
         "number_format",
@@ -204,11 +200,7 @@ REFUSED = REFUSED_BY_BOTH | {
         "settings.etp",
         {"settings": usual(etp=2)},
     ),
-    "latent without norms": (
-        job(deepseek(qk_norm=False)),
-        "model.qk_norm",
-        {"model": deepseek()},
-    ),
+    "latent without norms": (job(deepseek(qk_norm=False)), "model.qk_norm", {"model": deepseek()}),
     "a wide shared expert": (
         job(deepseek(experts=Experts(count=8, top_k=2, ffn=96, shared_ffn=100))),
         "model.experts.shared_ffn",

@@ -51,11 +51,7 @@ REFUSED_BY_BOTH: dict[str, Refusal] = {
         "model.prediction_layers",
         {"model": llama(), "layout": None},
     ),
-    "order": (
-        job(settings=usual(order="tp-cp-ep-pp-dp")),
-        "settings.order",
-        {"settings": usual()},
-    ),
+    "order": (job(settings=usual(order="tp-cp-ep-pp-dp")), "settings.order", {"settings": usual()}),
     "share of states": (with_optimizer(offload=0.3), "offload", {"settings": usual()}),
     "sgd": (with_optimizer(name="sgd"), "name", {"settings": usual()}),
     "fp16": (job(settings=usual(precision="fp16")), "precision", {"settings": usual()}),
@@ -86,11 +82,7 @@ REFUSED_BY_BOTH: dict[str, Refusal] = {
         "interleaved",
         {"global_batch": 16},
     ),
-    "empty stage": (
-        job(layout=read_layout("Et|tttt||tttL")),
-        "layout, stage 2",
-        {"layout": None},
-    ),
+    "empty stage": (job(layout=read_layout("Et|tttt||tttL")), "layout, stage 2", {"layout": None}),
     "no experts": (job(settings=usual(ep=2)), "settings.ep", {"settings": usual()}),
     "dropped tokens": (
         job(deepseek(), settings=usual(kernels=Kernels(capacity=1.0))),

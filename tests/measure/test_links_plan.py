@@ -95,10 +95,7 @@ def test_messages_are_between_two():
 
 @pytest.mark.parametrize(
     ("host_of", "text"),
-    [
-        ([0, 0], "all_reduce among 2"),
-        ([0, 0, 1, 1], "all_reduce among 2 x 2 on 2 hosts, stride 2"),
-    ],
+    [([0, 0], "all_reduce among 2"), ([0, 0, 1, 1], "all_reduce among 2 x 2 on 2 hosts, stride 2")],
 )
 def test_what_the_progress_bar_says(host_of, text):
     assert text in [str(s) for s in series_of(cases_of(host_of), ["all_reduce"], [4])]

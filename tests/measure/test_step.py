@@ -6,11 +6,7 @@ import pytest
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.measure.decoder_job import job_of
-from ilp_planner.measure.layers import (
-    LayerBench,
-    layer_values,
-    optimizer_seconds,
-)
+from ilp_planner.measure.layers import LayerBench, layer_values, optimizer_seconds
 from ilp_planner.measure.memory import MemoryTrace
 from ilp_planner.measure.target import Target
 from tests.benchmarks.training_step import StepBench, predict_step

@@ -73,12 +73,7 @@ class _Host:
     """A plugin of pytest that runs tests, and then forks for every mutant to run some again."""
 
     def __init__(
-        self,
-        module: Module,
-        asked: Sequence[Asked],
-        times: dict[str, float],
-        forks: int,
-        pipe: Any,
+        self, module: Module, asked: Sequence[Asked], times: dict[str, float], forks: int, pipe: Any
     ) -> None:
         self.module, self.asked, self.times = module, asked, times
         self.forks, self.pipe = forks, pipe

@@ -166,10 +166,7 @@ def test_many_sets_are_closed_as_far_as_there_is_time(monkeypatch: pytest.Monkey
     assert chosen.result.among.endswith("on 1-2, 4 of these 4 nodes")
     assert chosen.result.status is Status.OPTIMAL
     check = check_aim(
-        chosen.problem,
-        chosen.result.plan,
-        chosen.result.objective,
-        encode_aim(chosen.result.aim),
+        chosen.problem, chosen.result.plan, chosen.result.objective, encode_aim(chosen.result.aim)
     )
     assert check.holds
     assert check.bound == pytest.approx(chosen.result.objective)

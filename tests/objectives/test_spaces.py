@@ -40,8 +40,7 @@ def least_seconds(problem: Problem[Any], nodes: tuple[int, ...]) -> float:
 
 
 @pytest.mark.parametrize(
-    "space",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name != "amp")) for name in SPACES],
+    "space", [pytest.param(name, marks=[pytest.mark.slow] * (name != "amp")) for name in SPACES]
 )
 def test_sets_together_give_what_each_gives_by_itself(space: str) -> None:
     problem = priced_problem(space)

@@ -13,16 +13,7 @@ from ilp_planner.errors import PlannerError, ProfileError
 from ilp_planner.profiles.amp import layer_profile, read_amp, read_amp_profile
 from ilp_planner.profiles.convert.amp import amp_table
 from ilp_planner.profiles.layers import LayerKey
-from tests.amp_cases import (
-    DATA,
-    EXPERIMENTS,
-    SECONDS,
-    content,
-    entry,
-    experiment,
-    published,
-    write,
-)
+from tests.amp_cases import DATA, EXPERIMENTS, SECONDS, content, entry, experiment, published, write
 from tests.examples import for_each
 
 
@@ -288,12 +279,7 @@ def test_the_published_units_are_where_amp_s_program_has_them(tmp_path: Path) ->
     [
         ("gan", "depth", 3, "gan: depth must be a list of 6 numbers of blocks, found 3"),
         ("gan", "depth", [2, 0, 1], "gan: depth must be a list of 6 numbers of blocks, found"),
-        (
-            "gan",
-            "depth",
-            [2**22, 1, 0, 0, 0, 0],
-            "gan: depth must add up to at most 20000 blocks",
-        ),
+        ("gan", "depth", [2**22, 1, 0, 0, 0, 0], "gan: depth must add up to at most 20000 blocks"),
         ("gan_units", "dp_units_to_ds_layer", [0, 2, 3], "must list 4 layers .* found 3"),
         ("gan_units", "dp_units_to_ds_layer", [0, 3, 2, 6], "must be ascending layer numbers"),
         ("gan_units", "dp_units_to_ds_layer", [0, 2, 3, 8], "must have at least 9 layers"),

@@ -104,10 +104,7 @@ def mixed(**values):
     return ClusterSpec(
         name="room",
         device_types={"fast": device("fast", 2e14), "slow": device("slow", 5e13, **values)},
-        nodes=(
-            NodeGroup(device="fast", devices=4, count=2),
-            NodeGroup(device="slow", devices=2),
-        ),
+        nodes=(NodeGroup(device="fast", devices=4, count=2), NodeGroup(device="slow", devices=2)),
         intra_node=Link(bandwidth=1e11, latency=1e-5),
         inter_node=Link(bandwidth=5e9, latency=5e-5),
         within={"slow": Link(bandwidth=1e10, latency=2e-5)},

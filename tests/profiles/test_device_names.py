@@ -72,10 +72,7 @@ def test_an_exact_name_is_preferred():
     np.testing.assert_array_equal(found.state["new", 1], [2.0, 2.0])
 
 
-@for_each(
-    ("devices", "shown"),
-    [(("A100", "T4"), "A100, T4"), ((), "none"), (("h100",), "h100")],
-)
+@for_each(("devices", "shown"), [(("A100", "T4"), "A100, T4"), ((), "none"), (("h100",), "h100")])
 def test_a_type_without_rows_is_named(devices, shown):
     with pytest.raises(ProfileError) as error:
         for_cluster(profile(*devices), cluster(new="H100-SXM"))

@@ -43,8 +43,7 @@ class TestLayerProfile:
         assert profile.samples("A100", 1) == (1, 2, 4)
 
     @pytest.mark.parametrize(
-        "memory",
-        [{1: 500, 2: 480, 4: 460}, {1: 300, 2: 1000, 4: 1100}, {1: 10, 4: 1000}, {2: 77}],
+        "memory", [{1: 500, 2: 480, 4: 460}, {1: 300, 2: 1000, 4: 1100}, {1: 10, 4: 1000}, {2: 77}]
     )
     def test_memory_covers_what_was_measured(self, memory):
         profile = metis_layer_profile(

@@ -5,11 +5,7 @@ from pathlib import Path
 import pytest
 
 from ilp_planner.analysis.compare.entry import Entry
-from ilp_planner.report.comparison import (
-    comparison_lines,
-    comparison_object,
-    comparison_table,
-)
+from ilp_planner.report.comparison import comparison_lines, comparison_object, comparison_table
 from ilp_planner.report.lines import problem_lines
 from tests.report.texts import text_of
 from tests.small import make_problem

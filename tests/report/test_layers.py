@@ -8,13 +8,7 @@ from tests.examples import for_each
 
 GPT = Gpt(layers=3, hidden=64, heads=2, sequence=16, vocab=64).operators
 T5_CHAIN = T5(
-    layers=2,
-    hidden=64,
-    heads=2,
-    kv_channels=32,
-    encoder_sequence=16,
-    decoder_sequence=8,
-    vocab=64,
+    layers=2, hidden=64, heads=2, kv_channels=32, encoder_sequence=16, decoder_sequence=8, vocab=64
 ).operators
 
 

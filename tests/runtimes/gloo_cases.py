@@ -54,10 +54,7 @@ EXACT = {
     "tensor parallel, reshard": titan("parameters", dp=2, tp=2, batches=2),
     "tensor parallel, recomputed": titan("gradients", dp=2, tp=2, recompute=FULL),
 }
-ALONE = {
-    "tensor parallel": titan(tp=2),
-    "tensor parallel, whole logits": titan(tp=2, batches=2),
-}
+ALONE = {"tensor parallel": titan(tp=2), "tensor parallel, whole logits": titan(tp=2, batches=2)}
 WHOLE_LOGITS = [ALONE["tensor parallel, whole logits"]]  # its loss is not divided
 FOUR_STAGES = split_layout([1, 1, 1, 1])
 PIPELINES = {

@@ -29,10 +29,7 @@ with warnings.catch_warnings():
         get_gpt_mtp_block_spec,
     )
     from megatron.core.transformer import multi_latent_attention
-    from megatron.core.transformer.transformer_config import (
-        MLATransformerConfig,
-        TransformerConfig,
-    )
+    from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
 # of `GPTModelProvider`, beyond the transformer's configuration

@@ -27,10 +27,7 @@ stand_in_for_unused()
 pytest.importorskip("tyro", reason="needs the extra 'runtimes': tyro")
 pytest.importorskip("torchtitan", reason="needs torchtitan, installed without what it asks for")
 
-from torch.distributed.pipelining._backward import (  # noqa: E402
-    stage_backward_input,
-    stage_backward_weight,
-)
+from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torchtitan.protocols import train_spec  # noqa: E402
 

@@ -35,15 +35,12 @@ from tests.training_jobs import settings as usual
 Said = Callable[[TrainingJob], dict[str, Any]]
 pytestmark = pytest.mark.filterwarnings("ignore")  # of what Megatron misses without a GPU
 from megatron.core.transformer.enums import LayerType  # noqa: E402
-from megatron.core.transformer.pipeline_parallel_layer_layout import (  # noqa: E402
-    PipelineParallelLayerLayout,
-)
+from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout  # noqa: E402
 
 yaml = pytest.importorskip("yaml", reason="needs the extra 'runtimes': pyyaml")
 
 SEVERAL = examples(
-    50,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 EXAMPLES = {
@@ -255,10 +252,7 @@ def test_a_wrong_layout_is_refused_by_megatron() -> None:
         transformer_config(EXAMPLES["llama, uneven"], {**section, "num_layers": 9})
 
 
-BAD = {
-    "heads": job(llama(heads=15, hidden=240, kv_heads=15)),
-    "batch": job(global_batch=63),
-}
+BAD = {"heads": job(llama(heads=15, hidden=240, kv_heads=15)), "batch": job(global_batch=63)}
 
 
 @pytest.mark.parametrize("name", BAD)

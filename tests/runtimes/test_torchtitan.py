@@ -40,10 +40,7 @@ pytest.importorskip("torchtitan", reason="needs torchtitan, installed without wh
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 from torchtitan.config import ConfigManager  # noqa: E402
 from torchtitan.distributed.parallel_dims import ParallelDims  # noqa: E402
-from torchtitan.distributed.pipeline_parallel import (  # noqa: E402
-    build_pipeline_schedule,
-    pipeline_module_split,
-)
+from torchtitan.distributed.pipeline_parallel import build_pipeline_schedule, pipeline_module_split  # noqa: E402
 from torchtitan.distributed.tensor_parallel import maybe_enable_async_tp  # noqa: E402
 from torchtitan.protocols import train_spec  # noqa: E402
 

@@ -163,8 +163,7 @@ def _device() -> dict[str, Any]:
         "machine": said("Constants of the machine.", _machine()),
     }
     return closed(
-        {key: said(sentence(words[key]), kinds.get(key, NUMBER)) for key in cluster.DEVICE_KEYS},
-        [],
+        {key: said(sentence(words[key]), kinds.get(key, NUMBER)) for key in cluster.DEVICE_KEYS}, []
     )
 
 
@@ -174,10 +173,7 @@ def _machine() -> dict[str, Any]:
     seconds = {"anyOf": [TIME, {"const": 0}]}
     return closed(
         {
-            key: said(
-                sentence(words[key]),
-                seconds if key in machine.DURATIONS else NUMBER,
-            )
+            key: said(sentence(words[key]), seconds if key in machine.DURATIONS else NUMBER)
             for key in (*machine.CONSTANTS, *machine.ABOUT)
         },
         [],

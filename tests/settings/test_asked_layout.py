@@ -66,10 +66,7 @@ def test_a_layout_of_other_layers_is_refused_with_one_that_would_do(
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (
-            "",
-            "layout: found '', expected even, any, the layers of every stage as 10,11,11 or",
-        ),
+        ("", "layout: found '', expected even, any, the layers of every stage as 10,11,11 or"),
         (True, "layout: found True, expected even"),
         ([1.5], "layout: found [1.5], expected even"),
         ("3,-1", "layout: found '3,-1', expected even"),

@@ -270,9 +270,7 @@ def test_a_rank_that_nobody_listens_to_waits_until_its_message_is_taken() -> Non
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-def test_the_first_rank_that_is_left_behind_is_named_with_what_it_waits_for(
-    blocking: bool,
-) -> None:
+def test_the_first_rank_that_is_left_behind_is_named_with_what_it_waits_for(blocking: bool) -> None:
     """Rank 0, of the last two of four stages, is through; rank 1 goes back in the wrong order."""
     kinds = np.array([FORWARD, FORWARD, BACKWARD, BACKWARD] * 2, np.int8)
     stages = np.array([2, 3, 3, 2, 0, 1, 0, 1], np.int32)

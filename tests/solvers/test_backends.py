@@ -126,9 +126,7 @@ def test_capacities_decide_which_path_is_best(name: str) -> None:
     """Two types: the first is faster, but has devices for one stage only."""
     arcs = [(0, 1, 0, 1, 1.0), (0, 1, 0, 1, 1.5), (1, 2, 1, 1, 2.0), (1, 2, 1, 1, 4.0)]
     graph = dataclasses.replace(
-        make_graph(2, arcs, 8),
-        use=np.array([[4, 0], [0, 4], [4, 0], [0, 4]]),
-        capacity=(7, 8),
+        make_graph(2, arcs, 8), use=np.array([[4, 0], [0, 4], [4, 0], [0, 4]]), capacity=(7, 8)
     )
     assert BACKENDS[name].solve(graph, Limits()).path == (1, 2)
 

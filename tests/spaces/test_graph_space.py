@@ -143,8 +143,7 @@ class Knowing(GroupSpace):
 
 
 @pytest.mark.parametrize(
-    ("again", "words"),
-    [(FULL, "all layers"), (replace(FULL, layers=2), "all layers, 2 at once")],
+    ("again", "words"), [(FULL, "all layers"), (replace(FULL, layers=2), "all layers, 2 at once")]
 )
 def test_stages_compute_again_what_the_costs_know(again: Recompute, words: str) -> None:
     """Layers one by one, which have a price, where the space has them."""

@@ -141,10 +141,7 @@ def plan_of(
         for s, (i, j) in enumerate(cuts)
     )
     return Plan(
-        model=problem.model,
-        global_batch=problem.global_batch,
-        micro_batches=batches,
-        stages=stages,
+        model=problem.model, global_batch=problem.global_batch, micro_batches=batches, stages=stages
     )
 
 

@@ -10,13 +10,7 @@ from tests.examples import for_each
 
 GPT = Gpt(layers=3, hidden=64, heads=2, sequence=16, vocab=64).operators
 T5_CHAIN = T5(
-    layers=2,
-    hidden=64,
-    heads=2,
-    kv_channels=32,
-    encoder_sequence=16,
-    decoder_sequence=8,
-    vocab=64,
+    layers=2, hidden=64, heads=2, kv_channels=32, encoder_sequence=16, decoder_sequence=8, vocab=64
 ).operators
 RESNET = WideResNet(blocks=(2, 1), in_channels=8, width_factor=2).operators
 

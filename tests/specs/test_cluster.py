@@ -535,10 +535,7 @@ def test_bad_files_of_several_types(write, text, expected):
 @for_each(
     ("changes", "message"),
     [
-        (
-            {"within": {"x": link(1e9)}},
-            "links.within: a key must be a device type, one of gpu",
-        ),
+        ({"within": {"x": link(1e9)}}, "links.within: a key must be a device type, one of gpu"),
         ({"between": {("gpu", "x"): link(1e9)}}, "links.between: types must be device types"),
         ({"between": {("old", "gpu"): link(1e9)}}, "must be two in the order of their names"),
         ({"between": {("gpu",): link(1e9)}}, "must be two in the order of their names, found gpu"),
@@ -551,9 +548,7 @@ def test_bad_files_of_several_types(write, text, expected):
 )
 def test_links_that_do_not_fit_the_nodes_are_refused(changes, message):
     spec = cluster(
-        NodeGroup(device="gpu", devices=8),
-        NodeGroup(device="old", devices=4),
-        types=("gpu", "old"),
+        NodeGroup(device="gpu", devices=8), NodeGroup(device="old", devices=4), types=("gpu", "old")
     )
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(spec, **changes)

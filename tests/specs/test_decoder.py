@@ -191,8 +191,7 @@ def test_products_of_grouped_and_latent_attention():
     down = 64 * (16 + 4) + 64 * 24
     up = 16 * 4 * (8 + 12) + 24 * 4 * (8 + 4)
     latent = Decoder(
-        **sizes,
-        latent=LatentAttention(key_value_rank=16, key=8, rotary=4, value=12, query_rank=24),
+        **sizes, latent=LatentAttention(key_value_rank=16, key=8, rotary=4, value=12, query_rank=24)
     )
     scores = 2 * 8 * 8 * (4 * 12 + 4 * 12)
     assert latent.flops["mlp-layer"] == 2 * 8 * (down + up + 48 * 64) + scores + mlp

@@ -89,10 +89,7 @@ def test_no_two_rows_share_a_name() -> None:
     ]
 
 
-@for_each(
-    ("said", "near"),
-    [("H100X", "H100"), ("RTX 3090", "RTX-4090"), ("A6000", "A800-80GB")],
-)
+@for_each(("said", "near"), [("H100X", "H100"), ("RTX 3090", "RTX-4090"), ("A6000", "A800-80GB")])
 def test_others_are_refused_with_the_nearest(said: str, near: str) -> None:
     with pytest.raises(
         SpecError, match=f"found '{said}', expected one .* nearest: {near}"

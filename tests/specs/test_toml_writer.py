@@ -10,9 +10,7 @@ from ilp_planner.specs.toml_writer import toml_text
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)))
 SCALARS = st.one_of(st.booleans(), st.integers(-(2**62), 2**62), st.floats(allow_nan=False), TEXTS)
 VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.one_of(st.lists(inner), st.dictionaries(TEXTS, inner)),
-    max_leaves=8,
+    SCALARS, lambda inner: st.one_of(st.lists(inner), st.dictionaries(TEXTS, inner)), max_leaves=8
 )
 
 

@@ -141,18 +141,12 @@ BAD = {
         text([("a", "b", 1), ("b", "a", 1)], [("a", 1)]),
         "zones: found 'a' inside 'b' inside 'a', expected a tree; leave out `inside` of the",
     ),
-    "itself": (
-        text([("a", "a", 1)], [("a", 1)]),
-        "zones: found 'a' inside 'a', expected a tree",
-    ),
+    "itself": (text([("a", "a", 1)], [("a", 1)]), "zones: found 'a' inside 'a', expected a tree"),
     "two places": (
         text([*TREE, ("east-a", "west", 1)]),
         "zones: found 2 of the name 'east-a', expected a tree, in which every zone is there once",
     ),
-    "nowhere": (
-        text([("a", "b", 1)], [("a", 1)]),
-        "zone 'a': inside must be one of a, found 'b'",
-    ),
+    "nowhere": (text([("a", "b", 1)], [("a", 1)]), "zone 'a': inside must be one of a, found 'b'"),
     "more zones than nodes": (
         text([(f"z{n}", "", 1) for n in range(3)], [("z0", 1), ("z1", 1)]),
         "zones: found no node in z2 (3 zones, 2 nodes), expected at least one in each; leave these "
@@ -166,10 +160,7 @@ BAD = {
         text(nodes=[*NODES, ("", 1)]),
         "node 4: zone must be one of east, east-a, east-b, west, found none",
     ),
-    "a zone that is not there": (
-        text(zones=()),
-        "node 1: zone expected [[zones]], found 'east-a'",
-    ),
+    "a zone that is not there": (text(zones=()), "node 1: zone expected [[zones]], found 'east-a'"),
     "beside a matrix": (
         text(nodes=NODES[1:], zones=TREE[:1] + TREE[2:])
         + '[links.matrix]\nbandwidth = [["-", "1 GB/s"], ["1 GB/s", "-"]]\nlatency = "1 us"\n',

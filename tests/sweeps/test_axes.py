@@ -91,10 +91,7 @@ def test_gpus_are_powers_of_two_or_a_list(text: str, names: list[str]) -> None:
             "8,16,24xH100",
         ),
         ("gpus=64..8xH100", "gpus: found 64..8, expected the smaller number first: 8..64"),
-        (
-            "gpus=9..15xH100",
-            "gpus: found 9..15, in which no power of two is; 9,15 are both",
-        ),
+        ("gpus=9..15xH100", "gpus: found 9..15, in which no power of two is; 9,15 are both"),
     ],
 )
 def test_a_mistake_is_named(text: str, line: str) -> None:

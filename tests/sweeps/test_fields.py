@@ -101,10 +101,7 @@ def test_a_key_that_another_cluster_has_not_is_an_error_of_the_point() -> None:
         ("layrs", "did you mean 'layers'?"),
         ("recomput", "did you mean 'recompute'?"),
         ("zzzzz", "or a key of the model's or the cluster's file"),
-        (
-            "bandwidth",
-            "cluster.links.intra_node.bandwidth, cluster.links.inter_node.bandwidth",
-        ),
+        ("bandwidth", "cluster.links.intra_node.bandwidth, cluster.links.inter_node.bandwidth"),
         ("count", "model.architecture.experts.count, cluster.nodes.0.count"),
     ],
 )

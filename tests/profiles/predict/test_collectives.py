@@ -262,11 +262,7 @@ def test_rows_of_another_device_are_no_measurements() -> None:
 
 
 def test_predictions_are_not_predicted_from() -> None:
-    rows = [
-        row(1e6, 1e-3),
-        row(1e7, 1e-2),
-        row(3e6, 5e-3, provenance="interpolated", error=0.1),
-    ]
+    rows = [row(1e6, 1e-3), row(1e7, 1e-2), row(3e6, 5e-3, provenance="interpolated", error=0.1)]
     predictor = CollectivePredictor(measurements_of(rows, "t"))
     assert predictor.predict("all_reduce", 3e6, group_size=2).value == pytest.approx(3e-3)
     assert predictor.predict("all_reduce", 3e6, group_size=2).error is None

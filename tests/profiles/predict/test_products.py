@@ -67,9 +67,7 @@ def test_more_work_never_takes_less(times, asked):
 )
 def test_a_rate_that_rises_goes_on_rising(lacks):
     """Neither the last rate goes on, nor does it grow without limit, whichever way it saturates."""
-    predictor = ProductPredictor(
-        products(lambda f: 1e-5 + f / (1e14 * lacks(np.cbrt(f / 2)))),
-    )
+    predictor = ProductPredictor(products(lambda f: 1e-5 + f / (1e14 * lacks(np.cbrt(f / 2)))))
     last = SIZES[-1] / predictor.predict(SIZES[-1]).value
     for n in (4096, 8192):
         flop = 2.0 * n**3

@@ -67,7 +67,7 @@ def test_a_plan_keeps_in_its_file_what_it_computes_again() -> None:
             {"recompute": "layernorm"},
             '`recompute="layernorm"`: expected `space="megatron"`, found groups, which has none, '
             "selective, full, block, core_attn",
-        ),
+        )
     ],
 )
 def test_what_groups_do_not_have_is_refused(said: dict[str, str], words: str) -> None:

@@ -20,14 +20,7 @@ from ilp_planner.spaces.megatron.any_layout import PATHS, AnyLayout, near_layout
 from ilp_planner.spaces.megatron.layout_memory import stage_bytes
 from ilp_planner.spaces.megatron.variants import in_turns
 from tests.examples import examples
-from tests.megatron_cases import (
-    FEW,
-    GIB,
-    MIXTURE,
-    every_cut,
-    small_cluster,
-    small_problem,
-)
+from tests.megatron_cases import FEW, GIB, MIXTURE, every_cut, small_cluster, small_problem
 from tests.random_plans import Drawer
 from tests.runtime_cases import MODELS, runtime_problem
 

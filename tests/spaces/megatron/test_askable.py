@@ -30,9 +30,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "layout": {"even": EVERY, "any": EVERY, "2,1": EVERY},
     "remainder": {"first": EVERY, "last": EVERY - {DEEPSPEED}, "alone": EVERY - {DEEPSPEED}},
     "rank_order": {"tp-cp-ep-dp-pp": EVERY, "tp-cp-ep-pp-dp": {MEGATRON}},
-    "schedule": {
-        **{"1f1b": EVERY, "interleaved-zb": BOTH, "zb-v": BOTH, "dualpipe-v": BOTH},
-    },
+    "schedule": {**{"1f1b": EVERY, "interleaved-zb": BOTH, "zb-v": BOTH, "dualpipe-v": BOTH}},
     "recompute": {
         **{"none": EVERY, "full": EVERY, "block": {MEGATRON}, "core_attn": {MEGATRON}},
         "selective": EVERY - {DEEPSPEED},

@@ -120,10 +120,7 @@ def strange_plans(problem: Problem, count: int, seed: int = 0) -> Iterator[Group
             "turn": draw.choice((0, 2)),
         }
         names = draw.sample(sorted(changes), draw.randint(1, 2))
-        yield replace(
-            plan,
-            settings=replace(settings, **{name: changes[name] for name in names}),
-        )
+        yield replace(plan, settings=replace(settings, **{name: changes[name] for name in names}))
 
 
 @runtimes

@@ -59,10 +59,7 @@ OVERLAPS: list[tuple[TrainingJob, list[str]]] = [
     (experts_job(overlapping(recompute=FULL)), ["full recomputation / selective or none"]),
     (experts_job(overlapping(recompute=MLP_AND_MOE)), ["recomputation of moe / of other parts"]),
     (experts_job(overlapping(recompute=Recompute(granularity="selective"))), []),
-    (
-        experts_job(overlapping(), pp=2),
-        ["pp 2 without virtual stages / virtual stages"],
-    ),
+    (experts_job(overlapping(), pp=2), ["pp 2 without virtual stages / virtual stages"]),
     (experts_job(overlapping({"graphs": "transformer_engine", "graphed": ("attn",)})), []),
     (
         experts_job(overlapping({"graphs": "transformer_engine", "graphed": ("attn", "mlp")})),
@@ -102,10 +99,7 @@ def test_overlap_is_of_one_predicted_token_at_most_and_of_that_in_a_pipeline(
 GRAPHS: list[tuple[TrainingJob, list[str]]] = [
     (experts_job(graphed("attn")), []),
     (job(llama(), pp=1, settings=graphed("attn", "mlp")), []),
-    (
-        experts_job(graphed("attn", offload=Offload(layers=2))),
-        ["2 layers on the host / none"],
-    ),
+    (experts_job(graphed("attn", offload=Offload(layers=2))), ["2 layers on the host / none"]),
     *(
         (
             job(llama(), pp=1, settings=graphed("attn", part)),
@@ -113,10 +107,7 @@ GRAPHS: list[tuple[TrainingJob, list[str]]] = [
         )
         for part in ("moe_router", "moe_preprocess")
     ),
-    (
-        experts_job(graphed("moe", capacity=1.0)),
-        ["moe without padding to a capacity / moe_router"],
-    ),
+    (experts_job(graphed("moe", capacity=1.0)), ["moe without padding to a capacity / moe_router"]),
     (
         experts_job(graphed("moe", pad_to_capacity=True)),
         ["moe without padding to a capacity / moe_router"],
@@ -181,10 +172,7 @@ OTHERWISE: dict[str, tuple[TrainingJob, bool]] = {
     "tensor overlap": (job(settings=Settings(overlap_tensor=True)), False),
     "latent attention": (experts_job(Settings()), False),
     "tensor overlap with latent attention": (experts_job(Settings(overlap_tensor=True)), True),
-    "all ranks exchange heads": (
-        job(settings=Settings(cp=4, cp_comm="a2a+p2p", cp_inner=4)),
-        True,
-    ),
+    "all ranks exchange heads": (job(settings=Settings(cp=4, cp_comm="a2a+p2p", cp_inner=4)), True),
     "half of them": (job(settings=Settings(cp=4, cp_comm="a2a+p2p", cp_inner=2)), False),
     "graphs of layers without experts": (job(settings=graphed()), False),
     "graphs of layers with experts": (experts_job(graphed()), True),

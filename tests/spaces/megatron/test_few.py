@@ -57,9 +57,7 @@ def test_the_one_plan_is_proved_by_judging_it(
     assert saved.check().holds
 
 
-def test_of_a_handful_the_plainest_of_the_fastest_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_a_handful_the_plainest_of_the_fastest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of pipelines on one node, both orders of ranks take as long: the usual one is plainer."""
     said = {**ONE, "rank_order": None, "gpus": "16xH100", "pp": [1, 2], "micro_batch_sizes": [16]}
     problem = ilp.problem("llama3.2-1b", **said)

@@ -65,10 +65,7 @@ def plan_of(part: MegatronPart, variant: Variant, *sizes: int) -> GroupPlan:
     )
     assert plan.settings is not None
     settings = replace(
-        plan.settings,
-        recompute=variant.recompute,
-        turn=variant.turn,
-        schedule=variant.schedule,
+        plan.settings, recompute=variant.recompute, turn=variant.turn, schedule=variant.schedule
     )
     return replace(plan, stages=stages, virtual=variant.virtual, settings=settings)
 

@@ -91,11 +91,7 @@ def test_layers_that_stay_exact_take_as_long_as_without_a_recipe(
 ) -> None:
     exact, plain, changed = (
         [element.total for element in ranks(one, Machine()).elements(0)]
-        for one in (
-            case(),
-            case(quantised="fp8-current"),
-            case(quantised="fp8-current", **kernels),
-        )
+        for one in (case(), case(quantised="fp8-current"), case(quantised="fp8-current", **kernels))
     )
     assert changed == [
         (exact if number - 1 in layers else plain)[number] for number in range(len(plain))

@@ -144,10 +144,7 @@ WINDOWS = "windows and sinks are computed where ranks exchange heads, a2a"
         # What tensor parallelism does not divide another rule tells.
         (with_settings(llama(heads=10, kv_heads=10, head=8), tp=4, cp=2, **A2A), []),
         (with_settings(llama(), cp=8, **A2A), []),
-        (
-            with_settings(llama(), cp=16, **A2A),
-            ["8 query groups are not divisible by tp x cp"],
-        ),
+        (with_settings(llama(), cp=16, **A2A), ["8 query groups are not divisible by tp x cp"]),
         (
             with_settings(llama(), cp=32, **A2A),
             [

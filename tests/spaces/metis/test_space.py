@@ -44,10 +44,7 @@ def test_proofs_are_about_what_metis_enumerates() -> None:
     [
         (2.0 * GIB, []),
         (2.0 * GIB * (1 + ROUNDING), []),
-        (
-            2.5 * GIB,
-            ["stage 1: memory: found 2.50 GiB, expected at most 2.00 GiB (Metis's rule)"],
-        ),
+        (2.5 * GIB, ["stage 1: memory: found 2.50 GiB, expected at most 2.00 GiB (Metis's rule)"]),
     ],
 )
 def test_under_metis_s_rule_groups_hold_what_they_must_in_sum(

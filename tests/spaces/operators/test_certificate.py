@@ -17,14 +17,7 @@ from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.operators.certificate import plan_graph
 from tests.examples import examples
-from tests.tiny import (
-    CHAINS,
-    least_time,
-    make_problem,
-    problems,
-    random_profile,
-    tight_problem,
-)
+from tests.tiny import CHAINS, least_time, make_problem, problems, random_profile, tight_problem
 
 FEW = examples(10)
 SAME = 1e-9  # relative

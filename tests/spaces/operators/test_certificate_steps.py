@@ -143,11 +143,7 @@ def test_nothing_is_claimed_above_what_every_plan_takes(use: Any) -> None:
     """Nor of a stage; and no slowest one is where none is said to be."""
     part = use(Part(ceiling=0.5))
     assert proved(part, exact_stages=[STAGE]) == 0.5
-    assert part.did[2:5] == [
-        (*SOLVED, 0.5),
-        ("slowest", 0.0),
-        ("expand", 0.5 * (1 - ROUNDING)),
-    ]
+    assert part.did[2:5] == [(*SOLVED, 0.5), ("slowest", 0.0), ("expand", 0.5 * (1 - ROUNDING))]
 
 
 @pytest.mark.parametrize(

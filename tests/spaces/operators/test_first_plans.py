@@ -14,12 +14,7 @@ from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.deadline import Deadline
 from ilp_planner.evaluate import evaluate
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.operators.first_plans import (
-    FirstPlan,
-    Improver,
-    first_plan,
-    rows_of_groups,
-)
+from ilp_planner.spaces.operators.first_plans import FirstPlan, Improver, first_plan, rows_of_groups
 from tests.examples import examples
 from tests.tiny import fixed_problem, least_time, problems
 

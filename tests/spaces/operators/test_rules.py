@@ -92,9 +92,7 @@ def test_stages_have_an_allowed_number_of_devices(operators: Problem) -> None:
     assert found[2] == "stage 0: node straddled: found devices 0 to 2, expected nodes of 2"
 
 
-def test_degrees_use_every_device_fit_a_node_and_divide_the_micro_batch(
-    operators: Problem,
-) -> None:
+def test_degrees_use_every_device_fit_a_node_and_divide_the_micro_batch(operators: Problem) -> None:
     def found(way: Strategy, devices: int, size: int = 2) -> list[str]:
         plan = operator_plan(operators, (0, devices, way), size=size)
         return [str(v) for v in operators.space.check_degrees(operators, plan)]

@@ -264,7 +264,7 @@ PRICED = {
                 "stage 0",
                 "operator 1 with tp 2, 2 samples per replica, split 1 (1 such operators)",
                 "a row of the profile",
-            ),
+            )
         ],
     ),
 }

@@ -436,10 +436,7 @@ PUBLISHED: dict[str, tuple[Values, int]] = {
         9_399_951_360,
     ),
     "zai-org/GLM-4-9B-0414": (glm("glm4", 40, 4096, 32, 2, 13696), 9_400_279_040),
-    "zai-org/GLM-4-32B-0414": (
-        glm("glm4", 61, 6144, 48, 2, 23040, biased=False),
-        32_566_081_536,
-    ),
+    "zai-org/GLM-4-32B-0414": (glm("glm4", 61, 6144, 48, 2, 23040, biased=False), 32_566_081_536),
     "tiiuae/falcon-7b": (falcon(32, 4544, 71, 1), 6_921_720_704),
     "tiiuae/falcon-40b": (falcon(60, 8192, 128, 8), 41_303_293_952),
     "tiiuae/falcon-180B": (falcon(80, 14848, 232, 8), 178_557_088_768),
