@@ -65,11 +65,9 @@ def test_runs_by_the_defaults_give_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("count", "names"),
     [
-        (1, {"sustained"}),
         (3, {"sustained"}),
         (4, {"sustained", *ATTENTION}),
         (5, {"sustained", "streaming", *ATTENTION}),
-        (9, {"sustained", "streaming", *ATTENTION}),
     ],
 )
 def test_what_is_fitted_grows_with_the_runs(count: int, names: set[str]) -> None:
@@ -78,6 +76,7 @@ def test_what_is_fitted_grows_with_the_runs(count: int, names: set[str]) -> None
     assert set(fitted(ours())) == every
 
 
+@pytest.mark.slow
 def test_runs_say_nothing_of_what_they_do_not_have() -> None:
     """Twelve jobs of one length, without experts, on one GPU each: no links, no attention."""
     jobs = [
@@ -95,6 +94,7 @@ def test_runs_say_nothing_of_what_they_do_not_have() -> None:
     assert "host_forward" in fitted(found)
 
 
+@pytest.mark.slow
 def test_sharded_runs_tell_what_their_passes_do_not_hide() -> None:
     """Ten of them; others say nothing of it."""
     optimizer = OptimizerSettings(sharding="parameters")

@@ -194,7 +194,6 @@ def test_a_precision_that_the_gpu_lacks(ilp_plan: Command) -> None:
 @pytest.mark.parametrize("runtime", [[], ["--runtime", "megatron"]])
 def test_a_decoder_is_planned_on_gpus_of_the_table(ilp_plan: Command, runtime: list[str]) -> None:
     """Whole layers too, whose estimates go by the name of the device type."""
-    words = ["--model", "qwen2.5-7b", "--gpus", "4xH100", "--global-batch-size", "8"]
-    done = ilp_plan("solve", *words, *runtime)
-    assert done.code == 0, done.err
-    assert "PROVED OPTIMAL" in ilp_plan("solve", *words, *runtime, "--prefer-plain", "0").out
+    words = ["--model", "llama3.2-1b", "--gpus", "4xH100", "--global-batch-size", "8"]
+    done = ilp_plan("solve", *words, *runtime, "--prefer-plain", "0")
+    assert "PROVED OPTIMAL" in done.out, done.err

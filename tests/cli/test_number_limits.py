@@ -100,7 +100,7 @@ def test_commands_of_profiles_have_limits(ilp_plan: Callable[..., Done]) -> None
 
 
 @pytest.mark.usefixtures("bounded")
-@pytest.mark.parametrize(("command", "option", "kind"), list(thinned(CASES, 18)))
+@pytest.mark.parametrize(("command", "option", "kind"), list(thinned(CASES[::-1], 36)))
 def test_the_least_and_the_most_end_in_time(
     ilp_plan: Callable[..., Done], saved: Path, monkeypatch: pytest.MonkeyPatch, command: str,
     option: str, kind: type,

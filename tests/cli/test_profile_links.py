@@ -84,6 +84,7 @@ def torch_is_there():
     pytest.importorskip("torch")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("torch_is_there")
 @pytest.mark.parametrize(
     "how",

@@ -145,6 +145,7 @@ dense_first = 1
 """
 
 
+@pytest.mark.slow
 @NEEDS_TORCH
 def test_experts_and_parts_of_samples_are_measured_and_planned_with(ilp_plan, folder):
     """Rows that are there count, kernels of the rest are scaled, and both are told."""
@@ -220,6 +221,7 @@ classes = 8
 """
 
 
+@pytest.mark.slow
 @NEEDS_TORCH
 @pytest.mark.parametrize("text", [SIDES, IMAGES])
 def test_a_model_that_is_no_decoder_is_measured_and_planned(ilp_plan, folder, text):

@@ -93,7 +93,7 @@ def seen(done: Done) -> dict[str, Any]:
     return {key: found[key] for key in ("iteration_time_s", "stages", "model", "cluster")}
 
 
-@pytest.mark.parametrize("name", often(WRITERS, "training", "table", "constraints"))
+@pytest.mark.parametrize("name", often(WRITERS, "training", "hostfile", "constraints"))
 def test_a_plan_is_the_same_from_everywhere(
     ilp_plan: Command, lie: Callable[[str], None], tmp_path: Path, name: str
 ) -> None:

@@ -103,8 +103,8 @@ def check_kept(process: subprocess.Popen[str], plan: Path) -> None:
         ("SIGINT", OPERATORS),
         pytest.param("SIGTERM", OPERATORS, marks=pytest.mark.slow),
         pytest.param("SIGTERM", LAYERS, marks=pytest.mark.slow),  # below it comes three times
-        ("SIGHUP", LAYERS),
-        ("SIGUSR1", OPERATORS),
+        pytest.param("SIGHUP", LAYERS, marks=pytest.mark.slow),
+        pytest.param("SIGUSR1", OPERATORS, marks=pytest.mark.slow),
         pytest.param("SIGUSR2", OPERATORS, marks=pytest.mark.slow),
         pytest.param("SIGXCPU", LAYERS, marks=pytest.mark.slow),  # below it comes again and again
     ],
@@ -117,6 +117,7 @@ def test_the_best_plan_so_far_is_kept(
     check_kept(process, plan)
 
 
+@pytest.mark.slow
 def test_the_same_signal_twice_is_one(plan: Path, processes: list[subprocess.Popen[str]]) -> None:
     """As `timeout` sends it: to the process, then to its group."""
     process = start(processes, LAYERS, plan)
@@ -126,6 +127,7 @@ def test_the_same_signal_twice_is_one(plan: Path, processes: list[subprocess.Pop
     check_kept(process, plan)
 
 
+@pytest.mark.slow
 def test_a_spent_limit_of_seconds_is_said_every_second(
     plan: Path, processes: list[subprocess.Popen[str]]
 ) -> None:
@@ -192,6 +194,7 @@ print("still here")
     assert done.stdout == "still here\n"
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_closed_leaves_the_saved_plan(plan: Path) -> None:
     process, terminal = pty.fork()
     if process == 0:
@@ -210,7 +213,7 @@ def test_a_terminal_that_is_closed_leaves_the_saved_plan(plan: Path) -> None:
     ("name", "form"),
     [
         ("SIGINT", ()),
-        ("SIGTERM", ("--json",)),
+        pytest.param("SIGTERM", ("--json",), marks=pytest.mark.slow),
         *(pytest.param(name, (), marks=pytest.mark.slow) for name in SIGNALS if name != "SIGINT"),
     ],
 )

@@ -21,7 +21,7 @@ from ilp_planner.spaces.megatron import plainer
 from ilp_planner.spaces.megatron.parts import MegatronPart
 from ilp_planner.spaces.megatron.variants import Variant
 from tests import megatron_cases, runtime_cases
-from tests.examples import examples
+from tests.examples import examples, often
 from tests.megatron_cases import FEW, GIB, small_cluster, small_problem
 from tests.runtime_cases import problems, runtime_problem
 
@@ -78,7 +78,9 @@ SMALL: dict[str, Callable[[], Problem[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", often(SMALL, "megatron, little memory", "megatron, experts", "deepspeed")
+)
 def test_the_plan_is_the_plainest_of_all_that_take_hardly_longer(name: str) -> None:
     assert_plainest(SMALL[name]())
 

@@ -152,6 +152,7 @@ def no_time_to_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_a_search_without_time_to_list_its_parts_has_a_plan_and_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
