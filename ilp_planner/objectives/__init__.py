@@ -1,1 +1,1 @@
-"""What plans are chosen by besides their time: what they cost, on which of the nodes."""
+"""Objectives besides time: the price of plans, on any of the nodes."""

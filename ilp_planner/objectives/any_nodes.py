@@ -1,8 +1,8 @@
 """The fastest plan on any set of nodes: nodes that slow a plan down are left out of it.
 
-One set is searched as if there were no other nodes: all nodes, or, where nodes differ, the set
-with the best first plan. All other sets are then closed: by arithmetic, or by a search for what
-beats the plan. A set with a faster plan takes the first one's place.
+One set is searched as if there were no other nodes: all nodes, or, if nodes differ, the set with
+the best first plan. All other sets are then closed: by arithmetic, or by a search for a better
+plan. A set with a faster plan takes the first one's place.
 """
 
 from __future__ import annotations
@@ -94,12 +94,12 @@ def _solved(problem: Problem[Any], task: Task, top: int, start: Start | None) ->
 
 
 def build_for_any_nodes(files: InputFiles) -> Problem[Any]:
-    """Build the problem of a request whose plans may leave nodes out: all nodes together may be
+    """Build the problem of a request with plans that may leave nodes out: all nodes together may be
     more than any plan can use, and some may lack a precision.
 
     Raises
     ------
-    As `build_problem` does; of what is not possible on any set of nodes, what it says of all nodes.
+    As `build_problem` does; if no set of nodes is possible, the error for all nodes.
     """
     try:
         return build_problem(files)
@@ -131,12 +131,12 @@ def build_for_any_nodes(files: InputFiles) -> Problem[Any]:
 
 
 def _named_one_by_one(files: InputFiles) -> bool:
-    """Tell whether the nodes are those of a hostfile, of which none is left out."""
+    """Tell whether the nodes come from a hostfile; none of these is left out."""
     return "hostfile" in files.request.files or "metis_cluster" in files.objects
 
 
 def _stop_of(error: BaseException) -> Stop:
-    """Return what an error that ends a search is called."""
+    """Return the name of an error that ends a search."""
     return Stop.MEMORY if isinstance(error, MemoryError) else Stop.USER
 
 
@@ -144,7 +144,7 @@ class AnyNodes:
     """State of one search.
 
     sets: all of them, the one with the least arithmetic bound first. whole: that of all nodes.
-    told: what was taken of the saved plan, whichever set the best plan is of.
+    told: the parts used of the saved plan, for any set of the best plan.
     """
 
     def __init__(self, problem: Problem[Any], task: Task, top: int, start: Start | None) -> None:
@@ -199,9 +199,9 @@ class AnyNodes:
     # ---- where the search begins ----------------------------------------------------------------
 
     def first(self) -> tuple[SetSearch, Start | None]:
-        """Return the set that is searched first, and what its search starts from.
+        """Return the set that is searched first, and the start of its search.
 
-        That is the set of a saved plan; else all nodes, or, where nodes differ, the kinds of nodes
+        That is the set of a saved plan; else all nodes, or, if nodes differ, the kinds of nodes
         with the best first plan.
         """
         saved = self.of_start()
@@ -220,7 +220,7 @@ class AnyNodes:
         return next(possible, self.whole), self.start
 
     def of_start(self) -> SetSearch | None:
-        """Return the set of the plan that the search starts from; None where it is not known."""
+        """Return the set of the plan that the search starts from; None if it is not known."""
         if self.start is None:
             return None
         request, files = self.start.request, self.problem.files
@@ -233,7 +233,7 @@ class AnyNodes:
         return next((one for one in self.sets if one.nodes.counts == counts), self.whole)
 
     def start_at(self, one: SetSearch) -> Start:
-        """Return the plan of a set, with what was proved beside it, for a search to start from."""
+        """Return the plan of a set with its proof, as the start of a search."""
         assert one.found is not None
         assert one.found.plan is not None
         problem = one.found.problem
@@ -277,7 +277,7 @@ class AnyNodes:
         return self.best.seconds
 
     def closed(self, one: SetSearch) -> bool:
-        """Tell whether a set has nothing faster than what was found, but for the gap."""
+        """Tell whether a set has nothing faster than the best plan, but for the gap."""
         gap = max(self.task.limits.gap, PROVED)
         return one.bound >= min(self.cutoff, NEVER) * (1 - gap)
 
@@ -293,7 +293,7 @@ class AnyNodes:
 
         Raises
         ------
-        BaseException: what ended it, where it had none.
+        BaseException: the one that ended it, if it had none.
         """
         if self.best.found is None:
             raise error
@@ -308,10 +308,10 @@ class AnyNodes:
     # ---- what comes of it -----------------------------------------------------------------------
 
     def chosen(self, main: SetSearch, problem: Problem[Any], result: Result) -> Chosen:
-        """Return the result of the main set, with what is known of the others.
+        """Return the result of the main set, with the bounds of the others.
 
-        A set is covered where it is closed, or where its bound is no lower than that of the main
-        set. The bound is about the plans of all sets that are covered.
+        A set is covered if it is closed, or if its bound is no lower than that of the main set. The
+        bound is about the plans of all sets that are covered.
         """
         least = min(main.bound, main.seconds) * (1 - PROVED)
         sets = tuple(

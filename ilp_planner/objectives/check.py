@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class SetCheck:
     """A set of nodes: its bound as claimed and as found anew, in seconds (inf: no plan). counts:
-    how many nodes of each kind; hourly: what they cost per hour, nan where that is not known.
+    how many nodes of each kind; hourly: price per hour, nan if unknown.
     covered: whether the bound of the plan is about plans on it."""
 
     name: str
@@ -49,7 +49,7 @@ class SetCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class AimCheck:
-    """All sets, and what that says of a plan. hourly: what its nodes cost per hour. figure:
+    """All sets, and the resulting bound of a plan. hourly: price of its nodes per hour. figure:
     `seconds` or `price`; value: that of the plan as judged; bound: the least of all plans that the
     objective compares it with, found anew. on: the nodes that the bound is about, in words."""
 
@@ -80,8 +80,8 @@ def check_aim(
 
     Parameters
     ----------
-    problem: of the nodes that the plan is on. seconds: what the plan takes, as judged.
-    aim: what the file of the plan says of its objective.
+    problem: of the nodes that the plan is on. seconds: of the plan, as judged.
+    aim: the objective in the plan's file.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def check_aim(
 
 
 def _aim_check(objective: Objective, point: Point, sets: tuple[SetCheck, ...]) -> AimCheck:
-    """Return what sets say of a plan: for a front, those that cost no more per hour."""
+    """Return the sets' bound of a plan: for a front, sets that cost no more per hour."""
     several = len(objective.figures) > 1
     most = point.hourly * (1 + ROUNDING) if several else math.inf
     figure = objective.figures[0]
@@ -179,7 +179,7 @@ def aim_remarks(check: AimCheck, aim: Mapping[str, Any]) -> Iterator[str]:
 
 
 def whole_problem(problem: Problem[Any], devices: Mapping[str, str]) -> Problem[Any]:
-    """Return the problem on all nodes that were allowed, from that on those of the plan.
+    """Return the problem on all allowed nodes, from the problem on the plan's nodes.
 
     devices: the constraints on devices that were asked for, by name.
     """

@@ -1,8 +1,8 @@
-"""Sets of nodes that plans may be on: how many of each kind, not which.
+"""Sets of nodes that plans may be on: numbers of each kind, not single nodes.
 
-Nodes are of one kind where no other node can tell them apart (`specs/node_kinds.py`) and they have
+Nodes are of one kind if no other node can tell them apart (`specs/node_kinds.py`) and they have
 equally many devices. Of each kind the first ones stand for as many others: a set is a number of
-nodes of each kind. hourly prices are nan where one is not known.
+nodes of each kind. hourly prices are nan if one is not known.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Kinds = tuple[tuple[int, ...], ...]
 
 
 class NodeSet(NamedTuple):
-    """Some nodes. counts: how many of each kind. nodes: their numbers, ascending. hourly: what they
-    cost per hour, nan where that is not known."""
+    """Some nodes. counts: how many of each kind. nodes: their numbers, ascending. hourly: price per
+    hour, nan if unknown."""
 
     counts: tuple[int, ...]
     nodes: tuple[int, ...]
@@ -55,9 +55,8 @@ def kinds_of(cluster: ClusterSpec) -> Kinds:
 
 
 def node_sets(cluster: ClusterSpec) -> list[NodeSet]:
-    """Return sets of nodes, the cheapest first where prices are known: every set, or, where there
-    are more than `MOST_SETS`, those with some numbers of nodes of each kind, all and none among
-    them."""
+    """Return sets of nodes, the cheapest first if prices are known: every set, or, if there are
+    more than `MOST_SETS`, sets with some numbers of nodes of each kind, all and none among them."""
     kinds = kinds_of(cluster)
     each = [hourly_price(cluster, kind[:1]) for kind in kinds]
     known = None not in each
@@ -89,7 +88,7 @@ def priced_sets(cluster: ClusterSpec) -> list[NodeSet]:
 
 
 def _counts(sizes: Sequence[int]) -> Iterable[tuple[int, ...]]:
-    """Return how many nodes of each kind sets have; of very many kinds, those of one kind, and of
+    """Return how many nodes of each kind sets have; with very many kinds, sets of one kind, and of
     all kinds but one, besides all nodes."""
     numbers = _numbers(sizes)
     if math.prod(map(len, numbers)) - 1 <= MOST_SETS:
@@ -103,8 +102,8 @@ def _counts(sizes: Sequence[int]) -> Iterable[tuple[int, ...]]:
 
 
 def _numbers(sizes: Sequence[int]) -> list[list[int]]:
-    """Return how many nodes of each kind sets have: any number, or evenly spread ones where that
-    were more than `MOST_SETS` sets."""
+    """Return how many nodes of each kind sets have: any number, or evenly spread ones if that were
+    more than `MOST_SETS` sets."""
     most = max(sizes, default=0)
     while most > 1 and math.prod(min(size, most) + 1 for size in sizes) - 1 > MOST_SETS:
         most -= 1
@@ -129,7 +128,7 @@ class Covered(Protocol):
 
     @property
     def name(self) -> str:
-        """What the nodes are."""
+        """The kinds of the nodes."""
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -141,7 +140,7 @@ class Covered(Protocol):
 
 
 def describe_covered(cluster: ClusterSpec, sets: Sequence[Covered]) -> str:
-    """Return on which sets of nodes a bound is about plans: `any of these 8 nodes`."""
+    """Return the sets of nodes of a bound's plans: `any of these 8 nodes`."""
     covered = [one for one in sets if one.covered]
     count = cluster.node_count
     if len(covered) == len(sets) and every_set(cluster):
@@ -160,7 +159,7 @@ def _set_count(cluster: ClusterSpec) -> int:
 
 
 def describe_set(cluster: ClusterSpec, nodes: tuple[int, ...]) -> str:
-    """Return what nodes have: `3 nodes of 4 x a100, 1 node of 4 x t4`."""
+    """Return the content of nodes: `3 nodes of 4 x a100, 1 node of 4 x t4`."""
     groups = Counter((cluster.called[node], cluster.devices_of_nodes[node]) for node in nodes)
     return ", ".join(
         f"{counted(count, 'node')} of {size} x {name}" for (name, size), count in groups.items()

@@ -1,8 +1,8 @@
-"""What is minimised: the time of an iteration, what it costs, or both.
+"""Objectives: the time of an iteration, its price, or both.
 
-A plan on some nodes has two figures: its seconds, and the price per hour of these nodes. What an
-iteration costs is their product. So the fastest plan on each set of nodes is all that any of the
-objectives needs, and a bound on the seconds of a set is one on what its plans cost.
+A plan on some nodes has two figures: its seconds, and the price per hour of these nodes. The price
+of an iteration is their product. So the fastest plan on each set of nodes is all that any of the
+objectives needs, and a bound on the seconds of a set bounds the price of its plans.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 class Point(NamedTuple):
-    """A plan, or a bound on all plans on a set of nodes: seconds of an iteration, and what the
-    nodes cost per hour."""
+    """A plan, or a bound on all plans on a set of nodes: seconds of an iteration, and the price of
+    the nodes per hour."""
 
     seconds: float
     hourly: float
 
     @property
     def price(self) -> float:
-        """What an iteration costs."""
+        """The price of an iteration."""
         return self.seconds * self.hourly / HOUR
 
 
 class Objective(ABC):
-    """What is minimised. Frozen; it holds nothing but what it answers.
+    """An objective. Frozen; it holds no state.
 
-    name: what results and plan files call it. figures: what it minimises, each by itself:
-    `seconds`, `price` of a `Point`.
+    name: in results and plan files. figures: minimised ones, each by itself: `seconds`, `price` of
+    a `Point`.
     """
 
     name: ClassVar[str]
@@ -48,7 +48,7 @@ class Objective(ABC):
         return sorted(range(sets), key=lambda place: (-((place + 1) & -(place + 1)), -place))
 
     def values(self, point: Point) -> tuple[float, ...]:
-        """Return what is minimised, each figure by itself."""
+        """Return the minimised figures, each by itself."""
         return tuple(getattr(point, figure) for figure in self.figures)
 
     @property
@@ -58,17 +58,17 @@ class Objective(ABC):
 
     @abstractmethod
     def seconds_to_beat(self, found: Point, hourly: float) -> float:
-        """Return the seconds from which on a plan on nodes that cost so much is no better than one
-        that was found, in any of the figures."""
+        """Return the cutoff in seconds for plans on nodes of that price: slower ones are no better
+        than a found one, in any of the figures."""
 
     def cutoff(self, found: Iterable[Point], hourly: float) -> float:
-        """Return the seconds from which on a plan on nodes that cost so much is of no interest
-        beside all that was found; NEVER where nothing was."""
+        """Return the cutoff in seconds for plans on nodes of that price, beside all found plans;
+        NEVER if nothing was."""
         return min((self.seconds_to_beat(point, hourly) for point in found), default=NEVER)
 
     def best(self, found: Iterable[Point]) -> list[Point]:
-        """Return those of the points that no other is as good as in all figures, the fastest first:
-        one, or the Pareto front; of equal ones the first."""
+        """Return the points that no other one dominates, the fastest first: one, or the Pareto
+        front; of equal ones the first."""
         front: list[Point] = []
         for point in sorted(found, key=lambda p: (*self.values(p), p.hourly)):
             if point.seconds < self.cutoff(front, point.hourly) * (1 - PROVED):
@@ -92,13 +92,13 @@ class Time(Objective):
 
 
 class Price(Objective):
-    """What an iteration costs, and so what a token does."""
+    """The price of an iteration, and so of a token."""
 
     name = "price"
     figures = ("price",)
 
     def seconds_to_beat(self, found: Point, hourly: float) -> float:
-        """Return the seconds in which these nodes cost as much."""
+        """Return the seconds at which these nodes cost as much."""
         return found.seconds * found.hourly / hourly
 
 
@@ -114,7 +114,7 @@ class Both(Objective):
         return (TIME.name, PRICE.name)
 
     def seconds_to_beat(self, found: Point, hourly: float) -> float:
-        """Return the seconds from which on a plan is slower and dearer."""
+        """Return the cutoff in seconds above which a plan is slower and dearer."""
         return max(one.seconds_to_beat(found, hourly) for one in (TIME, PRICE))
 
 

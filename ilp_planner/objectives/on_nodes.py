@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 class SetSearch:
-    """What is known of the plans on a set of nodes.
+    """Bounds and the best plan on a set of nodes.
 
-    bound: seconds, NEVER where none fits; source: what proved it. seconds: of the best plan found,
-    inf without one. records: of its parts, as certificates have them. looked: whether it had a
-    turn. reason: why there is none, where the space has none or all nodes are too few.
+    bound: seconds, NEVER if none fits; source: of its proof. seconds: of the best plan found, inf
+    without one. records: of its parts, as certificates have them. looked: whether it had a turn.
+    reason: why there is none, if the space has none or all nodes are too few.
     """
 
     def __init__(self, whole: Problem[Any], nodes: NodeSet) -> None:
@@ -58,11 +58,11 @@ class SetSearch:
 
     @property
     def least(self) -> Point:
-        """What no plan on the nodes undercuts."""
+        """The bound on plans on the nodes."""
         return Point(self.bound, self.nodes.hourly)
 
     def problem(self) -> Problem[Any] | None:
-        """Return the problem of these nodes alone; None where the space has no plan on them."""
+        """Return the problem of these nodes alone; None if the space has no plan on them."""
         if self._problem is None and self.bound < NEVER:
             try:
                 self._problem = problem_on(self.whole, self.nodes.nodes)
@@ -71,7 +71,7 @@ class SetSearch:
         return self._problem
 
     def take(self, result: Result) -> None:
-        """Take what a whole search of these nodes ended with."""
+        """Take the result of a whole search of these nodes."""
         self.looked = True
         if result.fastest is not None:
             self.seconds = result.fastest.objective
@@ -85,7 +85,7 @@ class SetSearch:
 
     def work(self, task: Task, cutoff: float, *, closing: bool = False) -> None:
         """Look for plans that take less than `cutoff` seconds, until there are none or the time is
-        up. A Ctrl-C keeps what is known.
+        up. A Ctrl-C keeps the results so far.
 
         closing: the cutoff is that of a good plan on other nodes, which is hardly beaten.
 
@@ -115,7 +115,7 @@ class SetSearch:
             self.reason = problem.space.explain(search)
 
     def _learn(self, search: SearchState, cutoff: float) -> None:
-        """Take what a search knows, also one that was interrupted."""
+        """Take the results of a search, also of an interrupted one."""
         if search.plan is not None and search.objective <= self.seconds:
             self.seconds, self.found = search.objective, search
         known = search.bound
@@ -150,7 +150,7 @@ class SetSearch:
         return [record[self._key] for record in records] == [EVERY_PART]
 
     def known(self) -> OnNodes:
-        """Return what is known."""
+        """Return the results so far."""
         return OnNodes(
             name=describe_set(self.whole.cluster, self.nodes.nodes),
             counts=self.nodes.counts,
@@ -163,8 +163,8 @@ class SetSearch:
         )
 
     def _parts(self) -> tuple[dict[str, Any], ...]:
-        """Return what a certificate says of the parts: of parts that are derived again from their
-        bounds alone, the least one, of them all."""
+        """Return the certificate's record of the parts: for parts that are derived again from their
+        bounds alone, the least bound of all."""
         if not self.records or self.whole.space.proof_keys:
             return tuple(self.records)
         bound = None if self.bound >= NEVER else self.bound
@@ -178,8 +178,7 @@ class SetSearch:
             self.seconds = self.found.objective
 
     def result(self, stop: Stop, wall: float) -> Result:
-        """Return the best plan and what is known beside it, as a search of these nodes alone
-        would."""
+        """Return the best plan and its bound, as a search of these nodes alone would."""
         assert self.found is not None
         search = self.found
         bound = min(self.bound, search.objective)
@@ -209,8 +208,8 @@ class SetSearch:
 
 
 def problem_on(whole: Problem[Any], nodes: tuple[int, ...]) -> Problem[Any]:
-    """Return the problem on some of the nodes that plans of a problem may use; the same one where
-    they are all.
+    """Return the problem on some of the nodes that plans of a problem may use; the same one if they
+    are all.
 
     Raises
     ------

@@ -1,14 +1,14 @@
 """The search over sets of nodes: for the cheapest plan, the fastest within a budget, or both.
 
-Every plan uses some set of nodes, and costs what that set does. So the best plan is the fastest one
-on some set, and
+Every plan uses some set of nodes, and has the price of that set. So the best plan is the fastest
+one on some set, and
 
     min over plans of value(seconds, nodes) = min over sets of value(least seconds on the set, set)
 
 for any value that grows with seconds. A set is searched by the search of its plan space, up to a
-cutoff: the seconds from which on no plan on it is better than what was found elsewhere. It is done
-with when its bound has reached that, mostly long before its own optimum is known. Sets take turns:
-each has a moment, then those that are not done longer ones, the most promising first.
+cutoff: the seconds above which no plan on it is better than the best one elsewhere. It is done with
+when its bound has reached that, mostly long before its own optimum is known. Sets take turns: each
+has a moment, then those that are not done longer ones, the most promising first.
 
 The front of time and price has, for every budget per hour, the fastest plan within it, as the
 epsilon-constraint method finds them (Haimes, Lasdon and Wismer 1971), as far as no other is also
@@ -62,15 +62,15 @@ def solve_on_sets(
 
     Parameters
     ----------
-    max_hourly: what the nodes of a plan may cost per hour. limits, solver, progress, deadline: as
-        `solve` takes them; progress is told of what is minimised, of the front its seconds.
+    max_hourly: limit on the price of a plan's nodes per hour. limits, solver, progress, deadline:
+        as `solve` takes them; progress is told the objective, for the front its seconds.
 
     Raises
     ------
     UsageError: a price that is not known, a heuristic, stages that are to be kept, or inputs that
         have no nodes to leave out.
-    InfeasibleError: no plan costs as little per hour, and what the cheapest one does; or no plan
-        fits at all.
+    InfeasibleError: no plan is within the price per hour, with the cheapest one's; or no plan fits
+        at all.
     """
     limits = limits or Limits()
     deadline = deadline or Deadline(limits.seconds)
@@ -83,11 +83,11 @@ def solve_on_sets(
 
 
 def check_asked(problem: Problem[Any], solver: str) -> None:
-    """Refuse what does not go with sets of nodes.
+    """Refuse requests that exclude sets of nodes.
 
     Raises
     ------
-    UsageError: names it, and what would.
+    UsageError: with the option and a repair.
     """
     if registry.is_heuristic(solver):
         raise UsageError(
@@ -144,11 +144,11 @@ class SetsSearch:
         return [one.point for one in self.sets if one.seconds < math.inf]
 
     def cutoff(self, one: SetSearch) -> float:
-        """Return the seconds from which on plans of a set are of no interest."""
+        """Return the cutoff in seconds for plans of a set."""
         return self.objective.cutoff(self.found(), one.nodes.hourly)
 
     def closed(self, one: SetSearch) -> bool:
-        """Tell whether a set has nothing better than what was found, but for the gap."""
+        """Tell whether a set has nothing better than the best plan, but for the gap."""
         gap = max(self.task.limits.gap, PROVED)
         return one.bound >= self.cutoff(one) * (1 - gap)
 
@@ -186,8 +186,8 @@ class SetsSearch:
         return Stop.GAP if self.task.limits.gap > 0 else Stop.PROOF
 
     def open_sets(self) -> list[SetSearch]:
-        """Return the sets that are not done: those that nobody has looked at in the order of
-        `turns`, then those with the best plans, then the others, the most promising first."""
+        """Return the sets that are not done: unexamined ones in the order of `turns`, then sets
+        with the best plans, then the others, the most promising first."""
         left = [one for one in self.turns if not self.closed(one)]
         new = [one for one in left if not one.looked]
         best = self.best()
@@ -211,7 +211,7 @@ class SetsSearch:
 
     def bounded(self, one: SetSearch) -> Best:
         """Return the plan of a set, with a bound on the first figure of all plans; of a front, of
-        those that cost no more per hour."""
+        sets that cost no more per hour."""
         within = math.inf if self.single else one.nodes.hourly * (1 + PROVED)
         figure = self.objective.figures[0]
         bounds = [s.least for s in self.sets if s.nodes.hourly <= within]
@@ -275,8 +275,8 @@ class SetsSearch:
         return Chosen(self.problem, result)
 
     def why_none(self) -> str:
-        """Return why no plan is within the budget: what the cheapest plan costs per hour, or at
-        least, where there was no time to find it."""
+        """Return why no plan is within the budget: the price per hour of the cheapest plan, or a
+        lower bound if there was no time to find it."""
         for one in self.dearer:
             one.bound = max(one.bound, 0.0)
             self.look_for_any(one)
