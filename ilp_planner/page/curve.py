@@ -17,9 +17,9 @@ WIDTH, HEIGHT = 600, 200  # of the picture, in its own units
 
 
 class Curve(NamedTuple):
-    """Two lines of steps as SVG's points, and what the edges of the picture are.
+    """Two lines of steps as SVG's points, and the values at the edges of the picture.
 
-    incumbent, bound: empty where there was none. first, last: iteration times at the lower and the
+    incumbent, bound: empty if there was none. first, last: iteration times at the lower and the
     upper edge. end: seconds of the search at the right edge, all for people.
     """
 
@@ -33,7 +33,7 @@ class Curve(NamedTuple):
 
 
 def curve_of(history: Sequence[Moment]) -> Curve | None:
-    """Return the picture of a search; None where nothing was saved of it."""
+    """Return the picture of a search; None if nothing was saved of it."""
     known = [value for moment in history for value in moment[1:] if 0 < value < math.inf]
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""Which device of which node has which place in the plan, as the script of the page draws it."""
+"""The place of every device of every node in the plan, as the script of the page draws it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_DEVICES = 16_384  # that a page draws
 
 
 def device_map(plan: AnyPlan, cluster: ClusterSpec) -> dict[str, Any]:
-    """Return what the script needs to draw every device of a cluster, ready for JSON.
+    """Return the script's data for every device of a cluster, ready for JSON.
 
     `packed` has three columns, in the cluster's order of devices: pipeline rank, data-parallel
     replica, and place in the replica; -1 of devices that the plan leaves idle, and, of plans that

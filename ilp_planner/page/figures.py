@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Headline(NamedTuple):
-    """A verdict. mood: `good`, `fair` or `bad`. details: one line each. folded: what to unfold them
-    by; empty where everybody must see them. nearby: the plan that is nearly as good, empty without
-    one."""
+    """A verdict. mood: `good`, `fair` or `bad`. details: one line each. folded: the text that
+    unfolds them; empty if everybody must see them. nearby: the plan that is nearly as good, empty
+    without one."""
 
     mood: str
     text: str
@@ -38,8 +38,8 @@ class Headline(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A number with its name. note: what it is of. value: in a fixed unit, nan where the ratio of
-    two plans' numbers says nothing."""
+    """A number with its name. note: its subject. value: in a fixed unit, nan if the ratio of two
+    plans' numbers says nothing."""
 
     name: str
     text: str
@@ -48,8 +48,7 @@ class Figure(NamedTuple):
 
 
 def headline_of(judgement: Judgement) -> Headline:
-    """Return the verdict on a plan: whether it is legal, what its file claims holds, and how far
-    from the best it can be."""
+    """Return the verdict on a plan: whether it is legal and its file's claims hold, and its gap."""
     evaluation, claim = judgement.evaluation, judgement.saved.claim
     if not evaluation.legal:
         count = len(evaluation.violations)
@@ -66,7 +65,7 @@ def headline_of(judgement: Judgement) -> Headline:
 
 
 def _nearby(judgement: Judgement) -> str:
-    """Return the fastest plan, where a plainer one was taken; empty where there is none."""
+    """Return the fastest plan, if a plainer one was taken; empty if there is none."""
     claim = judgement.saved.claim
     fastest = None if claim is None else claim.fastest
     if fastest is None:
@@ -77,7 +76,7 @@ def _nearby(judgement: Judgement) -> str:
 
 
 def figures_of(judgement: Judgement, tokens: float | None = None) -> Iterator[Figure]:
-    """Yield the three numbers, iteration time, bound and gap, and then what the time is worth.
+    """Yield the three numbers, iteration time, bound and gap, and then the rates.
 
     Parameters
     ----------
@@ -138,7 +137,7 @@ def _rates(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Iter
 
 
 def _expected(problem: Problem[Any], plan: AnyPlan) -> Iterator[Figure]:
-    """Yield how far times are off as a rule, where that is known."""
+    """Yield the expected error of times, if it is known."""
     known = expected_object(problem, plan)
     error, runs = known["expected_error"], known["calibration_runs"]
     if error is not None:
@@ -147,7 +146,7 @@ def _expected(problem: Problem[Any], plan: AnyPlan) -> Iterator[Figure]:
 
 
 def _prices(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Iterator[Figure]:
-    """Yield what the nodes in use cost; nothing where a price is not known."""
+    """Yield the price of the nodes in use; nothing if a price is not known."""
     price = price_of(problem, plan, evaluation)
     if price is None:
         return

@@ -1,4 +1,4 @@
-"""What starts a plan, or why nothing does."""
+"""The launch of a plan, or why there is none."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ USUAL = "megatron"  # of plans that are for no runtime
 
 
 class Launch(NamedTuple):
-    """The main file that starts a plan. runtime: of which training system. name: of the file.
+    """The main file that starts a plan. runtime: the training system. name: of the file.
     comments: the lines it begins with that a reader may skip; text: the rest. refusal: why there is
-    none; empty where there is one."""
+    none; empty if there is one."""
 
     runtime: str
     name: str = ""
@@ -30,8 +30,7 @@ class Launch(NamedTuple):
 
 
 def launch_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation, stem: str) -> Launch:
-    """Return what starts a plan under the training system that it is for, Megatron-LM where it is
-    for none.
+    """Return the launch of a plan under its training system, or Megatron-LM if it has none.
 
     Parameters
     ----------

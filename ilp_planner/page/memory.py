@@ -1,4 +1,4 @@
-"""What a device of every pipeline rank holds at its peak, against what the card has."""
+"""Peak memory of a device of every pipeline rank, against the card's."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ WHOLE = "memory"  # of what the cost model does not split
 class RankBar(NamedTuple):
     """The fullest device of pipeline ranks that are alike, bytes.
 
-    ranks: `0`, or `1-6`. parts: what it holds, by name; they add up to `used`. limit: what plans
-    may use. card: what the device really has. device: its type.
+    ranks: `0`, or `1-6`. parts: by name; they add up to `used`. limit: for plans. card: real memory
+    of the device. device: its type.
     """
 
     ranks: str
@@ -42,8 +42,8 @@ class RankBar(NamedTuple):
 def memory_bars(
     problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
 ) -> tuple[RankBar, ...]:
-    """Return a bar for all neighbouring pipeline ranks that hold the same; none where the plan has
-    no price, or its cost model counts no memory."""
+    """Return a bar for all neighbouring pipeline ranks that hold the same; none if the plan has no
+    price, or its cost model counts no memory."""
     bars = list(_bars(problem, plan, evaluation))
     return tuple(
         bar._replace(ranks=number_ranges(rank for rank, _ in run))

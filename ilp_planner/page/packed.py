@@ -1,4 +1,4 @@
-"""Long rows of numbers as short text, which a script on the page makes numbers of again."""
+"""Long rows of numbers as short text; a script on the page decodes it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def packed(*columns: NDArray[np.integer]) -> str:
     """Return columns of whole numbers, one after the other, as 32-bit integers that are deflated
     (RFC 1950) and written in base64.
 
-    Browsers undo both without a library (`DecompressionStream`). What repeats, as the micro-batches
-    of a pipeline do, is counted by the compression instead of listed.
+    Browsers undo both without a library (`DecompressionStream`). Repetition, as of the
+    micro-batches of a pipeline, is counted by the compression instead of listed.
 
     Raises
     ------

@@ -1,4 +1,5 @@
-"""A plan as a picture, PNG or SVG: its iteration in time, its memory, and where the seconds go."""
+"""A plan as a picture, PNG or SVG: its iteration in time, its memory, and the terms of its
+seconds."""
 
 from __future__ import annotations
 
@@ -90,8 +91,8 @@ def _heights(view: View) -> tuple[float, float, float]:
 
 
 def draw_iteration(view: View, figure: Figure, place: SubplotSpec) -> None:
-    """Draw what every rank runs, and when: all of a short iteration, and of a long one its begin
-    and its end, on one scale with a break between them."""
+    """Draw the operations of every rank in time: all of a short iteration, and of a long one its
+    begin and its end, on one scale with a break between them."""
     title = f"{view.name}: {view.model} on {view.cluster}\n{view.headline.text}"
     said: dict[str, Any] = {"loc": "left", "fontsize": 10, "parse_math": False, "wrap": True}
     if view.simulated is None:
@@ -173,9 +174,9 @@ def sampled(timeline: Timeline, begin: float, end: float) -> Any:
 
 
 def draw_memory(view: View, axes: Axes, parts: Sequence[str]) -> None:
-    """Draw what the fullest device of every rank holds, what it may, and what the card has.
+    """Draw the memory of the fullest device of every rank, its limit, and the card's.
 
-    parts: the names of what any device of the picture holds, in the order of their colours.
+    parts: the names of all parts in the picture, in the order of their colours.
     """
     if not view.memory:
         _say(axes, f"no memory: {view.missing['memory']}")
@@ -200,7 +201,7 @@ def draw_memory(view: View, axes: Axes, parts: Sequence[str]) -> None:
 
 
 def draw_terms(view: View, axes: Axes) -> None:
-    """Draw the seconds of an iteration by what they are spent on, the most first."""
+    """Draw the seconds of an iteration by term, the largest first."""
     if not view.terms:
         _say(axes, "no times: the plan has no price")
         return

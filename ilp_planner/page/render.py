@@ -31,8 +31,8 @@ COLOURS = 16  # that the style has for parts of a bar
 
 
 class Row(NamedTuple):
-    """What every plan of a page says under one name. change: of the second plan to the first, or
-    that they differ; empty where there is one plan, or nothing to say."""
+    """The texts of every plan of a page under one name. change: of the second plan to the first, or
+    that they differ; empty if there is one plan, or nothing to say."""
 
     name: str
     cells: tuple[Any, ...]
@@ -44,7 +44,7 @@ def plan_page(views: Sequence[View], *, remarks: Sequence[str] = ()) -> str:
 
     Parameters
     ----------
-    remarks: on all of them together, such as that they are of different problems.
+    remarks: on all of them together, as for plans of different problems.
     """
     script = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in SCRIPTS)
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
@@ -65,8 +65,8 @@ def plan_page(views: Sequence[View], *, remarks: Sequence[str] = ()) -> str:
 
 
 def plan_summary(view: View, text: str) -> str:
-    """Return what a notebook shows of a plan: its verdict and figures, and `text` folded away. HTML
-    without scripts, to stand inside of another page."""
+    """Return the summary of a plan for a notebook: its verdict and figures, and `text` folded away.
+    HTML without scripts, to stand inside of another page."""
     return _template("summary.html").render(view=view, text=text)
 
 
@@ -108,7 +108,7 @@ def _names(each: Iterable[Iterable[Any]]) -> Iterator[str]:
 
 
 def _ratio(values: Sequence[float]) -> str:
-    """Return `+3.10 %`; nothing where there are not two numbers."""
+    """Return `+3.10 %`; nothing if there are not two numbers."""
     if len(values) != 2 or not all(0 < value < math.inf for value in values):
         return ""
     change = values[1] / values[0] - 1
@@ -128,8 +128,7 @@ def term_rows(views: Sequence[View]) -> list[Row]:
 
 
 def line_rows(views: Sequence[View]) -> list[Row]:
-    """Return what there is to say of all plans, line by line: the nth line of a name beside the nth
-    of that name."""
+    """Return the lines of all plans: the nth line of a name beside the nth of that name."""
     each: list[dict[tuple[str, int], str]] = []
     for view in views:
         seen: Counter[str] = Counter()

@@ -1,4 +1,5 @@
-"""One iteration as the script of the page draws it: what every pipeline rank runs, and when."""
+"""One iteration as the script of the page draws it: the operations of every pipeline rank in
+time."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ MOST_OPERATIONS = 1_000_000  # that a page draws
 
 
 def timeline_data(found: Simulated, sends: Sends) -> dict[str, Any]:
-    """Return what the script needs to draw an iteration, ready for JSON.
+    """Return the script's data of an iteration, ready for JSON.
 
     Times are ticks, `ticks` of them a second; the page draws until `opens` at first. Operations are
-    in the order in which each rank runs them, those of rank r from `starts[r]` on; `packed` has
-    three columns for them: stage and kind (4 x stage + kind), micro-batch, and ticks since the
+    in the order in which each rank runs them, operations of rank r from `starts[r]` on; `packed`
+    has three columns for them: stage and kind (4 x stage + kind), micro-batch, and ticks since the
     operation before of the rank ended. The first two are differences to the operation before.
     `durations` says how long each stage and kind takes.
     """
@@ -62,10 +63,10 @@ def timeline_data(found: Simulated, sends: Sends) -> dict[str, Any]:
 
 
 def windows(timeline: Timeline, seconds: float) -> list[tuple[float, float]]:
-    """Return what is drawn of an iteration at first, from when to when.
+    """Return the first and last second of the parts of an iteration that are drawn at first.
 
-    All of it, or where that is much more, the fill with `SHOWN` micro-batches, and as many with the
-    drain and what follows it. seconds: of the whole iteration.
+    All of it, or, if that is much more, the fill with `SHOWN` micro-batches, and as many with the
+    drain and the end. seconds: of the whole iteration.
     """
     begin, end = opening(timeline), closing(timeline)
     if begin + (seconds - end) > MOST_SHOWN * seconds:
@@ -101,8 +102,8 @@ def sends_of(timeline: Timeline, times: StageTimes) -> Sends:
     """Return how long messages between ranks travel, and how much of it ranks compute meanwhile.
 
     A message travels from the end of the operation that made it, or from when the rank that needs
-    it asks for it where both ends wait. Of that, the rank waits from the end of its operation
-    before until it begins the next one, and computes in the rest.
+    it asks for it if both ends wait. Of that, the rank waits from the end of its operation before
+    until it begins the next one, and computes in the rest.
     """
     orders = timeline.orders
     here = np.flatnonzero(orders.remote)

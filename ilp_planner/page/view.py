@@ -42,13 +42,13 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What a page shows of a plan.
+    """The content of a plan's page.
 
-    name: what the plan is called. terms: seconds of an iteration by name, which add up to its time.
-    simulated: the iteration in time. timeline, devices: what scripts draw, ready for JSON; these
-    three are None where there is nothing, or too much. missing: what is not drawn, and why, by
-    section. groups: of ranks that send to each other; None where no training job says the plan.
-    history: of the search, empty where it was not saved.
+    name: of the plan. terms: seconds of an iteration by name, which add up to its time.
+    simulated: the iteration in time. timeline, devices: data for scripts, ready for JSON; these
+    three are None if there is nothing, or too much. missing: omitted parts, with reasons, by
+    section. groups: of ranks that send to each other; None if no training job says the plan.
+    history: of the search, empty if it was not saved.
     """
 
     name: str
@@ -73,11 +73,11 @@ class View:
 
 
 def view_of(judgement: Judgement, *, name: str, stem: str, tokens: float | None = None) -> View:
-    """Return what a page shows of a plan, which need not be legal.
+    """Return the content of a plan's page; the plan need not be legal.
 
     Parameters
     ----------
-    name: what to call the plan. stem: how the names of files begin that start it.
+    name: of the plan. stem: how the names of files begin that start it.
     tokens: of a training run; None: nothing is said of one.
     """
     problem, saved, evaluation = judgement.problem, judgement.saved, judgement.evaluation
@@ -127,7 +127,7 @@ def view_of(judgement: Judgement, *, name: str, stem: str, tokens: float | None 
 
 
 def grid_of(table: Table) -> Grid:
-    """Return what a table of the terminal holds."""
+    """Return the cells of a table of the terminal."""
     heads = tuple(str(column.header) for column in table.columns)
     cells = [tuple(map(str, column.cells)) for column in table.columns]
     left = frozenset(i for i, column in enumerate(table.columns) if column.justify == "left")
@@ -162,7 +162,7 @@ def _timeline(judgement: Judgement, found: Simulated) -> dict[str, Any]:
 
 
 def _groups(judgement: Judgement) -> Grid | None:
-    """Return a row per kind of group of ranks; None where no training job says the plan."""
+    """Return a row per kind of group of ranks; None if no training job says the plan."""
     from ilp_planner.analysis.plans import analyze_plan
 
     problem, plan = judgement.problem, judgement.saved.plan
@@ -178,8 +178,8 @@ def _groups(judgement: Judgement) -> Grid | None:
 
 
 def _terms(judgement: Judgement) -> Mapping[str, float]:
-    """Return seconds of an iteration by what they are spent on, as `why` has them; none that nobody
-    would read, or that is unknown."""
+    """Return seconds of an iteration by term, as `why` has them; none that nobody would read, or
+    that is unknown."""
     problem, cost = judgement.problem, judgement.evaluation.cost
     if cost is None:
         return {}
@@ -188,7 +188,7 @@ def _terms(judgement: Judgement) -> Mapping[str, float]:
 
 
 def _provenance(saved: SavedPlan) -> Iterator[tuple[str, str]]:
-    """Yield what a plan was made from, and with."""
+    """Yield the inputs and the versions of a plan."""
     for key, file in saved.inputs.files.items():
         mark = f", sha256 {file.sha256[:HASH]}" if file.sha256 else ""
         held = ", held in the plan's file" if file.text is not None else ""
