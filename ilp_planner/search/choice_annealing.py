@@ -32,7 +32,7 @@ Choice = TypeVar("Choice", bound="Hashable")
 
 
 class Choices(Protocol[Choice]):
-    """What there is to choose from."""
+    """The possible choices."""
 
     def draw(self, random: np.random.Generator) -> Choice:
         """Return any choice."""
@@ -44,7 +44,7 @@ class Choices(Protocol[Choice]):
         """Return seconds that no plan of a choice undercuts, quickly."""
 
     def cost(self, choice: Choice) -> float:
-        """Return the seconds of a good plan, inf where none was found."""
+        """Return the seconds of a good plan, inf if none was found."""
 
 
 class ChoiceAnnealing(Generic[Choice]):
@@ -63,7 +63,7 @@ class ChoiceAnnealing(Generic[Choice]):
         self.heat = np.geomspace(HOT, COLD, rounds + 1).tolist()
 
     def run(self) -> Choice | None:
-        """Return the best choice found, None where none has a plan."""
+        """Return the best choice found, None if none has a plan."""
         for start in range(self.starts):
             if start and not self.goon():
                 break
@@ -77,7 +77,7 @@ class ChoiceAnnealing(Generic[Choice]):
         return None if found is None or math.isinf(self.costs[found]) else found
 
     def first(self, start: int) -> Choice:
-        """Draw what a start begins with: with few starts, the best of several choices."""
+        """Draw the beginning of a start: with few starts, the best of several choices."""
         found = self.choices.draw(self.random[start])
         for _ in range(FIRST // self.starts - 1):
             if not self.goon():
@@ -97,7 +97,7 @@ class ChoiceAnnealing(Generic[Choice]):
             choice = found
 
     def cost(self, choice: Choice) -> float:
-        """Return what a choice costs; each is looked at once."""
+        """Return the cost of a choice; each is looked at once."""
         if choice not in self.costs:
             self.costs[choice] = self.choices.cost(choice)
         return self.costs[choice]
@@ -114,7 +114,7 @@ class ChoiceAnnealing(Generic[Choice]):
     def anneal(
         self, state: Choice, best: Choice, start: int, steps: int, hot: float, cold: float
     ) -> tuple[Choice, Choice]:
-        """Make so many moves, colder and colder; return where they led, and the best choice."""
+        """Make so many moves, colder and colder; return the final and the best choice."""
         for warm in np.geomspace(hot, cold, steps).tolist():
             if not self.goon():
                 break
@@ -123,7 +123,7 @@ class ChoiceAnnealing(Generic[Choice]):
         return state, best
 
     def move(self, state: Choice, random: np.random.Generator, warm: float) -> Choice:
-        """Return where a move leads; what the quick bound rules out is not looked at."""
+        """Return the result of a move; the quick bound rules some out."""
         current = self.cost(state)
         if math.isinf(current):  # nothing to be near to
             return self.choices.draw(random)
@@ -143,7 +143,7 @@ class Nearness:
         self.features = np.array(columns, np.int64).T
 
     def draw(self, row: int, random: np.random.Generator) -> int:
-        """Return the number of another row; itself where there is no other."""
+        """Return the number of another row; itself if there is no other."""
         if len(self.features) == 1:
             return row
         weight = CLOSER ** -(self.features != self.features[row]).sum(axis=1).astype(np.float64)

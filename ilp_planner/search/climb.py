@@ -1,7 +1,7 @@
 """Search a part in boxes (`bounds/boxes`), each time up to a little above its bound.
 
-Little is open a little above a bound, and what is not open costs nothing: a few searches that say
-no and one that finds the best plan take less than one search below a poor plan.
+Few candidates are open a little above a bound, and closed ones cost nothing: a few searches that
+say no and one that finds the best plan take less than one search below a poor plan.
 """
 
 from __future__ import annotations

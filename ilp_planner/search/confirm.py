@@ -1,7 +1,7 @@
 """The last problem of a proof, given to a second solver.
 
-What a proof by dynamic programming leaves open up to its plan is a small integer program, mostly of
-a stage graph. CP-SAT solves it once more, and must find the plan's own time.
+The residual problem of a proof by dynamic programming up to its plan is a small integer program,
+mostly of a stage graph. CP-SAT solves it once more, and must find the plan's own time.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ class LastProblem(Protocol):
 
     @property
     def lacks(self) -> str:
-        """What it does not know, so that plans may take longer than it says; empty: nothing."""
+        """The parts of the time that it lacks, so that plans may take longer; empty: nothing."""
 
     @property
     def learn(self) -> Callable[[Sequence[int]], bool]:
         """Takes a path, puts exact times on its stages, and tells whether any was not exact."""
 
     def solver(self, work: float) -> Solver:
-        """Return what lets CP-SAT solve it as it is by then, in seconds without the constant.
+        """Return a function that lets CP-SAT solve its present state, in seconds without the
+        constant.
 
         work: of all that it solves together (`CpSat`).
         """
@@ -87,7 +88,7 @@ class LastGraph:
         return self.graph.arcs
 
     def solver(self, work: float) -> Solver:
-        """Return what lets CP-SAT solve the graph."""
+        """Return a function that lets CP-SAT solve the graph."""
         from ilp_planner.solvers.cpsat import CpSat
 
         backend = CpSat(reduce=False, work=work)
@@ -115,8 +116,8 @@ def confirm(
     Parameters
     ----------
     objective: seconds, of the plan that is proved optimal. rounding: relative.
-    limits: the seed. deadline: of the search. Where that is far, work is what ends it, so that the
-        answer is the same on every machine, however busy.
+    limits: the seed. deadline: of the search. Far from the end, an amount of work ends it, so that
+        the answer is the same on every machine.
 
     Raises
     ------

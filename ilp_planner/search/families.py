@@ -1,4 +1,4 @@
-"""Plans of a space whose devices hold the same shares of a model, wherever stages end."""
+"""Plans of a space with the same shares of a model on devices, for all cuts."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Cut = TypeVar("Cut")
 
 
 class Family(ABC, Generic[Cut]):
-    """A choice of degrees, of the order of ranks and of what they share, with every schedule and
-    setting that goes with it. Its cuts say where stages end, and on which ranks they are."""
+    """A choice of degrees, order of ranks and sharding, with every possible schedule and setting.
+    Its cuts have the ends of stages, and their ranks."""
 
     @property
     @abstractmethod
     def plan(self) -> AnyPlan:
-        """One of the plans, legal or not: where its stages end says nothing."""
+        """One of the plans, legal or not: the ends of its stages do not matter."""
 
     @abstractmethod
     def cuts(self, before: AnyPlan) -> Iterator[tuple[Cut, AnyPlan]]:
-        """Yield the cuts that are tried by name, each with one of its plans, legal or not: those of
-        a plan of before, where there are as many stages, and those of equal stages."""
+        """Yield the cuts that are tried by name, each with one of its plans, legal or not: the cuts
+        of a plan of before, if there are as many stages, and of equal stages."""
 
     @abstractmethod
     def fastest_of(self, cut: Cut, limit: float, goon: Callable[[], bool]) -> AnyPlan | None:
-        """Return the fastest legal plan with a cut that takes at most `limit` seconds; None where
+        """Return the fastest legal plan with a cut that takes at most `limit` seconds; None if
         there is none, or was none in time."""
 
     @abstractmethod

@@ -24,8 +24,8 @@ def graph_bounds(search: GroupSearch[Any], records: Sequence[Mapping[str, Any]])
 
 
 def at_most(claimed: float, derived: float) -> float:
-    """Return a bound derived again; what is above the claim is of no interest, but that there is
-    no plan at all is."""
+    """Return a bound derived again; values above the claim do not matter, but infeasibility
+    does."""
     return derived if derived >= NEVER else min(derived, max(claimed, 0.0))
 
 

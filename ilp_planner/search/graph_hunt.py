@@ -1,8 +1,8 @@
 """Heuristics on plan spaces of whole layers: `gradient` and `anneal`.
 
-What is in a stage graph (cuts, groups of devices, strategies) the heuristic finds there; simulated
-annealing also moves what decides which graph it is (degrees, orders of device types, placements:
-`search/part_choices`). A path is decoded by placing its groups on devices.
+The heuristic finds choices inside a stage graph (cuts, groups of devices, strategies) there;
+simulated annealing also moves the choices of the graph (degrees, orders of device types,
+placements: `search/part_choices`). A path is decoded by placing its groups on devices.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class GraphHunt:
         self.looked: dict[int, float] = {}
 
     def run(self) -> None:
-        """Look a little above the bounds from one start, then with all where it went best."""
+        """Look a little above the bounds from one start, then with all if it went best."""
         search = self.search
         for state in self.states:
             search.check_time()
@@ -70,7 +70,7 @@ class GraphHunt:
 
     def look_where(self, promise: Mapping[int, float]) -> None:
         """Look for plans better than the best one: the part that promises the fewest seconds first,
-        until one has nothing, and those of which nothing is known."""
+        until one has nothing, and parts without results."""
         known = self.search.objective
         for number in sorted(promise, key=promise.__getitem__):
             before = self.search.objective
@@ -84,7 +84,7 @@ class GraphHunt:
             self.finish()
 
     def finish(self) -> None:
-        """Look with all starts where it went best."""
+        """Look with all starts if it went best."""
         if self.search.limits.starts > 1:
             for number in self.ranked()[:FINALISTS]:
                 self.look(number, self.search.objective, self.search.limits.starts, others=True)
@@ -94,11 +94,11 @@ class GraphHunt:
         return sorted(self.found, key=self.found.__getitem__)
 
     def order(self) -> list[int]:
-        """Return the numbers of all parts, those with the least bounds first."""
+        """Return the numbers of all parts, best bound first."""
         return sorted(range(len(self.states)), key=lambda n: self.states[n].bound)
 
     def look(self, number: int, guess: float, starts: int, *, others: bool = False) -> None:
-        """Search one part for plans below `guess` seconds; and for others like the best path where
+        """Search one part for plans below `guess` seconds; and for others like the best path if
         placing that takes more than the path."""
         search, state = self.search, self.states[number]
         search.check_time()
@@ -126,7 +126,7 @@ def open_below(
     search: GroupSearch[Any], state: PartState[Any], guess: float
 ) -> tuple[OpenGraph | None, tuple[int, ...]]:
     """Return the graph of a part's plans below `guess` seconds, as far as it is not too large: of
-    too many candidates, those that prices like best. None where there is nothing.
+    too many candidates, the best ones under the multipliers. None if there is nothing.
 
     And a path of it to start from: the best one that was met on the way to the prices, if any.
     """
@@ -161,7 +161,7 @@ def open_below(
 
 
 def path_of_choices(opened: OpenGraph, choices: Sequence[int]) -> tuple[int, ...]:
-    """Return a path of a graph whose arcs are these candidates in a row, () where it has none."""
+    """Return a path of a graph along these candidates, () if it has none."""
     graph = opened.graph
     ends, steps = {graph.sink: -1}, []
     for choice in reversed(choices):
@@ -179,7 +179,7 @@ def path_of_choices(opened: OpenGraph, choices: Sequence[int]) -> tuple[int, ...
 
 
 def _widest(graph: StageGraph, cutoff: float) -> float:
-    """Return seconds beyond which nothing more can open: the cutoff, or all arcs of the graph at
+    """Return seconds above which nothing more can open: the cutoff, or all arcs of the graph at
     their slowest."""
     if cutoff < NEVER:
         return cutoff

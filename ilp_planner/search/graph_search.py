@@ -1,10 +1,10 @@
 """The search of parts that are stage graphs, for a plan and a proof.
 
 Each part is bounded by prices on devices (`bounds/resource_prices`) on a small outline of its stage
-graph; what that leaves open below the incumbent is a stage graph, which labels
-(`bounds/resource_paths`) or an integer program solve. Where that is too much, parts that can be a
-chain of groups are searched in boxes (`climb`), up to a little above their bound each time. A
-part's bound only rises, so an interrupt loses nothing.
+graph; the residual problem below the incumbent is a stage graph, solved by labels
+(`bounds/resource_paths`) or an integer program. If that is too much, parts that can be a chain of
+groups are searched in boxes (`climb`), up to a little above their bound each time. A part's bound
+only rises, so an interrupt loses nothing.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def find(
     cutoff: float,
     width: int,
 ) -> PathSearch:
-    """Look for a good plan at true times, without a proof; return what was found of its graph."""
+    """Look for a good plan at true times, without a proof; return the results of its graph."""
     found = search_resource_paths(
         opened.graph,
         opened.context if opened.seated is None else opened.seated,
@@ -202,8 +202,8 @@ def look_below(search: GroupSearch[Any], state: PartState[Any], guess: float, wi
 
 
 def settle(search: GroupSearch[Any], state: PartState[Any]) -> None:
-    """Finish with a part whose cheapest path is known, at least on the best links: boxes count the
-    seats in nodes, and what they leave open is placed in all ways."""
+    """Finish with a part with a known shortest path, at least on the best links: branching nodes
+    count the seats in nodes, and their residual groups are placed in all ways."""
     if not search.closed(state) and not state.boxed and boxable(search, state):
         state.boxed = True
         return
@@ -214,8 +214,8 @@ def settle(search: GroupSearch[Any], state: PartState[Any]) -> None:
 def place_exactly(search: GroupSearch[Any], state: PartState[Any]) -> None:
     """Place every plan that is cheaper on the best links than the incumbent on the true ones.
 
-    Labels count the best links that groups can have; what no placement can give keeps the bound
-    below the incumbent. Where few plans are in between, placing them all closes the gap.
+    Labels count the best links that groups can have; paths without a placement keep the bound below
+    the incumbent. If few plans are in between, placing them all closes the gap.
     """
     part, constant = state.part, state.part.constant
     if state.bound >= search.objective * (1 - PROVED) or not search.goon():
@@ -256,8 +256,8 @@ def place_exactly(search: GroupSearch[Any], state: PartState[Any]) -> None:
 def backend(
     search: GroupSearch[Any], state: PartState[Any], opened: OpenGraph, guess: float
 ) -> bool | None:
-    """Let an integer program solve what is open below `guess` seconds; tell whether it proved
-    its answer. None: labels must take over."""
+    """Let an integer program solve the residual problem below `guess` seconds; tell whether it
+    proved its answer. None: labels must take over."""
     constant = state.part.constant
     explicit = state.part.explicit(opened)
     if explicit is None:

@@ -1,4 +1,4 @@
-"""The state of a search for a plan of layers: what is known of every part, and the best plan."""
+"""The state of a search for a plan of layers: bounds of every part, and the best plan."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ AnyPart = TypeVar("AnyPart", bound=Part)
 
 @dataclass(kw_only=True, eq=False)
 class PartState(Generic[AnyPart]):
-    """What is known of one part. bound: seconds, constant included; source: what proved it."""
+    """The bounds of one part. bound: seconds, constant included; source: of its proof."""
 
     part: AnyPart
     bound: float = 0.0
@@ -54,7 +54,7 @@ class PartState(Generic[AnyPart]):
             self.bound, self.source = bound, source
 
     def record(self) -> dict[str, Any]:
-        """Return what a certificate keeps."""
+        """Return the record for a certificate."""
         bound = None if self.bound >= NEVER else self.bound
         return {"part": self.part.name, "bound_s": bound, "by": self.source}
 
@@ -65,8 +65,8 @@ NOTHING_KNOWN = Unlisted()
 class PartSearch(SearchState, Generic[AnyPart]):
     """State of one solve of a space in parts.
 
-    parts: returns them; asked once, when something is to be known of a part. whole: what is known
-    of all plans before.
+    parts: returns them; asked once, when something is to be known of a part. whole: bounds on all
+    plans from before.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class PartSearch(SearchState, Generic[AnyPart]):
 
     @cached_property
     def states(self) -> list[PartState[AnyPart]]:
-        """What is known of every part.
+        """The bounds of every part.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class PartSearch(SearchState, Generic[AnyPart]):
         return "states" in self.__dict__
 
     def proved_parts(self) -> Sequence[Proved]:
-        """Return what is known of every part, or of all plans."""
+        """Return the bounds of every part, or of all plans."""
         return self.states if self.listed else (self.whole,)
 
     def take_bounds(self, known: Sequence[Known | None]) -> int:
@@ -149,7 +149,7 @@ AnyGraphPart = TypeVar("AnyGraphPart", bound=SpacePart)
 
 
 class GroupSearch(PartSearch[AnyGraphPart]):
-    """State of one solve of a space whose parts are stage graphs."""
+    """State of one solve of a space with stage graphs as parts."""
 
     def __init__(self, problem: Problem[Any], parts: Sequence[AnyGraphPart], task: Task) -> None:
         super().__init__(problem, lambda: parts, task)
@@ -173,7 +173,8 @@ class GroupSearch(PartSearch[AnyGraphPart]):
     def bounded(
         self, state: PartState[AnyGraphPart], priced: PricedGraph, cutoff: float, splits: int
     ) -> list[Interval]:
-        """Bound a part by prices; return what is open below the cutoff (without the constant)."""
+        """Bound a part by prices; return the residual problem below the cutoff (without the
+        constant)."""
         intervals = priced.sweep(cutoff, splits, self.goon)
         bound = intervals[0].bound if intervals else min(cutoff, NEVER)
         state.raise_bound(min(bound + state.part.constant, NEVER), "prices")

@@ -1,4 +1,4 @@
-"""What was known of a problem from moment to moment, while it was searched."""
+"""The history of a search: bound and best plan from moment to moment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Recorder:
     """Keeps when the best plan or the bound of a search improved, and tells whoever listens.
 
     told: called with (objective, bound), both in seconds, as the recorder is; None: nobody listens.
-    deadline: whose beginning times are counted from.
+    deadline: times count from its beginning.
     """
 
     def __init__(self, told: Progress | None, deadline: Deadline) -> None:
@@ -31,7 +31,7 @@ class Recorder:
             self.told(objective, bound)
 
     def keep(self, objective: float, bound: float) -> None:
-        """Take note of both, in seconds, where one differs from what was known before."""
+        """Record both, in seconds, if one of them has changed."""
         if self.moments and self.moments[-1][1:] == (objective, bound):
             return
         if len(self.moments) == MOST:  # every other one, and always the first plan's

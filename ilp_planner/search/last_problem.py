@@ -1,4 +1,4 @@
-"""What is open at the end of a proof by stage graphs, as one that an integer program can say."""
+"""The residual problem of a proof by stage graphs, as an integer program."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 def last_of_graphs(search: GroupSearch[Any], plan: GroupPlan) -> LastGraph | None:
     """Return the graph of the stages that plans up to this one may have, in the part that holds it.
 
-    None where no part does, as for ranks that were placed freely, and where the graph without
-    context is too large.
+    None if no part does, as for freely placed ranks, and if the graph without context is too large.
     """
     part = next((s.part for s in search.states if s.part.holds(plan)), None)
     if part is None:

@@ -1,4 +1,4 @@
-"""What simulated annealing moves besides paths: degrees, placements, orders of device types."""
+"""Moves of simulated annealing besides paths: degrees, placements, orders of device types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def anneal_parts(search: GroupSearch[Any], rows: Sequence[Sequence[Hashable]]) -> None:
-    """Anneal over the parts of a space. rows: features of each, of which near ones share most."""
+    """Anneal over the parts of a space. rows: features of each; near ones share most."""
     if not search.states:  # nothing is profiled that fits: there is nothing to draw
         return
     choices = PartChoices(search, rows)
@@ -43,7 +43,7 @@ class PartChoices:
         return self.nearness.draw(choice, random)
 
     def least(self, choice: int) -> float:
-        """Return what is proved of the part, seconds."""
+        """Return the bound of the part, seconds."""
         return self.search.states[choice].bound
 
     def cost(self, choice: int) -> float:

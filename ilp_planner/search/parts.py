@@ -1,4 +1,4 @@
-"""What the search needs to know of a plan space: its parts, each a family of stage graphs."""
+"""The search's view of a plan space: its parts, each a family of stage graphs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
     """The cheapest plan found, None without one. bound: seconds that no packed placement of the
-    same groups undercuts, inf where there is none."""
+    same groups undercuts, inf if there is none."""
 
     plan: GroupPlan | None
     bound: float
@@ -33,13 +33,12 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OpenGraph:
-    """A stage graph, and what its arcs cost beyond their best case.
+    """A stage graph, and the costs of its arcs beyond their best case.
 
     choice: int64 [arcs], number of each arc's stage candidate in its part: the same in all its
     graphs.
-    seated: the context in which labels give every group its devices, one after the other
-    (`seating`): every path is a plan, at about its true time; None where `context` has that
-    already.
+    seated: the context that gives every group its devices, one after the other (`seating`): every
+    path is a plan, at about its true time; None if `context` has that already.
     """
 
     graph: StageGraph
@@ -62,7 +61,7 @@ class Part(Protocol):
 
     @property
     def name(self) -> str:
-        """What certificates call it."""
+        """Its name in certificates."""
 
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a legal plan of the space is of this part."""
@@ -73,7 +72,7 @@ class SpacePart(ABC):
     otherwise its graph is small, and plans are placed in one way, at the graph's own times.
 
     constant: seconds that every plan of it takes besides its path. boxable: it has a `chain`.
-    check_time: called between the steps of what takes long; raises where the time is up.
+    check_time: called between the steps of long work; raises if the time is up.
     """
 
     name: str
@@ -93,37 +92,37 @@ class SpacePart(ABC):
 
     @abstractmethod
     def explicit(self, opened: OpenGraph) -> OpenGraph | None:
-        """Return an open graph as one without context, for solvers that know of none; None where
-        that would be too large."""
+        """Return an open graph as one without context, for solvers that know of none; None if that
+        would be too large."""
 
     @abstractmethod
     def plan(self, choices: Sequence[int]) -> GroupPlan | None:
-        """Return the plan of stage candidates in a row; None where it cannot be placed."""
+        """Return the plan of stage candidates in a row; None if it cannot be placed."""
 
     @abstractmethod
     def family(self, choice: int) -> Hashable:
-        """Return what a stage candidate decides besides where it begins and ends."""
+        """Return the choices of a stage candidate besides its first and last layer."""
 
     def chain(self, cutoff: float) -> GroupChain | None:
         """Return the stage candidates below `cutoff` seconds in the order that searches in boxes
-        need; None where there is none."""
+        need; None if there is none."""
         return None
 
     def sketch(self) -> OpenGraph | None:
-        """Return the graph of some of the part's plans, to look for a first good one in; None where
+        """Return the graph of some of the part's plans, to look for a first good one in; None if
         that does not help."""
         return None
 
     def outline(self, cutoff: float) -> OpenGraph | None:
-        """Return a small graph, to bound the part and to tell which candidates matter: every plan
+        """Return a small graph, to bound the part and to find relevant candidates: every plan
         cheaper than `cutoff` seconds (without the constant) has a path in it that costs no more.
-        None where `graph` is small already."""
+        None if `graph` is small already."""
         return None
 
     def unplaced(self, cutoff: float) -> OpenGraph | None:
-        """Return the graph of all plans that the best links allow below `cutoff` seconds (without
-        the constant), also of candidates that others beat there. None where there is nothing to
-        place."""
+        """Return the graph of all plans that the best links allow below `cutoff` seconds
+        (without the constant), also of candidates that others beat there. None if there is
+        nothing to place."""
         return None
 
     def placed(self, choices: Sequence[int]) -> Placed:
@@ -137,17 +136,17 @@ class SpacePart(ABC):
         return 0.0
 
     def seat(self, choices: Sequence[int]) -> GroupPlan | None:
-        """Return the plan of a path of a seated graph; None where none is seated."""
+        """Return the plan of a path of a seated graph; None if none is seated."""
         return None
 
     def improve(  # noqa: B027 - nothing, where placing costs nothing
         self, search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int]
     ) -> None:
-        """Look for better plans like these candidates in a row, where placing them was dear."""
+        """Look for better plans like these candidates in a row, if placing them was dear."""
 
 
 class FixedGraph(SpacePart):
-    """What parts have in common that are one small stage graph: candidates are its arcs."""
+    """Common code of parts with one small stage graph: candidates are its arcs."""
 
     @property
     @abstractmethod

@@ -1,10 +1,10 @@
 """Of nearly equal plans for a runtime, the plainest one.
 
 A setting that wins one percent on paper wins less than the times are off by, and costs whoever has
-to run it. So the plan that a search ends with is the plainest of those that take hardly longer than
-the fastest one; how plain plans are, their space says as numbers that are compared one after the
-other (`Space.plainness`). The proof is not touched: bound and certificate are about the fastest
-plan, which stays beside the plainer one.
+to run it. So a search ends with the plainest of the plans that take hardly longer than the fastest
+one; how plain plans are, their space says as numbers that are compared one after the other
+(`Space.plainness`). The proof is not touched: bound and certificate are about the fastest plan,
+which stays beside the plainer one.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ Grades = tuple[int, ...]
 
 
 def time_kept(seconds: float) -> float:
-    """Return what a search keeps of its time limit for plainer plans, in seconds."""
+    """Return the part of a search's time limit for plainer plans, in seconds."""
     return min(KEPT * seconds, MOST_KEPT)
 
 
 def check_preference(problem: Problem[Any], said: float | None, *, top: int, solver: str) -> None:
-    """Refuse a share for plainer plans where none is looked for.
+    """Refuse a share for plainer plans if none is looked for.
 
     said: the share that was asked for; None: nothing was.
 
     Raises
     ------
-    UsageError: what it was found with.
+    UsageError: with the contradicting option.
     """
     if not said:
         return
@@ -61,11 +61,11 @@ def check_preference(problem: Problem[Any], said: float | None, *, top: int, sol
 def plainer_first(
     offers: Iterable[Offer], graded: Callable[[Offer], tuple[float, Grades]]
 ) -> list[Offer]:
-    """Return offers, the fastest first, where each goes before those next to it that are less plain
-    and faster by no more than `PREFER_PLAIN`.
+    """Return offers, the fastest first. Each goes before neighbours that are less plain and faster
+    by no more than `PREFER_PLAIN`.
 
     An offer is before a faster one only if it is plainer and takes hardly longer; the first one is
-    the plainest of those that take hardly longer than the fastest.
+    the plainest of the offers that take hardly longer than the fastest.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def plainer_first(
 
 
 def most(seconds: float) -> float:
-    """Return what a plainer offer than one of so many seconds may take."""
+    """Return the limit in seconds of a plainer offer than one of so many seconds."""
     return seconds * (1 + PREFER_PLAIN)
 
 
@@ -119,7 +119,7 @@ class Preference:
         return longest
 
     def offer(self, plan: Plan[Any]) -> None:
-        """Take a plan if it is legal and plainer than what was chosen, or as plain and faster.
+        """Take a plan if it is legal and plainer than the chosen one, or as plain and faster.
 
         Raises
         ------

@@ -60,7 +60,7 @@ def list_families(
     search: GroupSearch[Any], state: PartState[Any], cutoff: float, top: int
 ) -> tuple[list[tuple[float, GroupPlan, Evaluation]], float]:
     """Return the families of a part below the cutoff as (seconds on the best links, plan, its
-    evaluation), and the seconds below which these are all."""
+    evaluation), and the seconds up to which these are all."""
     part, below = state.part, cutoff - state.part.constant
     # also of candidates that others beat: they make the second best family
     opened = part.unplaced(below) or part.graph(below, None)
@@ -124,7 +124,7 @@ def ranked(
 
 
 def _shape(plan: GroupPlan, cluster: ClusterSpec) -> tuple[object, ...]:
-    """Return what plans of one family have in common."""
+    """Return the common choices of plans of one family."""
     types = cluster.type_of
     return (
         plan.micro_batches,

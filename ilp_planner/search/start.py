@@ -1,9 +1,9 @@
-"""A search that starts from a saved plan, and from those of its bounds that still hold.
+"""A search that starts from a saved plan, and from its bounds that still hold.
 
-A bound of a part holds where the part's plans are among those that it was proved of, and none of
-them takes less. That is asked of the two requests, never of the bounds: where it is not certain,
-only the plan is taken. Bounds are not derived again; the certificate of the result claims them with
-its own, so that whoever derives that one again checks them as well.
+A bound of a part holds if the part's plans are among the proved ones, and none of them takes less.
+The two requests decide that, never the bounds: in doubt only the plan is taken. Bounds are not
+derived again; the certificate of the result claims them with its own, so that whoever derives that
+one again checks them as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOTE = "start: "  # what notes on a saved plan begin with
 
 
 class Known(NamedTuple):
-    """A bound that a certificate claims of a part, in seconds, and what proved it."""
+    """A bound that a certificate claims of a part, in seconds, and the source of its proof."""
 
     bound: float
     by: str
@@ -43,15 +43,14 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """A saved plan and what was proved beside it.
+    """A saved plan and its proof.
 
-    name: of the file, for people; empty for a plan of the same search, of which nothing is noted.
-    space: of the plan. seconds: what the plan took, nan where
-    nothing is said. request: what it was asked for; None: not known. certificate: empty for a plan
-    that came from elsewhere. why_unproved: why its bounds are not taken, whatever is asked for;
-    empty where they may be. ended: the search that it was saved by came to its end. prefer_plain:
-    by which it chose the plan, as limits have it; nan where nothing is said. fastest: the fastest
-    plan that it found; None where that is the plan itself.
+    name: of the file, for people; empty for a plan of the same search, without notes.
+    space: of the plan. seconds: of the plan, nan if unknown. request: of the plan; None: not known.
+    certificate: empty for a plan that came from elsewhere. why_unproved: why its bounds are never
+    taken; empty if they may be. ended: the search that it was saved by came to its end.
+    prefer_plain: of its search, as in limits; nan if nothing is said. fastest: the fastest plan
+    that it found; None if that is the plan itself.
     """
 
     name: str
@@ -67,8 +66,8 @@ class Start:
 
 
 def start_from(search: SearchState, start: Start) -> None:
-    """Let a search that begins have what holds of a saved plan and its bounds, and note what that
-    is and why it is not more.
+    """Give a starting search the valid parts of a saved plan and its bounds, with a note on these
+    and on the reasons against more.
 
     Raises
     ------
@@ -103,7 +102,7 @@ def start_from(search: SearchState, start: Start) -> None:
 
 
 def _other_problem(search: SearchState, start: Start) -> Iterator[str]:
-    """Yield what makes a plan one of another problem."""
+    """Yield the reasons why a plan is of another problem."""
     problem = search.problem
     if start.space != problem.space.name:
         yield f"space {start.space} there, {problem.space.name} here"
@@ -116,8 +115,8 @@ def _other_problem(search: SearchState, start: Start) -> Iterator[str]:
 
 
 def known_bounds(start: Start, part_key: str) -> dict[str, Known]:
-    """Return the bounds that a certificate claims, by the names of parts: the least one where a
-    name is there twice.
+    """Return the bounds that a certificate claims, by the names of parts: the least one if a name
+    is there twice.
 
     Raises
     ------
@@ -135,7 +134,7 @@ def known_bounds(start: Start, part_key: str) -> dict[str, Known]:
 
 
 def _take_bounds(search: SearchState, start: Start, evaluation: Evaluation) -> str:
-    """Let a search have the bounds that hold; return what it took."""
+    """Let a search have the bounds that hold; return the parts used."""
     space = search.problem.space
     version = start.certificate.get("version", CERTIFICATE_VERSION)
     if version != CERTIFICATE_VERSION:
@@ -190,7 +189,7 @@ def _why_unproved(
 
 
 def _take_fastest(search: SearchState, start: Start) -> None:
-    """Let a search have the fastest plan that was found, where it is one here.
+    """Let a search have the fastest plan that was found, if it is one here.
 
     Raises
     ------
@@ -206,8 +205,8 @@ def _take_fastest(search: SearchState, start: Start) -> None:
 
 
 def _answer(search: SearchState, start: Start, evaluation: Evaluation) -> None:
-    """End a search that would end with the saved plan: the fastest one is proved to be the fastest,
-    and what is plainest of the plans near it was asked for in the same words."""
+    """End a search that would end with the saved plan: the fastest one is proved, and the same
+    preference for plain plans was asked for."""
     own = start.fastest or start.plan
     search.answered = search.plan is own and search.proved()
     if search.answered and search.plan is not start.plan:
@@ -217,7 +216,7 @@ def _answer(search: SearchState, start: Start, evaluation: Evaluation) -> None:
 
 
 def _take_plan(search: SearchState, start: Start, evaluation: Evaluation) -> str:
-    """Let a search have the plan, or those that are like it; return what it took.
+    """Let a search have the plan, or similar ones; return the parts used.
 
     Raises
     ------

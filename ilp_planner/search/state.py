@@ -1,4 +1,4 @@
-"""What every search keeps: the best plan so far, what is proved beside it, and the time left."""
+"""The state of every search: the best plan so far, its bound, and the remaining time."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class Proved(Protocol):
 
     @property
     def source(self) -> str:
-        """What proves the bound."""
+        """The source of the bound's proof."""
 
     def record(self) -> dict[str, Any]:
-        """Return what a certificate keeps."""
+        """Return the record for a certificate."""
 
 
 class Unlisted(NamedTuple):
-    """A whole space whose parts are not listed.
+    """A whole space without a list of its parts.
 
-    bound: seconds that none of its plans undercuts; source: what proves it. key: what certificates
-    of the space call the name of a part.
+    bound: seconds that none of its plans undercuts; source: of its proof. key: of a part's name in
+    certificates of the space.
     """
 
     bound: float = 0.0
@@ -61,7 +61,7 @@ class Unlisted(NamedTuple):
     key: str = "part"
 
     def record(self) -> dict[str, Any]:
-        """Return what a certificate keeps."""
+        """Return the record for a certificate."""
         return {self.key: EVERY_PART, "bound_s": self.bound, "by": self.source}
 
 
@@ -70,13 +70,14 @@ class SearchState(ABC):
     loses nothing.
 
     objective: seconds, inf without a plan. rounding: relative, of times that are added in another
-    order than the evaluator does. borrowed: the saved plan whose bounds were taken, empty for none.
+    order than the evaluator does. borrowed: the saved plan that bounds were taken from, empty for
+    none.
     closing: the objective that it begins with is that of a good plan elsewhere, and nothing but a
     better one is of interest.
     from_an_end: it began with the plan of a search that came to its end, or with one like it.
-    answered: a saved plan is what a search would end with.
-    judged: all plans of the space, where these are so few that each was judged, so that nothing is
-    left open. fastest: the fastest plan, where a plainer one was put in its place.
+    answered: a saved plan is the answer.
+    judged: all plans of the space, if these are so few that each was judged. fastest: the fastest
+    plan, if a plainer one was put in its place.
     """
 
     rounding = PROVED
@@ -108,12 +109,12 @@ class SearchState(ABC):
         """Seconds; no plan takes less."""
 
     def take_bounds(self, known: Sequence[Known | None]) -> int:
-        """Take bounds of the parts that were proved before, None for parts of which nothing was;
-        return of how many. No search can that must know how they were proved."""
+        """Take bounds of the parts that were proved before, None for parts without one; return of
+        how many. No search can that must know how they were proved."""
         return 0
 
     def evaluate(self, plan: Plan[Any]) -> Evaluation:
-        """Judge a plan; what is judged already is not judged again."""
+        """Judge a plan; judgements are cached."""
         known = (evaluation for one, evaluation in self.judged if one is plan)
         return next(known, None) or evaluate(self.problem, plan)
 
@@ -134,7 +135,7 @@ class SearchState(ABC):
         return relative_gap(self.objective, self.bound) <= PROVED
 
     def as_fastest(self) -> Fastest:
-        """Return the best plan so far, with what is known about it."""
+        """Return the best plan so far, with its bound."""
         assert self.plan is not None
         assert self.evaluation is not None
         return Fastest(
@@ -170,7 +171,7 @@ class SearchState(ABC):
 
     @property
     def _blame(self) -> str:
-        """What may be wrong about a bound that does not hold."""
+        """Possible causes of a bound that does not hold."""
         if not self.borrowed:
             return ""
         return (
@@ -184,7 +185,8 @@ class SearchState(ABC):
             self.progress(self.objective, min(self.bound, self.objective))
 
     def confirm(self) -> None:
-        """Let CP-SAT solve what a proof by the default leaves open: it must find the same.
+        """Let CP-SAT solve the residual problem of a proof by the default: it must find the same
+        optimum.
 
         Raises
         ------
@@ -211,7 +213,7 @@ class SearchState(ABC):
         self.notes += [note] if note else []
 
     def result(self, stop: Stop, ranking: tuple[Ranked, ...] = ()) -> Result:
-        """Put together what is known at the end.
+        """Put together the result at the end.
 
         Raises
         ------
