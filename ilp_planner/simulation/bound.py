@@ -1,8 +1,8 @@
-"""What no synchronous schedule undercuts, zero-bubble and V-shaped ones included.
+"""A lower bound for all synchronous schedules, zero-bubble and V-shaped ones included.
 
-Micro-batches enter at the first stage and gradients leave there. Let f be the time in which the
-first micro-batch comes to the first stage of rank r, through all stages before, and b the time in
-which the last gradient goes from there back to the first stage. Then no iteration takes less than
+Micro-batches enter at the first stage and gradients leave there. Let f be the time of the first
+micro-batch to the first stage of rank r, through all stages before, and b the time of the last
+gradient from there back to the first stage. Then no iteration takes less than
 
     f + forward and input-gradient work of r + b     the last input gradient of r's first stage
                                                      comes after all of its forward and input
@@ -29,7 +29,7 @@ EPSILON = 2.0**-53  # relative: of one rounding
 def least_seconds(
     times: StageTimes, place: NDArray[np.integer], micro_batches: int, *, split: bool
 ) -> float:
-    """Return seconds that every schedule takes, below what rounding can make of its sums.
+    """Return a lower bound on the seconds of every schedule, safe under rounding.
 
     Parameters
     ----------

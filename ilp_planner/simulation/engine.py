@@ -23,10 +23,10 @@ INTERPRETED = 300_000  # operations that Python runs sooner, once, than numba is
 
 
 class StageTimes(NamedTuple):
-    """What a micro-batch takes in each of the S stages of a pipeline, in seconds.
+    """The time of a micro-batch in each of the S stages of a pipeline, in seconds.
 
-    forward, backward, input, weight: float64 [S]; the whole backward pass, and its parts where it
-    is split. send_forward, send_backward: float64 [S - 1], to hand the activations of stage s on to
+    forward, backward, input, weight: float64 [S]; the whole backward pass, and its parts if it is
+    split. send_forward, send_backward: float64 [S - 1], to hand the activations of stage s on to
     stage s + 1, and the gradients back; free of charge between stages of one rank.
     """
 
@@ -76,12 +76,12 @@ def simulate(orders: Orders, times: StageTimes, *, blocking: bool = False) -> Ti
     Parameters
     ----------
     blocking: False: messages travel while ranks compute, and arrive a send's seconds after they
-        were made, whatever else travels. True: sends and receives are synchronous, as in
-        Megatron-Core without `overlap_p2p_comm`: after an operation a rank offers what it made and
-        asks for what it needs next, at once; a message travels when both ends are there, and a rank
-        computes again when its messages are through. For interleaved stages this is Megatron's
-        order where groups are as large as there are ranks; with larger ones Megatron receives ahead
-        of time, which is not modelled.
+        were made, without contention. True: sends and receives are synchronous, as in Megatron-Core
+        without `overlap_p2p_comm`: after an operation a rank offers its output and asks for its
+        next input, at once; a message travels when both ends are there, and a rank computes again
+        when its messages are through. For interleaved stages this is Megatron's order if groups are
+        as large as there are ranks; with larger ones Megatron receives ahead of time; that is not
+        modelled.
 
     Raises
     ------
@@ -109,8 +109,8 @@ def critical_path(timeline: Timeline, times: StageTimes) -> tuple[NDArray[np.int
     """Return operations that follow each other without a wait from the beginning of an iteration to
     its end, messages aside, and the seconds of the messages between them.
 
-    timeline: of messages that travel while ranks compute. Whatever stages take, the iteration takes
-    no less than these operations and messages do: their order is the schedule's.
+    timeline: of messages that travel while ranks compute. For any stage times, the iteration takes
+    no less than these operations and messages: their order is the schedule's.
     """
     orders = timeline.orders
     starts = set(orders.operations.starts.tolist())
@@ -128,7 +128,7 @@ def critical_path(timeline: Timeline, times: StageTimes) -> tuple[NDArray[np.int
 
 
 def delays(orders: Orders, times: StageTimes) -> NDArray[np.float64]:
-    """Return the seconds that what each operation needs is on its way, float64 [n]."""
+    """Return the transfer seconds of each operation's input, float64 [n]."""
     return np.concatenate([[0.0], times.send_forward, times.send_backward])[orders.ways]
 
 
@@ -167,7 +167,7 @@ def _compiled(function: Callable[..., None]) -> Any:
 
 
 def _deadlock(orders: Orders, end: NDArray[np.float64]) -> str:
-    """Say which operation waits for which, where none can go on."""
+    """Say the operations that wait for each other, if none can go on."""
     first = int(np.flatnonzero(end < 0)[0])
     rank = int(np.searchsorted(orders.operations.starts, first, side="right")) - 1
     name, need = orders.name(first), int(orders.needs[first])
@@ -189,7 +189,7 @@ def held_memory(
     ----------
     activations: int64 [S], bytes that a stage holds of a micro-batch. for_weights: int64 [S], bytes
         of these (or others) that it holds on from the end of the input gradient to that of the
-        weight gradient; all of them, where None.
+        weight gradient; all of them, if None.
     """
     ops = orders.operations
     kept = activations if for_weights is None else for_weights

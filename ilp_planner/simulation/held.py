@@ -1,4 +1,4 @@
-"""What ranks hold at once in an order of operations: micro-batches, by virtual stage."""
+"""Micro-batches in flight on ranks in an order of operations, by virtual stage."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def held_mixes(orders: Orders) -> tuple[tuple[tuple[int, ...], ...], ...]:
     """Return, of every rank, the mixes that it holds during some operation and that no other one
-    exceeds: micro-batches of each of its virtual stages that are kept, and then of each those among
-    them whose gradients of weights wait.
+    exceeds: micro-batches of each of its virtual stages that are kept, and then of each the ones
+    with waiting gradients of weights.
 
-    A micro-batch is kept from the beginning of its forward pass to the end of its backward pass;
-    where that is divided, its gradients wait from the beginning of the input gradient to the end of
-    the weight gradient, and all that was kept with them (`stage_backward_input` of
+    A micro-batch is kept from the beginning of its forward pass to the end of its backward pass; if
+    that is divided, its gradients wait from the beginning of the input gradient to the end of the
+    weight gradient, and all activations with them (`stage_backward_input` of
     `torch.distributed.pipelining` retains the whole graph).
     """
     ops, stages = orders.operations, placed(orders)
@@ -37,7 +37,7 @@ def held_mixes(orders: Orders) -> tuple[tuple[tuple[int, ...], ...], ...]:
 
 
 def _held(taken: NDArray[np.bool_], given: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return how many are there during each operation; what is given is there until its end."""
+    """Return how many are there during each operation; its input is there until its end."""
     left = given.cumsum(axis=0) - given
     held: NDArray[np.int64] = taken.cumsum(axis=0) - left
     return held

@@ -1,8 +1,8 @@
-"""Schedules whose forward and backward passes take turns at a fixed distance, on looped stages.
+"""Schedules with forward and backward passes in turn at a fixed distance, on looped stages.
 
 A rank runs so many forward passes to warm up, then a forward and a backward pass in turn, then the
-backward passes that are left. Where the backward pass is split, a weight gradient follows so many
-input gradients later. What tells these schedules apart are those two distances.
+backward passes that are left. If the backward pass is split, a weight gradient follows so many
+input gradients later. These two distances distinguish the schedules.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def interleaved(shape: Shape) -> Orders:
     """Return interleaved 1F1B (Megatron-Core, `forward_backward_pipelining_with_interleaving`).
 
     Warm-up takes two passes for every rank behind, and a group of micro-batches through all virtual
-    stages but the last. The last group has what is left of the micro-batches. Early receives
+    stages but the last. The last group has the rest of the micro-batches. Early receives
     (`--overlap-p2p-communication-warmup-flush`) change no order; without any overlap, a pair of a
     forward and a backward pass is computed before either is sent on.
     """
@@ -50,8 +50,8 @@ def interleaved(shape: Shape) -> Orders:
 
 
 def zero_bubble_h1(shape: Shape) -> Orders:
-    """Return ZB-H1 (Qi et al. 2023, arXiv 2401.10241, section 2.1), which takes the memory of 1F1B:
-    weight gradients wait for as many micro-batches as there are ranks before."""
+    """Return ZB-H1 (Qi et al. 2023, arXiv 2401.10241, section 2.1), with the memory of 1F1B: weight
+    gradients wait for as many micro-batches as there are ranks before."""
     return _woven(shape, _behind(shape), lag=np.arange(shape.ranks))
 
 

@@ -1,8 +1,8 @@
-"""Orders of operations: what every pipeline rank runs, one after the other, in one iteration.
+"""Orders of operations: the operations of every pipeline rank in one iteration.
 
 A pipeline of R ranks with v virtual stages each has S = R v stages, counted along the forward pass.
 Each of B micro-batches passes every stage forward (F) and backward, whole (B) or as two operations:
-input gradients (I), which the stage before waits for, and weight gradients (W), which nobody does.
+input gradients (I), awaited by the stage before, and weight gradients (W), awaited by nobody.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAMES = ("forward", "backward", "input gradient", "weight gradient")
 
 
 class Shape(NamedTuple):
-    """What an order is made for.
+    """The pipeline of an order.
 
     virtual: stages per rank. group: micro-batches that pass one virtual stage of a rank before the
     next one's turn.
@@ -43,10 +43,10 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Operations:
-    """Operations in a flat list, rank after rank; within a rank in the order in which they run.
+    """Operations in a flat list, rank after rank; within a rank in execution order.
 
-    kinds: int8 [n], of `KINDS`. stages, micro_batches: int32 [n]. starts: int64 [ranks + 1], where
-    each rank's operations begin.
+    kinds: int8 [n], of `KINDS`. stages, micro_batches: int32 [n]. starts: int64 [ranks + 1], the
+    start of each rank's operations.
     """
 
     kinds: NDArray[np.int8]
@@ -59,7 +59,7 @@ class Operations:
 class Orders:
     """The order of operations of every rank.
 
-    rank_of: int32 [S]. joined: bool [n], where a runtime whose sends block computes the next
+    rank_of: int32 [S]. joined: bool [n], if a runtime with blocking sends computes the next
     operation before it sends or receives anything. Every stage runs every micro-batch once in each
     direction, in the order forward, input gradient, weight gradient.
     """
@@ -81,7 +81,7 @@ class Orders:
 
     @cached_property
     def _at(self) -> NDArray[np.int64]:
-        """Return which operations are the forward pass, the input gradient (or the whole backward
+        """Return the operations of the forward pass, the input gradient (or the whole backward
         pass) and the weight gradient of a stage and micro-batch, int64 [3, S, B], -1: none."""
         found = np.full((3, self.shape.stages, self.shape.micro_batches), -1, np.int64)
         for row, kinds in enumerate(((FORWARD,), (BACKWARD, INPUT), (WEIGHT,))):
@@ -100,14 +100,15 @@ class Orders:
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
-        """Return where the seconds of every operation are in [kinds, S], row by row, int64 [n]."""
+        """Return the positions of the seconds of every operation in [kinds, S], row by row, int64
+        [n]."""
         ops = self.operations
         return ops.kinds.astype(np.int64) * self.shape.stages + ops.stages.astype(np.int64)
 
     @cached_property
     def ways(self) -> NDArray[np.int64]:
-        """Return where the seconds are that what every operation needs is on its way, int64 [n]: in
-        a nought, what is sent forward from the first stage on, and what is sent backward."""
+        """Return the positions of the transfer seconds of every operation's input, int64 [n]: in a
+        nought, messages forward from the first stage on, and messages backward."""
         kinds, stages = self.operations.kinds, self.operations.stages.astype(np.int64)
         backward = self.shape.stages + stages
         return np.where(self.remote, np.where(kinds == FORWARD, stages, backward), 0)
@@ -119,7 +120,7 @@ class Orders:
 
     @cached_property
     def remote(self) -> NDArray[np.bool_]:
-        """Return whether what an operation waits for comes from another rank, bool [n]."""
+        """Return whether an operation's input comes from another rank, bool [n]."""
         elsewhere: NDArray[np.bool_] = self.ranks[self.needs] != self.ranks
         return elsewhere & (self.needs >= 0)
 
@@ -137,7 +138,7 @@ class Orders:
         return list(zip(kinds, stages, micro_batches, strict=True))
 
     def name(self, operation: int) -> str:
-        """Return what messages call an operation."""
+        """Return the name of an operation in messages."""
         ops = self.operations
         kind, stage = NAMES[ops.kinds[operation]], ops.stages[operation]
         return f"the {kind} of stage {stage}, micro-batch {ops.micro_batches[operation]}"
@@ -168,7 +169,7 @@ def orders_of(
     most: int | None = None,
     joined: NDArray[np.bool_] | None = None,
 ) -> Orders:
-    """Return the orders in which each rank's operations take turns.
+    """Return the orders of each rank's operations.
 
     Micro-batches run through every stage in ascending order, so that only kinds and virtual stages
     have to be told.
@@ -176,7 +177,7 @@ def orders_of(
     Parameters
     ----------
     turns: per rank, 4 * virtual stage + kind of its operations. place: as `places` returns it.
-    most: micro-batches that the turns are written for, where these are more than there are.
+    most: micro-batches of the written order, if these are more than there are.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""When every operation begins and ends: plain loops, which numba compiles for large pipelines.
+"""Start and end of every operation: plain loops, compiled by numba for large pipelines.
 
 Both go round the ranks and let each run until it has to wait for another one. Neither looks at more
 than one rank and one message at a time, so they take as long as there are operations, and a little
-more for ranks that are asked in vain. What has not ended has an `end` of -1.
+more for ranks that are asked in vain. Unfinished ones have an `end` of -1.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 
 class Work(NamedTuple):
-    """What is to be run: arrays when compiled, lists when not.
+    """The operations to run: arrays when compiled, lists when not.
 
-    starts: int64 [ranks + 1], where each rank's operations begin. needs: int64 [n], the operation
-    that each one waits for, -1: none. delay: float64 [n], seconds until what it waits for has come.
+    starts: int64 [ranks + 1], the start of each rank's operations. needs: int64 [n], the operation
+    that each one waits for, -1: none. delay: float64 [n], seconds until its input has come.
     duration: float64 [n], seconds. start, end: float64 [n], to be filled; `end` holds -1.
     """
 
@@ -27,11 +27,11 @@ class Work(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """What blocking sends need besides.
+    """Further data for blocking sends.
 
     feeds: int64 [n], the operation of another rank that waits for each one, -1: none. remote: bool
-    [n], what is waited for comes from another rank. joined: bool [n], see `Orders`. sent, wanted:
-    float64 [n], to be filled, hold -1: since when the output may go, since when the input may come.
+    [n], its input comes from another rank. joined: bool [n], see `Orders`. sent, wanted: float64
+    [n], to be filled, hold -1: since when the output may go, since when the input may come.
     finish: float64 [ranks], to be filled.
     """
 
@@ -44,9 +44,9 @@ class Messages(NamedTuple):
 
 
 def run_overlapped(work: Work) -> None:
-    """Run operations while messages travel: a rank waits for what has not come, for nothing else.
+    """Run operations while messages travel: a rank waits for missing inputs, for nothing else.
 
-    Ranks of which one is waited for by another are neighbours, so rounds go up and down the ranks.
+    Ranks that wait for each other are neighbours, so rounds go up and down the ranks.
     """
     starts, needs, delay, duration, start, end = work
     ranks = len(starts) - 1
@@ -74,11 +74,11 @@ def run_overlapped(work: Work) -> None:
 
 
 def run_blocking(work: Work, messages: Messages) -> None:
-    """Run operations that alternate with messages, for which both ends wait.
+    """Run operations that alternate with messages; both ends wait for these.
 
-    Between two operations (or joined ones) a rank sends what it has made and receives what it needs
-    next. Each message travels as soon as both ends are there; a rank goes on when all of its own
-    have come and gone.
+    Between two operations (or joined ones) a rank sends its output and receives its next input.
+    Each message travels as soon as both ends are there; a rank goes on when all of its own have
+    come and gone.
     """
     starts, needs, delay, duration, start, end = work
     feeds, remote, joined, sent, wanted, finish = messages

@@ -1,4 +1,4 @@
-"""The table of schedules, by name; what makes their orders is imported when it is needed."""
+"""The table of schedules, by name; makers of orders are imported when they are needed."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def schedule_orders(
     Parameters
     ----------
     virtual: stages per rank. group: micro-batches that pass one virtual stage before the next one's
-        turn, where stages are looped; as many as ranks, or all of them where these are fewer.
+        turn, if stages are looped; as many as ranks, or all of them if these are fewer.
 
     Raises
     ------
-    ValueError: there is no such schedule, or it does not take this pipeline.
+    ValueError: an unknown schedule, or one that does not take this pipeline.
     """
     row = SCHEDULES.get(name)
     if row is None:

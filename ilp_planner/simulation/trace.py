@@ -1,7 +1,7 @@
 """An iteration as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
 The format is Chrome's Trace Event Format: a process per rank, a slice per operation, and a counter
-of what the rank holds for its backward passes. Times are microseconds.
+of the rank's activations. Times are microseconds.
 """
 
 from __future__ import annotations

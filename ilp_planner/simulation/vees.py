@@ -26,8 +26,8 @@ F1, B1, I1, W1 = (4 + kind for kind in (F0, B0, I0, W0))  # and back up
 
 def zero_bubble_v(shape: Shape) -> Orders:
     """Return ZB-V (Qi et al. 2024, arXiv 2405.15362), as `ScheduleZBVZeroBubble` of
-    `torch.distributed.pipelining` has it. Of fewer than 2 ranks - 1 micro-batches it runs what is
-    there of so many."""
+    `torch.distributed.pipelining` has it. Of fewer than 2 ranks - 1 micro-batches it runs the
+    existing ones of so many."""
     most = max(2 * shape.ranks - 1, shape.micro_batches)
     turns = [_zero_bubble_v(rank, shape.ranks, most) for rank in range(shape.ranks)]
     return orders_of(shape, turns, places(shape.ranks, 2, v_shaped=True), most=most)
@@ -52,8 +52,8 @@ def dual_pipe_v(shape: Shape) -> Orders:
     """Return DualPipeV (github.com/deepseek-ai/DualPipe), as `ScheduleDualPipeV` of
     `torch.distributed.pipelining` has it.
 
-    What it runs at the same time, a forward and a backward pass of different micro-batches, is here
-    a forward pass and then a backward pass.
+    Its simultaneous forward and backward passes of different micro-batches are here one after the
+    other.
     """
     turns = [_dual_pipe_v(rank, shape.ranks, shape.micro_batches) for rank in range(shape.ranks)]
     return orders_of(shape, turns, places(shape.ranks, 2, v_shaped=True))
