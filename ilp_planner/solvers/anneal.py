@@ -2,8 +2,8 @@
 
 The best one is heated again until that brings nothing better.
 
-A heuristic: it proves nothing but what the least sum, the least bottleneck and the least peaks of a
-path, each on its own, add up to. (Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated
+A heuristic: it proves nothing but the sum of the least sum, the least bottleneck and the least
+peaks of a path, each on its own. (Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated
 annealing", Science 1983.)
 """
 
@@ -99,8 +99,8 @@ class _Contest:
         self.states = np.maximum(seeds, np.uint64(1))[:, None]
 
     def group_kinds(self) -> Kinds:
-        """Return the kinds of groups; no keys where devices are not limited or there is too much
-        to keep."""
+        """Return the kinds of groups; no keys if devices are not limited or there is too much to
+        keep."""
         use = self.arcs.use
         none = np.zeros(0, np.int64)
         bases = [2 * int(most) + 1 for most in np.maximum(self.arcs.capacity, use.max(axis=0))]
@@ -151,7 +151,7 @@ class _Contest:
         return self.goon() and not self.search.closed(self.limits.gap)
 
     def bound(self, least: NDArray[np.float64]) -> bool:
-        """Take what the least terms prove; tell whether there can be a path."""
+        """Take the bound of the least terms; tell whether there can be a path."""
         peaks, types = self.arcs.peaks.shape[0], self.arcs.capacity.size
         short = least[2 + peaks :] > self.arcs.capacity if types else np.zeros(0, np.bool_)
         if least[0] >= INFINITE or short.any():
@@ -181,7 +181,7 @@ class _Contest:
         )  # fmt: skip
 
     def cost(self, start: int) -> float:
-        """Judge the path of a start; keep it where it fits."""
+        """Judge the path of a start; keep it if it fits."""
         path, length = self.paths[start], int(self.paths[start, -1])
         most = np.empty(1 + self.arcs.peaks.shape[0])
         cost, over = moves.judge(self.arcs, self.prices[start], path, length, most)

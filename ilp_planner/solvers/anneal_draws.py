@@ -1,6 +1,6 @@
 """Random numbers for compiled annealing.
 
-Each start has a generator of its own, so that what it draws does not depend on threads.
+Each start has a generator of its own, so that its draws do not depend on threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the compiled moves of simulated annealing know of a stage graph."""
+"""A stage graph for the compiled moves of simulated annealing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 class Arcs(NamedTuple):
-    """A stage graph whose arcs are sorted by tail, then head, and go to higher nodes.
+    """A stage graph with arcs sorted by tail, then head, that go to higher nodes.
 
     head, tail: int64 [arcs]. time, extra: float64 [arcs], seconds. peaks: float64 [K, arcs],
-    seconds. use: int64 [arcs, D]; capacity: int64 [D], devices. first: int64 [nodes + 1], where
-    each node's arcs begin. sources: bool [nodes]. weight: of the slowest stage.
+    seconds. use: int64 [arcs, D]; capacity: int64 [D], devices. first: int64 [nodes + 1], the start
+    of each node's arcs. sources: bool [nodes]. weight: of the slowest stage.
     """
 
     head: NDArray[np.int64]
@@ -34,7 +34,7 @@ class Kinds(NamedTuple):
     """Groups that use the same devices are of one kind.
 
     arcs: int64 [arcs], sorted by tail, then kind. of: int64 [arcs], kind of each. keys: int64
-    [kinds], ascending, which add up as the devices of kinds do; none: groups are not exchanged.
+    [kinds], ascending; they add up like the devices of kinds; none: groups are not exchanged.
     """
 
     arcs: NDArray[np.int64]

@@ -33,8 +33,8 @@ def _of_key(keys, key):  # type: ignore[no-untyped-def]  # pragma: no cover - co
 
 @kernel
 def regroup(state, keys, kinds, length):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Change the kinds of a few stages in place; return how many stages there are then, 0 where no
-    change was found. kinds: of the stages, with room for one more."""
+    """Change the kinds of a few stages in place; return the new number of stages, 0 if no change
+    was found. kinds: of the stages, with room for one more."""
     draw = chance(state)
     a = int(chance(state) * length)
     if draw < MERGE and length < 2:
@@ -84,8 +84,8 @@ def regroup(state, keys, kinds, length):  # type: ignore[no-untyped-def]  # prag
 
 @kernel
 def recut(graph, groups, kinds, length, aim, room, found):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the length of the cheapest path whose stages have these kinds (0 without one), and how
-    many arcs were looked at.
+    """Return the length of the shortest path with stages of these kinds (0 without one), and the
+    number of examined arcs.
 
     aim: [1 + K], maxima that cost nothing. found: becomes the path.
     """

@@ -19,7 +19,7 @@ from ilp_planner.solvers.anneal_groups import exchange
 
 
 class Tuning(NamedTuple):
-    """What the moves were tuned to."""
+    """The tuning of the moves."""
 
     whole: float = 0.04  # of the moves take out everything
     front: float = 0.16  # take out everything up to a stage: it may then begin at another source
@@ -54,7 +54,7 @@ def maxima(time, peaks, path, first, last, found):  # type: ignore[no-untyped-de
 
 @kernel
 def judge(graph, price, path, length, most):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return what a path costs with its fine, and the devices that it uses too many of.
+    """Return the cost of a path with its penalty, and its excess of devices.
 
     most: [1 + K], becomes its maxima.
     """
@@ -132,7 +132,7 @@ def way_through(graph, begin, end, aim, price, shake, state, value, into, found)
 
 @inner
 def window(state, time, path, length):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Draw which stages to take out: every other time the slowest one is among them."""
+    """Draw stages to take out: every other time the slowest one is among them."""
     draw = chance(state)
     if draw < TUNED.whole:
         return 0, length

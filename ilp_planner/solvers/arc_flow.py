@@ -1,12 +1,12 @@
-"""What every arc-flow backend shares: the model of a reduced graph, and paths from its columns.
+"""Common code of arc-flow backends: the model of a reduced graph, and paths from its columns.
 
 Model: one 0/1 variable per arc, one unit of flow from the sources to the sink, and a bottleneck
 variable that is at least the total time of the arcs over each operator. A path has exactly one arc
 over each operator, so these rows say "slowest arc" with far fewer and much tighter rows than one
-row per arc. Each peak has such a variable, too. What a path may use of each device type is one row.
+row per arc. Each peak has a variable like that, too. The limit of each device type is one row.
 
-What was tried and left out: 0/1 thresholds on the bottleneck (x_a <= z_k for arcs slower than
-threshold k) close a third to a half of the root gap, but cost the solvers more time than they save.
+Tried and left out: 0/1 thresholds on the bottleneck (x_a <= z_k for arcs slower than threshold k)
+close a third to a half of the root gap, but cost the solvers more time than they save.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinearModel:
-    """Minimise cost over 0/1 columns, one per arc, and continuous ones for what is a maximum.
+    """Minimise cost over 0/1 columns, one per arc, and continuous ones for maxima.
 
     maxima: name, least and greatest value of each continuous column: the bottleneck, then the
     peaks.
@@ -51,8 +51,8 @@ class LinearModel:
         return self.arcs + len(self.maxima)
 
     def value(self, chosen: Sequence[int]) -> float:
-        """Return the cost of some arcs, where every maximum is as small as rows allow, which say
-        of one of them at a time that it is at least something."""
+        """Return the cost of some arcs, with every maximum as small as its rows allow; each row
+        bounds one of them from below."""
         on = np.zeros(self.columns)
         on[list(chosen)] = 1.0
         values = np.array([low for _, low, _ in self.maxima])

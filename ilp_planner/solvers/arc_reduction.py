@@ -27,8 +27,8 @@ class Reduced:
     """The arcs that a path costing at most the cutoff can use.
 
     arcs: int64, number of each arc in the graph that was reduced.
-    bottleneck: seconds; the slowest arc of such a path takes at least that.
-    peaks: seconds, float64 [K]; the largest of each peak of such a path is at least that.
+    bottleneck: seconds; the slowest arc of a path takes at least that.
+    peaks: seconds, float64 [K]; the largest of each peak of a path is at least that.
     bound: seconds, proved for every path of the graph that was reduced (never above the cutoff; inf
     without both).
     """
@@ -52,7 +52,7 @@ class Reduced:
 
 
 def check_positions(graph: StageGraph) -> None:
-    """Refuse a graph whose arcs do not join where their operator ranges do.
+    """Refuse a graph with arcs that do not join if their operator ranges do.
 
     Everything here relies on it: arcs sorted by `start` are in topological order, and a path has
     exactly one arc over each operator.
@@ -95,7 +95,7 @@ class Leasts:
 def path_leasts(graph: StageGraph, summed: NDArray[Any], maximal: NDArray[np.float64]) -> Leasts:
     """Sweep the arcs once in each direction, with the figures of each arc.
 
-    Plain lists: a few milliseconds for 20000 arcs however few arcs share a position, where array
+    Plain lists: a few milliseconds for 20000 arcs however few arcs share a position, if array
     operations per position would cost ten times that on a chain of thousands of positions.
     """
     order = np.argsort(graph.start, kind="stable")
@@ -110,7 +110,7 @@ def path_leasts(graph: StageGraph, summed: NDArray[Any], maximal: NDArray[np.flo
 def _swept(
     arcs: Iterable[tuple[Any, ...]], graph: StageGraph, begins: Iterable[int]
 ) -> tuple[list[float], list[float]]:
-    """Return the least sum and the least maximum of a way from where it begins to each node."""
+    """Return the least sum and the least maximum of a path from its start to each node."""
     sums, worsts = [math.inf] * graph.nodes, [math.inf] * graph.nodes
     for node in begins:
         sums[node] = worsts[node] = 0.0
@@ -126,11 +126,11 @@ def _swept(
 
 
 def _least_cost(graph: StageGraph) -> tuple[NDArray[np.float64], float, NDArray[np.float64], float]:
-    """Return what the paths cost at least: those through each arc, and all of them.
+    """Return lower bounds on the costs of paths: through each arc, and of all.
 
     Each term of the objective and the use of each device type is least on its own here, so that no
-    path through an arc can have less of any. Returns seconds per arc (inf where no path within the
-    capacities goes), and over all paths the least slowest arc, the least peaks and the least cost.
+    path through an arc can have less of any. Returns seconds per arc (inf without a path within the
+    capacities), and over all paths the least slowest arc, the least peaks and the least cost.
     """
     leasts = path_leasts(graph, graph.time + graph.extra, graph.time)
     cost = leasts.sum_to[graph.tail] + (graph.time + graph.extra) + leasts.sum_from[graph.head]
@@ -164,7 +164,7 @@ def reduced(graph: StageGraph, cutoff: float = math.inf) -> Reduced:
     (least total of a path through it) + (least of each peak of a path through it), and uses at
     least the least devices of each type of a path through it. Dropping arcs raises them all, so it
     is repeated until nothing more goes. Paths at the cutoff stay: when one is known, the optimum of
-    the graph is a path of what is left.
+    the graph is a path of the rest.
     """
     check_positions(graph)
     arcs = np.arange(graph.arcs)

@@ -105,7 +105,7 @@ def cover_rows(graph: StageGraph, entries_per_arc: float = COVER_ENTRIES) -> Row
 
 
 def _piercing(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the fewest rows such that each range first .. last - 1 holds one, by earliest end."""
+    """Return the fewest rows so that each range first .. last - 1 holds one, by earliest end."""
     latest = np.full(int(last.max(initial=0)) + 1, -1, dtype=np.int64)
     np.maximum.at(latest, last, first)
     picks = [-1]
@@ -118,7 +118,7 @@ def _piercing(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.i
 def capacity_rows(graph: StageGraph) -> Rows:
     """Return, for each device type that arcs use, the row that keeps a path within its capacity.
 
-    Divided by what all uses are multiples of, and rounded down: tighter, and as exact.
+    Divided by the common divisor of all uses, and rounded down: tighter, and as exact.
     """
     count, columns, values, high = [0], [], [], []
     for use, capacity in zip(graph.use.T, graph.capacity, strict=True):
@@ -139,10 +139,10 @@ def capacity_rows(graph: StageGraph) -> Rows:
 
 
 def above(rows: Rows, value: NDArray[Any], least: float) -> Rows:
-    """Return covering rows with what the value of each arc exceeds `least` by, where it does.
+    """Return covering rows with the excess of each arc's value over `least`, if positive.
 
     As a path has one arc in each row, a maximum that is at least `least` is at least `least` + the
-    total of such a row: tighter than the total of the values, and sparser.
+    total of the row: tighter than the total of the values, and sparser.
     """
     more = value[rows.column] - least
     some = more > 0
@@ -158,7 +158,8 @@ def above(rows: Rows, value: NDArray[Any], least: float) -> Rows:
 
 
 def under(column: int, rows: Rows, scale: float) -> Rows:
-    """Return rows that say: the column, which ends each, less the scaled total is high enough."""
+    """Return rows that say: the column at the end of each, less the scaled total, is high
+    enough."""
     ends = rows.pointer[1:]
     return Rows(
         pointer=rows.pointer + np.arange(rows.pointer.size),

@@ -1,4 +1,4 @@
-"""What backends share: a clock, a search to tell, and an answer however they end."""
+"""Common code of backends: a clock, a search to tell, and an answer for every end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Backend(ABC):
-    """What solves a stage graph.
+    """A solver of stage graphs.
 
     proves: its answer is the optimum, if there is time; a heuristic's is a good path. needs: the
     package that must be installed, if any. tolerance: relative gap that it can resolve.
@@ -31,7 +31,7 @@ class Backend(ABC):
     tolerance = PROVED
 
     def available(self) -> bool:
-        """Tell whether what it needs is installed."""
+        """Tell whether its requirements are installed."""
         return not self.needs or importlib.util.find_spec(self.needs) is not None
 
     def solve(
@@ -43,7 +43,7 @@ class Backend(ABC):
         progress: Progress | None = None,
         deadline: Deadline | None = None,
     ) -> GraphSolution:
-        """Solve the graph within the limits; an interrupt keeps what is known.
+        """Solve the graph within the limits; an interrupt keeps the results so far.
 
         Parameters
         ----------
@@ -52,8 +52,8 @@ class Backend(ABC):
 
         Raises
         ------
-        UsageError: it lacks what it needs.
-        SolverError: the solver fails, or answers what the graph refutes.
+        UsageError: a requirement is missing.
+        SolverError: the solver fails, or the graph refutes its answer.
         """
         deadline = deadline or limits.deadline()
         search = Search(graph, hint, progress, self.tolerance)
@@ -80,7 +80,7 @@ class ArcFlow(Backend):
         self.reduce = reduce
 
     def run(self, search: Search, limits: Limits, deadline: Deadline) -> Stop:
-        """Reduce the graph, solve what is left, and try to prove the answer by reduction alone."""
+        """Reduce the graph, solve the rest, and try to prove the answer by reduction alone."""
         problem = search.prepared(reduce=self.reduce)
         if not problem.graph.arcs or search.closed(limits.gap):
             return Stop.PROOF

@@ -1,4 +1,4 @@
-"""What every backend that solves a stage graph promises."""
+"""The contract of every backend that solves a stage graph."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ class Limits:
 
     starts: random points that a heuristic begins from. prefer_plain: of plans for a training
     runtime that take up to this share longer than the fastest one, the plainest is taken; 0: the
-    fastest. tie: what prefer_plain was called before. require_gap: and only one with at most this
-    gap. Raises UsageError for what is no
-    limit.
+    fastest. tie: the former name of prefer_plain. require_gap: and only one with at most this gap.
+    Raises UsageError for impossible limits.
     """
 
     seconds: float = 200.0

@@ -1,8 +1,8 @@
 """Exact dynamic programming over the stage graph: everything a chain can say, in milliseconds.
 
-Where arcs have nothing but a time, labels are (slowest stage, sum of stages). Where they share
-devices, have extras or peaks, labels hold these, too, and prices on devices prune them; more labels
-per node are kept each time, until none was dropped.
+Where arcs have nothing but a time, labels are (slowest stage, sum of stages). If they share
+devices, have extras or peaks, labels hold these, too, and Lagrange multipliers on devices prune
+them; more labels per node are kept each time, until none was dropped.
 """
 
 from __future__ import annotations
@@ -95,6 +95,6 @@ class _ResourceSearch:
         return found.exact
 
     def learn(self, path: tuple[int, ...], bound: float) -> None:
-        """Take a path and a bound, which rounding must not put above the best path."""
+        """Take a path and a bound, not rounded above the best path."""
         least = self.graph.path_time(path) if path else math.inf
         self.known.update(path, min(bound, least, self.known.objective))

@@ -44,12 +44,12 @@ class CpSat(ArcFlow):
     needs = "ortools"
 
     def __init__(self, *, reduce: bool = True, work: float = math.inf) -> None:
-        """Take what it may do.
+        """Take its limits.
 
         Parameters
         ----------
-        work: of all that it solves together, in CP-SAT's deterministic time, of which an idle core
-            does about one in a second. With one worker, what it reaches depends on nothing else.
+        work: of all that it solves together, in CP-SAT's deterministic time, about one per second
+            of an idle core. With one worker, its result depends on nothing else.
         """
         super().__init__(reduce=reduce)
         self.work = work
@@ -142,7 +142,7 @@ class _Run:
     def _peaks(self, model: Any, arc: list[Any]) -> list[Any]:
         """Return a variable for each peak, at least what the arc over each operator has.
 
-        Integers weigh the bottleneck by whole numbers: what is left of its weight is a peak.
+        Integers weigh the bottleneck by whole numbers: the rest of its weight is a peak.
         """
         graph, variables = self.problem.graph, []
         cover = cover_rows(graph)
@@ -214,7 +214,7 @@ class _Run:
             outcome.append(error)
 
     def _report(self, wait: float) -> None:
-        """Pass on what a callback left; wait up to `wait` seconds for it."""
+        """Pass on the result of a callback; wait up to `wait` seconds for it."""
         with contextlib.suppress(Empty):
             chosen, bound = self.news.get(timeout=wait)
             self._update(chosen, bound)

@@ -3,9 +3,9 @@
 Many random starts descend on the relaxed objective of `soft_path`, each with its own schedule for
 how fast the maxima and the choices harden; by successive halving the poor ones are dropped and the
 others gone on with, more slowly. The likeliest path of each is decoded again and again, within the
-capacities. What cannot be on a path better than the best one is cut from the graph between rounds.
-At the end, a label search over the arcs that the last starts passed most often (the band) joins
-their pieces. A heuristic: nothing is proved but what cutting the graph proves.
+capacities. Arcs that cannot be on a better path are cut from the graph between rounds. At the end,
+a label search over the arcs that the last starts passed most often (the band) joins their pieces. A
+heuristic: only cutting the graph proves a bound.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """What the search was tuned to. A start draws its own schedule: the heat, q and p at first and
-    at last and the rate, log-uniformly between two figures each."""
+    """The tuning of the search. A start draws its own schedule: the heat, q and p at first and at
+    last and the rate, log-uniformly between two figures each."""
 
     last: int = 4  # starts in the last rung, whose flows make the band
     steps: int = 12  # of each start in the first rung, at least
@@ -74,7 +74,7 @@ class Gradient(Backend):
         self.tuning = tuning
 
     def run(self, search: Search, limits: Limits, deadline: Deadline) -> Stop:
-        """Look for a good path; the bound is what reducing the graph proves."""
+        """Look for a good path; the bound comes from reducing the graph."""
         return _Descent(search, limits, deadline, self.tuning).run()
 
 
@@ -149,7 +149,7 @@ class _Descent:
         return Stop.EFFORT if self.deadline.goon() else Stop.TIME
 
     def _better(self) -> float:
-        """Return what a path must cost to be better than the best one, seconds."""
+        """Return the cost below which a path is better than the best one, seconds."""
         return self.search.objective * (1 - PROVED / 2)
 
     def advance(self, members: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
@@ -178,9 +178,9 @@ class _Descent:
         return self.value[members]
 
     def _forget(self, members: NDArray[np.int64]) -> None:
-        """Free the arrays of those that are not in the contest, and of the worst if they are many.
+        """Free the arrays of starts outside of the contest, and of the worst if they are many.
 
-        Those still in it begin anew, with other numbers, when their turn comes.
+        Remaining ones begin anew, with other numbers, when their turn comes.
         """
         kept, most = members, self.tuning.most_kept
         if len(self.logits) * self.soft.size > most:

@@ -55,7 +55,7 @@ def successive_halving(
     last: int = 1,
     goon: Callable[[], bool] = lambda: True,
 ) -> NDArray[np.int64]:
-    """Run the contest; return the numbers of those in its last finished rung, best first.
+    """Run the contest; return the numbers of starts in its last finished rung, best first.
 
     Parameters
     ----------

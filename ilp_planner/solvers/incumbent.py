@@ -95,8 +95,8 @@ class _Fitting:
 def incumbent(graph: StageGraph, tries: int = INCUMBENT_TRIES) -> tuple[int, ...]:
     """Return the cheapest of a few shortest paths, under different ceilings on their arcs.
 
-    Ceilings are put on the time, then on each peak under the best ceilings so far. Where devices
-    are limited, none of the paths may fit: empty then, as without any path.
+    Ceilings are put on the time, then on each peak under the best ceilings so far. If devices are
+    limited, none of the paths may fit: empty then, as without any path.
     """
     fitting = _Fitting(graph)
     allowed = np.ones(graph.arcs, dtype=np.bool_)

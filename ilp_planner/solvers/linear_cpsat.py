@@ -1,4 +1,4 @@
-"""A linear model in OR-Tools CP-SAT, whatever its rows say."""
+"""A linear model in OR-Tools CP-SAT, with any rows."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def solve_linear(
     """Return the arcs that cost least, ascending, with the model's own time and a bound.
 
     Arcs cost nothing and maxima one each; rows say how large a maximum is at least, or have whole
-    numbers. Times are rounded down to integers, of which the objective has 2**44 at most: what is
-    lost is less than one per arc of a solution and row. An interrupt waits for the end.
+    numbers. Times are rounded down to integers, at most 2**44 in the objective: the loss is less
+    than one per arc of a solution and row. An interrupt waits for the end.
 
     work: as CpSat's.
 

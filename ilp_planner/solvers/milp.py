@@ -50,8 +50,8 @@ _SOLVER_TYPE = {"highs": "HIGHS", "scip": "GSCIP"}
 class Milp(ArcFlow):
     """MILP over one binary per arc, a continuous bottleneck and continuous peaks.
 
-    The bound is the solver's, less what its tolerances let it err. When HiGHS is interrupted, the
-    paths that it found are lost; its bound is not.
+    The bound is the solver's, less its tolerances. When HiGHS is interrupted, the paths that it
+    found are lost; its bound is not.
     """
 
     needs = "ortools"
@@ -138,7 +138,7 @@ class _Listener:
         raise SolverError(f"{self.milp.name}: {why}")
 
     def _seconds(self, claim: float) -> float:
-        """Return what is sure of a bound that the solver claims (0.0 when it claims none)."""
+        """Return the safe part of a bound that the solver claims (0.0 when it claims none)."""
         if not math.isfinite(claim):  # also inf: the graph has a path
             return 0.0
         return claim / self.model.scale * (1 - MILP_TOLERANCE)

@@ -1,10 +1,10 @@
 """Runs MathOpt in a process of its own; started by file name, imports nothing of this package.
 
 HiGHS inside MathOpt can not be interrupted: it ignores the interrupter, and a thread that runs it
-holds up the end of the process. A process can be ended at any time, and what it logged is kept.
+holds up the end of the process. A process can be ended at any time, and its log is kept.
 
-Protocol: pickles. In: a request (a dict, see `solve`) or None, which asks to stop the solve. Out:
-("log", line), ("done", dict) or ("error", text). The end of the input ends the process.
+Protocol: pickles. In: a request (a dict, see `solve`) or None, to stop the solve. Out: ("log",
+line), ("done", dict) or ("error", text). The end of the input ends the process.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def solve(request: dict[str, Any], send: Callable[[tuple[str, Any]], None], stop
 
 
 def read_model(proto: Any) -> Any:
-    """Return the MathOpt model of a proto, whose ids count from 0."""
+    """Return the MathOpt model of a proto with ids from 0."""
     from ortools.math_opt.python import mathopt
 
     if hasattr(mathopt.Model, "from_model_proto"):

@@ -39,10 +39,10 @@ LAST_WORDS = 2.0
 
 
 class Pulp(ArcFlow):
-    """The solver that PuLP calls `solver`; CBC when empty. One thread, whatever the limits say.
+    """The solver that PuLP calls `solver`; CBC when empty. One thread, for any limits say.
 
-    Only CBC's bound is known, from its log, and lowered by what its tolerances let it err: for
-    other solvers the bound is that of the reduction. A hint serves as cutoff, it is not passed on.
+    Only CBC's bound is known, from its log, and lowered by its tolerances: for other solvers the
+    bound is that of the reduction. A hint serves as cutoff, it is not passed on.
     """
 
     name = "pulp"
@@ -122,7 +122,7 @@ class Pulp(ArcFlow):
     def _foreign(
         self, solver: Any, program: Any, problem: Reduced, search: Search, deadline: Deadline
     ) -> Stop:
-        """Let PuLP run a solver whose log nobody reads here: it gives a path, no bound.
+        """Let PuLP run a solver without a known log: it gives a path, no bound.
 
         Nor a proof that there is no path: some of PuLP's interfaces call a model infeasible when
         their solver ran out of time.

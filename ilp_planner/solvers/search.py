@@ -1,4 +1,4 @@
-"""The state of a search on a stage graph: best path, best bound, what may be claimed of them."""
+"""The state of a search on a stage graph: best path, best bound, and possible claims."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ lower the claim.
 class Search:
     """Best path and bound so far for the whole graph; tells `progress` of each improvement.
 
-    tolerance: relative gap at which a path is optimal, what the solver's arithmetic can resolve.
+    tolerance: relative gap at which a path is optimal, the resolution of the solver's arithmetic.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Search:
         return problem
 
     def update(self, path: Sequence[int], bound: float) -> None:
-        """Take a path (empty for none) and a lower bound, seconds, where they are the best so far.
+        """Take a path (empty for none) and a lower bound, seconds, if they are the best so far.
 
         Both are kept before `progress` is called, which may interrupt.
         """
@@ -89,9 +89,9 @@ class Search:
     def none_fits(self) -> bool:
         """Take a solver's claim that no path is within the capacities; tell whether it can be true.
 
-        It can not where a path is known, or where devices are not limited: what is given to a
-        solver has paths. A claim of a floating-point solver is taken as well: the rows of flow and
-        capacity, which alone can contradict each other, hold integers far above its tolerances.
+        It can not if a path is known, or if devices are not limited: graphs for solvers have paths.
+        A claim of a floating-point solver is taken as well: the rows of flow and capacity, which
+        alone can contradict each other, hold integers far above its tolerances.
         """
         if self.path or not self.graph.capacity:
             return False
@@ -112,9 +112,9 @@ class Search:
         return self.bound >= self.objective * (1 - max(gap, PROVED))
 
     def answer(self, solver: str, stopped: Stop, limits: Limits) -> GraphSolution:
-        """Return what is known; OPTIMAL within the tolerance.
+        """Return the results so far; OPTIMAL within the tolerance.
 
-        That the user interrupted it is said whatever is known by then: the caller stops as well.
+        An interrupt by the user is always reported: the caller stops as well.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class Search:
 
 
 def printed_floor(text: str) -> float:
-    """Return the least number that may have been rounded to what is printed (-inf for inf)."""
+    """Return the least number that may have been rounded to the printed one (-inf for inf)."""
     number = Decimal(text)
     exponent = number.as_tuple().exponent
     if not isinstance(exponent, int):  # inf, nan

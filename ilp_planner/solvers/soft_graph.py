@@ -19,19 +19,18 @@ RAREST = -1e30  # logarithm of 0
 
 
 class SoftGraph(NamedTuple):
-    """What kernels take of a graph; nodes are renumbered along the chain.
+    """A graph for kernels; nodes are renumbered along the chain.
 
-    Node 0 is added before the sources and has an arc to each, which covers and costs nothing.
-    Operators between two neighbouring places where arcs start or stop are under the same arcs: they
-    make one segment.
+    Node 0 is added before the sources and has an arc to each, without cover or cost.
+    Operators between two neighbouring ends of arcs are under the same arcs: they make one segment.
 
     arcs: int64 [m], numbers in the stage graph; -1 - source for the added ones. Sorted by tail.
-    first: int64 [n + 1], where each node's arcs begin. head: int64 [m]. sink: node.
+    first: int64 [n + 1], the start of each node's arcs. head: int64 [m]. sink: node.
     low, high: int64 [m], an arc covers the segments [low, high). segments: their number.
     cost: float64 [m], time and extra, in units of `scale` seconds.
-    values: float64 [K, m], what each maximum is taken over, as a share of its largest. logs:
-    float64 [K, m], their logarithms. weights: float64 [K], what that largest value would add to the
-    objective, in units of the scale.
+    values: float64 [K, m], values of each maximum, as a share of its largest. logs: float64 [K, m],
+    their logarithms. weights: float64 [K], addition of that largest value to the objective, in
+    units of the scale.
     use: int64 [m, D]. share: float64 [D], 1 / capacity. capacity: int64 [D].
     spare: int64 [n, D], capacity less the least use from the node to the sink.
     """
@@ -71,7 +70,7 @@ class SoftGraph(NamedTuple):
 def soft_graph(graph: StageGraph, numbers: NDArray[np.int64], scale: float) -> SoftGraph:
     """Return the arrays of a graph without dead ends; `scale` seconds become 1.
 
-    numbers: int64 [arcs], what to call each arc in `SoftGraph.arcs`.
+    numbers: int64 [arcs], of each arc in `SoftGraph.arcs`.
     """
     position = graph.positions
     used = np.flatnonzero(position >= 0)
@@ -114,7 +113,7 @@ def soft_graph(graph: StageGraph, numbers: NDArray[np.int64], scale: float) -> S
 
 
 def _maxima(graph: StageGraph, scale: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return values and weights of the bottleneck and the peaks, where they cost anything."""
+    """Return values and weights of the bottleneck and the peaks, if they cost anything."""
     values, factors = graph.peaks, np.ones(len(graph.peaks))
     if graph.weight > 0:
         values = np.vstack([graph.time, values])

@@ -1,4 +1,4 @@
-"""What a random path through a stage graph costs, and the gradient of that.
+"""The cost of a random path through a stage graph, and its gradient.
 
 Every node chooses among the arcs that leave it with probabilities softmax(logits); the flow x of an
 arc is the probability that a path uses it. In place of what one path costs stands
@@ -8,13 +8,13 @@ arc is the probability that a path uses it. In place of what one path costs stan
     M_k = (mean over segments o of N_ko ** p) ** (1 / p)        u_d = sum(x * use_d) / capacity_d.
 
 Exactly one arc of a path covers a segment, so for flows of 0 and 1 N_ko is the value of that arc
-whatever q is, and M_k tends to the maximum as p grows. With q = 1 all this is convex in the flow,
-and its gradient says where along the chain time has to go; but the best flow then mixes long stages
-with short ones. The larger q, the more N_ko is the worst of what may come, and the less a mixture
-pays. So q and p grow as the search goes on, while the choices harden.
+for any q, and M_k tends to the maximum as p grows. With q = 1 all this is convex in the flow, and
+its gradient shows the places along the chain where time has to go; but the best flow then mixes
+long stages with short ones. The larger q, the more N_ko is the worst of what may come, and the less
+a mixture pays. So q and p grow as the search goes on, while the choices harden.
 
 (Taking the p-norm over all arcs at once instead is concave in the flow; its gradient understates
-by a factor p what a smaller maximum gains, and descent stays at a poor path.)
+the gain of a smaller maximum by a factor p, and descent stays at a poor path.)
 
 One sweep along the nodes gives the flow, one back (the adjoint) the gradient: with the marginal
 cost m_a of an arc's flow, the cost to go is Q_a = m_a + V_head and V_node = sum(probability * Q),
@@ -118,7 +118,7 @@ def sweep_back(soft, steepest, prices, room):  # type: ignore[no-untyped-def]  #
     """Fill in the cost to go of each arc (`togo`) and node (`ahead`), from the slopes of `soften`.
 
     steepest: where a maximum's marginal cost exceeds so many times what the arc's own value would
-    cost as that maximum, it is cut to that: the root makes it infinite where nothing is used yet.
+    cost as that maximum, it is cut to that: the root makes it infinite if nothing is used yet.
     """
     first, head, low, high, cost = soft.first, soft.head, soft.low, soft.high, soft.cost
     values, weights, use, share = soft.values, soft.weights, soft.use, soft.share
@@ -143,7 +143,7 @@ def relaxed(
 ) -> tuple[float, NDArray[np.float64]]:
     """Return the relaxed objective, in units of the scale, and its derivative by each logit.
 
-    The prices themselves are dual variables, whose derivative is what is used too much.
+    The prices themselves are dual variables; their derivative is the excess use.
     """
     room = scratch(soft)
     value = sweep_forward(soft, logits, q, room)
@@ -181,7 +181,7 @@ class Steps(NamedTuple):
 
     rows: float64 [steps, 3], q, p and heat of each. rate: how far logits move. price_rates: of the
     price of a device and of its slope, per heat, so that a change of price moves the choices alike
-    whatever the heat. steepest: as in `sweep_back`.
+    for any heat. steepest: as in `sweep_back`.
     """
 
     rows: NDArray[np.float64]
@@ -199,8 +199,8 @@ def descend(soft, logits, prices, steps, visits, room):  # type: ignore[no-untyp
     are rarely reached. visits: float32 [m] to add the flows to, or empty.
 
     Devices are priced as by an augmented Lagrangian: price + slope * (share used - 1), the price
-    itself following what is used too much. The slope keeps all choices from flipping from one type
-    of device to another at once.
+    itself following the excess use. The slope keeps all choices from flipping from one type of
+    device to another at once.
     """
     rows, rate, price_rates, steepest = steps
     first = soft.first
@@ -240,11 +240,11 @@ def _uniform(seed, number):  # type: ignore[no-untyped-def]  # pragma: no cover 
 
 @kernel
 def decode(soft, logits, noise, seed):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the path of the likeliest choices (arc numbers), empty where it ran out of devices.
+    """Return the path of the likeliest choices (arc numbers), empty if it ran out of devices.
 
-    A choice is ruled out when what it leaves is less than any way on to the sink needs. noise: 0
-    takes the likeliest, 1 samples by the probabilities (Gumbel), anything between leans to the
-    likeliest. seed: of the samples, int64.
+    A choice is ruled out when its remaining devices are fewer than any path to the sink needs.
+    noise: 0 takes the likeliest, 1 samples by the probabilities (Gumbel), anything between leans to
+    the likeliest. seed: of the samples, int64.
     """
     first, head, use, spare, sink = soft.first, soft.head, soft.use, soft.spare, soft.sink
     kinds = use.shape[1]
@@ -277,7 +277,7 @@ def decode(soft, logits, noise, seed):  # type: ignore[no-untyped-def]  # pragma
 
 @kernel
 def path_cost(soft, path):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return what a path costs, in units of the scale."""
+    """Return the cost of a path, in units of the scale."""
     cost, values, weights = soft.cost, soft.values, soft.weights
     total = 0.0
     for a in path:
