@@ -1,4 +1,4 @@
-"""What a sweep varies: a field with its values, in the words that constraints have.
+"""The axes of a sweep: a field with its values, in the words of constraints.
 
 `2,4` are two values and `2..8` are seven; values that hold commas themselves are parted by `;`, as
 in `none;none,selective`. Of GPUs, `8..256xH100` are the powers of two from 8 to 256.
@@ -52,7 +52,7 @@ class Axis:
         return (self[place] for place in range(len(self)))
 
     def index(self, value: str) -> int | None:
-        """Return the place of a value; None where it is none of them."""
+        """Return the place of a value; None if it is none of them."""
         start = 0
         for part in self.parts:
             if isinstance(part, str):
@@ -69,7 +69,7 @@ class Axis:
 
 
 def parse_axis(text: str) -> Axis:
-    """Return what `FIELD=VALUES` says.
+    """Return the axis of `FIELD=VALUES`.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def axis_of(field: str, values: object) -> Axis:
 
 
 def _between(values: str) -> str:
-    """Return what parts the values of a text."""
+    """Return the separator of the values of a text."""
     return ";" if ";" in values else ","
 
 

@@ -1,8 +1,8 @@
-"""The fields that a sweep can vary, and what a value of one makes of a request.
+"""The fields that a sweep can vary, and the effect of a value on a request.
 
-They are called what the keywords of `ilp_planner.problem` are called, constraints among them, and
-what the keys of model and cluster files are called, with the tables that they are in as far as it
-takes to tell them from others: `layers`, `experts.top_k`, `inter_node.bandwidth`.
+Their names are the keywords of `ilp_planner.problem`, constraints among them, and the keys of model
+and cluster files, with as many of their tables as distinguish them from others: `layers`,
+`experts.top_k`, `inter_node.bandwidth`.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class Field:
         self.put = put
 
     def check(self, text: str) -> None:
-        """Refuse a text that can be no value, whatever else is asked for.
+        """Refuse a text that is no value under any request.
 
         Raises
         ------
-        UsageError: what was found and what was expected.
+        UsageError: the found and the expected value.
         """
         if self.order == OF_REQUEST:
             self.put(Request(files={}), text)
@@ -85,8 +85,8 @@ def find_field(said: str, axes: tuple[Axis, ...], base: Request) -> Field:
 
     Parameters
     ----------
-    axes: all that is varied; the first model and the first cluster say which fields there are.
-    base: what is asked for besides.
+    axes: all that is varied; the first model and the first cluster define the fields.
+    base: the rest of the request.
 
     Raises
     ------
@@ -123,14 +123,14 @@ def _first(axes: tuple[Axis, ...], base: Request) -> Request:
 
 
 def _called(said: str, known: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
-    """Return the fields of files that a name says; one alone where it says all of its path."""
+    """Return the fields of files that a name says; one alone if it says all of its path."""
     found = [(kind, path) for kind, path in known if _is_called(said, (kind, *path))]
     whole = [(kind, path) for kind, path in found if f"{kind}.{said}".endswith(".".join(path))]
     return whole if len(whole) == 1 else found
 
 
 def _is_called(said: str, path: Path) -> bool:
-    """Tell whether a name says a path: its last key, and some of those that it is in, in order."""
+    """Tell whether a name says a path: its last key, and some of its tables, in order."""
     words = said.split(".")
     if words[-1] != path[-1]:
         return False
@@ -142,7 +142,7 @@ def _is_called(said: str, path: Path) -> bool:
 
 
 def _setter(name: str) -> Callable[[Request, str], Request]:
-    """Return what sets a field of a request.
+    """Return the setter of a field of a request.
 
     It raises UsageError for a text that cannot be a value.
     """
@@ -219,7 +219,7 @@ def _flag(text: str) -> bool:
 
 
 def held(request: Request, kind: str) -> Reference:
-    """Return a model or a cluster with what it says: of a cluster, all numbers.
+    """Return a model or a cluster with its content: of a cluster, all numbers.
 
     Raises
     ------
@@ -244,11 +244,11 @@ def _held(kind: str, name: str, text_only: bool) -> Reference:
 
 
 def _with_file_value(request: Request, kind: str, said: str, text: str) -> Request:
-    """Return a request whose model or cluster says something else of one key.
+    """Return a request with another value of one key in its model or cluster.
 
     Raises
     ------
-    SpecError: the file has no such key, or several.
+    SpecError: the file lacks the key, or has several.
     """
     changed = _changed(held(request, kind), kind, said, text)
     return replace(request, files={**request.files, kind: changed})
@@ -272,7 +272,7 @@ def _changed(reference: Reference, kind: str, said: str, text: str) -> Reference
 
 
 def _toml_value(text: str) -> object:
-    """Return what a text means in TOML; the text itself where it means nothing there."""
+    """Return the value of a text in TOML; the text itself if it means nothing there."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -1,7 +1,7 @@
 """The journal of a sweep: a line of JSON for each point that is done, on disk before the next one.
 
 It lies beside the table, `sweep.csv.jsonl` beside `sweep.csv`, and only ever grows. The first line
-says what all points have in common, so that a later run goes on with the same sweep alone.
+has the common data of all points, so that a later run continues the same sweep only.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ DIGITS = 12  # of a hash, that people are shown
 
 
 def journal_file(output: Path) -> Path:
-    """Return where the journal of a table lies."""
+    """Return the path of a table's journal."""
     return output.with_name(output.name + SUFFIX)
 
 
 def heading(sweep: Sweep) -> dict[str, str]:
-    """Return what all points of a sweep have in common, as texts by what they are called."""
+    """Return the common data of all points of a sweep, as texts by name."""
     base, found = encode_inputs(sweep.base), dict[str, str]()
     for name, value in base.items():
         if isinstance(value, dict) and "name" in value:
@@ -149,7 +149,7 @@ def _check_same(path: Path, head: bytes, about: Mapping[str, str]) -> None:
 
     Raises
     ------
-    UsageError: says what differs.
+    UsageError: with the differences.
     """
     try:
         there = json.loads(head)["about"]
@@ -177,7 +177,7 @@ def _line(value: Mapping[str, Any]) -> str:
 
 
 def _row(line: bytes) -> Row | None:
-    """Return what a line says; None where it is no whole row."""
+    """Return the row of a line; None if it is incomplete."""
     try:
         row: Row = json.loads(line)
         return row if line.endswith(b"\n") and isinstance(row["values"], dict) else None

@@ -30,8 +30,7 @@ class Neighbours:
                 self.starts.popitem(last=False)
 
     def of(self, number: int) -> Start | None:
-        """Return the plan of the nearest point that differs in one value; None where none is
-        near."""
+        """Return the plan of the nearest point that differs in one value; None if none is near."""
         return next((self.starts[n] for n in self._near(number) if n in self.starts), None)
 
     def _near(self, number: int) -> Iterator[int]:

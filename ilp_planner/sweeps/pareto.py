@@ -1,4 +1,4 @@
-"""Which rows no other row is better than in everything that is asked for."""
+"""The Pareto front of rows in all objectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep as a picture: lines over what is varied, or the front of two objectives."""
+"""A sweep as a picture: lines over the varied field, or the front of two objectives."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FORMATS = (".png", ".svg")
 
 
 class Line(NamedTuple):
-    """Points that differ in one value alone. name: what they have in common."""
+    """Points that differ in one value alone. name: of their common values."""
 
     name: str
     x: list[float]
@@ -49,7 +49,7 @@ def check_plot(file: Path, sweep: Sweep, wish: Wish) -> None:
 
     Raises
     ------
-    UsageError: one line with what would do.
+    UsageError: one line with a repair.
     """
     if file.suffix.lower() not in FORMATS:
         raise UsageError(
@@ -166,7 +166,7 @@ def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
 
 
 def _draw_front(axes: Axes, rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """Draw all rows as points, and a line through those of the front with their GPUs."""
+    """Draw all rows as points, and a line through the front with the GPUs."""
     first, second = columns
     found = [(_number(row.get(first)), _number(row.get(second)), row) for row in rows]
     known = [(x, y, row) for x, y, row in found if not math.isnan(x + y)]

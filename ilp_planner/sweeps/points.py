@@ -36,9 +36,9 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What is planned at every point.
+    """The points of a sweep.
 
-    base: what all points have in common. axes: what is varied; the last one is varied first.
+    base: common to all points. axes: varied fields; the last one is varied first.
     limits: of the search of one point. all_devices: plans leave no node out.
     """
 
@@ -70,7 +70,7 @@ class Sweep:
 
         Raises
         ------
-        UsageError: there is no such field.
+        UsageError: an unknown field.
         """
         return tuple(find_field(axis.field, self.axes, self.base) for axis in self.axes)
 
@@ -102,7 +102,7 @@ class Sweep:
         return number
 
     def number_of(self, values: Mapping[str, str]) -> int | None:
-        """Return the number of the point that has these values; None where none has."""
+        """Return the number of the point that has these values; None if none has."""
         places = []
         for field, axis in zip(self.fields, self.axes, strict=True):
             place = axis.index(values[field.name]) if field.name in values else None
@@ -112,11 +112,11 @@ class Sweep:
         return self.number(tuple(places))
 
     def request(self, point: Point) -> Request:
-        """Return what is asked for at a point, with its model and its cluster as they are now.
+        """Return the request of a point, with its model and its cluster as they are now.
 
         Raises
         ------
-        PlannerError: there is no such problem, and why.
+        PlannerError: an impossible problem, and why.
         """
         request = self.base
         for field in self._one_by_one:
@@ -128,13 +128,13 @@ class Sweep:
 
     @cached_property
     def _one_by_one(self) -> list[Field]:
-        """The fields that are set one after the other, those that others depend on first."""
+        """The fields that are set one after the other; fields that decide others are first."""
         others = (field for field in self.fields if field.name not in NAMES)
         return sorted(others, key=lambda field: field.order)
 
     @cached_property
     def _constraints(self) -> list[str]:
-        """The fields that are constraints, which are set together."""
+        """The fields that are constraints, set together."""
         return [field.name for field in self.fields if field.name in NAMES]
 
     def key(self, request: Request) -> str:
@@ -145,7 +145,7 @@ class Sweep:
         return digest(inputs | self.limits_record)
 
     def content(self, name: str) -> str:
-        """Return the hash of what an input holds that all points have; empty where it is no file,
+        """Return the hash of the content of an input common to all points; empty if it is no file,
         or is not there."""
         try:
             known = held(self.base, name).sha256 if name in HELD else ""
@@ -154,12 +154,12 @@ class Sweep:
         return known or _content(self.base.files[name].name)
 
     def key_of_refused(self, point: Point) -> str:
-        """Return the hash of a point whose request cannot be made."""
+        """Return the hash of a point with an impossible request."""
         return digest({"base": encode_inputs(self.base), "values": dict(point.values)})
 
     @cached_property
     def limits_record(self) -> dict[str, float]:
-        """The limits of one search that decide what it finds. A journal without `all_devices` is of
+        """The limits of one search that decide its result. A journal without `all_devices` is of
         plans that may leave nodes out."""
         limits = self.limits
         return {
@@ -186,7 +186,7 @@ def device_types(sweep: Sweep) -> list[str]:
 
 
 def pinned(request: Request) -> Request:
-    """Return a request with what its model and its cluster say.
+    """Return a request with the content of its model and its cluster.
 
     Raises
     ------
@@ -199,12 +199,12 @@ def pinned(request: Request) -> Request:
 
 @lru_cache(maxsize=256)
 def _content(text: str) -> str:
-    """Return the hash of what the files hold that a text names; empty where none is there."""
+    """Return the hash of the content of the files that a text names; empty if none is there."""
     path = text.partition(":")[2] or text
     found = [each for part in path.split(",") for each in existing(places(part))]
     return digest([sha256_of(each) for each in found if each.exists()]) if found else ""
 
 
 def digest(value: object) -> str:
-    """Return the SHA-256 of a JSON-ready value, whatever the order of its keys."""
+    """Return the SHA-256 of a JSON-ready value, for any order of its keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What is known of one point of a sweep: a row of its table."""
+"""The result of one point of a sweep: a row of its table."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ NO_PLAN = ("infeasible", "unknown", REFUSED, FAILED, LOST)
 
 
 def row_of(problem: Problem[Any], result: Result, asked: ClusterSpec | None = None) -> Row:
-    """Return what was found of a problem, JSON-ready: seconds, bytes, and None for what is not
-    known.
+    """Return the result of a problem, ready for JSON: seconds, bytes, and None for unknown values.
 
     Parameters
     ----------
-    asked: the cluster whose nodes plans might have used; None: that of the problem.
+    asked: the cluster of all nodes; None: that of the problem.
     """
     row: Row = {
         **devices_of(asked or problem.cluster),
@@ -67,8 +66,8 @@ def row_of(problem: Problem[Any], result: Result, asked: ClusterSpec | None = No
 
 
 def billed(cluster: ClusterSpec, plan: AnyPlan) -> list[list[Any]]:
-    """Return the devices of all nodes that a plan uses, which are billed whole: type, how many,
-    price per hour and spot price."""
+    """Return the billed devices, of all nodes that a plan uses: type, how many, price per hour and
+    spot price."""
     found: Counter[tuple[Any, ...]] = Counter()
     for node in nodes_of(cluster, plan.used):
         device = cluster.device_types[cluster.node_types[node]]
@@ -77,7 +76,7 @@ def billed(cluster: ClusterSpec, plan: AnyPlan) -> list[list[Any]]:
 
 
 def devices_of(cluster: ClusterSpec) -> Row:
-    """Return how many GPUs a cluster has, and of which kinds."""
+    """Return the number and the kinds of GPUs of a cluster."""
     kinds = dict.fromkeys(cluster.device_types[name].type for name in cluster.type_of)
     return {"gpus": cluster.device_count, "gpu": " + ".join(kinds)}
 

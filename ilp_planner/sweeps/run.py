@@ -1,4 +1,4 @@
-"""Solving the points of a sweep, and keeping what is found as soon as it is."""
+"""Solving the points of a sweep, and keeping every result at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Work(NamedTuple):
 class Run:
     """The way of a sweep through an executor.
 
-    tell: called with the number of points that are done, and what became of them.
+    tell: called with the number of finished points, and their outcomes.
     """
 
     sweep: Sweep
@@ -62,7 +62,7 @@ class Run:
     def finish(self) -> None:
         """Solve all points that the journal does not have.
 
-        A Ctrl-C goes through; what is done by then is in the journal.
+        A Ctrl-C goes through; finished points are in the journal.
         """
         waiting = self._to_solve()
         try:
@@ -80,7 +80,7 @@ class Run:
             waiting.close()
 
     def _to_solve(self) -> Generator[Work, None, None]:
-        """Yield the points to solve; those that cannot be asked for are rows at once."""
+        """Yield the points to solve; impossible points are rows at once."""
         refused: list[Row] = []
         try:
             for point in self.sweep.points():
@@ -94,8 +94,8 @@ class Run:
             self.journal.add(refused)
 
     def _asked(self, point: Point, refused: list[Row]) -> Work | None:
-        """Return what there is to solve at a point; None where it is done, or cannot be asked for:
-        then its row is added to those that were refused."""
+        """Return the task of a point; None if it is done, or impossible: then its row is added to
+        the refused ones."""
         try:
             request = self.sweep.request(point)
         except PlannerError as error:
@@ -125,9 +125,8 @@ class Run:
         self.executor.submit(chunk)
 
     def _take(self, ended: list[Done]) -> None:
-        """Keep what was found. Points that their worker did not come to are begun again; so are
-        those whose worker was lost, each in a chunk of its own, so that it takes no other with it
-        once more."""
+        """Keep the results. Points that their worker did not come to are begun again; so are points
+        of a lost worker, each in a chunk of its own, so that it takes no other with it again."""
         rows: list[Row] = []
         for done in ended:
             works = self.under_way.pop(done.number)
@@ -161,8 +160,8 @@ class Run:
         return _complete(row, work.point, work.key, work.request)
 
     def _learn(self, points: int, seconds: float) -> None:
-        """Let chunks have as many points as are solved in a moment, by those that were solved last;
-        they grow step by step, as the next points may be harder."""
+        """Let chunks have as many points as are solved in a moment, by the last ones; they grow
+        step by step, as the next points may be harder."""
         fitting = int(CHUNK_SECONDS * points / seconds) if seconds > 0 else MOST
         self.size = max(1, min(2 * self.size, fitting, MOST))
 
@@ -179,7 +178,7 @@ def _complete(row: Row, point: Point, key: str, request: Request | None) -> Row:
 
 
 def _gpus(point: Point, request: Request | None) -> Row:
-    """Return how many GPUs a point has, and of which kinds, as far as that is known."""
+    """Return the number and the kinds of GPUs of a point, as far as known."""
     from ilp_planner.specs.gpu_cluster import FORM
 
     cluster = None if request is None else request.files.get("cluster")

@@ -1,4 +1,4 @@
-"""A sweep for people: a row per point, and what became of all of them."""
+"""A sweep for people: a row per point, and the outcome of all of them."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ EXPENDABLE = (
 
 
 def sweep_tables(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> list[Table]:
-    """Return a table with a row for each point that has a plan: of very many, those of the front
-    and the first ones; no table where no point has one.
+    """Return a table with a row for each point that has a plan: of very many, the front and the
+    first ones; no table if no point has one.
 
-    Each row is one line of `BRIEF_WIDTH` columns: what has no room is left out (`left_out`).
+    Each row is one line of `BRIEF_WIDTH` columns: columns without room are left out (`left_out`).
     """
     found = [row for row in rows if row["step_s"] is not None]
     if not found:
@@ -77,8 +77,8 @@ def left_out(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> list[str]:
 def _fitting(
     sweep: Sweep, rows: Sequence[Row], wish: Wish
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the texts of the columns that have room beside each other, and the names of those that
-    do not. The longest texts are shortened where nothing else is left to leave out."""
+    """Return the texts of the columns that have room beside each other, and the names of the
+    others. The longest texts are shortened if no other column can be left out."""
     texts = {
         title: [tell(row) for row in rows] for title, tell in _columns(sweep, rows, wish).items()
     }
@@ -119,7 +119,7 @@ def _width(column: tuple[str, list[str]]) -> int:
 
 
 def _columns(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> dict[str, Callable[[Row], str]]:
-    """Return the columns: title -> what a row has there."""
+    """Return the columns: title -> a row's text."""
     varied = [
         column_of(field.name)
         for field, axis in zip(sweep.fields, sweep.axes, strict=True)
@@ -151,7 +151,7 @@ def _columns(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> dict[str, Callabl
 
 
 def _gpus(row: Row) -> str:
-    """Return `16 x H100-80GB`, or `8 of 16 x H100-80GB` where nodes are left out."""
+    """Return `16 x H100-80GB`, or `8 of 16 x H100-80GB` if nodes are left out."""
     used, every = row.get("gpus_used"), row["gpus"]
     return f"{every if used in (None, every) else f'{used} of {every}'} x {row['gpu']}"
 
@@ -168,7 +168,7 @@ def short_plan(row: Row) -> str:
 def sweep_lines(
     sweep: Sweep, rows: Sequence[Row], wish: Wish, output: Path | None
 ) -> list[tuple[str, str]]:
-    """Say what became of the points, which are best, and where the table is."""
+    """Say the outcome of the points, the best ones, and the path of the table."""
     found = [row for row in rows if row["status"] not in NO_PLAN]
     open_ones = f", {sweep.size - len(rows):,} not begun" if len(rows) < sweep.size else ""
     optimal = sum(row["gap"] == 0 for row in found)
@@ -204,7 +204,7 @@ def sweep_lines(
 
 
 def _told(column: str, tell: Callable[[Any], str]) -> Callable[[Row], str]:
-    """Return what tells the value that a row has in a column."""
+    """Return a function for a row's value in a column."""
     return lambda row: tell(row[column])
 
 

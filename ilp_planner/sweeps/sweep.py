@@ -1,4 +1,4 @@
-"""A whole sweep: from what is asked for to its rows, its table and its picture."""
+"""A whole sweep: from the request to its rows, its table and its picture."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Ended(NamedTuple):
-    """What a sweep has found. interrupted: by a Ctrl-C, before all points were done."""
+    """The result of a sweep. interrupted: by a Ctrl-C, before all points were done."""
 
     rows: list[Row]
     interrupted: bool
@@ -35,10 +35,10 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where points are solved.
+    """The executor of points.
 
     executor: one of `EXECUTORS`. workers: points at once; None: as many as there are cores.
-    scheduler: its address. fallback: solve on this machine where it cannot be reached.
+    scheduler: its address. fallback: solve on this machine if it cannot be reached.
     """
 
     executor: str = LOCAL
@@ -49,7 +49,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """What a sweep writes. output: its table, with a journal beside it. plot: a picture of it."""
+    """The files of a sweep. output: its table, with a journal beside it. plot: a picture of it."""
 
     output: Path | None = None
     plot: Path | None = None
@@ -83,16 +83,16 @@ def run_sweep(
 ) -> Ended:
     """Solve what the journal does not have, write the files, and return the rows.
 
-    A Ctrl-C ends it with what there is.
+    A Ctrl-C ends it with the present rows.
 
     Parameters
     ----------
-    tell: called with the number of points that are done, and what became of them. note: called with
-        what the user should know, on one line.
+    tell: called with the number of finished points, and their outcomes. note: called with remarks
+        for the user, on one line.
 
     Raises
     ------
-    UsageError: files that cannot be what they are asked to be, or a table of another sweep.
+    UsageError: impossible files, or a table of another sweep.
     SchedulerError: the scheduler cannot be reached. OutputError: the system refuses.
     """
     check_files(files, sweep, wish)
@@ -118,7 +118,7 @@ def check_files(files: Files, sweep: Sweep, wish: Wish) -> None:
 
     Raises
     ------
-    UsageError, OutputError: what is in the way.
+    UsageError, OutputError: with the obstacle.
     """
     if files.output is not None:
         check_output(files.output)
@@ -151,7 +151,7 @@ def write_files(files: Files, sweep: Sweep, rows: list[Row], wish: Wish) -> None
 
 
 def opened(place: Place, note: Callable[[str], None]) -> Executor:
-    """Return the executor that was asked for, or this machine where it may stand in for it.
+    """Return the requested executor, or this machine if it may stand in for it.
 
     Raises
     ------

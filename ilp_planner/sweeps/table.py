@@ -1,4 +1,4 @@
-"""The table of a sweep: what was found at every point, and what that costs."""
+"""The table of a sweep: the result of every point, and its price."""
 
 from __future__ import annotations
 
@@ -45,11 +45,10 @@ TEXTS = ("gpu", "status", "verdict", "layout", "plan", "stopped_by", "reason")
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What a table is to say besides what was found.
+    """Wishes for a table besides the results.
 
-    objectives: time, price or both, of which the front is marked. tokens: of a training run, 0
-    where nothing is said. prices: of devices; those that are not there cost what their cluster
-    says.
+    objectives: time, price or both; the front is marked. tokens: of a training run, 0 if nothing is
+    said. prices: of devices; others have the price of their cluster.
     """
 
     objectives: tuple[str, ...] = (TIME,)
@@ -58,8 +57,8 @@ class Wish:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns that say the objectives: of a run of so many tokens where they are said, of
-        one step and one hour otherwise."""
+        """The columns that say the objectives: of a run of so many tokens if given, of one step and
+        one hour otherwise."""
         of_run = {TIME: "days", PRICE: "price"}
         of_step = {TIME: "step_s", PRICE: "price_per_hour"}
         return {name: (of_run if self.tokens else of_step)[name] for name in self.objectives}
@@ -70,7 +69,7 @@ def check_output(path: Path) -> None:
 
     Raises
     ------
-    UsageError: one line with what would do.
+    UsageError: one line with a repair.
     """
     if path.suffix.lower() not in FORMATS:
         raise UsageError(
@@ -89,7 +88,7 @@ def rows_of(sweep: Sweep, rows: Iterable[Row], wish: Wish) -> list[Row]:
 
     Parameters
     ----------
-    rows: of a journal, which may have points that are no longer asked for.
+    rows: of a journal, perhaps with points outside of the sweep.
     """
     numbered = [(sweep.number_of(row["values"]), row) for row in rows]
     kept = sorted((n, i) for i, (n, _) in enumerate(numbered) if n is not None)
@@ -101,18 +100,18 @@ def rows_of(sweep: Sweep, rows: Iterable[Row], wish: Wish) -> list[Row]:
 
 
 def columns_of(sweep: Sweep) -> list[str]:
-    """Return the columns of a sweep's table: fields, GPUs, what was found, costs."""
+    """Return the columns of a sweep's table: fields, GPUs, results, costs."""
     varied = [column_of(field.name) for field in sweep.fields if field.name != GPUS]
     return ["gpus", "gpu", *varied, *FOUND, *COSTS, "pareto", *LAST]
 
 
 def column_of(field: str) -> str:
-    """Return the column of the values of a field: its name, unless that is what was found."""
+    """Return the column of the values of a field: its name, unless that is a result's."""
     return f"asked_{field}" if field in (*FOUND, *COSTS, *LAST, "gpu") else field
 
 
 def _with_costs(row: Row, wish: Wish) -> Row:
-    """Return a row with what its devices cost, and its values as columns."""
+    """Return a row with the price of its devices, and its values as columns."""
     values = {column_of(name): text for name, text in row["values"].items() if name != GPUS}
     billed = row.get("billed") or ()
     each = [(count, wish.prices.price_of(name, *prices)) for name, count, *prices in billed]
@@ -135,7 +134,7 @@ def _number(value: Any) -> float:
 
 
 def frame_of(sweep: Sweep, rows: Sequence[Row]) -> pd.DataFrame:
-    """Return the rows as a table; what is not known is missing."""
+    """Return the rows as a table; unknown values are missing."""
     import pandas as pd
 
     frame = pd.DataFrame(list(rows), columns=columns_of(sweep))
@@ -152,7 +151,7 @@ def frame_of(sweep: Sweep, rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Return the values of a field as numbers where all of them are."""
+    """Return the values of a field as numbers if all of them are."""
     import pandas as pd
 
     try:

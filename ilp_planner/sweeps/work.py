@@ -1,4 +1,4 @@
-"""Points of a sweep, solved: what every worker runs, wherever it is."""
+"""Solving points of a sweep: the code of every worker."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ CHUNK_SECONDS = 0.5  # after which a worker tells what it has found
 
 
 class Task(NamedTuple):
-    """A point for a worker. start: a plan of a neighbour to start from. folder: where relative
-    paths begin. all_devices: its plans leave no node out."""
+    """A point for a worker. start: a plan of a neighbour to start from. folder: base of relative
+    paths. all_devices: its plans leave no node out."""
 
     number: int
     request: Request
@@ -57,23 +57,22 @@ class Chunk(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a worker found of a point. start: what neighbours can start from; None where there is
-    nothing."""
+    """A worker's result of a point. start: for neighbours; None if there is nothing."""
 
     row: Row
     start: Start | None = None
 
 
 class Solved(NamedTuple):
-    """What a worker found of the first points of a chunk. seconds: that they took together."""
+    """A worker's results of the first points of a chunk. seconds: that they took together."""
 
     outcomes: tuple[Outcome, ...]
     seconds: float
 
 
 def solve_chunk(chunk: Chunk) -> Solved:
-    """Solve points in one thread, at least the first one; those that are left when the moment is
-    over are another chunk's."""
+    """Solve points in one thread, at least the first one; the remaining ones at the end of the
+    moment go to another chunk."""
     begun, outcomes = time.monotonic(), list[Outcome]()
     for task in chunk.tasks:
         outcomes.append(solve_point(task))
@@ -83,7 +82,7 @@ def solve_chunk(chunk: Chunk) -> Solved:
 
 
 def solve_point(task: Task) -> Outcome:
-    """Solve one point in one thread. What fails is a row that says why."""
+    """Solve one point in one thread. A failure is a row with the reason."""
     for name, count in THREADS.items():
         os.environ.setdefault(name, count)
     from ilp_planner.inputs.files import InputFiles
@@ -111,8 +110,8 @@ def solve_point(task: Task) -> Outcome:
 
 
 def _start(problem: Problem[Any], result: Result) -> Start | None:
-    """Return what a search of a neighbour can start from; None where there was none, as of plans
-    that leave nothing to choose: their neighbours are mostly like them."""
+    """Return the start for a neighbour's search; None if there was none, as of plans that leave
+    nothing to choose: their neighbours are mostly like them."""
     if result.plan is None or problem.request is None or result.judged_all:
         return None
     from ilp_planner.formats.saved_plan import saved_result

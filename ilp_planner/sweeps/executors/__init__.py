@@ -1,1 +1,1 @@
-"""Where the points of a sweep are solved: on this machine, or by a scheduler."""
+"""Executors of a sweep's points: this machine, or a scheduler."""

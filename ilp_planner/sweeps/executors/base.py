@@ -1,4 +1,4 @@
-"""What a place that solves points does."""
+"""The contract of executors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Done(NamedTuple):
-    """A chunk that is no longer worked on, by its number. solved: None where its worker was lost.
+    """A chunk that is no longer worked on, by its number. solved: None if its worker was lost.
     why: how."""
 
     number: int

@@ -67,7 +67,7 @@ class Dask:
         self.futures[self.client.submit(solve_alone, chunk, key=name, pure=False)] = chunk.number
 
     def collect(self, seconds: float) -> list[Done]:
-        """Return what has ended, after so many seconds at most."""
+        """Return finished work, after so many seconds at most."""
         with self.client.as_current():
             try:
                 ended = wait(list(self.futures), timeout=seconds, return_when=FIRST).done
@@ -76,7 +76,7 @@ class Dask:
         return [self._done(future) for future in ended]
 
     def cancel(self) -> None:
-        """End what is under way, and close the connection."""
+        """End running work, and close the connection."""
         if self.client.status == "running":
             self.client.cancel(list(self.futures), force=True)
         self.futures.clear()

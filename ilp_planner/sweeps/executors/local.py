@@ -1,8 +1,7 @@
 """Processes of this machine, one per core.
 
 Each is a Python of its own with a pipe, so that a script that sweeps is not imported again, a
-process that dies takes one chunk of points with it and no other, and one whose planner is gone
-ends.
+process that dies takes one chunk of points with it and no other, and one without its planner ends.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ PATIENCE = 5.0  # seconds that a process has to end after closing its pipe
 
 
 class Process:
-    """One worker, and the number of the chunk that it works on; None where it has none."""
+    """One worker, and the number of the chunk that it works on; None if it has none."""
 
     def __init__(self) -> None:
         self.pipe, theirs = Pipe()
@@ -55,7 +54,7 @@ class Process:
         self.process.wait()
 
     def status(self) -> int:
-        """Return the exit status of a process whose end of the pipe is closed."""
+        """Return the exit status of a process with a closed end of the pipe."""
         try:
             return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -71,7 +70,7 @@ class Local:
         self.processes: list[Process] = []
 
     def submit(self, chunk: Chunk) -> None:
-        """Give a chunk to a process that has none; start one where all have."""
+        """Give a chunk to a process that has none; start one if all have."""
         idle = next((process for process in self.processes if process.idle), None)
         if idle is None:
             idle = Process()
@@ -81,7 +80,7 @@ class Local:
             idle.pipe.send(chunk)
 
     def collect(self, seconds: float) -> list[Done]:
-        """Return what has ended, after so many seconds at most."""
+        """Return finished work, after so many seconds at most."""
         busy = [one for one in self.processes if one.number is not None]
         ready = connection.wait([one.pipe for one in busy], seconds)
         frozen = [one for one in busy if one.pipe not in ready and one.watched.frozen]

@@ -1,4 +1,4 @@
-"""A process that solves points: reads chunks of them from a pipe, writes what it found into it."""
+"""A process that solves points: reads chunks of them from a pipe, writes the results into it."""
 
 from __future__ import annotations
 

@@ -52,14 +52,14 @@ class Ray:
         self.references[self.solve.remote(chunk)] = chunk.number
 
     def collect(self, seconds: float) -> list[Done]:
-        """Return what has ended, after so many seconds at most."""
+        """Return finished work, after so many seconds at most."""
         known = list(self.references)
         if not ray.wait(known, num_returns=1, timeout=seconds)[0]:
             return []
         return [self._done(one) for one in ray.wait(known, num_returns=len(known), timeout=0)[0]]
 
     def cancel(self) -> None:
-        """End what is under way, and close the connection."""
+        """End running work, and close the connection."""
         for reference in self.references:
             ray.cancel(reference, force=True)
         self.references.clear()

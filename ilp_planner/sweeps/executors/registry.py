@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """An executor. module: of this folder, where its class is. needs: a package, and the extra that
-    brings it. address: what `--scheduler` says of it; empty: nothing."""
+    """An executor. module: of this folder, if its class is. needs: a package, and the extra that
+    brings it. address: the value of `--scheduler`; empty: nothing."""
 
     module: str
     name: str
@@ -35,7 +35,7 @@ def open_executor(name: str, *, workers: int | None = None, scheduler: str = "")
 
     Parameters
     ----------
-    workers: points at once, at most; None: as many as there are cores. scheduler: where it is.
+    workers: points at once, at most; None: as many as there are cores. scheduler: its address.
 
     Raises
     ------

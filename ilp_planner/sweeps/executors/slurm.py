@@ -63,7 +63,7 @@ class Slurm:
         self.waiting.append(chunk)
 
     def collect(self, seconds: float) -> list[Done]:
-        """Submit the array, and return what has ended, after so many seconds at most.
+        """Submit the array, and return finished work, after so many seconds at most.
 
         Raises
         ------
