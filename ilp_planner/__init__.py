@@ -10,7 +10,7 @@
     result.export("megatron", "run.sh")
     result.evaluation.frame("stages")
 
-Names, paths and objects are taken alike. What a training job holds and sends, GPU by GPU, without
+Names, paths and objects are taken alike. Memory and messages of a training job, GPU by GPU, without
 planning it:
 
     job = ilp.TrainingJob(model=..., micro_batch=1, global_batch=64, tp=2, pp=2, dp=4)
@@ -124,8 +124,8 @@ __all__ = sorted([*_HOME_OF, "__version__"])
 
 
 class _Package(ModuleType):
-    """The package, in which a verb stays a function when the module of the same name is imported:
-    after importing `ilp_planner.solve` Python would set the attribute `solve` to that module."""
+    """The package. A verb stays a function when the module of the same name is imported: after
+    importing `ilp_planner.solve` Python would set the attribute `solve` to that module."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _HOME_OF or not isinstance(value, ModuleType):

@@ -1,7 +1,7 @@
-"""How the samples of an iteration are parted into micro-batches: all alike, but for the last.
+"""Micro-batches of an iteration: all alike, but for the last.
 
-B micro-batches of G samples have X = ceil(G / B) samples each, and the last one what is left, G -
-(B - 1) X: as many, or fewer, when it is *short*. With larger ones there would be fewer of them.
+B micro-batches of G samples have X = ceil(G / B) samples each, and the last one the rest, G - (B -
+1) X: as many, or fewer, when it is *short*. With larger ones there would be fewer of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Batches:
 
     @property
     def last(self) -> int:
-        """Samples of the last micro-batch; none, or fewer, where so many cannot be."""
+        """Samples of the last micro-batch; none, or fewer, if so many cannot be."""
         return self.samples - (self.count - 1) * self.size
 
     @property
@@ -34,7 +34,7 @@ class Batches:
 
     @property
     def part(self) -> float:
-        """What part of a full micro-batch the last one is, at most 1; 1 where so many cannot be."""
+        """The last micro-batch as a fraction of a full one, at most 1; 1 if so many cannot be."""
         return self.last / self.size if self.possible else 1.0
 
     @property
@@ -43,19 +43,19 @@ class Batches:
         return self.count > 0 and self.last > 0
 
     def share_of_last(self, share: int) -> int:
-        """Return the most samples of the last micro-batch that a replica has which has `share` of
-        the others: in proportion, rounded up, so that all of them are somewhere."""
+        """Return the most samples of the last micro-batch on a replica with `share` of the others:
+        in proportion, rounded up, so that all of them are somewhere."""
         return -(-share * self.last // self.size)
 
 
 def possible_counts(samples: int) -> tuple[int, ...]:
     """Return all numbers of micro-batches that an iteration may have, ascending: the samples over
-    every size, rounded up. The larger ones are those of sizes up to the root."""
+    every size, rounded up. The larger ones belong to sizes up to the root."""
     root = isqrt(samples)
     larger = {-(-samples // size) for size in range(1, root + 1)}
     return tuple(sorted({*few_counts(samples, root + 1), *larger}))
 
 
 def few_counts(samples: int, most: int) -> tuple[int, ...]:
-    """Return those of `possible_counts` that are at most so many."""
+    """Return the values of `possible_counts` up to so many."""
     return tuple(n for n in range(1, min(most, samples) + 1) if Batches(samples, n).possible)

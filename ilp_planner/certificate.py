@@ -1,5 +1,4 @@
-"""Proofs that can be run again: every part of a search, what closed it, and whether that still
-holds."""
+"""Proofs that can be run again: every part of a search, its proof, and whether that still holds."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ class PartCheck:
     """One part: the bound that the certificate claims and the one found anew, in seconds (inf: no
     plan).
 
-    part: what the certificate calls it: the micro-batch size of plans of operators, the name of a
+    part: its name in the certificate: the micro-batch size of plans of operators, the name of a
     part of a space of layers.
     """
 
@@ -41,8 +40,8 @@ class PartCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateCheck:
-    """All parts; `bound` is the least of the bounds found anew, in seconds. notes: what a search
-    remarks on what was derived."""
+    """All parts; `bound` is the least of the bounds found anew, in seconds. notes: remarks of a
+    search on its derivation."""
 
     parts: tuple[PartCheck, ...]
     notes: tuple[str, ...] = ()
@@ -64,7 +63,7 @@ def well_formed() -> Iterator[None]:
 
     Raises
     ------
-    PlanError: a field is missing, or is not what it should be.
+    PlanError: a field is missing or wrong.
     """
     try:
         yield
@@ -83,7 +82,7 @@ def claimed_bound(record: Mapping[str, Any]) -> float:
 
 
 def part_check(part: int | str, record: Mapping[str, Any], found: float) -> PartCheck:
-    """Return what became of a part. found: seconds, the bound found anew."""
+    """Return the check of a part. found: seconds, the bound found anew."""
     claimed = claimed_bound(record)
     return PartCheck(
         part=part,
@@ -100,7 +99,7 @@ NOTHING = PartCheck(part="no part", claimed=math.inf, rederived=math.inf, by="en
 def check_certificate(problem: Problem[Any], certificate: dict[str, Any]) -> CertificateCheck:
     """Derive the bound of every part again from the inputs; nothing in the certificate is believed.
 
-    The certificate says where to look: which bound to aim at, and what was solved to reach it. One
+    The certificate guides the search: the bound to aim at, and the stages solved to reach it. One
     record may stand for all parts: none is below its bound.
 
     Raises

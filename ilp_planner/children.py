@@ -18,7 +18,7 @@ def stopped(process: int) -> bool:
     """Tell whether a signal such as SIGSTOP keeps a process that this one has started from running.
 
     That is asked of the system, and not of the clock: a process that is slow because others are at
-    work is not stopped. What has ended is not stopped either.
+    work is not stopped. Ended processes are not stopped either.
     """
     try:
         state = os.waitid(os.P_PID, process, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)

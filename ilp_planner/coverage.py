@@ -1,4 +1,4 @@
-"""Which plans a proof is about, and the gap of a plan to a bound that is about it.
+"""The plans of a proof, and the gap of a plan to a bound that is about it.
 
 The judge calls more plans legal than a search goes through. A bound says nothing of a legal plan
 that its space leaves out; of every other plan it is never above the time.
@@ -21,27 +21,27 @@ NOT_LEGAL = "the plan is not legal"
 
 
 class Coverage(NamedTuple):
-    """Which plans a proof is about (`among`), and why a certain one is outside; None: it is not."""
+    """The plans of a proof (`among`), and why a certain one is outside; None: it is not."""
 
     among: str
     outside: str | None
 
 
 def coverage_of(problem: Problem[Any], plan: Plan[Any], *, legal: bool) -> Coverage:
-    """Return where a plan stands."""
+    """Return the coverage of a plan."""
     space = problem.space
     return Coverage(space.describe(problem), space.outside(problem, plan) if legal else NOT_LEGAL)
 
 
 def check_tried(name: str, value: int, tried: tuple[int, ...]) -> str | None:
-    """Return why a plan is outside, where its value of a quantity was not tried; else None."""
+    """Return why a plan is outside, if its value of a quantity was not tried; else None."""
     if value in tried:
         return None
     return f"{name}: found {value}, only {', '.join(map(str, tried))} tried"
 
 
 def proved_gap(iteration_time: float, bound: float) -> float:
-    """Return the relative gap of a plan to a bound that is about it: 0 where only rounding is left.
+    """Return the relative gap of a plan to a bound that is about it: 0 if only rounding is left.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""When a search has to end: the one clock that everything which takes time or memory asks."""
+"""The end of a search: the one clock for everything that takes time or memory."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Deadline:
     """A time limit that begins when it is made, or began before.
 
     seconds: wall clock, inf for no limit. wanted: says no as soon as whoever asked has enough.
-    started: when it began, by `time.monotonic`; None: now. steady: what is done until the end must
-    not depend on how fast the machine is, so nothing is given a moment of its own. memory: ends
-    what is going on as the clock does, once it is reached; None: no limit.
+    started: when it began, by `time.monotonic`; None: now. steady: results must not depend on the
+    speed of the machine, so nothing gets a moment of its own. memory: ends work as the clock does,
+    once it is reached; None: no limit.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds until the end, 0 after it and where the memory is full."""
+        """Seconds until the end, 0 after it and with full memory."""
         return 0.0 if self.full else max(0.0, self.seconds - self.elapsed)
 
     def goon(self) -> bool:
@@ -66,20 +66,19 @@ class Deadline:
             raise OutOfTimeError
 
     def within(self, seconds: float) -> Deadline:
-        """Return the end of so many seconds from now on, or this one where it comes first."""
+        """Return the end of so many seconds from now on, or this one if it comes first."""
         return Deadline(min(seconds, self.left), self.wanted, memory=self.memory)
 
     def but(self, seconds: float) -> Deadline:
-        """Return an end so many seconds earlier; this one where nothing may depend on the
-        machine."""
+        """Return an end so many seconds earlier; this one if nothing may depend on the machine."""
         if self.steady:
             return self
         end = max(0.0, self.seconds - seconds)
         return Deadline(end, self.wanted, self.started, memory=self.memory)
 
     def moment(self, seconds: float) -> Deadline:
-        """Return when to turn to something better, after so many seconds; never before this end
-        where nothing may depend on the machine."""
+        """Return when to turn to something better, after so many seconds; never before this end if
+        nothing may depend on the machine."""
         return self if self.steady else self.within(seconds)
 
     def effort(self, rate: float) -> float:

@@ -1,6 +1,6 @@
 """Everything a user can have caused, each with the exit code that the command line gives it.
 
-A message names the file, the key, what was found and what was expected, on one line.
+A message names the file, the key, the found and the expected value, on one line.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from ilp_planner.interrupts import interrupted
 class PlannerError(Exception):
     """Root of all errors that are reported as one line, without a traceback.
 
-    excerpt: lines to show below it, as what was typed with a mark under the place; mostly none.
+    excerpt: lines to show below it, as the typed text with a mark under the place; mostly none.
     """
 
     exit_code = 1
@@ -27,7 +27,7 @@ class SpecError(PlannerError, ValueError):
 
 
 class LackingError(SpecError):
-    """Devices that cannot compute what is asked for. devices: their types, by name."""
+    """Devices that cannot compute the request. devices: their types, by name."""
 
     def __init__(self, *args: object, devices: tuple[str, ...]) -> None:
         super().__init__(*args)
@@ -61,7 +61,7 @@ class UsageError(PlannerError, ValueError):
 
 
 class InfeasibleError(PlannerError):
-    """Proved: no plan fits. Says which stage or operator, and by how many bytes."""
+    """Proved: no plan fits. Names the stage or operator, and the missing bytes."""
 
     exit_code = 3
 
@@ -74,9 +74,9 @@ class SolverError(PlannerError, RuntimeError):
 def interruptible() -> Iterator[None]:
     """Let a Ctrl-C that comes while compiled code runs be a KeyboardInterrupt.
 
-    Numba hands the result over with the exception set, which Python makes a SystemError with that
-    cause; where it was about to be compiled or loaded, with other errors in between. NumPy makes a
-    TypeError of it where it compares rows of an array, with or without that cause.
+    Numba hands the result over with the exception set, and Python makes it a SystemError with that
+    cause; if it was about to be compiled or loaded, with other errors in between. NumPy makes a
+    TypeError of it if it compares rows of an array, with or without that cause.
     """
     try:
         yield

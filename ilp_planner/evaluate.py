@@ -85,7 +85,7 @@ class Evaluation:
 
         Raises
         ------
-        UsageError: no such table.
+        UsageError: unknown table.
         """
         # Imported here: pandas takes longer than judging a plan.
         import pandas as pd
@@ -220,6 +220,6 @@ def check_profiled(cost: PlanCost) -> Iterator[Violation]:
 
 
 def check_idle(problem: Problem[Any], idle: tuple[int, ...]) -> Iterator[Violation]:
-    """Every device is used where the space has no idle ones."""
+    """Every device is used if the space has no idle ones."""
     if idle and not problem.space.idles:
         yield Violation("devices used once", "plan", f"{len(idle)} idle devices", "none idle")

@@ -22,7 +22,7 @@ INSTEAD = (
 
 
 class FileKind(Enum):
-    """Kinds of files: what messages call one that was found, with what reads it."""
+    """Kinds of files: their name in messages, with their reader."""
 
     PLAN = "a saved plan, which `ilp-plan evaluate` judges"
     OUTPUT = "what a command printed as JSON, which no command reads"
@@ -139,8 +139,8 @@ ALIKE: Mapping[FileKind, tuple[FileKind, ...]] = {
 
 
 def file_kind(path: Path) -> FileKind | None:
-    """Return what a file seems to be; None where it looks like nothing known or can be read only
-    once, as a pipe can."""
+    """Return the apparent kind of a file; None if it is unknown or can be read only once, like a
+    pipe."""
     try:
         if not path.is_file():
             return None
@@ -157,7 +157,7 @@ def file_kind(path: Path) -> FileKind | None:
 
 
 def kind_of_text(text: str) -> FileKind | None:
-    """Return what a text seems to be; None where it looks like nothing known."""
+    """Return the apparent kind of a text; None if it is unknown."""
     head = text[:HEAD].replace("\r\n", "\n")
     for kind, begin, *lines in MARKS:
         inside = (re.search(f"^{line}", head, re.MULTILINE) for line in lines)
@@ -167,16 +167,16 @@ def kind_of_text(text: str) -> FileKind | None:
 
 
 def kind_of_bytes(content: bytes) -> FileKind | None:
-    """Return what bytes seem to be that are no text; None where they look like nothing known."""
+    """Return the apparent kind of bytes that are no text; None if they are unknown."""
     return next((kind for kind, mark in BYTES if re.match(mark, content)), None)
 
 
 def refuse_other_kind(source: Path | Document, wanted: FileKind, error: type[PlannerError]) -> None:
-    """Refuse what is clearly of another kind; what looks like nothing known passes.
+    """Refuse files of clearly another kind; unknown ones pass.
 
     Raises
     ------
-    error: what was found and what was expected.
+    error: the found and the expected kind.
     """
     if isinstance(source, Path):
         name, found = str(source), file_kind(source)

@@ -41,11 +41,11 @@ def check_writable(path: Path, inputs: Iterable[Path] = ()) -> None:
 
     Parameters
     ----------
-    inputs: files that are read, and must stay what they are.
+    inputs: files that are read, and must not change.
 
     Raises
     ------
-    OutputError: what is in the way.
+    OutputError: with the obstacle.
     """
     try:
         target = resolved(path)
@@ -70,7 +70,7 @@ def check_writable(path: Path, inputs: Iterable[Path] = ()) -> None:
 
 
 def resolved(path: Path) -> Path:
-    """Return where a path leads.
+    """Return the target of a path.
 
     Raises
     ------
@@ -85,8 +85,7 @@ def resolved(path: Path) -> Path:
 
 
 def missing_folder(folder: Path, holds: str) -> str:
-    """Return what to say of a folder that is not there: what it would hold, and one of nearly that
-    name."""
+    """Return the message on a missing folder: its purpose, and one of nearly that name."""
     found = "is a file" if folder.exists() else "no such profile folder"
     beside = []
     with contextlib.suppress(OSError):
@@ -104,8 +103,8 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that a kill at any moment leaves the old one or the new one.
 
-    An existing file keeps its mode; a link keeps pointing to what it points to; a device or pipe is
-    written to, never replaced.
+    An existing file keeps its mode; a link keeps its target; a device or pipe is written to, never
+    replaced.
 
     Raises
     ------
@@ -143,7 +142,7 @@ def _replace(target: Path, content: bytes) -> None:
 
 
 def _temporary(target: Path) -> tuple[int, Path]:
-    """Return a new file beside one that will be written, open and locked, and where it is."""
+    """Return a new file beside one that will be written, open and locked, and its path."""
     while True:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_prefix(target), suffix=SUFFIX)
         with contextlib.suppress(OSError):  # some file systems have no locks
@@ -159,7 +158,7 @@ def _prefix(target: Path) -> str:
 
 
 def _remove_left(target: Path) -> None:
-    """Remove what writers of the same file left who were killed: nobody has it locked."""
+    """Remove temporary files of killed writers of the same file: nobody has them locked."""
     begin = _prefix(target)
     with contextlib.suppress(OSError):
         for name in os.listdir(target.parent):  # noqa: PTH208 - a folder may hold millions
@@ -188,7 +187,7 @@ def _mode(target: Path) -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name survive a power cut, where the file system can."""
+    """Make the new name survive a power cut, if the file system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -198,7 +197,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 class Document(NamedTuple):
-    """What a text file holds, or held. name: what messages call it."""
+    """The content of a text file, present or recorded. name: in messages."""
 
     name: str
     text: str
@@ -210,7 +209,7 @@ class Document(NamedTuple):
 
 
 def places(name: str, folders: Iterable[Path] = ()) -> list[Path]:
-    """Return where what a user named may be: in the current folder, then in each of these."""
+    """Return the possible paths of a name: in the current folder, then in each of these."""
     path = Path(name)
     with contextlib.suppress(RuntimeError):  # `~name` of nobody is a name like any other
         path = path.expanduser()
@@ -218,8 +217,8 @@ def places(name: str, folders: Iterable[Path] = ()) -> list[Path]:
 
 
 def existing(paths: Iterable[Path], exists: Callable[[Path], bool] = Path.exists) -> list[Path]:
-    """Return those that are there; where none is, those that the system refuses to tell of, which
-    says why when they are read."""
+    """Return the existing ones; if none is, the inaccessible ones, so that reading them says
+    why."""
     there, refused = [], []
     for path in paths:
         try:
@@ -244,12 +243,12 @@ def make_folder(folder: Path) -> None:
 
 
 def read_content(path: Path, error: type[PlannerError], most: int = TEXT_BYTES) -> bytes:
-    """Return what a file holds, to the byte.
+    """Return the content of a file, to the byte.
 
     Parameters
     ----------
-    error: what to raise: one line with the file. most: bytes; a longer file is refused, and no more
-        than these are read of it.
+    error: class of the exception: one line with the file. most: bytes; a longer file is refused,
+        and no more than these are read of it.
     """
     try:
         with path.open("rb") as file:
@@ -269,11 +268,11 @@ def read_content(path: Path, error: type[PlannerError], most: int = TEXT_BYTES) 
 def read_document(
     path: Path, error: type[PlannerError], encoding: str = "utf-8", most: int = TEXT_BYTES
 ) -> Document:
-    """Return what a text file holds, to the byte.
+    """Return the content of a text file, to the byte.
 
     Parameters
     ----------
-    error: what to raise: one line with the file. encoding: `utf-8-sig` where spreadsheets and
+    error: class of the exception: one line with the file. encoding: `utf-8-sig` if spreadsheets and
         editors may have marked the text as UTF-8. most: bytes, as `read_content` has it.
     """
     return document_of(path, read_content(path, error, most), error, encoding)
@@ -282,7 +281,7 @@ def read_document(
 def document_of(
     path: Path, content: bytes, error: type[PlannerError], encoding: str = "utf-8"
 ) -> Document:
-    """Return what a file holds as a text; what is none is refused."""
+    """Return the content of a file as a text; others are refused."""
     try:
         return Document(str(path), content.decode(encoding))
     except UnicodeDecodeError:
@@ -294,7 +293,8 @@ def document_of(
 def read_text(
     path: Path, error: type[PlannerError], encoding: str = "utf-8", most: int = TEXT_BYTES
 ) -> str:
-    """Return what a text file holds, its lines ended by line feeds alone; see `read_document`."""
+    """Return the content of a text file, with line feeds alone at the ends of lines; see
+    `read_document`."""
     text = read_document(path, error, encoding, most).text
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -311,12 +311,12 @@ def lines_of(text: str) -> Iterator[str]:
 def read_json(
     source: Path | Document, error: type[PlannerError], *, constants: bool = False
 ) -> Any:
-    """Return what a JSON file holds.
+    """Return the content of a JSON file.
 
     Parameters
     ----------
-    error: what to raise: one line with the file and, where it applies, line and column.
-    constants: take NaN and Infinity, which Python writes and JSON does not have.
+    error: class of the exception: one line with the file and, if it applies, line and column.
+    constants: take NaN and Infinity, written by Python and absent from JSON.
     """
     path, text = (
         source if isinstance(source, Document) else read_document(source, error, most=JSON_BYTES)
@@ -353,7 +353,7 @@ def read_json(
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object whose keys are there once: of two values one would be read in silence."""
+    """Return an object with unique keys: of two values one would be read in silence."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -367,9 +367,9 @@ def _refuse_constant(name: str) -> None:
 
 
 def to_json(value: Any, *, indent: int = 1) -> str:
-    """Return JSON text for people: what is flat and short stays on one line.
+    """Return JSON text for people: flat and short values stay on one line.
 
-    Numbers that are not finite become null; those of NumPy are Python's.
+    Numbers that are not finite become null; NumPy's numbers become Python's.
     """
     return _spread(_finite(value), indent, 0) + "\n"
 
@@ -411,7 +411,7 @@ def _spread(value: Any, indent: int, depth: int) -> str:
 
 def sha256_of(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> str:
     """Return the SHA-256 of a file's content, or of the names and contents of the files of a folder
-    whose names are `wanted`; an OSError where it cannot be read."""
+    with names in `wanted`; an OSError if it cannot be read."""
     digest = hashlib.sha256()
     if not path.is_dir():
         digest.update(path.read_bytes())

@@ -7,9 +7,9 @@ plan is a path from a source to the sink, and costs
     weight * max(time of its arcs) + sum(time of its arcs)
       + sum(extra of its arcs) + sum over k of max(peak k of its arcs),
 
-where `extra` is what an arc adds once per iteration (a transfer, say) and a peak is something that
-the slowest stage alone decides (a gradient reduction that all stages do at once). Where arcs use up
-devices (`use`), a path may not use more of any type than there are (`capacity`).
+with `extra` the addition of an arc once per iteration (as a transfer) and a peak a cost of the
+slowest stage alone (as a gradient reduction that all stages do at once). If arcs use up devices
+(`use`), a path may not use more of any type than there are (`capacity`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ class StageGraph:
 
     nodes: number of nodes, numbered 0 .. nodes - 1; every arc goes from a lower to a higher
     *position*.
-    sources: nodes where a path may begin (operator 0). sink: the node where it ends (all operators
-    placed).
+    sources: first nodes of paths (operator 0). sink: the last node (all operators placed).
     tail, head: int64 [arcs], node numbers. start, stop: int64 [arcs], operators [start, stop) of
     the stage.
     time: float64 [arcs], seconds of one micro-batch through the stage, > 0.
@@ -111,7 +110,7 @@ class StageGraph:
 
     @property
     def positions(self) -> NDArray[np.int64]:
-        """The operator at which each node is, -1 for one without arcs."""
+        """The operator of each node, -1 for one without arcs."""
         position = np.full(self.nodes, -1, np.int64)
         position[self.tail] = self.start
         position[self.head] = self.stop
@@ -123,7 +122,7 @@ class StageGraph:
         return np.argsort(self.positions, kind="stable").astype(np.int64)
 
     def by_tail(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return arcs sorted by tail, and where each node's begin ([nodes + 1])."""
+        """Return arcs sorted by tail, and the start of each node's ([nodes + 1])."""
         order = np.argsort(self.tail, kind="stable")
         return order, np.searchsorted(self.tail[order], np.arange(self.nodes + 1)).astype(np.int64)
 

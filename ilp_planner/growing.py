@@ -1,4 +1,4 @@
-"""Files that only grow: what is added to one is there as a whole, or not at all."""
+"""Files that only grow: an addition is there as a whole, or not at all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def append(path: Path, handle: int, content: bytes) -> None:
-    """Add to a file and see it onto the disk. Where the system takes a part alone, as on a full
-    disk, that part is cut off again, so that what is added later begins a line.
+    """Add to a file and see it onto the disk. If the system takes a part alone, as on a full disk,
+    that part is cut off again, so that the next addition begins a line.
 
     Parameters
     ----------

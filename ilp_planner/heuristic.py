@@ -1,4 +1,4 @@
-"""Heuristics: first their plan, then what the portfolio proves beside it.
+"""Heuristics: first their plan, then the portfolio's bound beside it.
 
 A heuristic works on the same parts and stage graphs as every other solver, but proves nothing: with
 the rest of the time `auto` runs, for its bound only. Its plan is not taken for the heuristic's.
@@ -45,7 +45,7 @@ def solve_by_heuristic(
 
     Raises
     ------
-    UsageError: more than one plan is asked for: a heuristic cannot tell which ones are the best.
+    UsageError: more than one plan is asked for: a heuristic cannot rank them.
     """
     if top > 1:
         raise UsageError(
@@ -70,7 +70,7 @@ def find_plan(
     progress: Progress | None = None,
     deadline: Deadline | None = None,
 ) -> Result:
-    """Return a heuristic's plan alone; its bound is what was met on the way."""
+    """Return a heuristic's plan alone; its bound comes from its own search."""
     search: SearchState = problem.space.begin(problem, Task(limits, solver, progress, deadline))
     try:
         with interruptible():
@@ -116,7 +116,7 @@ def plan_and_bound(
 
 
 class _Watch:
-    """Shows the heuristic's plan beside the portfolio's bound, and has enough where that is near
+    """Shows the heuristic's plan beside the portfolio's bound, and has enough if that is near
     enough."""
 
     def __init__(
@@ -127,7 +127,7 @@ class _Watch:
         self.enough = False
 
     def __call__(self, objective: float, bound: float) -> None:
-        """Take what the portfolio knows: seconds."""
+        """Take the portfolio's bound and plan: seconds."""
         bound = max(bound, self.known)
         if self.progress is not None:
             self.progress(self.objective, min(bound, self.objective))
@@ -170,7 +170,7 @@ def _together(found: Result, proved: Result, watch: _Watch) -> Result:
 
 
 def _whose(found: Result, limits: Limits) -> str:
-    """Say what is the heuristic's."""
+    """Say the heuristic's own results."""
     plan = "plan" if math.isfinite(found.objective) else "no plan"
     wall = format_seconds(found.wall)
     starts = "1 start" if limits.starts == 1 else f"{limits.starts} starts"
@@ -178,7 +178,7 @@ def _whose(found: Result, limits: Limits) -> str:
 
 
 def _remarks(found: Result, proved: Result, status: Status) -> list[str]:
-    """Say whose plan is faster, and what the portfolio remarks."""
+    """Say the faster plan's solver, and the portfolio's remarks."""
     remarks = []
     if status is not Status.OPTIMAL and proved.objective < found.objective * (1 - PROVED):
         less = format_percent(1 - proved.objective / found.objective)

@@ -26,7 +26,7 @@ _heard: list[int] = []
 
 
 def hear(number: int) -> None:
-    """Remember a signal that interrupts what is going on."""
+    """Remember a signal that interrupts work."""
     _heard.append(number)
 
 
@@ -37,7 +37,8 @@ def interrupted() -> bool:
 
 @contextmanager
 def postponed() -> Iterator[None]:
-    """Let what these signals call wait until the end; nothing is postponed outside the main thread.
+    """Let handlers of these signals wait until the end; nothing is postponed outside the main
+    thread.
 
     For code of others that an exception in the middle would leave half done, or that drops
     exceptions.

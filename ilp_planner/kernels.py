@@ -1,19 +1,18 @@
-"""How the numerical kernels are compiled, and where the compiled code is kept.
+"""Compilation of the numerical kernels, and the cache of compiled code.
 
-A kernel is compiled when it is first called, which takes up to two seconds. The code is kept in the
-folder that `NUMBA_CACHE_DIR` names, beside the module or among the user's caches, and where none of
-these can be written in a temporary folder of this user. Where there is no such folder either, every
-process compiles anew. With `NUMBA_DISABLE_JIT=1` kernels are plain Python: slow, but followed by
-debuggers and line coverage.
+A kernel is compiled at its first call, in up to two seconds. The code is kept in the folder that
+`NUMBA_CACHE_DIR` names, beside the module or among the user's caches, and if none of these can be
+written, in a temporary folder of this user. Without this folder, every process compiles anew. With
+`NUMBA_DISABLE_JIT=1` kernels are plain Python: slow, but followed by debuggers and line coverage.
 
 Kept code is of one kernel with all that was compiled into it (`_ingredients`). It is found again
-only where every function that it calls, every constant, the fields of its arguments, Python, NumPy
-and Numba are what they were, as this process has imported them. Bounds are proofs, so code of
-before an update may never be called.
+only if every function that it calls, every constant, the fields of its arguments, Python, NumPy and
+Numba are unchanged, as this process has imported them. Bounds are proofs, so code of before an
+update may never be called.
 
-What makes compilation slow is less the length of a kernel than what it uses of NumPy: copies of
-rows, sorting, joins, minima of whole arrays and masks are compiled from Python each time; the first
-copy of a row takes two seconds. So kernels loop, and sort and grow by `bounds.arrays`.
+Compilation is slow less by the length of a kernel than by its use of NumPy: copies of rows,
+sorting, joins, minima of whole arrays and masks are compiled from Python each time; the first copy
+of a row takes two seconds. So kernels loop, and sort and grow by `bounds.arrays`.
 """
 
 from __future__ import annotations
@@ -74,14 +73,14 @@ def before_compiling(tell: Callable[[], None]) -> None:
 def compile_beside(module: str) -> None:
     """Once this process has to compile, let another one call the module's `compile_ahead()`.
 
-    Numba compiles in one thread at a time. This process reads what the other one compiled from
-    where it is kept; `compiled_beside` waits for that.
+    Numba compiles in one thread at a time. This process reads the other one's results from the
+    cache; `compiled_beside` waits for that.
     """
     _ahead.append(module)
 
 
 def compiled_beside() -> None:
-    """Wait for the other process, if there is one; what it did not compile, this one will."""
+    """Wait for the other process, if there is one; this one compiles the rest."""
     while _helpers:
         helper = _helpers[-1]
         _wait(helper)
@@ -101,7 +100,7 @@ def _wait(helper: subprocess.Popen[bytes]) -> None:
 
 
 def compile_alone(module: str) -> None:
-    """Compile what `compile_beside` was asked for: the other process does this."""
+    """Compile the kernels of `compile_beside`: the other process does this."""
     ahead = import_module(module).compile_ahead
     _ahead.clear()
     ahead()
@@ -153,8 +152,8 @@ def _compiled(function: Callable[..., Any], **options: bool) -> Any:
 def _in_one_go(compile_: Callable[..., Any]) -> Callable[..., Any]:
     """Let a signal wait until a kernel is compiled or read.
 
-    Numba registers functions by generators, which an exception ends for good, and its callbacks and
-    finalisers drop exceptions.
+    Numba registers functions by generators, and an exception ends these for good, and its callbacks
+    and finalisers drop exceptions.
     """
 
     def compiled(*arguments: Any) -> Any:
@@ -170,8 +169,8 @@ def _do_without_blas() -> None:
     """Let Numba do without the BLAS that it would import all of `scipy.linalg` for.
 
     Kernels multiply no matrices, and the import is a fifth of the time until a first plan. Other
-    code of the process that does imports BLAS when it is compiled, as it always has; what changes
-    for it is that `np.correlate` and `np.convolve` run as plain loops.
+    code of the process that does imports BLAS when it is compiled, as it always has; only
+    `np.correlate` and `np.convolve` change, to plain loops.
     """
     from numba.np import linalg
 
@@ -186,7 +185,7 @@ def _do_without_blas() -> None:
 
 
 class _Kept:
-    """What was compiled of one kernel, in one file for each kind of arguments, in the folder that
+    """The compiled code of one kernel, in one file for each kind of arguments, in the folder that
     Numba finds for it. Numba's own index would know the file of the kernel alone."""
 
     def __init__(self, kernel: Any) -> None:
@@ -194,8 +193,8 @@ class _Kept:
 
     @cached_property
     def _stamp(self) -> str:
-        """Tell the kernel from what it is after any change; asked for when it is first called, as
-        what it calls may stand below it."""
+        """Distinguish the kernel from all changed versions; asked for at its first call, as its
+        callees may stand below it."""
         import numba
 
         own = sys.version, numba.__version__
@@ -208,7 +207,7 @@ class _Kept:
         return Path(self._numba.locator.get_cache_path(), f"{name}.{which}.nbc")
 
     def load(self, signature: Any, target: Any) -> Any:
-        """Return what is kept; None where that is nothing, or nothing that can be read."""
+        """Return the cached code; None if there is none, or it cannot be read."""
         with suppress(Exception):
             target.refresh()
             content = self._file(signature, target.codegen()).read_bytes()
@@ -217,8 +216,8 @@ class _Kept:
         return None
 
     def save(self, signature: Any, code: Any) -> None:
-        """Keep compiled code in place of what was kept of other versions, where that can be; a full
-        disk is as good as none."""
+        """Keep compiled code in place of other versions, if possible; a full disk is as good as
+        none."""
         from numba.core.serialize import dumps
 
         with suppress(Exception):
@@ -244,7 +243,8 @@ def _digest(*parts: str) -> str:
 
 
 def _layout(kind: Any) -> Iterator[str]:
-    """Yield what tells a type of an argument from others; Numba finds fields by their positions."""
+    """Yield the distinction of an argument's type from others; Numba finds fields by their
+    positions."""
     known = getattr(kind, "instance_class", None)
     yield str(kind)
     if known is not None:
@@ -254,11 +254,11 @@ def _layout(kind: Any) -> Iterator[str]:
 
 
 def _ingredients(value: Any, seen: list[Any]) -> Iterator[str]:
-    """Yield as texts all that is compiled into a kernel: its code, and whatever that names.
+    """Yield as texts all that is compiled into a kernel: its code, and everything that it names.
 
     Raises
     ------
-    TypeError: something of which nobody can tell whether it is what it was.
+    TypeError: a value that cannot be compared with the earlier one.
     """
     yield type(value).__qualname__
     if any(value is known for known in seen):
@@ -313,8 +313,8 @@ def _keep(compiled: Any, folder: Path | None) -> None:
 
 @cache
 def temporary_folder() -> Path | None:
-    """Return a temporary folder that nobody else can write, which matters as code is run from it;
-    None where there is none."""
+    """Return a temporary folder that nobody else can write, as code is run from it; None if there
+    is none."""
     with suppress(OSError):
         folder = Path(tempfile.gettempdir()) / f"ilp-plan-kernels-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -328,8 +328,7 @@ def temporary_folder() -> Path | None:
 def _listen() -> None:
     """Have Numba say when it compiles, and collect no garbage meanwhile.
 
-    What it builds is large and lives on: collections would take an eighth of the time and find
-    little.
+    Its results are large and live on: collections would take an eighth of the time and find little.
     """
     from numba.core import event
 

@@ -54,7 +54,7 @@ def find_specs(name: str, kind: Kind, folders: tuple[Path, ...] = ()) -> list[Pa
         a folder with a `config.json` of Hugging Face, and the name that it has there
         (`Qwen/Qwen3-32B`): of such a folder, of the configuration in this one, or of ours.
     kind: `models` or `clusters`.
-    folders: where relative paths may begin, after the current folder and before the planner's own.
+    folders: bases of relative paths, after the current folder and before the planner's own.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def _hub_file(name: str) -> Path:
 
     Raises
     ------
-    SpecError: there is none; says what brings its configuration.
+    SpecError: there is none; says how to get its configuration.
     """
     known = {hub.casefold(): (hub, path) for hub, path in hub_names().items()}
     if name.casefold() in known:
@@ -129,8 +129,8 @@ def _hub_file(name: str) -> Path:
 
 
 def nearest_model(name: str) -> str:
-    """Return the model here whose family and size a name at Hugging Face has, such as that of a
-    variant for chats or pictures; empty where there is none.
+    """Return the model here with the family and size of a name at Hugging Face, as of a variant for
+    chats or pictures; empty if there is none.
 
     All that tells the model here from others must be in the name, and the most of that decides.
     """
@@ -148,7 +148,7 @@ def nearest_model(name: str) -> str:
 
 
 def _words(name: str) -> set[str]:
-    """Return what tells a model from others: letters, versions and sizes, without `text`."""
+    """Return the distinction of a model: letters, versions and sizes, without `text`."""
     return set(WORD.findall(name.casefold())) - {"text"}
 
 

@@ -1,7 +1,7 @@
-"""How much a file, an option or a keyword may say: the one table of limits that all refer to.
+"""Limits of files, options and keywords: the one table that all refer to.
 
-Whatever is beyond them is no machine and no model of anybody. It is a mistake, or meant to fill the
-memory, to take for ever or to make numbers overflow; it is refused before it can.
+Values beyond them belong to no machine and no model of anybody. It is a mistake, or meant to fill
+the memory, to take for ever or to make numbers overflow; it is refused before it can.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class LongNumber:
 
 
 def beyond(name: str, value: float, otherwise: float = DIMENSION) -> str:
-    """Return what to expect of a number that is more than what its name may say, or none at all;
-    empty of any other.
+    """Return the expected text for a number beyond its limit, or for a text that is none; empty of
+    any other.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def whole_number(text: str) -> int | LongNumber:
 
 def as_whole(text: str) -> int:
     """Return the whole number that a text is. Of more digits than there may be only the first ones
-    count, which are beyond every other limit all the same.
+    count; they are beyond every other limit all the same.
 
     Raises
     ------
@@ -118,11 +118,12 @@ def as_whole(text: str) -> int:
 
 
 def check_lines(text: str, name: object, error: type[PlannerError]) -> None:
-    """Refuse a table of too many lines, each of which takes memory however short it is.
+    """Refuse a table of too many lines, as each one takes memory.
 
     Parameters
     ----------
-    name: of the file. error: what to raise, one line with the file, what was found and the limit.
+    name: of the file. error: class of the exception, one line with the file, the found value and
+    the limit.
     """
     lines = text.count("\n")
     if lines > LINES:
@@ -130,21 +131,21 @@ def check_lines(text: str, name: object, error: type[PlannerError]) -> None:
 
 
 def check_values(text: str, name: object, error: type[PlannerError]) -> None:
-    """Refuse JSON that would become very many values, which take more memory than the text. name,
-    error: as of `check_lines`."""
+    """Refuse JSON with very many values, as these take more memory than the text. name, error: as
+    of `check_lines`."""
     values = sum(map(text.count, ",{["))
     if values > VALUES:
         raise error(f"{name}: found {values:,} values, expected at most {VALUES:,} in JSON")
 
 
 def check_parsed(root: Any, name: str, error: type[PlannerError]) -> None:
-    """Refuse what a parser has made of a file where it is nested too deeply or holds a number of
-    too many digits.
+    """Refuse the parsed content of a file that is nested too deeply or holds a number of too many
+    digits.
 
     Parameters
     ----------
-    root: dicts, lists and values. name: of the file. error: what to raise, one line with the file,
-        the key, what was found and the limit.
+    root: dicts, lists and values. name: of the file. error: class of the exception, one line with
+        the file, the key, the found value and the limit.
     """
     level = [root]
     for _ in range(NESTING + 1):

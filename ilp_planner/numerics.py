@@ -1,4 +1,4 @@
-"""How far figures may differ that are the same, and the time of what cannot be."""
+"""Tolerances of equal figures, and the infinite time."""
 
 from __future__ import annotations
 

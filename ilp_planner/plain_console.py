@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class PlainConsole(Console):
-    """A console on which no text steers the terminal; colours and what moves a progress bar are
+    """A console on which no text steers the terminal; colours and controls of progress bars are
     Rich's own, and pass."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Yield the parts of what is printed."""
+        """Yield the parts of the output."""
         for part in super().render(renderable, options):
             yield part if part.control else part._replace(text=printable(part.text))

@@ -1,4 +1,4 @@
-"""The decision, and nothing else: what a training system needs to know to run.
+"""The decision, and nothing else: a training system's input.
 
 A stage decides operator by operator on equal devices in a row (`OperatorStage`), or layer by layer
 on groups of devices that may differ (`GroupStage`).
@@ -51,7 +51,7 @@ class Strategy:
     """How one operator runs on the devices of its stage.
 
     tp, dp: tensor- and data-parallel degrees; their product is the number of devices of the stage.
-    split: which dimension tensor parallelism splits (0: the usual Megatron order, 1: swapped).
+    split: dimension that tensor parallelism splits (0: the usual Megatron order, 1: swapped).
     recompute: forget the activations after the forward pass and compute them again.
     """
 
@@ -112,11 +112,11 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStage(Stage):
-    """Layers [start, stop) of the model on replicas, which may have different numbers of devices.
+    """Layers [start, stop) of the model on replicas with perhaps different numbers of devices.
 
-    degrees: what replicas have of devices, each number once, ascending. recompute: of its layers,
-    where the plan has no settings that say so for all stages. Embedding and output, the first and
-    the last layer of the model, are never computed again, and a `block` does not count them.
+    degrees: devices of replicas, each number once, ascending. recompute: of its layers, if the plan
+    has no settings that say so for all stages. Embedding and output, the first and the last layer
+    of the model, are never computed again, and a `block` does not count them.
     """
 
     replicas: tuple[Replica, ...]
@@ -132,7 +132,7 @@ class GroupStage(Stage):
 
     @property
     def tp(self) -> int:
-        """Devices of a replica: the tensor-parallel degree, times the plan's `cp`; the most where
+        """Devices of a replica: the tensor-parallel degree, times the plan's `cp`; the most if
         replicas differ."""
         return self.degrees[-1]
 
@@ -167,11 +167,11 @@ class Plan(Generic[AnyStage]):
     """A whole pipeline; devices in no stage stay idle.
 
     micro_batches: number of micro-batches per iteration, B, of global_batch / B samples each over
-    all replicas of a stage (Megatron's per-replica micro-batch size is that / dp). Where B is no
+    all replicas of a stage (Megatron's per-replica micro-batch size is that / dp). If B is no
     divisor, the last one has fewer (`Batches`).
-    settings: how every rank trains, where the plan is for a runtime that has such settings; the
-    devices of a replica are then tp x cp.
-    virtual: stages on the same devices: stage k is on those of stage k % ranks, or where the
+    settings: how every rank trains, if the plan is for a runtime with settings; the devices of a
+    replica are then tp x cp.
+    virtual: stages on the same devices: stage k is on the devices of stage k % ranks, or as the
     schedule has it (`rank_of`).
     """
 
@@ -205,7 +205,7 @@ class Plan(Generic[AnyStage]):
         return len(self.stages) // self.virtual
 
     def per_rank(self, values: Sequence[Number]) -> list[Number]:
-        """Return the sum over each rank's stages of what every stage has."""
+        """Return the sum of a stage's values over each rank's stages."""
         schedule, ranks = self.schedule, self.ranks
         return [sum(values[k] for k in schedule.stages_of(r, ranks)) for r in range(ranks)]
 
@@ -221,7 +221,7 @@ class Plan(Generic[AnyStage]):
 
     @property
     def schedule(self) -> Schedule:
-        """In which order the ranks run their stages."""
+        """The order in which the ranks run their stages."""
         ranks, virtual, settings = self.ranks, self.virtual, self.settings
         turn, name = (0, USUAL) if settings is None else (settings.turn, settings.schedule)
         return schedule_of(
@@ -267,7 +267,7 @@ def on_devices(plan: GroupPlan, numbers: Sequence[int]) -> GroupPlan:
 @lru_cache(maxsize=8)
 def first_devices(count: int) -> tuple[int, ...]:
     """Return the numbers of so many devices from 0 on: most plans use all of a cluster's in this
-    order, which is told at once so."""
+    order, and this check is quick."""
     return tuple(range(count))
 
 

@@ -28,13 +28,13 @@ def printable(text: str) -> str:
 
 
 def printable_lines(lines: Iterable[str]) -> TerminalText:
-    """Return lines as one text, which keeps the styles of those that have some."""
+    """Return lines as one text with their styles."""
     return TerminalText("\n".join(map(printable, lines)))
 
 
 def printable_json(text: str, encoding: str | None = None) -> str:
-    """Return JSON that means the same, in which such characters, and those that an encoding does
-    not have, are escaped."""
+    """Return JSON that means the same, with these characters, and the ones that an encoding lacks,
+    escaped."""
     text = STEERING.sub(_escaped, text)
     try:
         text.encode(encoding or "utf-8")

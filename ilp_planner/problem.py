@@ -1,5 +1,4 @@
-"""The frozen instance: what to plan, on what, at which costs and within which limits. No solver in
-it."""
+"""The frozen instance: model, cluster, costs and limits. No solver in it."""
 
 from __future__ import annotations
 
@@ -28,15 +27,15 @@ AnyCosts = TypeVar("AnyCosts", bound=Costs, covariant=True)
 class Problem(Generic[AnyCosts]):
     """One planning problem.
 
-    model: its name. space: which plans there are, and all that is particular to them.
+    model: its name. space: the set of plans, and all that is particular to them.
     micro_batches: numbers of micro-batches per iteration (B) to try, ascending.
     memory_limits: device type -> bytes per device. max_stages: pipeline ranks at most.
-    max_tp: tensor-parallel degree at most. constraints: what plans must have besides.
-    profile_source: what to show.
-    notes: what was left out, one line each.
-    spec: the model's dimensions; None where a profile alone says what is planned.
-    request: what it was built from; None where that has no name, as objects made in Python.
-    files: the inputs themselves, from which the problem of a part of the cluster is built.
+    max_tp: tensor-parallel degree at most. constraints: on plans.
+    profile_source: for the user.
+    notes: omissions, one line each.
+    spec: the model's dimensions; None if a profile alone defines the model.
+    request: its origin; None if that has no name, as for objects made in Python.
+    files: the inputs themselves, to build the problem of a part of the cluster.
     """
 
     model: str
@@ -68,8 +67,7 @@ class Problem(Generic[AnyCosts]):
 
     @cached_property
     def node_numbers(self) -> list[int]:
-        """Numbers that the nodes have in the cluster as it is named, of which plans may use a
-        part."""
+        """Numbers of the nodes in the named cluster; plans may use a part of it."""
         if self.files is None or self.request is None or "cluster" not in self.request.files:
             return list(range(self.cluster.node_count))
         return usable_nodes(self.files.whole_cluster, self.request.constraints)
@@ -90,5 +88,5 @@ class Problem(Generic[AnyCosts]):
 
     @property
     def memory_limit(self) -> float:
-        """Bytes that every device may use, where all are of one type; else the least."""
+        """Bytes that every device may use, if all are of one type; else the least."""
         return min(self.memory_limits.values())

@@ -1,4 +1,4 @@
-"""What a proof leaves open, as an integer program in a file."""
+"""The residual problem of a proof, as an integer program in a file."""
 
 from __future__ import annotations
 

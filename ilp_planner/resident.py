@@ -1,4 +1,4 @@
-"""How much memory a search holds, and whether that is too much."""
+"""The memory of a search, and its limit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ PROCESSES = Path("/proc")
 
 
 def resident(process: int | str = "self") -> int:
-    """Return the bytes that a process and those that it has started have in memory; 0 where the
-    system does not tell, as only Linux does."""
+    """Return the bytes that a process and its children have in memory; 0 if the system does not
+    tell; only Linux does."""
     total = 0
     with contextlib.suppress(OSError, ValueError, IndexError):
         pages = (PROCESSES / f"{process}/statm").read_text(encoding="ascii").split()[1]
@@ -26,10 +26,10 @@ def resident(process: int | str = "self") -> int:
 
 
 class MemoryLimit:
-    """The most that a search may hold, asked where the clock is asked.
+    """The most that a search may hold, asked if the clock is asked.
 
-    most: bytes, those of processes that it has started counted. Once they are reached the search
-    has to end, whatever is given back on the way.
+    most: bytes, with its child processes. Once they are reached the search has to end, even if
+    memory is freed later.
     """
 
     def __init__(self, most: float) -> None:

@@ -1,4 +1,4 @@
-"""What a solve returns: plan, status, reason for stopping, numbers and provenance, kept apart."""
+"""The result of a solve: plan, status, reason for stopping, numbers and provenance, kept apart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERY_PART = "every part"  # what a certificate calls a space whose parts were n
 
 
 class Status(StrEnum):
-    """What is known about the plan."""
+    """The state of knowledge about the plan."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -52,8 +52,8 @@ def relative_gap(objective: float, bound: float) -> float:
 
 
 class Moment(NamedTuple):
-    """What a search knew at one moment. after: seconds since it began. objective, bound: seconds
-    per iteration, inf without a plan, 0.0 without a bound."""
+    """Bound and best plan of a search at one moment. after: seconds since it began. objective,
+    bound: seconds per iteration, inf without a plan, 0.0 without a bound."""
 
     after: float
     objective: float
@@ -76,7 +76,7 @@ class Ranked:
 @dataclass(frozen=True, kw_only=True)
 class Fastest:
     """The fastest plan found, beside a plainer one that was chosen. objective: seconds per
-    iteration. status: of this plan, whose bound is that of the result."""
+    iteration. status: of this plan; its bound is that of the result."""
 
     plan: Plan[Any]
     evaluation: Evaluation
@@ -84,20 +84,20 @@ class Fastest:
     status: Status
 
     def beside(self, bound: float) -> Fastest:
-        """Return it with what is known beside a bound on all plans."""
+        """Return it with the status beside a bound on all plans."""
         proved = relative_gap(self.objective, bound) <= PROVED
         return replace(self, status=Status.OPTIMAL if proved else Status.FEASIBLE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnNodes:
-    """What is known of the plans on a set of nodes that is used whole.
+    """Bound and best plan on a set of nodes that is used whole.
 
-    name: what the nodes are. counts: how many of each kind. nodes: their numbers among those that
-    plans may use. hourly: what they cost per hour. bound: seconds that no plan on them undercuts,
-    inf where none fits. seconds: of the best plan found, inf without one. parts: what was
-    enumerated, as in a certificate; empty for a set that was not looked at, or on which the space
-    has no plan. covered: the bound that a result claims is about its plans as well.
+    name: of the nodes. counts: how many of each kind. nodes: their numbers among the usable ones.
+    hourly: price per hour. bound: on the seconds of plans on them, inf if none fits. seconds: of
+    the best plan found, inf without one. parts: enumerated ones, as in a certificate; empty for a
+    set that was not looked at, or without a plan of the space. covered: the bound that a result
+    claims is about its plans as well.
     """
 
     name: str
@@ -113,9 +113,9 @@ class OnNodes:
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
-    """A plan that no other one found is better than. value: its seconds, or what an iteration
-    costs, whichever its search is judged by. bound: of the same figure, of all plans on nodes that
-    may be used; where both time and price count, of all those that cost no more per hour."""
+    """A plan that no other one found is better than. value: its seconds or price per iteration, by
+    the search's objective. bound: of the same figure, of all plans on nodes that may be used; if
+    both time and price count, of all sets that cost no more per hour."""
 
     on: OnNodes
     value: float
@@ -123,17 +123,17 @@ class Best:
 
     @property
     def gap(self) -> float:
-        """Share of the value that the bound leaves open; 0 where only rounding is left."""
+        """Share of the value that the bound leaves open; 0 if only rounding is left."""
         gap = relative_gap(self.value, self.bound)
         return gap if gap > PROVED else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
-    """What a search over sets of nodes minimised, and what it knows of each set.
+    """The objective of a search over sets of nodes, and its bounds of each set.
 
-    objective: its name. figure: `seconds` or `price` of an iteration, by which plans are judged.
-    max_hourly: what the nodes may cost per hour, inf without a limit. devices: the constraints on
+    objective: its name. figure: `seconds` or `price` of an iteration, the judged one.
+    max_hourly: limit on the price of nodes per hour, inf without one. devices: the constraints on
     devices that were asked for, by name. best: the best plans: one, or the front of time and price,
     the fastest first. sets: all sets of nodes that may be used. complete: no plan is missing in the
     front, but for the gaps of its plans. on: the nodes that the bound is about, in words.
@@ -155,30 +155,31 @@ class Aim:
 
     @property
     def gap(self) -> float:
-        """The largest gap of the best plans; inf without any, or where some may be missing."""
+        """The largest gap of the best plans; inf without any, or if some may be missing."""
         gap = max((one.gap for one in self.best), default=math.inf)
         return gap if self.complete else math.inf
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-    """A plan, how it was judged, and what is known at the end of a search.
+    """A plan, its judgement, and the bound at the end of a search.
 
     objective, bound: seconds per iteration (inf without a plan; 0.0 without a bound).
-    fastest: the fastest plan found where `plan` is a plainer one that takes hardly longer
-    (`Limits.prefer_plain`); None where `plan` is the fastest. Only the fastest is called optimal:
+    fastest: the fastest plan found if `plan` is a plainer one that takes hardly longer
+    (`Limits.prefer_plain`); None if `plan` is the fastest. Only the fastest is called optimal:
     `status`, `objective` and `gap` are of `plan`, and `bound` is of all plans. prefer_plain: the
-    share that was asked for; nan where no plan is plainer than another one.
-    bound_source: which argument proved the bound. among: the plans that it is about. wall: seconds.
-    certificate: JSON-ready record of what was enumerated and how each part was closed.
-    notes: one-line remarks for the user (what was left out, which solver fell back).
-    reason: for an infeasible problem, what fits nowhere and by how many bytes.
-    confirmed_by: which other solver found the same optimum in what the proof leaves open; empty
-    where none was asked (`notes` say why).
+    share that was asked for; nan if no plan is plainer than another one.
+    bound_source: the argument that proved the bound. among: the plans that it is about. wall:
+    seconds.
+    certificate: JSON-ready record of the enumerated parts and the proof of each.
+    notes: one-line remarks for the user (omissions, solvers that fell back).
+    reason: for an infeasible problem, the part that fits nowhere and the missing bytes.
+    confirmed_by: another solver that found the same optimum of the residual problem; empty if none
+    was asked (`notes` say why).
     ranking: the best plans in order, the plan itself first, when more than one was asked for.
-    history: what was known from moment to moment, each improvement once.
-    aim: what was minimised over sets of nodes; the other figures are of those that the plan is on.
-    None where all nodes were planned for the least time.
+    history: bound and best plan from moment to moment, each improvement once.
+    aim: the objective over sets of nodes; the other figures are of the plan's own nodes. None if
+    all nodes were planned for the least time.
     """
 
     plan: Plan[Any] | None
@@ -219,8 +220,7 @@ class Result:
 
     @property
     def overall(self) -> Status:
-        """What is known about the plan beside those on all sets of nodes that it is compared
-        with."""
+        """The status of the plan among plans on all compared sets of nodes."""
         if self.aim is None or self.plan is None:
             return self.status
         return Status.FEASIBLE if self.aim.gap else Status.OPTIMAL

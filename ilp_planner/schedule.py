@@ -1,14 +1,14 @@
-"""Pipeline schedules: in which order ranks run their stages, and what follows for time and memory.
+"""Pipeline schedules: the order in which ranks run their stages, with its time and memory.
 
 Every pipeline rank has `virtual` stages (v); its load is the seconds of a micro-batch through all
 of them, forward and backward. By the formula, B micro-batches take
 
     (B - 1/v) * largest load + 1/v * sum of the loads
 
-of which the largest load alone is busy for B times: the rest is the bubble. A last micro-batch with
-fewer samples counts in B as the part of a full one that it is. Cost models and bounds
-of operators and of groups take it as the time; plans for Megatron-LM are simulated instead
-(`simulation`), and the formula only proposes cuts.
+and the largest load alone is busy for B times: the rest is the bubble. A last micro-batch with
+fewer samples counts in B as the part of a full one that it is. Cost models and bounds of operators
+and of groups take it as the time; plans for Megatron-LM are simulated instead (`simulation`), and
+the formula only proposes cuts.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ KEPT = 256  # orders whose memory is remembered
 
 @dataclass(frozen=True, slots=True)
 class Schedule(ABC):
-    """What cost models, bounds and reports ask of a schedule.
+    """A schedule as used by cost models, bounds and reports.
 
     micro_batches: of an iteration. virtual: stages per rank. Ranks are told by how many come after
-    (`behind`). part: of a full micro-batch that the last one is; who prices it adds what it takes
-    beyond that.
+    (`behind`). part: of a full micro-batch that the last one is; its cost model adds the excess.
     """
 
     name: ClassVar[str]  # in `simulation.schedules`
@@ -68,11 +67,11 @@ class Schedule(ABC):
         return self.counted - 1 / self.virtual
 
     def steady(self, loads: Sequence[float]) -> float:
-        """Return the seconds in which the slowest rank sets the pace."""
+        """Return the seconds of the steady phase, paced by the slowest rank."""
         return self.repeats * max(loads) if self.repeats else 0.0
 
     def fill(self, loads: Sequence[float]) -> float:
-        """Return the seconds in which the pipeline fills and drains."""
+        """Return the seconds of fill and drain."""
         return sum(loads) / self.virtual
 
     def iteration_time(self, loads: Sequence[float]) -> float:
@@ -80,7 +79,7 @@ class Schedule(ABC):
         return self.steady(loads) + self.fill(loads)
 
     def bubble(self, loads: Sequence[float]) -> float:
-        """Return the seconds per iteration in which the slowest rank waits."""
+        """Return the waiting seconds of the slowest rank per iteration."""
         return self.fill(loads) - max(loads) / self.virtual
 
     def counts(self, loads: Sequence[float]) -> tuple[float, ...]:
@@ -117,9 +116,9 @@ class Schedule(ABC):
     def held(self, behind: int) -> tuple[tuple[int, ...], ...]:
         """Return every distinct (micro-batches held per virtual stage) just before a backward pass.
 
-        Which virtual stages the held micro-batches belong to changes during an iteration; a rank's
-        peak is over all of it. Where backward passes are divided, as many numbers follow: of these
-        micro-batches, those whose gradients wait for the gradients of weights.
+        The virtual stages of the held micro-batches change during an iteration; a rank's peak is
+        over all of it. If backward passes are divided, as many numbers follow: of these
+        micro-batches, the ones that wait for gradients of weights.
         """
 
 
@@ -178,7 +177,7 @@ class Interleaved(Schedule):
 
     def _turn(self, step: int) -> int:
         """Return the virtual stage of a rank's so-manieth forward pass; its backward passes go
-        through them the other way round. The last group has what is left of the micro-batches."""
+        through them the other way round. The last group has the rest of the micro-batches."""
         first = step // (self.group * self.virtual) * self.group
         size = min(self.group, self.micro_batches - first)
         return (step - first * self.virtual) // size
@@ -186,9 +185,9 @@ class Interleaved(Schedule):
 
 @dataclass(frozen=True, slots=True)
 class Divided(Schedule):
-    """A schedule that runs some backward passes in two parts: gradients of inputs, for which the
-    stage before waits, and those of weights, which fill its bubbles. What ranks hold is read off
-    the order of operations.
+    """A schedule that runs some backward passes in two parts: gradients of inputs, awaited by the
+    stage before, and gradients of weights, which fill its bubbles. Memory is read off the order of
+    operations.
 
     ranks: of the pipeline. A rank keeps the gradient that it sent last, and the input and the
     gradient that arrive in advance.
@@ -199,7 +198,7 @@ class Divided(Schedule):
     buffers = 3
 
     def in_flight(self, behind: int) -> int:
-        """Return the most of all moments, those whose gradients of weights wait among them."""
+        """Return the most of all moments, with waiting gradients of weights among them."""
         return max(sum(mix[: self.virtual]) for mix in self.held(behind))
 
     def held(self, behind: int) -> tuple[tuple[int, ...], ...]:
@@ -273,7 +272,7 @@ def schedule_of(
     Parameters
     ----------
     turn: micro-batches that pass one virtual stage before the next one's turn; 0: as many as ranks.
-    name: one of `PIPELINES`; the usual one is interleaved where there are several virtual stages.
+    name: one of `PIPELINES`; the usual one is interleaved if there are several virtual stages.
     part: of a full micro-batch that the last one is.
     """
     if name in DIVIDED:

@@ -36,15 +36,15 @@ def solve(
 
     Parameters
     ----------
-    limits: time, gap, workers and seed, and what may be given up for a plainer plan, when one
-        plan is asked for.
+    limits: time, gap, workers and seed, and the share for a plainer plan, when one plan is asked
+        for.
     solver: `auto`, or the name of the backend that solves the stage graphs (`dp`, `cp-sat`, `milp`,
-        `pulp`); `gradient` and `anneal` are heuristics, whose plan the bound of `auto` is put
-        beside (`heuristic`).
+        `pulp`); `gradient` and `anneal` are heuristics, with the bound of `auto` beside their plan
+        (`heuristic`).
     progress: called with (incumbent seconds, bound seconds) as they improve.
     deadline: of a search that this one is a part of, or that began before; None: by the limits,
         from now on.
-    start: a saved plan to start from, with those of its bounds that still hold.
+    start: a saved plan to start from, with its bounds that still hold.
     top: how many of the best plans to list; plans count as one when they differ in cuts only.
 
     Raises
@@ -52,7 +52,7 @@ def solve(
     PlanError: the certificate of `start` is malformed, or contradicts its own plan.
     UsageError: an unknown solver; more than one plan of a heuristic, or of a space that cannot
         list them.
-    SolverError: the evaluator refutes what the search believes.
+    SolverError: the evaluator refutes the result of the search.
     """
     limits = limits or Limits()
     deadline = deadline or limits.deadline()
@@ -89,13 +89,13 @@ def solve(
 
 
 def _with_history(result: Result, recorder: Recorder) -> Result:
-    """Return a result that says what was known from moment to moment; its own figures end it."""
+    """Return a result with the history of the search; its own figures end it."""
     recorder.keep(result.objective, result.bound)
     return replace(result, history=tuple(recorder.moments))
 
 
 def _searched(search: SearchState, start: Start | None) -> Stop:
-    """Search until proof, gap or time; what was found by then is ranked in any case."""
+    """Search until proof, gap or time; plans found by then are ranked in any case."""
     try:
         if start is not None:
             start_from(search, start)

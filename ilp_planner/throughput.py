@@ -1,16 +1,15 @@
-"""What an iteration time is worth: tokens per second, shares of the peak, and what physics allows.
+"""Rates of an iteration time: tokens per second, shares of the peak, and the physical bound.
 
-A model's FLOPs are those of its matrix products and convolutions, forward and backward; what a
-causal mask makes needless and what is computed again are not counted ("model FLOPs utilisation",
-MFU, Chowdhery et al. 2022, arXiv 2204.02311, appendix B, which counts the masked half). With what
-is computed again, of the same products, they are those of the hardware ("hardware FLOPs
-utilisation", HFU, Korthikanti et al. 2022, arXiv 2205.05198, which counts the masked half
-too): recomputation raises HFU without a token more per second.
+A model's FLOPs are its matrix products and convolutions, forward and backward; masked products and
+recomputation are not counted ("model FLOPs utilisation", MFU, Chowdhery et al. 2022, arXiv
+2204.02311, appendix B, counting the masked half). With recomputation of the same products, they are
+the hardware's ("hardware FLOPs utilisation", HFU, Korthikanti et al. 2022, arXiv 2205.05198,
+counting the masked half too): recomputation raises HFU without a token more per second.
 
 The bubble is the share of the iteration in which a pipeline rank, in the mean of all, is at work on
-no micro-batch while some rank still is: by the order of operations where the judge runs that, by
-the formula of the schedule where the time is by it. In 1F1B with p equal stages and m micro-batches
-it is (p - 1) / (m + p - 1) of the pipeline's seconds; those of an iteration have gradients and the
+no micro-batch while some rank still is: by the order of operations if the judge runs that, by the
+formula of the schedule if the time is by it. In 1F1B with p equal stages and m micro-batches it is
+(p - 1) / (m + p - 1) of the pipeline's seconds; shares of an iteration have gradients and the
 optimiser's step besides.
 """
 
@@ -36,14 +35,13 @@ WINOGRAD = 4.0
 
 
 class Throughput(NamedTuple):
-    """What a plan does per second.
+    """The rates of a plan.
 
-    samples, tokens: of all devices; tokens: 0 where samples have none. devices: that the plan uses.
+    samples, tokens: of all devices; tokens: 0 if samples have none. devices: that the plan uses.
     flops: model FLOP/s of one of them. mfu, hfu: shares of the peak of the training precision that
-    the model's and the hardware's FLOPs are; None where a device type has no figure, hfu also where
-    plans do not say what is computed again. bubble: of the iteration, above; None where the cost
-    model does not say what micro-batches take. busy: share of the iteration in which the slowest
-    rank runs its stages.
+    the model's and the hardware's FLOPs are; None if a device type has no figure, hfu also if plans
+    do not state recomputation. bubble: of the iteration, above; None if the cost model does not
+    tell the time of micro-batches. busy: share of the slowest rank's work in the iteration.
     """
 
     samples: float
@@ -75,7 +73,7 @@ def physical_seconds(
 
     Returns
     -------
-    0.0 where a device has no figure.
+    0.0 if a device has no figure.
     """
     names, total = tuple(precisions), 0.0
     for device in devices:
@@ -88,7 +86,7 @@ def physical_seconds(
 
 
 def physical_bound(problem: Problem[Any]) -> float:
-    """Return seconds that no run of a problem undercuts; 0.0 where that cannot be said."""
+    """Return seconds that no run of a problem undercuts; 0.0 if that is unknown."""
     spec, cluster = problem.spec, problem.cluster
     if spec is None:
         return 0.0
@@ -106,7 +104,7 @@ def precisions(problem: Problem[Any]) -> tuple[str, ...]:
 
 
 class Iteration(NamedTuple):
-    """What an iteration takes. samples: in it. seconds: of it. again: FLOPs of a sample that are
+    """The time of an iteration. samples: in it. seconds: of it. again: FLOPs of a sample that are
     computed again; None: not known. bubble, busy: as `Throughput` has them."""
 
     samples: int
@@ -119,11 +117,11 @@ class Iteration(NamedTuple):
 def rates_of(
     architecture: Architecture, precision: str, devices: Sequence[Device], done: Iteration
 ) -> Throughput:
-    """Return what devices do per second.
+    """Return the rates of devices.
 
     Parameters
     ----------
-    precision: of training, whose peak the shares are of. devices: every one that is used.
+    precision: of training; shares are of its peak. devices: every one that is used.
     """
     peak_of = {id(one): (one.peak or {}).get(precision, 0.0) for one in devices}
     peaks = [peak_of[id(one)] for one in devices]
@@ -142,7 +140,7 @@ def rates_of(
 
 
 def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Throughput | None:
-    """Return what a plan does per second; None where the model's dimensions are not known."""
+    """Return the rates of a plan; None if the model's dimensions are not known."""
     spec, seconds, cluster = problem.spec, evaluation.iteration_time, problem.cluster
     if spec is None or not 0 < seconds < float("inf"):
         return None
@@ -159,8 +157,8 @@ def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> 
 
 
 def bubble(plan: AnyPlan, evaluation: Evaluation) -> float | None:
-    """Return the share of an iteration in which pipeline ranks wait for one another, in their mean;
-    None where the cost model does not say what micro-batches take."""
+    """Return the waiting share of an iteration, in the mean of pipeline ranks; None if the cost
+    model does not tell the time of micro-batches."""
     cost = evaluation.cost
     if cost is None or not cost.passing or not 0 < cost.iteration_time < float("inf"):
         return None
@@ -171,11 +169,10 @@ def bubble(plan: AnyPlan, evaluation: Evaluation) -> float | None:
 
 
 def waiting_share(passing: float, working: float, seconds: float) -> float:
-    """Return the share of an iteration's seconds in which ranks wait for one another; what rounding
-    makes of a rank that is alone is none.
+    """Return the waiting share of an iteration's seconds; rounding of a single rank counts as none.
 
-    passing: seconds that micro-batches are in the pipeline. working: those of them in which a rank
-    runs its stages, in the mean of all.
+    passing: seconds that micro-batches are in the pipeline. working: seconds in which a rank runs
+    its stages, in the mean of all.
     """
     waiting = passing - working
     return waiting / seconds if waiting > ROUNDING * working else 0.0

@@ -2,7 +2,7 @@
 
 Decimal prefixes are SI and binary ones IEC, always: 1 GB is 10^9 bytes, 1 GiB is 2^30 bytes. Some
 tools write MB and mean 2^20: Aceso's memory limit of 28000 MB is `28000 MiB` here. The case of a
-unit does not matter where it cannot turn bytes into bits.
+unit does not matter if it cannot turn bytes into bits.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parse_size(text: str | float, *, what: str = "size") -> int:
 
     Parameters
     ----------
-    what: the name of the quantity, for the message.
+    what: the quantity's name, for the message.
 
     Raises
     ------
@@ -70,26 +70,26 @@ def parse_size(text: str | float, *, what: str = "size") -> int:
 
 
 def parse_rate(text: str | float, *, what: str = "rate") -> float:
-    """Return bytes per second from `300 GB/s` or `100 Gbit/s`; refuse what `parse_size` does."""
+    """Return bytes per second from `300 GB/s` or `100 Gbit/s`; refuse the same as `parse_size`."""
     return float(_parse(text, RATE_UNITS, what, ("300 GB/s", "300 Gbit/s")))
 
 
 def parse_flops(text: str | float, *, what: str = "rate") -> float:
-    """Return FLOP per second from `125 TFLOP/s`; refuse what `parse_size` does."""
+    """Return FLOP per second from `125 TFLOP/s`; refuse the same as `parse_size`."""
     return float(_parse(text, FLOPS_UNITS, what, ("125 TFLOP/s",)))
 
 
 def parse_duration(text: str | float, *, what: str = "duration") -> float:
-    """Return seconds from `5 us`; refuse what `parse_size` does."""
+    """Return seconds from `5 us`; refuse the same as `parse_size`."""
     return float(_parse(text, DURATION_UNITS, what, ("5 us",)))
 
 
 def parse_count(text: str | float, *, what: str = "count") -> float:
-    """Return a number from `15T`, `2B` or `3e11`: of tokens, which nobody writes out.
+    """Return a number from `15T`, `2B` or `3e11`: as for tokens.
 
     Parameters
     ----------
-    what: the name of the quantity, for the message.
+    what: the quantity's name, for the message.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def parse_count(text: str | float, *, what: str = "count") -> float:
 
 
 def format_bytes(size: float) -> str:
-    """Return bytes for a table, in binary units: `26.41 GiB`; `-` when there is no such number."""
+    """Return bytes for a table, in binary units: `26.41 GiB`; `-` when there is none."""
     if not math.isfinite(size):
         return "-"
     power = 0
@@ -128,7 +128,7 @@ def format_percent(fraction: float) -> str:
     """Return a share for a table: `0.31 %`.
 
     A share that is not zero is never shown as zero (`<0.01 %`), so that a gap of 0 always means
-    proved. `-` when there is no such number.
+    proved. `-` when there is none.
     """
     if not math.isfinite(fraction):
         return "-"
@@ -178,8 +178,8 @@ def _parse(
 
 
 def _known_unit(unit: str, units: Mapping[str, int | Decimal]) -> str | None:
-    """Return a unit as it is listed, whatever its case, unless a small b could stand for bits: `Gb`
-    and `gb/s` could, `gb` of a size could not."""
+    """Return a unit as it is listed, in any case, unless a small b could stand for bits: `Gb` and
+    `gb/s` could, `gb` of a size could not."""
     if unit in units:
         return unit
     if re.search(r"b(?!it)", unit) and ("/" in unit or unit != unit.lower()):

@@ -1,8 +1,8 @@
 """JSON schemas (draft 2020-12) of all that is printed as JSON, and of the files that are read and
-written; `docs/reference/outputs.md` says what a version promises.
+written; `docs/reference/outputs.md` has the promises of a version.
 
-They are written by `python -m tests.schemas` from outputs of every command, and from the places
-where files declare their keys; a test holds them to both.
+They are written by `python -m tests.schemas` from outputs of every command, and from the
+declarations of files' keys; a test holds them to both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VERSION = 1  # of all that is printed as JSON
 
 
 def headed(name: str) -> dict[str, Any]:
-    """Return the first keys of an output: which schema it has, and of which version."""
+    """Return the first keys of an output: its schema and version."""
     return {"schema": f"ilp-planner/{name}", "version": VERSION}
 
 
