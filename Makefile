@@ -43,13 +43,13 @@ test-page: $(READY_TEST)
 	$(call LOCKED,browser)
 	for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
 		$(ROOT) apt-get update && $(ROOT) apt-get install --yes chromium
-	$(BIN)/python -m pytest tests/page
+	$(BIN)/python -m pytest tests/faces/page
 
 # Sweeps whose points Slurm's stand-in, a Dask cluster and a Ray cluster of this machine solve, with
 # workers that are killed; tables as Parquet.
 test-sweeps: $(READY_TEST)
 	$(call LOCKED,parquet slurm dask ray)
-	$(BIN)/python -m pytest tests/sweeps -m "slow or not slow"
+	$(BIN)/python -m pytest tests/faces/sweeps -m "slow or not slow"
 
 # The fast tests with the lowest versions that pyproject.toml allows; those of 2024 run on Python 3.11
 # and 3.12.

@@ -5,8 +5,8 @@ from setuptools import find_packages, setup
 DATA = ("models", "clusters")
 FILES = {
     "ilp_planner": ["py.typed"],
-    "ilp_planner.page": ["templates/*"],
-    "ilp_planner.schemas": ["*.json"],
+    "ilp_planner.faces.page": ["templates/*"],
+    "ilp_planner.faces.schemas": ["*.json"],
     "ilp_planner.specs": ["*.json", "*.toml"],
 }
 

@@ -11,8 +11,8 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.cli.help import EXAMPLES, sections_of
-from ilp_planner.cli.main import command_line
+from ilp_planner.faces.cli.help import EXAMPLES, sections_of
+from ilp_planner.faces.cli.main import command_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,28 +28,28 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ilp_planner.api.check import Check as Check
-    from ilp_planner.api.explain import compare as compare
-    from ilp_planner.api.explain import why as why
-    from ilp_planner.api.problem import problem as problem
-    from ilp_planner.api.replan import replan as replan
-    from ilp_planner.api.result import Result as Result
-    from ilp_planner.api.result import Saved as Saved
-    from ilp_planner.api.result import load as load
-    from ilp_planner.api.sweep import sweep as sweep
-    from ilp_planner.api.verbs import analyze as analyze
-    from ilp_planner.api.verbs import check as check
-    from ilp_planner.api.verbs import evaluate as evaluate
-    from ilp_planner.api.verbs import solve as solve
-    from ilp_planner.errors import PlanError as PlanError
-    from ilp_planner.errors import PlannerError as PlannerError
-    from ilp_planner.errors import ProfileError as ProfileError
-    from ilp_planner.errors import SpecError as SpecError
-    from ilp_planner.errors import UsageError as UsageError
+    from ilp_planner.base.errors import PlanError as PlanError
+    from ilp_planner.base.errors import PlannerError as PlannerError
+    from ilp_planner.base.errors import ProfileError as ProfileError
+    from ilp_planner.base.errors import SpecError as SpecError
+    from ilp_planner.base.errors import UsageError as UsageError
+    from ilp_planner.faces.api.check import Check as Check
+    from ilp_planner.faces.api.explain import compare as compare
+    from ilp_planner.faces.api.explain import why as why
+    from ilp_planner.faces.api.problem import problem as problem
+    from ilp_planner.faces.api.replan import replan as replan
+    from ilp_planner.faces.api.result import Result as Result
+    from ilp_planner.faces.api.result import Saved as Saved
+    from ilp_planner.faces.api.result import load as load
+    from ilp_planner.faces.api.sweep import sweep as sweep
+    from ilp_planner.faces.api.verbs import analyze as analyze
+    from ilp_planner.faces.api.verbs import check as check
+    from ilp_planner.faces.api.verbs import evaluate as evaluate
+    from ilp_planner.faces.api.verbs import solve as solve
+    from ilp_planner.optimize.result import Status as Status
+    from ilp_planner.optimize.solvers.base import Limits as Limits
     from ilp_planner.plan import Plan as Plan
     from ilp_planner.problem import Problem as Problem
-    from ilp_planner.result import Status as Status
-    from ilp_planner.solvers.base import Limits as Limits
     from ilp_planner.specs.cluster import ClusterSpec as ClusterSpec
     from ilp_planner.specs.cluster_reader import read_cluster as read_cluster
     from ilp_planner.specs.model import ModelSpec as ModelSpec
@@ -59,18 +59,18 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "api.check": ("Check",),
-    "api.explain": ("compare", "why"),
-    "api.problem": ("problem",),
-    "api.replan": ("replan",),
-    "api.result": ("Result", "Saved", "load"),
-    "api.sweep": ("sweep",),
-    "api.verbs": ("analyze", "check", "evaluate", "solve"),
-    "errors": ("PlanError", "PlannerError", "ProfileError", "SpecError", "UsageError"),
+    "faces.api.check": ("Check",),
+    "faces.api.explain": ("compare", "why"),
+    "faces.api.problem": ("problem",),
+    "faces.api.replan": ("replan",),
+    "faces.api.result": ("Result", "Saved", "load"),
+    "faces.api.sweep": ("sweep",),
+    "faces.api.verbs": ("analyze", "check", "evaluate", "solve"),
+    "base.errors": ("PlanError", "PlannerError", "ProfileError", "SpecError", "UsageError"),
     "plan": ("Plan",),
     "problem": ("Problem",),
-    "result": ("Status",),
-    "solvers.base": ("Limits",),
+    "optimize.result": ("Status",),
+    "optimize.solvers.base": ("Limits",),
     "specs.cluster": ("ClusterSpec",),
     "specs.cluster_reader": ("read_cluster",),
     "specs.model": ("ModelSpec",),
@@ -80,27 +80,27 @@ _HOMES = {
 # Names of the release before this one, which are imported from their own modules now.
 _FORMER = {
     "analysis.analyze": ("Analysis",),
-    "certificate": ("CertificateCheck", "check_certificate"),
-    "errors": ("InfeasibleError", "OutputError", "SolverError"),
+    "optimize.certificate": ("CertificateCheck", "check_certificate"),
+    "base.errors": ("InfeasibleError", "OutputError", "SolverError"),
     "evaluate": ("Evaluation", "Violation"),
     "formats.megatron.arguments": ("job_of_arguments", "read_arguments"),
     "formats.megatron.script": ("read_script",),
     "inputs.profiles": ("ModelSizes",),
     "plan": ("GroupPlan", "GroupStage", "Replica", "Strategy"),
-    "profiles.aceso": ("read_aceso_profile",),
-    "profiles.alpa": ("read_alpa",),
-    "profiles.amp": ("read_amp",),
-    "profiles.analytic": ("analytic_profile",),
-    "profiles.analytic_layers": ("analytic_layers",),
-    "profiles.layer_table": ("layer_profile",),
-    "profiles.layers": ("LayerProfile",),
-    "profiles.measurements": ("Measurements", "read_measurements", "write_measurements"),
-    "profiles.metis_files": ("read_metis_profile",),
-    "profiles.operator_table": ("operator_profile",),
-    "profiles.predict.collectives": ("CollectivePredictor",),
-    "profiles.predict.layers": ("LayerPredictor",),
-    "profiles.table": ("Profile",),
-    "result": ("Stop",),
+    "costs.profiles.aceso": ("read_aceso_profile",),
+    "costs.profiles.alpa": ("read_alpa",),
+    "costs.profiles.amp": ("read_amp",),
+    "costs.profiles.analytic": ("analytic_profile",),
+    "costs.profiles.analytic_layers": ("analytic_layers",),
+    "costs.profiles.layer_table": ("layer_profile",),
+    "costs.profiles.layers": ("LayerProfile",),
+    "costs.profiles.measurements": ("Measurements", "read_measurements", "write_measurements"),
+    "costs.profiles.metis_files": ("read_metis_profile",),
+    "costs.profiles.operator_table": ("operator_profile",),
+    "costs.profiles.predict.collectives": ("CollectivePredictor",),
+    "costs.profiles.predict.layers": ("LayerPredictor",),
+    "costs.profiles.table": ("Profile",),
+    "optimize.result": ("Stop",),
     "spaces.operators.build": ("build_problem",),
     "specs.decoder": ("Decoder", "as_decoder"),
     "specs.metis_cluster": ("metis_cluster_spec", "read_metis_cluster"),
@@ -111,10 +111,10 @@ _FORMER = {
 _RENAMED = {
     "GroupEvaluation": "evaluate.Evaluation",
     "GroupProblem": "problem.Problem",
-    "GroupResult": "result.Result",
+    "GroupResult": "optimize.result.Result",
     "Stage": "plan.OperatorStage",
     "evaluate_groups": "evaluate.evaluate",
-    "solve_groups": "solve.solve",
+    "solve_groups": "optimize.solve.solve",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _FORMER_PATHS = {name: f"{home}.{name}" for home, names in _FORMER.items() for name in names}

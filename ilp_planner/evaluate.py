@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
+from ilp_planner.base.units import format_seconds
 from ilp_planner.plan import first_devices
-from ilp_planner.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ilp_planner.costs.base import PlanCost, StageCost
+    from ilp_planner.costs.profiles.shares import Share
+    from ilp_planner.costs.profiles.table import Provenance
     from ilp_planner.plan import Plan, Stage
     from ilp_planner.problem import Problem
-    from ilp_planner.profiles.shares import Share
-    from ilp_planner.profiles.table import Provenance
 
 FRAMES = ("stages", "time", "memory", "violations")
 

@@ -12,14 +12,14 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
-from ilp_planner.batches import Batches
-from ilp_planner.schedule import USUAL, rank_of_stage, schedule_of, v_shaped
+from ilp_planner.schedule.batches import Batches
+from ilp_planner.schedule.formulas import USUAL, rank_of_stage, schedule_of, v_shaped
 from ilp_planner.specs.training import NOT_RECOMPUTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.schedule import Schedule
+    from ilp_planner.schedule.formulas import Schedule
     from ilp_planner.specs.training import Recompute, Settings
 
 

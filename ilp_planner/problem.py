@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ilp_planner.batches import Batches
 from ilp_planner.costs.base import Costs
 from ilp_planner.inputs.constraints import ANY, Constraints
 from ilp_planner.inputs.devices import usable_nodes
+from ilp_planner.schedule.batches import Batches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

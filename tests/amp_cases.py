@@ -12,8 +12,8 @@ import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ilp_planner.profiles.amp import AmpExperiment, AmpProfile, read_amp
-from ilp_planner.profiles.amp_models import AmpModel
+from ilp_planner.costs.profiles.amp import AmpExperiment, AmpProfile, read_amp
+from ilp_planner.costs.profiles.amp_models import AmpModel
 from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees
 from ilp_planner.specs.amp_cluster import GIGABIT, AmpNode, amp_cluster
 from ilp_planner.specs.cluster import ClusterSpec

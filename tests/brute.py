@@ -12,11 +12,11 @@ import numpy as np
 
 from ilp_planner.costs.groups import GroupOption, option_of
 from ilp_planner.costs.layers import LayerCosts, layer_costs
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.costs.profiles.recomputed import with_ends_of
 from ilp_planner.evaluate import evaluate
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
-from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.profiles.recomputed import with_ends_of
 from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link

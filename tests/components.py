@@ -14,7 +14,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from ilp_planner.files import to_json, write_text
+from ilp_planner.base.files import to_json, write_text
 from tests.locked import ROOT, Locked, of_sets
 
 SET = "plan"  # what a plan needs: all other sets are for tests, measurements and clusters

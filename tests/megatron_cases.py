@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from ilp_planner.costs.profiles.elements import Shard
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
-from ilp_planner.profiles.elements import Shard
 from ilp_planner.spaces.megatron.costs import Found
 from ilp_planner.spaces.megatron.job import layout_of
 from ilp_planner.spaces.megatron.measured import MeasuredTimes

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from ilp_planner.costs.profiles.amp import AmpProfile
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.problem import Problem
-from ilp_planner.profiles.amp import AmpProfile
 from ilp_planner.spaces.registry import build_problem
 
 FORMATS = {AmpProfile: "amp:given"}  # what files would be called; any other profile: analytic

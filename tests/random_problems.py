@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from ilp_planner.errors import InfeasibleError
+from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.problem import Problem
 from ilp_planner.specs.decoder import Experts, Window

@@ -1,6 +1,6 @@
 """Groups of ranks as a rank sees them."""
 
-from ilp_planner.anatomy.groups import RankGroup, grid, groups
+from ilp_planner.job.groups import RankGroup, grid, groups
 from ilp_planner.specs.training import TrainingJob
 
 

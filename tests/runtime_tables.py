@@ -10,7 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from ilp_planner.cli.main import run
+from ilp_planner.faces.cli.main import run
 from ilp_planner.spaces.registry import RUNTIMES
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "runtimes.md"

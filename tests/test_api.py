@@ -45,7 +45,7 @@ def test_a_verb_is_the_function_also_when_its_module_is_imported(verb: str, befo
 def test_the_module_of_a_verb_can_still_be_reached() -> None:
     module = import_module("ilp_planner.evaluate")
     assert module.Violation.__module__ == "ilp_planner.evaluate"
-    assert ilp_planner.evaluate.__module__ == "ilp_planner.api.verbs"
+    assert ilp_planner.evaluate.__module__ == "ilp_planner.faces.api.verbs"
 
 
 def test_every_name_exists() -> None:

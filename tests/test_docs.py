@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from ilp_planner.cli.main import command_line, run
+from ilp_planner.faces.cli.main import command_line, run
+from tests.faces.sweeps.cases import AtOnce
 from tests.manual import (
     DOCS,
     LEFT_OUT,
@@ -23,11 +24,11 @@ from tests.manual import (
     written_commands,
 )
 from tests.metis_cases import SAMPLES, published_cluster, scaled_samples, write_metis_cluster
-from tests.sweeps.cases import AtOnce
 
 SHARED = ROOT.parent / "shared" / "data"
 OFTEN = ("start/first-plan.md", "start/python.md", "howto/fit.md")  # what the README quotes
-# Held by test_docs.py of tests/calibration and of tests/schemas, and by tests/test_readme.py
+# Held by test_docs.py of tests/analysis/calibration and of tests/schemas, and by
+# tests/test_readme.py
 HELD_ELSEWHERE = ("howto/calibration.md", "explain/times.md", "reference/outputs.md")
 # Published files that the commands of a page read
 NEEDS = {
@@ -179,7 +180,9 @@ def test_the_sweeps_of_the_page_are_sweeps(
     """All but the solving; a table of Parquet needs a package."""
     monkeypatch.chdir(tmp_path)
     executor = AtOnce()
-    monkeypatch.setattr("ilp_planner.sweeps.sweep.open_executor", lambda name, **said: executor)
+    monkeypatch.setattr(
+        "ilp_planner.faces.sweeps.sweep.open_executor", lambda name, **said: executor
+    )
     every = blocks((DOCS / "howto" / "sweep.md").read_text(), "sh")
     counts = []
     for line in (line for _, block in every for line in block.splitlines()):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.base.errors import PlanError, UsageError
 from ilp_planner.costs.base import PlanCost, StageCost
-from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.evaluate import (
     Evaluation,
     Violation,

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from ilp_planner.cli import profile
-from ilp_planner.cli.main import COMMANDS
+from ilp_planner.faces.cli import profile
+from ilp_planner.faces.cli.main import COMMANDS
 
 HEAVY = {"jinja2", "ortools", "numba", "numpy", "pandas", "matplotlib", "pulp", "torch"}
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.errors import ProfileError, SpecError, UsageError
+from ilp_planner.base.errors import ProfileError, SpecError, UsageError
+from ilp_planner.costs.profiles.table import Profile, RowKey
 from ilp_planner.problem import Problem
-from ilp_planner.profiles.table import Profile, RowKey
 from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.spaces.operators.space import OperatorSpace, stage_devices
 from tests.examples import examples

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.cli.main import COMMANDS, command_line
+from ilp_planner.faces.cli.main import COMMANDS, command_line
 from tests.manual import DOCS, PAGES, ROOT
 
 # What a page loads by itself; links that a reader follows are no part of it.

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from ilp_planner.base.units import parse_size
 from ilp_planner.formats.saved_check import Judgement, judge_saved
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.formats.saved_problem import problem_of
-from ilp_planner.units import parse_size
 from tests.benchmarks.cases import CASES, DATA, Case
 from tests.benchmarks.solutions import KEPT, file_of
 

@@ -11,14 +11,14 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ilp_planner.costs import COST_MODELS
+from ilp_planner.base.numerics import ROUNDING
+from ilp_planner.costs.models import COST_MODELS
 from ilp_planner.costs.operators import OperatorTables, StageTables
+from ilp_planner.costs.profiles.table import MIB, OperatorRow, Profile, RowKey
 from ilp_planner.evaluate import evaluate
-from ilp_planner.numerics import ROUNDING
 from ilp_planner.plan import OperatorStage, Plan, Strategy
 from ilp_planner.problem import Problem
-from ilp_planner.profiles.table import MIB, OperatorRow, Profile, RowKey
-from ilp_planner.schedule import OneForwardOneBackward
+from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.spaces.operators.space import OperatorSpace, stage_devices
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link

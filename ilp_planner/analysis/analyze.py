@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.analysis.recomputation import Saving, rank_memories, savings
 from ilp_planner.analysis.stages import StageView, stage_views
-from ilp_planner.anatomy.communication import shares_embedding, stage_traffic, traffic
-from ilp_planner.anatomy.decoder import rank_modules
-from ilp_planner.anatomy.groups import group_count, group_size, kind_link, stage_link
-from ilp_planner.anatomy.memory import RankMemory, memory_parts, stage_of_rank
-from ilp_planner.anatomy.traffic import EMBEDDING
-from ilp_planner.anatomy.verdict import Verdict, verdict_of
-from ilp_planner.errors import PlanError
-from ilp_planner.schedule import USUAL
+from ilp_planner.base.errors import PlanError
+from ilp_planner.job.communication import shares_embedding, stage_traffic, traffic
+from ilp_planner.job.decoder import rank_modules
+from ilp_planner.job.groups import group_count, group_size, kind_link, stage_link
+from ilp_planner.job.memory import RankMemory, memory_parts, stage_of_rank
+from ilp_planner.job.traffic import EMBEDDING
+from ilp_planner.job.verdict import Verdict, verdict_of
+from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.specs.degrees import expert_grid_misfits
 from ilp_planner.specs.pipeline_layout import even_layout
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from ilp_planner.anatomy.modules import Module
-    from ilp_planner.anatomy.traffic import Traffic
+    from ilp_planner.job.modules import Module
+    from ilp_planner.job.traffic import Traffic
     from ilp_planner.specs.training import TrainingJob
 
 # What each kind of group is for, in the order in which they are reported.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.anatomy.verdict import verdict_of
+from ilp_planner.job.verdict import verdict_of
 
 if TYPE_CHECKING:
-    from ilp_planner.anatomy.verdict import Verdict
     from ilp_planner.costs.base import StageCost
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.job.verdict import Verdict
     from ilp_planner.plan import AnyPlan, Stage
     from ilp_planner.problem import Problem
 

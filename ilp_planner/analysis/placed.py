@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.anatomy.groups import BETWEEN, INSIDE, MIXED, NOBODY
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
+from ilp_planner.job.groups import BETWEEN, INSIDE, MIXED, NOBODY
 from ilp_planner.spaces.megatron.job import layout_of
 from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.generations import HOPPER

@@ -14,7 +14,7 @@ from ilp_planner.analysis.placed import (
     placed_links,
     stage_jobs,
 )
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.plan import is_of_groups
 from ilp_planner.spaces.megatron.job import node_order

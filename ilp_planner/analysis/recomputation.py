@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ilp_planner.anatomy.arithmetic import extra_flops
-from ilp_planner.anatomy.memory import RankMemory, memory_parts, stage_of_rank
+from ilp_planner.job.arithmetic import extra_flops
+from ilp_planner.job.memory import RankMemory, memory_parts, stage_of_rank
 from ilp_planner.specs.training import Recompute, TrainingJob
 
 if TYPE_CHECKING:

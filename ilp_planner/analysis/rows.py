@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.analysis.stages import messages_of
-from ilp_planner.units import number_ranges
+from ilp_planner.base.units import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ilp_planner.analysis.analyze import Analysis
-    from ilp_planner.anatomy.modules import Message, Module, Weight
-    from ilp_planner.anatomy.traffic import Traffic
+    from ilp_planner.job.modules import Message, Module, Weight
+    from ilp_planner.job.traffic import Traffic
 
 MEANT = {
     "all_reduce": "all-reduce",

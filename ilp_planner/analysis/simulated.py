@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.errors import PlanError, UsageError
-from ilp_planner.simulation.bound import least_seconds
-from ilp_planner.simulation.engine import StageTimes, simulate
-from ilp_planner.simulation.orders import placed
-from ilp_planner.simulation.schedules import schedule_orders
+from ilp_planner.base.errors import PlanError, UsageError
+from ilp_planner.schedule.bound import least_seconds
+from ilp_planner.schedule.engine import StageTimes, simulate
+from ilp_planner.schedule.orders import placed
+from ilp_planner.schedule.schedules import schedule_orders
 
 if TYPE_CHECKING:
     from ilp_planner.costs.base import PlanCost
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.simulation.engine import Timeline
+    from ilp_planner.schedule.engine import Timeline
 
 FORWARD_SHARE = 1 / 3  # of a stage's seconds: a backward pass has twice the arithmetic
 MOST_OPERATIONS = 60_000  # that are run beside a formula, in a tenth of a second

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ilp_planner.anatomy.decoder import rank_modules
-from ilp_planner.anatomy.messages import (
+from ilp_planner.job.decoder import rank_modules
+from ilp_planner.job.messages import (
     embedding_messages,
     layer_messages,
     output_messages,
     prediction_messages,
 )
-from ilp_planner.anatomy.modules import Message, Module
+from ilp_planner.job.modules import Message, Module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ilp_planner.anatomy.messages import Messages
+    from ilp_planner.job.messages import Messages
     from ilp_planner.specs.training import TrainingJob
 
 

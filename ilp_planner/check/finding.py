@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ilp_planner.profiles.measurements import Record, layer_range
-from ilp_planner.units import format_bytes
+from ilp_planner.base.units import format_bytes
+from ilp_planner.costs.profiles.measurements import Record, layer_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas
     from numpy.typing import NDArray
 
-    from ilp_planner.numerics import Floats
+    from ilp_planner.base.numerics import Floats
 
     Suspects = Callable[[pandas.DataFrame], Iterator["Suspect"]]
     Findings = Callable[[pandas.DataFrame], list["Finding"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.check.finding import Suspect, rule
-from ilp_planner.profiles.measurements import Record, layer_range, plain_rows
+from ilp_planner.costs.profiles.measurements import Record, layer_range, plain_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

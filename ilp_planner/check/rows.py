@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.base.units import format_bytes, format_percent, format_seconds
 from ilp_planner.check.finding import MODEL, SIZED, Severity, Suspect, numbers, places, rule, taken
-from ilp_planner.profiles.measurements import (
+from ilp_planner.costs.profiles.measurements import (
     COUNT_COLUMNS,
     TEXT_COLUMNS,
     Record,
     RowStatus,
     layer_range,
 )
-from ilp_planner.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.base.units import format_bytes, format_seconds
 from ilp_planner.check.finding import MODEL, Severity, Suspect, copies, numbers, places, rule, taken
 from ilp_planner.check.rows import DEGREES, RUN
-from ilp_planner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pandas
 
-    from ilp_planner.numerics import Floats
+    from ilp_planner.base.numerics import Floats
 
 
 WHAT = [

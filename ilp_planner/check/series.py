@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.base.units import format_bytes, format_seconds
 from ilp_planner.check.finding import SIZED, Severity, Suspect, numbers, places, rule
 from ilp_planner.check.units import OFF, SERIES
-from ilp_planner.profiles.measurements import Record
-from ilp_planner.profiles.table import Provenance
-from ilp_planner.units import format_bytes, format_seconds
+from ilp_planner.costs.profiles.measurements import Record
+from ilp_planner.costs.profiles.table import Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ilp_planner.check import missing, rows, scaling, series, units
 from ilp_planner.check.finding import Finding, Severity
-from ilp_planner.profiles.measurements import Measurements, RowStatus
+from ilp_planner.costs.profiles.measurements import Measurements, RowStatus
 
 __all__ = ["Finding", "Severity", "check_table"]
 

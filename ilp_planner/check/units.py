@@ -10,7 +10,7 @@ import numpy as np
 from ilp_planner.check.finding import MODEL, SIZED, Severity, Suspect, numbers, places, rule
 from ilp_planner.check.rows import WIDE
 from ilp_planner.check.scaling import WHAT
-from ilp_planner.profiles.measurements import Record
+from ilp_planner.costs.profiles.measurements import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas
     from numpy.typing import NDArray
 
-    from ilp_planner.numerics import Floats
+    from ilp_planner.base.numerics import Floats
 
 
 OFF = 100.0  # times off what is beside it: more than scaling or noise, less than any two units

@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ilp_planner.costs.chain import ChainCosts, missing_row
-from ilp_planner.profiles.table import MIB, OperatorRow
+from ilp_planner.costs.profiles.table import MIB, OperatorRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

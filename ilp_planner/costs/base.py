@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ilp_planner.costs.profiles.shares import Share
+    from ilp_planner.costs.profiles.table import Provenance
     from ilp_planner.plan import Plan
-    from ilp_planner.profiles.shares import Share
-    from ilp_planner.profiles.table import Provenance
-    from ilp_planner.simulation.engine import StageTimes
+    from ilp_planner.schedule.engine import StageTimes
     from ilp_planner.specs.cluster import ClusterSpec
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.layouts import Change, change, layout
 from ilp_planner.costs.operators import Option, StageTables, Surroundings
-from ilp_planner.profiles.shares import Share, Tally
-from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance
+from ilp_planner.costs.profiles.shares import Share, Tally
+from ilp_planner.costs.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,18 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from ilp_planner.base.errors import ProfileError
 from ilp_planner.costs.launch_floor import line_errors
-from ilp_planner.errors import ProfileError
-from ilp_planner.profiles.layer_table import layer_profile
-from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.profiles.predict.completion import complete
-from ilp_planner.profiles.predict.series import Want
-from ilp_planner.profiles.table_rows import ANY, Wanted, several_sizes
+from ilp_planner.costs.profiles.layer_table import layer_profile
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.costs.profiles.predict.completion import complete
+from ilp_planner.costs.profiles.predict.series import Want
+from ilp_planner.costs.profiles.table_rows import ANY, Wanted, several_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ilp_planner.profiles.measurements import Measurements
+    from ilp_planner.costs.profiles.measurements import Measurements
     from ilp_planner.specs.cluster import ClusterSpec
 
 MOST_DEGREE = 8  # that is predicted without a row of it: more ranks than any node of a table's had

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.profiles.table import Origin, Provenance
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.costs.profiles.table import Origin, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.base.numerics import FINE_ROUNDING, ROUNDING
 from ilp_planner.costs.kept import Kept
 from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times
 from ilp_planner.costs.ranges import range_maxima, range_sums
-from ilp_planner.numerics import FINE_ROUNDING, ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from numpy.typing import NDArray
 
+    from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
     from ilp_planner.costs.recomputed_layers import AllCuts
-    from ilp_planner.profiles.layers import LayerKey, LayerProfile
 
 ALL_IN_FLIGHT = 10**6  # more micro-batches than any iteration has
 MOST_KEPT = 2_000_000  # stages that options share, of 56 bytes each

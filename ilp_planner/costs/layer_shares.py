@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.costs.launch_floor import time_origins
 from ilp_planner.costs.layer_stage import pieces, stage_seconds
+from ilp_planner.costs.profiles.shares import LINKS, Tally
+from ilp_planner.costs.profiles.table import Origin, Provenance
 from ilp_planner.costs.short_batch import LAST, last_micro_batch
-from ilp_planner.profiles.shares import LINKS, Tally
-from ilp_planner.profiles.table import Origin, Provenance
 
 if TYPE_CHECKING:
     from ilp_planner.costs.layers import LayerCosts
+    from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
     from ilp_planner.plan import GroupPlan, GroupStage
-    from ilp_planner.profiles.layers import LayerKey, LayerProfile
     from ilp_planner.specs.cluster import ClusterSpec
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.costs.base import StageCost
 from ilp_planner.costs.group_network import stage_transfer
+from ilp_planner.costs.profiles.layers import LayerKey
 from ilp_planner.costs.short_batch import COMPUTE, RECOMPUTE, as_sent
-from ilp_planner.profiles.layers import LayerKey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

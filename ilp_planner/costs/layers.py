@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.batches import Batches
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.group_network import (
     Transfer,
@@ -43,6 +42,7 @@ from ilp_planner.costs.launch_floor import DEFAULT, Calibration
 from ilp_planner.costs.layer_rows import LayerRows
 from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.layer_stage import pieces, stage_cost, stage_seconds, types_of
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.costs.recomputed_layers import (
     NONE,
     Runs,
@@ -53,7 +53,7 @@ from ilp_planner.costs.recomputed_layers import (
 )
 from ilp_planner.costs.sample_split import share_samples
 from ilp_planner.costs.short_batch import LAST, beyond_its_part, last_micro_batch
-from ilp_planner.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.schedule.batches import Batches
 from ilp_planner.specs.data_sheets import memory_rates
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ilp_planner.costs.profiles.shares import Share
+    from ilp_planner.costs.profiles.table import Provenance
     from ilp_planner.plan import GroupPlan, GroupStage
-    from ilp_planner.profiles.shares import Share
-    from ilp_planner.profiles.table import Provenance
     from ilp_planner.specs.cluster import ClusterSpec
 
 PEAK = "gradient all-reduce and optimiser step"

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.costs.chain import ChainCosts, missing_row
-from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Provenance
-from ilp_planner.schedule import OneForwardOneBackward
+from ilp_planner.costs.profiles.table import MIB, OperatorRow, Origin, Provenance
+from ilp_planner.schedule.formulas import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from ilp_planner.costs.operators import Option

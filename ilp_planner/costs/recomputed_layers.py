@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ilp_planner.base.kernels import kernel
+from ilp_planner.base.numerics import FINE_ROUNDING
 from ilp_planner.costs.groups import RecomputedStages
 from ilp_planner.costs.layer_rows import ALL_IN_FLIGHT, LayerRows
-from ilp_planner.kernels import kernel
-from ilp_planner.numerics import FINE_ROUNDING
-from ilp_planner.schedule import OneForwardOneBackward
+from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.specs.training import Recompute
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.profiles.layers import LayerKey
+    from ilp_planner.costs.profiles.layers import LayerKey
 
 NONE, SELECTIVE, FULL, BLOCK = "none", "selective", "full", "block"
 ROWS_OF = {SELECTIVE: (SELECTIVE,), FULL: (FULL, BLOCK)}

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ilp_planner.result import Aim
+    from ilp_planner.optimize.result import Aim
 
 AIM_KEYS = ("name", "max_price_per_hour", "devices", "bound", "gap", "sets")
 SET_KEYS = ("counts", "price_per_hour", "bound_s", "covered", "parts")

@@ -8,10 +8,10 @@ that it reads. `runtimes/deepspeed.py` has the jobs that it runs.
 
 from typing import Any
 
-from ilp_planner.files import to_json
+from ilp_planner.base.files import to_json
 from ilp_planner.formats.exported import Expected, Exported, describe, unlike_torch
-from ilp_planner.runtimes.deepspeed import TOOL, check_deepspeed, zero_stage
-from ilp_planner.runtimes.limits import check_order
+from ilp_planner.spaces.runtimes.deepspeed import TOOL, check_deepspeed, zero_stage
+from ilp_planner.spaces.runtimes.limits import check_order
 from ilp_planner.specs.training import TrainingJob
 
 MODULE = '''"""A pipeline that is cut where the plan says.

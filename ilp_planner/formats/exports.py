@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from ilp_planner.errors import PlanError, UsageError
-from ilp_planner.files import check_writable, write_text
+from ilp_planner.base.errors import PlanError, UsageError
+from ilp_planner.base.files import check_writable, write_text
+from ilp_planner.base.units import format_seconds
 from ilp_planner.formats.exported import Expected, Exported, file_name
 from ilp_planner.formats.nearest_run import NearRun, nearest_run
 from ilp_planner.inputs.request import Request
@@ -16,7 +17,6 @@ from ilp_planner.plan import AnyPlan
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import TrainingJob
-from ilp_planner.units import format_seconds
 
 if TYPE_CHECKING:
     from ilp_planner.formats.megatron.plan import NoJobError
@@ -220,8 +220,8 @@ def write_runtime(
 
 def expected_of(plan: AnyPlan, job: TrainingJob, target: Target) -> Expected:
     """Return the expectations of a run before it starts."""
-    from ilp_planner.anatomy.memory import rank_memory
     from ilp_planner.formats.megatron.plan import hosts_of
+    from ilp_planner.job.memory import rank_memory
 
     return Expected(
         iteration=target.time,

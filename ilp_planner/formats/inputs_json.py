@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ilp_planner.errors import PlanError, UsageError
-from ilp_planner.files import Document
+from ilp_planner.base.errors import PlanError, UsageError
+from ilp_planner.base.files import Document
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.kept_json import decode_stages, encode_stages
 from ilp_planner.inputs.constraints import ANY, KEEP, NAMES, Constraints, constraints_of

@@ -4,8 +4,8 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ilp_planner.errors import PlanError
-from ilp_planner.limits import FIGURE, MOST, WHOLE
+from ilp_planner.base.errors import PlanError
+from ilp_planner.base.limits import FIGURE, MOST, WHOLE
 
 MISSING = object()
 

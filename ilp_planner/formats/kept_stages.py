@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 from ilp_planner.settings.kept import KeptStage, shape_of
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.deadline import Deadline
-from ilp_planner.errors import PlannerError
-from ilp_planner.schedule import USUAL
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.base.errors import PlannerError
+from ilp_planner.base.units import format_percent, format_seconds
+from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.specs.pipeline_layout import PipelineLayout, split_layout, write_layout
 from ilp_planner.specs.training import (
     ORDERS,
@@ -23,7 +24,6 @@ from ilp_planner.specs.training import (
     Recompute,
     TrainingJob,
 )
-from ilp_planner.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
     from ilp_planner.inputs.request import Request

@@ -11,7 +11,7 @@ import json
 from dataclasses import replace
 from typing import NamedTuple
 
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.exported import (
     Expected,
     Exported,
@@ -24,7 +24,7 @@ from ilp_planner.formats.megatron.flags import Value as Argument
 from ilp_planner.formats.megatron.model_features import feature_values, routing_values
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.settings import FSDP_OF
-from ilp_planner.runtimes.limits import Unfit, check_batch, check_heads
+from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_heads
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
 from ilp_planner.specs.training import ORDERS, USUAL_FORMATS, TrainingJob

@@ -11,6 +11,7 @@ if several stages share their devices; `tp` is then the number of devices of a r
 from itertools import accumulate, groupby
 from typing import Any
 
+from ilp_planner.base.limits import DEVICES, WHOLE
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.settings_json import (
     decode_recompute,
@@ -18,7 +19,6 @@ from ilp_planner.formats.settings_json import (
     encode_recompute,
     encode_settings,
 )
-from ilp_planner.limits import DEVICES, WHOLE
 from ilp_planner.plan import AnyPlan, GroupStage, OperatorStage, Plan, Replica, Stage, Strategy
 from ilp_planner.specs.training import Recompute
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.coverage import coverage_of, proved_gap
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.saved_remarks import Evidence, remarks
+from ilp_planner.optimize.coverage import coverage_of, proved_gap
 
 if TYPE_CHECKING:
-    from ilp_planner.certificate import CertificateCheck
-    from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import SavedPlan
-    from ilp_planner.objectives.check import AimCheck
+    from ilp_planner.optimize.certificate import CertificateCheck
+    from ilp_planner.optimize.coverage import Coverage
     from ilp_planner.problem import Problem
+    from ilp_planner.spaces.objectives.check import AimCheck
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -66,13 +66,13 @@ def judge_saved(problem: Problem[Any], saved: SavedPlan, *, certificate: bool) -
     coverage = coverage_of(problem, saved.plan, legal=evaluation.legal)
     derived = aim = None
     if certificate and saved.certificate:
-        from ilp_planner.certificate import check_certificate
+        from ilp_planner.optimize.certificate import check_certificate
 
         derived = check_certificate(problem, saved.certificate)
         if evaluation.legal and coverage.outside is None:
             proved_gap(evaluation.iteration_time, derived.bound)
     if certificate and saved.aim and evaluation.legal:
-        from ilp_planner.objectives.check import check_aim
+        from ilp_planner.spaces.objectives.check import check_aim
 
         aim = check_aim(problem, saved.plan, evaluation.iteration_time, saved.aim)
     evidence = Evidence(

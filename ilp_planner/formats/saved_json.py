@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ilp_planner.errors import OutputError, PlanError
-from ilp_planner.file_kinds import FileKind, refuse_other_kind
-from ilp_planner.files import read_json, to_json, write_text
+from ilp_planner.base.errors import OutputError, PlanError
+from ilp_planner.base.file_kinds import FileKind, refuse_other_kind
+from ilp_planner.base.files import read_json, to_json, write_text
+from ilp_planner.costs.profiles.table import Provenance
 from ilp_planner.formats.aim_json import AIM_KEYS, SET_KEYS
 from ilp_planner.formats.inputs_json import decode_inputs, decode_operator_inputs, encode_inputs
 from ilp_planner.formats.json_fields import Fields, is_whole, shown
@@ -22,9 +23,8 @@ from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.formats.saved_plan import Claim, Faster, Run, SavedPlan, Verdict
 from ilp_planner.inputs.constraints import Constraints, constraints_of
 from ilp_planner.inputs.references import named_for, named_in
+from ilp_planner.optimize.result import Moment, Status, Stop
 from ilp_planner.plan import is_of_groups, is_of_operators
-from ilp_planner.profiles.table import Provenance
-from ilp_planner.result import Moment, Status, Stop
 from ilp_planner.specs.pipeline_layout import FIRST
 
 SCHEMA = "ilp-planner plan"

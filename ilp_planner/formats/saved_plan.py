@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.inputs.request import Request
+    from ilp_planner.optimize.result import Moment, Result, Status, Stop
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Moment, Result, Status, Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.inputs.files import InputFiles, plan_folders
 from ilp_planner.spaces.registry import SPACES, build_problem, space_named
 

@@ -13,22 +13,28 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ilp_planner.base.numerics import SAVED_ROUNDING
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.saved_plan import verdict_of
 from ilp_planner.formats.versions import OWN, versions
-from ilp_planner.numerics import SAVED_ROUNDING
-from ilp_planner.objectives.objective import TIME
-from ilp_planner.result import CERTIFICATE_VERSION, EVERY_PART, ON_NODES, Status, relative_gap
+from ilp_planner.optimize.result import (
+    CERTIFICATE_VERSION,
+    EVERY_PART,
+    ON_NODES,
+    Status,
+    relative_gap,
+)
+from ilp_planner.spaces.objectives.objective import TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from ilp_planner.certificate import CertificateCheck
-    from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim, SavedPlan, Verdict
-    from ilp_planner.objectives.check import AimCheck
+    from ilp_planner.optimize.certificate import CertificateCheck
+    from ilp_planner.optimize.coverage import Coverage
     from ilp_planner.problem import Problem
+    from ilp_planner.spaces.objectives.check import AimCheck
 
 CERTIFICATE_KEYS = ("version", "bound_s", "parts")
 PART_KEYS = ("bound_s", "by")  # beside the name of the part
@@ -221,7 +227,7 @@ def _among(e: Evidence) -> Iterator[str]:
 
 def _confirmed(e: Evidence) -> Iterator[str]:
     """A proof is confirmed by the solver that is asked to, and of an optimum."""
-    from ilp_planner.search.confirm import CONFIRMER
+    from ilp_planner.optimize.search.confirm import CONFIRMER
 
     claim = e.saved.claim
     if claim is None or not claim.confirmed_by:
@@ -433,7 +439,7 @@ def _aim(e: Evidence) -> Iterator[str]:
     """All that is said of an objective over sets of nodes was found again."""
     if e.aim is None:
         return
-    from ilp_planner.objectives.check import aim_remarks
+    from ilp_planner.spaces.objectives.check import aim_remarks
 
     yield from aim_remarks(e.aim, e.saved.aim)
 

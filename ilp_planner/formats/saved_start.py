@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.formats.saved_problem import space_of
 from ilp_planner.formats.versions import OWN, versions
-from ilp_planner.result import Stop
-from ilp_planner.search.start import Start
+from ilp_planner.optimize.result import Stop
+from ilp_planner.optimize.search.start import Start
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,10 +18,16 @@ from ilp_planner.formats.exported import (
 )
 from ilp_planner.formats.torchtitan_models import model_module
 from ilp_planner.formats.torchtitan_stages import stage_modules
-from ilp_planner.runtimes.limits import TORCH_SCHEDULES, check_order
-from ilp_planner.runtimes.torchtitan import CONVERTERS, ROTATIONS, TOOL, alone, check_torchtitan
-from ilp_planner.runtimes.torchtitan_models import titan_model
-from ilp_planner.runtimes.torchtitan_releases import is_compiled, shared_differences
+from ilp_planner.spaces.runtimes.limits import TORCH_SCHEDULES, check_order
+from ilp_planner.spaces.runtimes.torchtitan import (
+    CONVERTERS,
+    ROTATIONS,
+    TOOL,
+    alone,
+    check_torchtitan,
+)
+from ilp_planner.spaces.runtimes.torchtitan_models import titan_model
+from ilp_planner.spaces.runtimes.torchtitan_releases import is_compiled, shared_differences
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 
 Value = bool | int | str | list[str] | list[list[str]]

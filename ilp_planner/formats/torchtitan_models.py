@@ -1,6 +1,6 @@
 """The Python module that makes a model known to torchtitan (release 0.2.2)."""
 
-from ilp_planner.runtimes.torchtitan_models import TOOL, Arguments, TitanModel
+from ilp_planner.spaces.runtimes.torchtitan_models import TOOL, Arguments, TitanModel
 
 CLASSES = {
     "llama3": "TransformerModelArgs",

@@ -21,8 +21,8 @@ from ilp_planner.formats.torchtitan_python_models import (
     model_text,
 )
 from ilp_planner.formats.torchtitan_stages import stage_modules
-from ilp_planner.runtimes.limits import TORCH_SCHEDULES
-from ilp_planner.runtimes.torchtitan_python import (
+from ilp_planner.spaces.runtimes.limits import TORCH_SCHEDULES
+from ilp_planner.spaces.runtimes.torchtitan_python import (
     CONVERTERS,
     TOOL,
     check_runnable,
@@ -31,8 +31,8 @@ from ilp_planner.runtimes.torchtitan_python import (
     replicas,
     takes_graphs,
 )
-from ilp_planner.runtimes.torchtitan_python_models import check_model
-from ilp_planner.runtimes.torchtitan_releases import is_compiled
+from ilp_planner.spaces.runtimes.torchtitan_python_models import check_model
+from ilp_planner.spaces.runtimes.torchtitan_releases import is_compiled
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 
 FUNCTION = "planned"  # what `--config` names

@@ -9,7 +9,7 @@ layers; `model.py`: YaRN's factor on scores), `models/common/config_utils.py`, `
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ilp_planner.runtimes.torchtitan_python_models import SCALINGS
+from ilp_planner.spaces.runtimes.torchtitan_python_models import SCALINGS
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.decoder_parts import Experts, Rotary
 

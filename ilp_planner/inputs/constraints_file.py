@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import SpecError, UsageError
-from ilp_planner.file_kinds import FileKind
+from ilp_planner.base.errors import SpecError, UsageError
+from ilp_planner.base.file_kinds import FileKind
 from ilp_planner.inputs.constraints import NAMES, Constraints, constraints_of
 from ilp_planner.inputs.references import stage_from
 from ilp_planner.specs.toml_reader import read_toml

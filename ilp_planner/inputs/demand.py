@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.constraints import KEEP, NAMES, Constraints, constraints_of
 
 # A name, what follows it, and a value that ends where the next name begins.

@@ -6,9 +6,9 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
+from ilp_planner.base.units import format_bytes
 from ilp_planner.specs.subcluster import with_nodes
-from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,16 +7,16 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.errors import PlannerError, SpecError, UsageError
-from ilp_planner.files import Document, existing, places, read_document, sha256_of
+from ilp_planner.base.errors import PlannerError, SpecError, UsageError
+from ilp_planner.base.files import Document, existing, places, read_document, sha256_of
+from ilp_planner.base.library import find_specs
 from ilp_planner.inputs.devices import usable, usable_nodes
 from ilp_planner.inputs.request import HELD, Reference, Request
-from ilp_planner.library import find_specs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from ilp_planner.profiles.amp import AmpExperiment
+    from ilp_planner.costs.profiles.amp import AmpExperiment
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.metis_cluster import MetisCluster
     from ilp_planner.specs.model import ModelSpec
@@ -340,7 +340,7 @@ class InputFiles:
         ------
         UsageError: a model is named beside it.
         """
-        from ilp_planner.profiles.amp import read_amp, read_amp_profile
+        from ilp_planner.costs.profiles.amp import read_amp, read_amp_profile
         from ilp_planner.specs.hostfile import read_hostfile
 
         asked = self.request

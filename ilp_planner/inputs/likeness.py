@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ilp_planner.base.units import format_bytes
 from ilp_planner.inputs.request import FILES, Request
-from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from ilp_planner.errors import ProfileError, SpecError, UsageError
+from ilp_planner.base.errors import ProfileError, SpecError, UsageError
 from ilp_planner.inputs.tables import find_tables, planned_layers, read_tables, wanted_rows
 
 if TYPE_CHECKING:
+    from ilp_planner.costs.profiles.amp import AmpProfile
+    from ilp_planner.costs.profiles.layers import LayerProfile
+    from ilp_planner.costs.profiles.measurements import Measurements
+    from ilp_planner.costs.profiles.metis import MetisProfile
+    from ilp_planner.costs.profiles.table import Profile
     from ilp_planner.inputs.files import InputFiles
-    from ilp_planner.profiles.amp import AmpProfile
-    from ilp_planner.profiles.layers import LayerProfile
-    from ilp_planner.profiles.measurements import Measurements
-    from ilp_planner.profiles.metis import MetisProfile
-    from ilp_planner.profiles.table import Profile
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 
@@ -78,7 +78,7 @@ def metis_source(files: InputFiles) -> MetisSource:
     ------
     UsageError: it is of another kind. ProfileError: not there, malformed, or of another model.
     """
-    from ilp_planner.profiles.metis import MetisProfile
+    from ilp_planner.costs.profiles.metis import MetisProfile
 
     model, asked = files.model, files.request
     if "profile" in files.objects:
@@ -87,7 +87,7 @@ def metis_source(files: InputFiles) -> MetisSource:
             refuse_profile("metis", "metis:FOLDER", source_of(given))
         return _sized(files, given, model)
     if files.kind == "metis":
-        from ilp_planner.profiles.metis_files import FILE_NAME, read_metis_profile
+        from ilp_planner.costs.profiles.metis_files import FILE_NAME, read_metis_profile
 
         folder = files.find(
             "profile", files.path, lambda name: FILE_NAME.fullmatch(name) is not None
@@ -95,7 +95,7 @@ def metis_source(files: InputFiles) -> MetisSource:
         return _sized(files, read_metis_profile(folder), model)
     if files.kind != "table":
         refuse_profile("metis", "metis:FOLDER", asked.profile)
-    from ilp_planner.profiles.convert.metis import metis_profile as converted
+    from ilp_planner.costs.profiles.convert.metis import metis_profile as converted
 
     wanted = wanted_rows(model, hidden=asked.hidden, sequence=asked.sequence)
     return _sized(files, converted(native_table(files), wanted), model)
@@ -108,7 +108,7 @@ def amp_source(files: InputFiles) -> AmpProfile:
     ------
     UsageError: it is of another kind, or a model is named beside it.
     """
-    from ilp_planner.profiles.amp import AmpProfile
+    from ilp_planner.costs.profiles.amp import AmpProfile
 
     given = files.objects.get("profile")
     if isinstance(given, AmpProfile):
@@ -134,7 +134,7 @@ def layer_source(files: InputFiles, cluster: ClusterSpec) -> LayerSource:
         return _from_metis(metis_source(files))
     model = files.model
     if files.kind == "amp":
-        from ilp_planner.profiles.amp import layer_profile
+        from ilp_planner.costs.profiles.amp import layer_profile
 
         profile = files.experiment.profile
         return LayerSource(layer_profile(profile), profile.model.name, profile.source)
@@ -148,7 +148,7 @@ def layer_source(files: InputFiles, cluster: ClusterSpec) -> LayerSource:
             f"profile: found {files.request.profile}, expected FILE.csv, metis:FOLDER, amp:FILE or "
             "analytic to plan whole layers"
         )
-    from ilp_planner.profiles.analytic_layers import analytic_layers
+    from ilp_planner.costs.profiles.analytic_layers import analytic_layers
 
     files.keep("profile", "")
     model = files.need_model("a model to estimate")
@@ -158,9 +158,9 @@ def layer_source(files: InputFiles, cluster: ClusterSpec) -> LayerSource:
 
 
 def _given_layers(files: InputFiles, given: object) -> LayerSource:
-    from ilp_planner.profiles.amp import AmpProfile, layer_profile
-    from ilp_planner.profiles.layers import LayerProfile
-    from ilp_planner.profiles.metis import MetisProfile
+    from ilp_planner.costs.profiles.amp import AmpProfile, layer_profile
+    from ilp_planner.costs.profiles.layers import LayerProfile
+    from ilp_planner.costs.profiles.metis import MetisProfile
 
     if isinstance(given, MetisProfile):
         return _from_metis(metis_source(files))
@@ -175,7 +175,7 @@ def _given_layers(files: InputFiles, given: object) -> LayerSource:
 
 
 def _from_metis(source: MetisSource) -> LayerSource:
-    from ilp_planner.profiles.metis_layers import metis_layer_profile
+    from ilp_planner.costs.profiles.metis_layers import metis_layer_profile
 
     profile, model, sizes = source
     layers = metis_layer_profile(
@@ -186,7 +186,7 @@ def _from_metis(source: MetisSource) -> LayerSource:
 
 def source_of(profile: Any) -> str:
     """Return the user's name of a profile that was given as an object."""
-    from ilp_planner.profiles.metis import MetisProfile
+    from ilp_planner.costs.profiles.metis import MetisProfile
 
     return metis_name(profile) if isinstance(profile, MetisProfile) else str(profile.source)
 
@@ -298,13 +298,13 @@ def operator_source(
     SpecError: the model does not say its name in the profile.
     ProfileError: not there, malformed, or of something else. UsageError: it is of layers.
     """
-    from ilp_planner.profiles.table import Profile
+    from ilp_planner.costs.profiles.table import Profile
 
     given = files.objects.get("profile")
     if isinstance(given, Profile):
         return given
     if files.kind == "analytic" and given is None:
-        from ilp_planner.profiles.analytic import analytic_profile
+        from ilp_planner.costs.profiles.analytic import analytic_profile
 
         files.keep("profile", "")
         sizes = {*model.micro_batch_sizes, *files.request.micro_batch_sizes}
@@ -316,7 +316,7 @@ def operator_source(
             f"profile: found {files.request.profile}, expected FILE.csv, aceso:FOLDER or analytic, "
             "which have operators: this one has whole layers"
         )
-    from ilp_planner.profiles.aceso import SAME_FILES, read_aceso_profile
+    from ilp_planner.costs.profiles.aceso import SAME_FILES, read_aceso_profile
 
     if "aceso" not in model.profile:
         named = files.request.name("model") or model.name
@@ -337,9 +337,9 @@ def _table_of_operators(
     files: InputFiles, model: ModelSpec, cluster: ClusterSpec, *, exact: bool
 ) -> Profile:
     """Return the operators of native tables."""
-    from ilp_planner.profiles.aceso import LARGEST_TENSOR_DEGREE
-    from ilp_planner.profiles.completed_operators import completed_operators
-    from ilp_planner.profiles.operator_table import operator_profile
+    from ilp_planner.costs.profiles.aceso import LARGEST_TENSOR_DEGREE
+    from ilp_planner.costs.profiles.completed_operators import completed_operators
+    from ilp_planner.costs.profiles.operator_table import operator_profile
 
     table, wanted, most = native_table(files), wanted_rows(model), cluster.devices_per_node
     if table.machine.get("format") == "aceso":

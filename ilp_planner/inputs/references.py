@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.errors import UsageError
-from ilp_planner.files import sha256_of
+from ilp_planner.base.errors import UsageError
+from ilp_planner.base.files import sha256_of
+from ilp_planner.base.library import library_folder
 from ilp_planner.inputs.files import split_profile
 from ilp_planner.inputs.tables import joined_digest
-from ilp_planner.library import library_folder
 
 if TYPE_CHECKING:
     from ilp_planner.inputs.request import Reference, Request

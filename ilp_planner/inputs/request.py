@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
+from ilp_planner.base.limits import beyond
 from ilp_planner.inputs.constraints import ANY, Constraints
-from ilp_planner.limits import beyond
 
 FILES = ("model", "cluster", "hostfile", "clusterfile", "profile")
 HELD = ("model", "cluster", "hostfile", "clusterfile")  # a saved plan holds what these say

@@ -6,18 +6,18 @@ import csv
 import hashlib
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import ProfileError, UsageError
-from ilp_planner.files import existing, lines_of, places, read_text, sha256_of
-from ilp_planner.limits import TABLE_BYTES
+from ilp_planner.base.errors import ProfileError, UsageError
+from ilp_planner.base.files import existing, lines_of, places, read_text, sha256_of
+from ilp_planner.base.limits import TABLE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from ilp_planner.costs.profiles.layers import LayerProfile
+    from ilp_planner.costs.profiles.measurements import Measurements
+    from ilp_planner.costs.profiles.table_rows import Wanted
     from ilp_planner.inputs.request import Reference
-    from ilp_planner.profiles.layers import LayerProfile
-    from ilp_planner.profiles.measurements import Measurements
-    from ilp_planner.profiles.table_rows import Wanted
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 
@@ -70,7 +70,7 @@ def read_tables(paths: Sequence[Path]) -> Measurements:
     ------
     ProfileError: one is not there or malformed.
     """
-    from ilp_planner.profiles.measurements import join, read_measurements
+    from ilp_planner.costs.profiles.measurements import join, read_measurements
 
     tables = [read_measurements(path) for path in paths]
     return tables[0] if len(tables) == 1 else join(tables, ",".join(t.source for t in tables))
@@ -97,7 +97,7 @@ def wanted_rows(
 ) -> Wanted:
     """Return the filter of a model's rows in a table: its sizes, or the given ones, and its
     precision."""
-    from ilp_planner.profiles.table_rows import Wanted
+    from ilp_planner.costs.profiles.table_rows import Wanted
 
     architecture = None if model is None else model.architecture
     return Wanted(
@@ -127,7 +127,7 @@ def planned_layers(
     ProfileError: the table cannot be used, or is of another model.
     """
     from ilp_planner.costs.completed_layers import Plannable, completed_layers
-    from ilp_planner.profiles.layer_table import check_layers
+    from ilp_planner.costs.profiles.layer_table import check_layers
     from ilp_planner.specs.chain_layers import segments
 
     ask = Plannable(

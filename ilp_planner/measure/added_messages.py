@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.profiles.table import TRUST, Provenance
+from ilp_planner.costs.profiles.table import TRUST, Provenance
 
 if TYPE_CHECKING:
-    from ilp_planner.profiles.measurements import Measurements
+    from ilp_planner.costs.profiles.measurements import Measurements
 
 ALL_REDUCE = "all_reduce"
 
@@ -17,7 +17,7 @@ class MessageAdder:
     links: a table with collectives. device: as the rows call it."""
 
     def __init__(self, links: Measurements, device: str) -> None:
-        from ilp_planner.profiles.predict.collectives import CollectivePredictor
+        from ilp_planner.costs.profiles.predict.collectives import CollectivePredictor
 
         self.predictor = CollectivePredictor(links)
         self.device = device

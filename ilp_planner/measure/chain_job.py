@@ -20,7 +20,7 @@ from ilp_planner.specs.chain_layers import Segment, segments
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ilp_planner.profiles.work import Exchange, Work
+    from ilp_planner.costs.profiles.work import Exchange, Work
 
 
 class ChainJob(Job):

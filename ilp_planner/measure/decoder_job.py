@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from ilp_planner.anatomy.messages import (
+from ilp_planner.base.errors import UsageError
+from ilp_planner.costs.profiles.analytic_decoder import DecoderRows, decoder_rows
+from ilp_planner.costs.profiles.elements import routed_elements
+from ilp_planner.job.messages import (
     embedding_messages,
     layer_messages,
     output_messages,
     prediction_messages,
 )
-from ilp_planner.anatomy.overheads import handles, workspace
-from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
-from ilp_planner.errors import UsageError
+from ilp_planner.job.overheads import handles, workspace
+from ilp_planner.job.work import embedding_work, layer_work, output_work, prediction_work
 from ilp_planner.measure.attention import attention_kernel
 from ilp_planner.measure.job import SINGLE, Held, Job, Ways, traffic_of
 from ilp_planner.measure.modules import build
@@ -30,8 +32,6 @@ from ilp_planner.measure.shard import (
     check_degree,
     check_spread,
 )
-from ilp_planner.profiles.analytic_decoder import DecoderRows, decoder_rows
-from ilp_planner.profiles.elements import routed_elements
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
 from ilp_planner.specs.usual import unusual

@@ -13,7 +13,7 @@ from ilp_planner.measure.shard import Run
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ilp_planner.anatomy.work import Kernel
+    from ilp_planner.job.work import Kernel
     from ilp_planner.measure.operator import Operator
     from ilp_planner.specs.training import Settings
 

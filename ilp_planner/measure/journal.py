@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.errors import OutputError, ProfileError
-from ilp_planner.files import write_text
-from ilp_planner.growing import append
-from ilp_planner.profiles.measurements import (
+from ilp_planner.base.errors import OutputError, ProfileError
+from ilp_planner.base.files import write_text
+from ilp_planner.base.growing import append
+from ilp_planner.costs.profiles.measurements import (
     Measurements,
     RowStatus,
     head_lines,

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ilp_planner.errors import MeasureError
+from ilp_planner.base.errors import MeasureError
+from ilp_planner.costs.profiles.measurements import RowStatus
 from ilp_planner.measure.journal import Journal
 from ilp_planner.measure.links_ops import Operation, make_operation
 from ilp_planner.measure.links_plan import (
@@ -32,7 +33,6 @@ from ilp_planner.measure.links_world import World, first_line, join_world
 from ilp_planner.measure.machine import describe_machine
 from ilp_planner.measure.progress import measuring_bar
 from ilp_planner.measure.target import median_spread
-from ilp_planner.profiles.measurements import RowStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

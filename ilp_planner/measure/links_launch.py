@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.errors import MeasureError
+from ilp_planner.base.errors import MeasureError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,7 +8,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from ilp_planner.profiles.measurements import Record
+from ilp_planner.costs.profiles.measurements import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ import time
 import warnings
 from pathlib import Path
 
-from ilp_planner.errors import PlannerError
+from ilp_planner.base.errors import PlannerError
 from ilp_planner.measure.links import measure_links
 from ilp_planner.measure.links_plan import settings_of
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ilp_planner.errors import MeasureError
+from ilp_planner.base.errors import MeasureError
 from ilp_planner.measure.machine import device_name
 from ilp_planner.measure.target import memory_of_host
 

@@ -7,7 +7,7 @@ import importlib.util
 import platform
 from pathlib import Path
 
-from ilp_planner.errors import MeasureError
+from ilp_planner.base.errors import MeasureError
 
 CPU_INFO = Path("/proc/cpuinfo")
 

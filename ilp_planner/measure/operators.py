@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.costs.profiles.analytic import operator_work
 from ilp_planner.measure.chain_job import ChainJob
 from ilp_planner.measure.job import Job, traffic_of
 from ilp_planner.measure.transformer_operators import (
@@ -17,7 +18,6 @@ from ilp_planner.measure.transformer_operators import (
     norm,
     post_process,
 )
-from ilp_planner.profiles.analytic import operator_work
 from ilp_planner.specs.gpt import Gpt
 
 if TYPE_CHECKING:

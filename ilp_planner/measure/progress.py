@@ -22,7 +22,7 @@ def measuring_bar(total: int, *, shown: bool = True) -> Iterator[Callable[[int, 
         return
     from rich import progress
 
-    from ilp_planner.plain_console import PlainConsole
+    from ilp_planner.base.plain_console import PlainConsole
 
     columns = (
         progress.TextColumn("{task.description}", markup=False),

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from ilp_planner.costs.profiles.analytic_resnet import resnet_work
 from ilp_planner.measure.chain_job import ChainJob
 from ilp_planner.measure.convolution import part
 from ilp_planner.measure.convolution_operators import resnet_operators
 from ilp_planner.measure.modules import made
 from ilp_planner.measure.shard import HEAD, STEM
-from ilp_planner.profiles.analytic_resnet import resnet_work
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ilp_planner.costs.profiles.work import Work
     from ilp_planner.measure.operator import Operator
-    from ilp_planner.profiles.work import Work
     from ilp_planner.specs.resnet import Block, WideResNet
 
 

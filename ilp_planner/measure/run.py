@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.errors import MeasureError, ProfileError, UsageError
+from ilp_planner.base.errors import MeasureError, ProfileError, UsageError
+from ilp_planner.costs.profiles.measurements import Measurements, Record
 from ilp_planner.measure.journal import Journal, begun
 from ilp_planner.measure.sweep import Sweep
 from ilp_planner.measure.target import Target, open_target
 from ilp_planner.measure.wish import NOWHERE, Spread, Summary, Wish, has_operators
-from ilp_planner.profiles.measurements import Measurements, Record
 from ilp_planner.specs.usual import is_implied
 
 if TYPE_CHECKING:

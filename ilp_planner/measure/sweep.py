@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ilp_planner.errors import MeasureError
+from ilp_planner.base.errors import MeasureError
+from ilp_planner.costs.profiles.measurements import Measurements, Record, RowStatus
 from ilp_planner.measure.added_messages import MessageAdder
 from ilp_planner.measure.journal import Journal, RowKey, row_key
 from ilp_planner.measure.layers import LayerBench, layer_values, optimizer_seconds
@@ -18,7 +19,6 @@ from ilp_planner.measure.operator_bench import OperatorBench
 from ilp_planner.measure.operators import operator_traffic
 from ilp_planner.measure.target import Target, is_lost, ran_out
 from ilp_planner.measure.wish import Failure, Summary, Wish
-from ilp_planner.profiles.measurements import Measurements, Record, RowStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ilp_planner.costs.profiles.analytic_transformer import t5_work
 from ilp_planner.measure.chain_job import ChainJob
 from ilp_planner.measure.encoder_decoder import PARTS, attention_kernels
 from ilp_planner.measure.modules import made
 from ilp_planner.measure.operators import t5_operators
 from ilp_planner.measure.shard import BETWEEN, DECODER, EMBEDDING, ENCODER, HEAD
-from ilp_planner.profiles.analytic_transformer import t5_work
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.training import Settings, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ilp_planner.costs.profiles.work import Work
     from ilp_planner.measure.operator import Operator
-    from ilp_planner.profiles.work import Work
     from ilp_planner.specs.t5 import T5
 
 DROPOUT = 0.1  # Raffel et al. 2020, section 3.1.2

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ilp_planner.errors import MeasureError
+from ilp_planner.base.errors import MeasureError
 from ilp_planner.measure.machine import describe_machine, device_name
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
+from ilp_planner.costs.profiles.measurements import Record, RowStatus
 from ilp_planner.measure.decoder_job import decoder_of, job_of
 from ilp_planner.measure.resnet_job import ResnetJob
 from ilp_planner.measure.shard import check_degree
 from ilp_planner.measure.t5_job import T5Job
-from ilp_planner.profiles.measurements import Record, RowStatus
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.base.errors import SpecError, UsageError
 from ilp_planner.specs.pipeline_layout import (
     PipelineLayout,
     balanced_layout,

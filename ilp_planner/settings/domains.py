@@ -9,11 +9,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ilp_planner.errors import UsageError
-from ilp_planner.limits import as_whole, beyond
+from ilp_planner.base.errors import UsageError
+from ilp_planner.base.limits import as_whole, beyond
+from ilp_planner.base.units import SIZE_UNITS, parse_size
 from ilp_planner.settings.asked_layout import asked_layout
 from ilp_planner.settings.kept import kept_stages
-from ilp_planner.units import SIZE_UNITS, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.schedule import DIVIDED, PIPELINES
+from ilp_planner.schedule.formulas import DIVIDED, PIPELINES
 from ilp_planner.settings.domains import (
     SWITCH,
     Count,

@@ -10,29 +10,29 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from ilp_planner.coverage import check_tried
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
+from ilp_planner.base.numerics import ROUNDING
+from ilp_planner.base.units import format_bytes
 from ilp_planner.evaluate import Violation, evaluate
 from ilp_planner.inputs.likeness import other_limits, other_memory
-from ilp_planner.numerics import ROUNDING
+from ilp_planner.optimize.coverage import check_tried
+from ilp_planner.optimize.search.state import SearchState
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.problem import AnyCosts, Problem
-from ilp_planner.search.state import SearchState
-from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.seconds import seconds_of_slowest
-from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ilp_planner.anatomy.holdings import Holdings
     from ilp_planner.costs.base import PlanCost
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.inputs.request import Request
+    from ilp_planner.job.holdings import Holdings
+    from ilp_planner.optimize.result import Ranked, Stop
+    from ilp_planner.optimize.search.confirm import LastProblem
+    from ilp_planner.optimize.search.families import Family
+    from ilp_planner.optimize.search.preference import Preference
     from ilp_planner.plan import Plan
-    from ilp_planner.result import Ranked, Stop
-    from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.search.families import Family
-    from ilp_planner.search.preference import Preference
     from ilp_planner.specs.training import TrainingJob
 
 AnySearch = TypeVar("AnySearch", bound=SearchState)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ilp_planner.base.numerics import NEVER
 from ilp_planner.costs.recomputed_layers import is_priced
 from ilp_planner.evaluate import Violation
-from ilp_planner.numerics import NEVER
+from ilp_planner.optimize.result import Ranked, Stop
+from ilp_planner.optimize.search.group_search import AnyGraphPart, GroupSearch, PartSearch
 from ilp_planner.plan import GroupPlan, Plan, is_of_groups
 from ilp_planner.problem import AnyCosts, Problem
-from ilp_planner.result import Ranked, Stop
-from ilp_planner.search.group_search import AnyGraphPart, GroupSearch, PartSearch
 from ilp_planner.spaces.base import Space
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.base import PlanCost
     from ilp_planner.inputs.constraints import Constraints
-    from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.search.parts import Part
-    from ilp_planner.solvers.base import Task
+    from ilp_planner.optimize.search.confirm import LastProblem
+    from ilp_planner.optimize.search.parts import Part
+    from ilp_planner.optimize.solvers.base import Task
 
 AnyPartSearch = TypeVar("AnyPartSearch", bound=PartSearch[Any])
 
@@ -144,7 +144,7 @@ class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCos
 
     def search(self, search: GroupSearch[AnyGraphPart]) -> Stop:
         """Work until proof, gap or time."""
-        from ilp_planner.search.graph_search import outline_parts, search_graphs
+        from ilp_planner.optimize.search.graph_search import outline_parts, search_graphs
 
         self.look_first(search)
         outline_parts(search)
@@ -158,13 +158,13 @@ class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCos
         self, search: GroupSearch[AnyGraphPart], records: Sequence[Mapping[str, Any]]
     ) -> Iterator[float]:
         """Yield a bound of every part, as high as is claimed if that is true."""
-        from ilp_planner.search.graph_certificate import graph_bounds
+        from ilp_planner.optimize.search.graph_certificate import graph_bounds
 
         yield from graph_bounds(search, records)
 
     def rank(self, search: GroupSearch[AnyGraphPart], top: int) -> tuple[Ranked, ...]:
         """Return the `top` best plans, the fastest first."""
-        from ilp_planner.search.ranking import rank_graphs
+        from ilp_planner.optimize.search.ranking import rank_graphs
 
         return rank_graphs(search, top)
 
@@ -172,12 +172,12 @@ class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCos
         self, search: GroupSearch[AnyGraphPart], plan: Plan[Any]
     ) -> LastProblem | None:
         """Return the residual problem of the part that holds a legal plan, up to the plan."""
-        from ilp_planner.search.last_problem import last_of_graphs
+        from ilp_planner.optimize.search.last_problem import last_of_graphs
 
         return last_of_graphs(search, plan)
 
     def look(self, search: GroupSearch[AnyGraphPart]) -> None:
         """Let the heuristic look through the graphs of the parts."""
-        from ilp_planner.search.graph_hunt import GraphHunt
+        from ilp_planner.optimize.search.graph_hunt import GraphHunt
 
         GraphHunt(search, search.states).run()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.result import Status
-from ilp_planner.solvers.base import Limits
-from ilp_planner.units import format_bytes
+from ilp_planner.base.units import format_bytes
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solvers.base import Limits
 
 if TYPE_CHECKING:
     from ilp_planner.costs.groups import GroupTables
@@ -63,7 +63,7 @@ def misfit(problem: Problem[GroupTables]) -> str:
 
 def exists_without_limits(problem: Problem[GroupTables]) -> bool | None:
     """Tell whether there would be a plan if memory had no end; None when that was not found out."""
-    from ilp_planner.solve import solve
+    from ilp_planner.optimize.solve import solve
 
     limits = dict.fromkeys(problem.memory_limits, UNLIMITED)
     if limits == dict(problem.memory_limits):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.batches import Batches, possible_counts
-from ilp_planner.errors import ProfileError, SpecError, UsageError
+from ilp_planner.base.errors import ProfileError, SpecError, UsageError
 from ilp_planner.inputs.devices import with_headroom
 from ilp_planner.problem import AnyCosts, Problem
+from ilp_planner.schedule.batches import Batches, possible_counts
 from ilp_planner.specs.degrees import divisors
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.constraints import constraints_of, space_with
 from ilp_planner.inputs.likeness import DEVICES
 from ilp_planner.inputs.tables import find_tables, records_in
@@ -304,7 +304,7 @@ def _is_decoder(files: InputFiles) -> bool:
 def _of_layers(files: InputFiles) -> str:
     """Return the input of whole layers: the profile, devices that differ, or a model without
     estimates of operators (`family = "decoder"`); empty: nothing."""
-    from ilp_planner.profiles.table import Profile
+    from ilp_planner.costs.profiles.table import Profile
 
     given = files.objects.get("profile")
     if given is not None:

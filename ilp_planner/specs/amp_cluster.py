@@ -8,8 +8,8 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ilp_planner.errors import SpecError
-from ilp_planner.limits import DEVICES
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.limits import DEVICES
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.toml_reader import Table

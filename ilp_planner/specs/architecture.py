@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
-from ilp_planner.limits import DIMENSION, MOST
+from ilp_planner.base.limits import DIMENSION, MOST
 
 
 class Parameters(NamedTuple):

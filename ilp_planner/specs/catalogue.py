@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ilp_planner.errors import SpecError
-from ilp_planner.files import Document, read_document
-from ilp_planner.library import hub_names, library_files
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.files import Document, read_document
+from ilp_planner.base.library import hub_names, library_files
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ilp_planner.errors import LackingError, SpecError
-from ilp_planner.limits import (
+from ilp_planner.base.errors import LackingError, SpecError
+from ilp_planner.base.limits import (
     DEVICES,
     FLOPS,
     LEAST_LATENCY,

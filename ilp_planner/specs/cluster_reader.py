@@ -5,9 +5,10 @@ from dataclasses import fields, replace
 from itertools import combinations_with_replacement
 from pathlib import Path
 
-from ilp_planner.errors import SpecError
-from ilp_planner.files import Document
-from ilp_planner.limits import DEVICES, as_whole
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.files import Document
+from ilp_planner.base.limits import DEVICES, as_whole
+from ilp_planner.base.units import format_bytes, parse_duration, parse_rate
 from ilp_planner.specs.cluster import MEASURED, ROOFLINE, ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.gpu_links import link_between, link_inside, link_note
 from ilp_planner.specs.gpus import Gpu, gpu
@@ -23,7 +24,6 @@ from ilp_planner.specs.machine import (
 )
 from ilp_planner.specs.toml_reader import Table, read_toml
 from ilp_planner.specs.zones import Zone, ways
-from ilp_planner.units import format_bytes, parse_duration, parse_rate
 
 KEYS = ("name", "devices", "nodes", "links", "zones", "notes")
 DERIVED = ("name", "type", "processors")  # not said in files

@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+from ilp_planner.base.units import parse_duration, parse_flops, parse_rate, parse_size
 from ilp_planner.specs.cluster import ROOFLINE, ClusterSpec, Device
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import DURATIONS, Machine
-from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
 
 RATES = (("GB/s", 1e9), ("B/s", 1))
 FLOPS = (("TFLOP/s", 1e12), ("FLOP/s", 1))

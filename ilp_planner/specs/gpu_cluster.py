@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from ilp_planner.errors import SpecError, UsageError
-from ilp_planner.files import Document
-from ilp_planner.limits import DEVICES
+from ilp_planner.base.errors import SpecError, UsageError
+from ilp_planner.base.files import Document
+from ilp_planner.base.limits import DEVICES
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.cluster_writer import quoted

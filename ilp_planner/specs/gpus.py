@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.resources import files
 
-from ilp_planner.errors import SpecError
-from ilp_planner.files import Document
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.files import Document
 from ilp_planner.specs.kernel_constants import measured_constants
 from ilp_planner.specs.toml_reader import Table, read_toml
 

@@ -9,10 +9,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from ilp_planner.errors import SpecError
-from ilp_planner.file_kinds import FileKind, refuse_other_kind
-from ilp_planner.files import Document, read_document
-from ilp_planner.limits import DEVICES
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.file_kinds import FileKind, refuse_other_kind
+from ilp_planner.base.files import Document, read_document
+from ilp_planner.base.limits import DEVICES
 
 LINE = re.compile(r"(?P<name>\S+)\s+(?:slots\s*=\s*)?(?P<devices>[0-9]+)", re.ASCII)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ilp_planner.limits import LEAST_LATENCY, LEAST_RATE, RATE, SECONDS
+from ilp_planner.base.limits import LEAST_LATENCY, LEAST_RATE, RATE, SECONDS
 
 
 def check_positive(**values: float) -> None:

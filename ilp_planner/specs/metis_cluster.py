@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ilp_planner.errors import SpecError
-from ilp_planner.file_kinds import FileKind, refuse_other_kind
-from ilp_planner.files import Document, read_json
-from ilp_planner.limits import LEAST_RATE, MEMORY, RATE
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.file_kinds import FileKind, refuse_other_kind
+from ilp_planner.base.files import Document, read_json
+from ilp_planner.base.limits import LEAST_RATE, MEMORY, RATE
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.hostfile import read_hostfile
 from ilp_planner.specs.link import Link

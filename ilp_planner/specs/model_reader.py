@@ -4,9 +4,9 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from ilp_planner.errors import SpecError
-from ilp_planner.file_kinds import FileKind, kind_of_text
-from ilp_planner.files import Document, read_document
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.file_kinds import FileKind, kind_of_text
+from ilp_planner.base.files import Document, read_document
 from ilp_planner.specs.architecture import Architecture
 from ilp_planner.specs.decoder_parts import Experts, LatentAttention, Rotary, Window
 from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, PROFILES, SYSTEMS, ModelSpec

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
-from ilp_planner.units import number_ranges
+from ilp_planner.base.units import number_ranges
 
 if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec

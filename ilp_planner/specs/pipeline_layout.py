@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 
-from ilp_planner.errors import SpecError
-from ilp_planner.limits import LAYERS, NESTING, STAGES
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.limits import LAYERS, NESTING, STAGES
 
 # Which virtual stages take what is left over of a rank's layers.
 REMAINDERS = FIRST, LAST, ALONE = "first", "last", "alone"

@@ -10,8 +10,8 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.errors import UsageError
-from ilp_planner.limits import beyond
+from ilp_planner.base.errors import UsageError
+from ilp_planner.base.limits import beyond
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.base.errors import SpecError, UsageError
 from ilp_planner.specs.cluster import ClusterSpec, Device
 from ilp_planner.specs.data_sheets import known_gpu
 from ilp_planner.specs.generations import BLACKWELL

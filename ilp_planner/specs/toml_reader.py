@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ilp_planner.errors import SpecError
-from ilp_planner.file_kinds import FileKind, refuse_other_kind
-from ilp_planner.files import Document, read_document
-from ilp_planner.limits import DIGITS, DIMENSION, FIGURE, NESTING, beyond, check_parsed
-from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.file_kinds import FileKind, refuse_other_kind
+from ilp_planner.base.files import Document, read_document
+from ilp_planner.base.limits import DIGITS, DIMENSION, FIGURE, NESTING, beyond, check_parsed
+from ilp_planner.base.units import parse_duration, parse_flops, parse_rate, parse_size
 
 Value = TypeVar("Value")
 Scalar = str | int | float | bool
@@ -132,7 +132,7 @@ class Table:
         Parameters
         ----------
         count: of rows and of entries in each. per: what each of them stands for.
-        parse: of one entry, as in `ilp_planner.units`.
+        parse: of one entry, as in `ilp_planner.base.units`.
         """
         value = self._get(key, None)
         if not isinstance(value, list) or not all(isinstance(row, list) for row in value):

@@ -7,7 +7,14 @@ and sends; `formats` reads and writes it in other tools' words.
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from ilp_planner.schedule import PIPELINES, USUAL, Schedule, rank_of_stage, schedule_of, v_shaped
+from ilp_planner.schedule.formulas import (
+    PIPELINES,
+    USUAL,
+    Schedule,
+    rank_of_stage,
+    schedule_of,
+    v_shaped,
+)
 from ilp_planner.specs.architecture import check_counts, check_fields
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.generations import HOPPER

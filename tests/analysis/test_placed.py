@@ -12,9 +12,9 @@ from ilp_planner.analysis.placed import (
     placed_links,
     stage_jobs,
 )
-from ilp_planner.anatomy.groups import BETWEEN, INSIDE, MIXED, NOBODY
-from ilp_planner.anatomy.memory import rank_memory
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
+from ilp_planner.job.groups import BETWEEN, INSIDE, MIXED, NOBODY
+from ilp_planner.job.memory import rank_memory
 from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.decoder import Decoder

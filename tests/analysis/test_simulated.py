@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ilp_planner.analysis.simulated import simulated, stage_times
+from ilp_planner.base.errors import PlanError, UsageError
 from ilp_planner.costs.base import PlanCost, StageCost
-from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.evaluate import Evaluation
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 

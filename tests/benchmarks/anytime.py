@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ilp_planner.numerics import PROVED
-from ilp_planner.result import relative_gap
+from ilp_planner.base.numerics import PROVED
+from ilp_planner.optimize.result import relative_gap
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import percent, write_table

@@ -12,8 +12,8 @@ import os
 import sys
 import time
 
-from ilp_planner.cli.main import main
-from ilp_planner.report import live
+from ilp_planner.faces.cli.main import main
+from ilp_planner.faces.report import live
 
 
 class Printed(live.Progress):

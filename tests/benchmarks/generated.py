@@ -28,7 +28,7 @@ Global batch: 512 samples up to 256 devices, then 1024: micro-batches of 8 or 16
 
 import numpy as np
 
-from ilp_planner.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
 

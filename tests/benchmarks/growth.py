@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ilp_planner.numerics import PROVED
+from ilp_planner.base.numerics import PROVED
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_cases import SEEDS
 from tests.benchmarks.mixed_table import line

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ilp_planner.profiles.kernel_times import KernelRates
+from ilp_planner.costs.profiles.kernel_times import KernelRates
 from ilp_planner.specs.kernel_constants import measured_constants
 from tests.benchmarks.kernel_rows import DATA, GPUS
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from ilp_planner.profiles.kernel_times import KernelRates, interpolated
+from ilp_planner.costs.profiles.kernel_times import KernelRates, interpolated
 from ilp_planner.specs.kernel_constants import AttentionConstants, KernelConstants, ProductConstants
 from tests.benchmarks.kernel_rows import SHAPE, Gpu
 

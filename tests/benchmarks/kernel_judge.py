@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ilp_planner.profiles.kernel_times import KernelRates, interpolated
+from ilp_planner.costs.profiles.kernel_times import KernelRates, interpolated
 from ilp_planner.specs import kernel_constants
 from tests.benchmarks import kernel_rows
 from tests.benchmarks.kernel_elsewhere import elsewhere

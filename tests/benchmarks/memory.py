@@ -30,10 +30,10 @@ from typing import Any
 
 import numpy as np
 
-from ilp_planner.anatomy.memory import rank_memory
-from ilp_planner.anatomy.moments import flow
-from ilp_planner.anatomy.states import stepped_width
 from ilp_planner.formats.megatron.arguments import job_of_arguments, read_arguments
+from ilp_planner.job.memory import rank_memory
+from ilp_planner.job.moments import flow
+from ilp_planner.job.states import stepped_width
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.generations import AMPERE, BLACKWELL, HOPPER
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob

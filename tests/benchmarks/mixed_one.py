@@ -21,8 +21,8 @@ def scale(words: list[str]) -> dict[str, Any]:
     types, devices, layers, seed = map(int, words[1:5])
     started = time.perf_counter()
 
-    from ilp_planner.solve import solve
-    from ilp_planner.solvers.base import Limits
+    from ilp_planner.optimize.solve import solve
+    from ilp_planner.optimize.solvers.base import Limits
     from tests.benchmarks.generated import FAST, SLOW, instance
     from tests.problems import build_group_problem
 

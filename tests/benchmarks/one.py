@@ -23,14 +23,14 @@ def main() -> None:
     case = next(case for case in CASES if case.name == name)
     started = time.perf_counter()
 
+    from ilp_planner.base.units import parse_size
+    from ilp_planner.costs.profiles.aceso import read_aceso_profile
     from ilp_planner.formats.aceso import write_aceso
-    from ilp_planner.profiles.aceso import read_aceso_profile
-    from ilp_planner.solve import solve
-    from ilp_planner.solvers.base import Limits
+    from ilp_planner.optimize.solve import solve
+    from ilp_planner.optimize.solvers.base import Limits
     from ilp_planner.spaces.operators.build import build_problem
     from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.model_reader import read_model
-    from ilp_planner.units import parse_size
 
     model = read_model(ROOT / "models" / f"{case.model}.toml")
     cluster = read_cluster(ROOT / "clusters" / f"{case.cluster}.toml")

@@ -18,16 +18,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.deadline import Deadline, OutOfTimeError
+from ilp_planner.base.deadline import Deadline, OutOfTimeError
+from ilp_planner.costs.profiles.convert.sailor import sailor_table
+from ilp_planner.costs.profiles.layer_table import layer_profile
+from ilp_planner.costs.profiles.sailor import read_sailor_profile
+from ilp_planner.costs.profiles.sailor_cluster import sailor_cluster
 from ilp_planner.evaluate import evaluate
+from ilp_planner.optimize.result import Stop
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import GroupStage, Plan
 from ilp_planner.plan import Replica as Group
-from ilp_planner.profiles.convert.sailor import sailor_table
-from ilp_planner.profiles.layer_table import layer_profile
-from ilp_planner.profiles.sailor import read_sailor_profile
-from ilp_planner.profiles.sailor_cluster import sailor_cluster
-from ilp_planner.result import Stop
-from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.specs.degrees import divisors
 from tests.benchmarks import peers, piper
 from tests.benchmarks.sailor_costs import SailorCosts, with_curves
@@ -39,9 +39,9 @@ from tests.sailor_cases import MODEL, write_published, write_quotas
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ilp_planner.optimize.search.state import SearchState
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.search.state import SearchState
     from ilp_planner.specs.cluster import ClusterSpec
 
     Judge = Callable[[GroupPlan], dict[str, Any]]

@@ -28,7 +28,7 @@ import numpy as np
 
 from ilp_planner.costs.groups import OptionTables
 from ilp_planner.costs.layers import LayerCosts
-from ilp_planner.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.link import Link
@@ -36,9 +36,9 @@ from ilp_planner.specs.link import Link
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ilp_planner.base.numerics import Floats
     from ilp_planner.costs.base import StageCost
     from ilp_planner.costs.groups import GroupClass, GroupOption
-    from ilp_planner.numerics import Floats
     from ilp_planner.plan import GroupStage
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "piper" / "bert32a100.json"

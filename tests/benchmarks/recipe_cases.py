@@ -11,7 +11,7 @@ for_*_in_pipeline_split`), the first and the last virtual stage have one layer l
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ilp_planner.api.problem import problem
+from ilp_planner.faces.api.problem import problem
 from ilp_planner.problem import Problem
 from ilp_planner.specs.pipeline_layout import balanced_layout, read_layout
 from ilp_planner.specs.training import ORDERS, Recompute, Settings, TrainingJob

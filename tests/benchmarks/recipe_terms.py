@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
-from ilp_planner.anatomy.states import rhythm
-from ilp_planner.anatomy.work import (
+from ilp_planner.costs.profiles.work import kernel_time
+from ilp_planner.job.states import rhythm
+from ilp_planner.job.work import (
     FusedAttention,
     Kernel,
     ModuleWork,
@@ -21,7 +22,6 @@ from ilp_planner.anatomy.work import (
 )
 from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
-from ilp_planner.profiles.work import kernel_time
 from ilp_planner.spaces.megatron.iteration import SLOWEST, SYNC, iteration_terms, stages_of
 from ilp_planner.spaces.megatron.job import ends_of
 from ilp_planner.spaces.megatron.ranks import LAYER_GROUPS, RankCosts

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.base import StageCost
     from ilp_planner.costs.groups import GroupClass, GroupOption, OptionTables
+    from ilp_planner.costs.profiles.layers import LayerProfile
     from ilp_planner.plan import GroupStage
-    from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.specs.cluster import ClusterSpec
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ilp_planner.graph import StageGraph
+from ilp_planner.optimize.graph import StageGraph
 
 BATCHES = 3
 LOW, HIGH = 5, 9

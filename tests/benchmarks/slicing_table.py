@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ilp_planner.result import Status, relative_gap
-from ilp_planner.solvers import registry
-from ilp_planner.solvers.base import Limits
+from ilp_planner.optimize.result import Status, relative_gap
+from ilp_planner.optimize.solvers import registry
+from ilp_planner.optimize.solvers.base import Limits
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.slicing import Slicing, slicing
 from tests.benchmarks.table import percent, write_table

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from ilp_planner.anatomy.states import rhythm
-from ilp_planner.calibration.fit import fit
+from ilp_planner.analysis.calibration.fit import fit
+from ilp_planner.job.states import rhythm
 from ilp_planner.specs.machine import Machine
 from tests.benchmarks.published import Run
 from tests.benchmarks.step_times import Judged, judge, seconds

@@ -11,11 +11,11 @@ import numpy as np
 from ilp_planner.spaces.megatron import iteration
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
+from ilp_planner.spaces.throughput import physical_seconds
 from ilp_planner.specs import gpus
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.kernel_constants import measured_constants
 from ilp_planner.specs.link import Link
-from ilp_planner.throughput import physical_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

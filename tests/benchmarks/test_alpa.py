@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ilp_planner.profiles.alpa import read_alpa
-from ilp_planner.profiles.predict.collectives import CollectivePredictor
+from ilp_planner.costs.profiles.alpa import read_alpa
+from ilp_planner.costs.profiles.predict.collectives import CollectivePredictor
 from tests.benchmarks import alpa as study
 
 

@@ -143,7 +143,7 @@ def test_plans_cost_what_sailor_says(
 
 @published
 def test_a_small_cluster_is_planned(problem: Problem[Any]) -> None:
-    from ilp_planner.solve import solve
+    from ilp_planner.optimize.solve import solve
 
     result = solve(replace(problem, micro_batches=(8,)))
     assert result.gap == 0

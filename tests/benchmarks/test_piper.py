@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.solve import solve
+from ilp_planner.optimize.solve import solve
 from tests.benchmarks.piper import (
     DATA,
     DEVICE,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ilp_planner.numerics import ROUNDING
+from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.specs.training import QUANTISED
 from tests.benchmarks import published, recipes
 from tests.benchmarks.recipe_cases import RECIPES, Recipe, job_of, same_problem

@@ -4,14 +4,14 @@ from itertools import combinations
 
 import numpy as np
 
-from ilp_planner.result import Status
-from ilp_planner.solvers.base import Limits
-from ilp_planner.solvers.chain_dp import ChainDP
-from ilp_planner.solvers.cpsat import CpSat
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solvers.base import Limits
+from ilp_planner.optimize.solvers.chain_dp import ChainDP
+from ilp_planner.optimize.solvers.cpsat import CpSat
 from tests.benchmarks.slicing import HIGH, LOW, slicing
 from tests.benchmarks.slicing_table import PUBLISHED, table
 from tests.examples import for_each
-from tests.solvers.graphs import paths_of
+from tests.optimize.solvers.graphs import paths_of
 
 
 @for_each(("layers", "stages"), [(2, 1), (2, 2), (6, 3), (7, 7), (9, 4)])

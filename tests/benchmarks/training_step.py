@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ilp_planner.errors import ProfileError
+from ilp_planner.base.errors import ProfileError
 from ilp_planner.measure.job import Job
 from ilp_planner.measure.memory import MemoryTrace
 from ilp_planner.measure.shard import AROUND, EMBEDDING, HEAD

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.check.finding import describe_row
 from ilp_planner.check.table import Severity, check_table
-from ilp_planner.profiles.measurements import measurements_of
+from ilp_planner.costs.profiles.measurements import measurements_of
 from tests.examples import examples
 
 ALPA = Path(__file__).parents[3] / "shared" / "data" / "alpa" / "prof_database.json"
@@ -436,8 +436,8 @@ def test_what_alpa_measured_passes():
 
 
 def test_what_metis_measured_passes():
-    from ilp_planner.profiles.convert.metis import metis_table
-    from ilp_planner.profiles.metis_files import read_metis_profile
+    from ilp_planner.costs.profiles.convert.metis import metis_table
+    from ilp_planner.costs.profiles.metis_files import read_metis_profile
     from tests.metis_cases import SAMPLES
 
     if not SAMPLES.exists():

@@ -8,8 +8,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from ilp_planner.costs.groups import GroupOption, option_of
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.plan import GroupStage, Replica
-from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
 

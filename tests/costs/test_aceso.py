@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from ilp_planner.costs.aceso import UNPROFILED_COLLECTIVE, AcesoCosts
 from ilp_planner.costs.operators import Surroundings
+from ilp_planner.costs.profiles.aceso import read_aceso_profile
+from ilp_planner.costs.profiles.table import MIB, RowKey
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.aceso import read_aceso
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
-from ilp_planner.profiles.aceso import read_aceso_profile
-from ilp_planner.profiles.table import MIB, RowKey
 from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model import ModelSpec

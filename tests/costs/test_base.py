@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from ilp_planner.costs.base import PlanCost, StageCost
-from ilp_planner.simulation.engine import StageTimes
+from ilp_planner.schedule.engine import StageTimes
 
 
 def test_costs_are_equal_whatever_is_known_of_passes() -> None:

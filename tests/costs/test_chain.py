@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from ilp_planner.costs import COST_MODELS
+from ilp_planner.costs.models import COST_MODELS
 from ilp_planner.costs.operators import Option, Surroundings
+from ilp_planner.costs.profiles.table import RowKey
 from ilp_planner.plan import OperatorStage, Strategy
-from ilp_planner.profiles.table import RowKey
 from tests.examples import examples
 from tests.tiny import CHAINS, make_profile, make_row, price_stages, random_profile
 

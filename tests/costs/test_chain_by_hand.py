@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.costs import COST_MODELS
 from ilp_planner.costs.chain import ChainCosts, missing_row
+from ilp_planner.costs.models import COST_MODELS
 from ilp_planner.costs.native import NativeCosts
 from ilp_planner.costs.operators import Surroundings
+from ilp_planner.costs.profiles.table import MIB, Origin, Provenance, RowKey
 from ilp_planner.plan import OperatorStage, Plan, Strategy
-from ilp_planner.profiles.table import MIB, Origin, Provenance, RowKey
 from tests.examples import for_each
 from tests.tiny import make_cluster, make_profile, make_row
 

@@ -5,20 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ilp_planner.base.errors import ProfileError
 from ilp_planner.costs import completed_layers as module
 from ilp_planner.costs.completed_layers import Plannable, completed_layers
 from ilp_planner.costs.groups import GroupOption
 from ilp_planner.costs.launch_floor import line_errors
 from ilp_planner.costs.layers import layer_costs
-from ilp_planner.errors import ProfileError
+from ilp_planner.costs.profiles.layer_table import layer_profile
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.costs.profiles.predict.series import Want
+from ilp_planner.costs.profiles.table import Provenance
+from ilp_planner.costs.profiles.table_rows import Wanted
 from ilp_planner.plan import Plan
-from ilp_planner.profiles.layer_table import layer_profile
-from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.profiles.predict.series import Want
-from ilp_planner.profiles.table import Provenance
-from ilp_planner.profiles.table_rows import Wanted
 from tests.costs.mixed_instances import cluster_of, stage_of
-from tests.profiles.layer_rows import layer_table
+from tests.costs.profiles.layer_rows import layer_table
 
 CLUSTER = cluster_of([("A100", 8)])
 ASK = Plannable(samples=(1, 2, 4, 8), parts=8)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.launch_floor import Calibration, line_errors, predict_times, time_origins
-from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.costs.profiles.table import Provenance
 from tests.examples import for_each
 
 ROUND = Calibration(launch_share=0.25, device_share=0.75, tensor_loss=0.5)

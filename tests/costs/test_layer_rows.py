@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ilp_planner.costs.layer_rows import ALL_IN_FLIGHT, LayerRows
-from ilp_planner.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from tests.examples import for_each
 
 A = ("a", 1)

@@ -14,9 +14,9 @@ from ilp_planner.costs.group_network import group_class, stage_ring
 from ilp_planner.costs.groups import GroupClass, GroupOption
 from ilp_planner.costs.layer_rows import ALL_IN_FLIGHT
 from ilp_planner.costs.layers import PEAK, LayerCosts, layer_costs
+from ilp_planner.costs.profiles.layers import LayerKey
+from ilp_planner.costs.profiles.table import Provenance
 from ilp_planner.plan import GroupPlan, Plan
-from ilp_planner.profiles.layers import LayerKey
-from ilp_planner.profiles.table import Provenance
 from tests.costs.mixed_instances import (
     Floor,
     cluster_of,

@@ -14,8 +14,8 @@ from ilp_planner.costs.aceso import AcesoCosts
 from ilp_planner.costs.layouts import Change, Layout, change, layout
 from ilp_planner.costs.native import NativeCosts
 from ilp_planner.costs.operators import Option, Surroundings
+from ilp_planner.costs.profiles.table import RowKey
 from ilp_planner.plan import OperatorStage, Strategy
-from ilp_planner.profiles.table import RowKey
 from ilp_planner.specs.model_reader import read_model
 from tests.examples import for_each
 from tests.tiny import make_profile, make_row

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ilp_planner.costs.native import OPTIMIZER_BANDWIDTH, NativeCosts
 from ilp_planner.costs.operators import Option, Surroundings
+from ilp_planner.costs.profiles.table import MIB, Origin, Provenance, RowKey
 from ilp_planner.plan import OperatorStage, Strategy
-from ilp_planner.profiles.table import MIB, Origin, Provenance, RowKey
 from tests.examples import for_each
 from tests.tiny import GB, make_profile, make_row
 

@@ -25,7 +25,7 @@ from ilp_planner.costs.recomputed_layers import (
 )
 from ilp_planner.plan import GroupStage
 from ilp_planner.problem import Problem
-from ilp_planner.schedule import OneForwardOneBackward
+from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.specs.training import Recompute
 from tests.brute import group_ways, random_problem, recomputations, seatings
 from tests.costs.test_layer_rows import ONE, TWO, again, profile

@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 
-from ilp_planner.profiles.measurements import read_measurements
-from tests.calibration.machines import DEFAULT, JOBS, TOML, runs_on
+from ilp_planner.costs.profiles.measurements import read_measurements
+from tests.analysis.calibration.machines import DEFAULT, JOBS, TOML, runs_on
 from tests.small import CLUSTER, MODEL
 
 MARK = "ILP_PLAN_TESTED"  # a variable that the processes of one trial have

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ilp_planner.cli.main import run as command
+from ilp_planner.base.resident import resident
+from ilp_planner.faces.cli.main import run as command
 from ilp_planner.formats.exports import TARGETS
-from ilp_planner.resident import resident
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits
 from tests.every_space import PROBLEMS
 from tests.fuzz.__main__ import made
 from tests.fuzz.readers import run as reading

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.errors import OutputError
-from ilp_planner.files import write_bytes
+from ilp_planner.base.errors import OutputError
+from ilp_planner.base.files import write_bytes
+from ilp_planner.costs.profiles.measurements import read_measurements
+from ilp_planner.faces.sweeps.journal import Journal as Points
 from ilp_planner.measure.journal import Journal as Rows
 from ilp_planner.measure.journal import begun
-from ilp_planner.profiles.measurements import read_measurements
-from ilp_planner.sweeps.journal import Journal as Points
-from tests.cli.conftest import Done
+from tests.faces.cli.conftest import Done
 from tests.faults.commands import Calibrate
 
 OLD, NEW = b"what was there before\n", b"what is written\n" * 99

@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
-from ilp_planner import kernels
 from ilp_planner.analysis.why.side_by_side import side_by_side
-from ilp_planner.deadline import Deadline
-from ilp_planner.errors import SolverError
-from ilp_planner.result import Status, Stop
-from ilp_planner.solve import solve
-from ilp_planner.solvers import milp, registry
-from ilp_planner.solvers.base import Limits
-from ilp_planner.solvers.cpsat import CpSat
-from ilp_planner.solvers.milp import Milp
-from ilp_planner.solvers.pulp_backend import Pulp
-from ilp_planner.sweeps.executors import local
-from ilp_planner.sweeps.executors.local import Local
-from tests.solvers.graphs import two_types
-from tests.sweeps.executor_cases import check_loss, small_sweep
-from tests.test_children import hold
+from ilp_planner.base import kernels
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.base.errors import SolverError
+from ilp_planner.faces.sweeps.executors import local
+from ilp_planner.faces.sweeps.executors.local import Local
+from ilp_planner.optimize.result import Status, Stop
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers import milp, registry
+from ilp_planner.optimize.solvers.base import Limits
+from ilp_planner.optimize.solvers.cpsat import CpSat
+from ilp_planner.optimize.solvers.milp import Milp
+from ilp_planner.optimize.solvers.pulp_backend import Pulp
+from tests.base.test_children import hold
+from tests.faces.sweeps.executor_cases import check_loss, small_sweep
+from tests.optimize.solvers.graphs import two_types
 from tests.tiny import tight_problem
 
 SIGNALS = {

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
-
 from ilp_planner.files import Document
+from ilp_planner.result import Result
+
 from ilp_planner.formats.saved_plan import SavedPlan, claim_of, verdict_of
 from ilp_planner.inputs.constraints import CHOICES, DEGREES, Constraints, constraints_of
 from ilp_planner.inputs.request import HELD, Reference, Request
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
 from ilp_planner.problem import Problem
-from ilp_planner.result import Result
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, Settings
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.small import make_plan, make_problem, make_result

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.aceso import read_aceso, save_aceso, write_aceso
 from ilp_planner.plan import Plan
 from ilp_planner.specs.model import ModelSpec

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from ilp_planner.errors import PlanError
-from ilp_planner.files import Document, to_json
+from ilp_planner.base.errors import PlanError
+from ilp_planner.base.files import Document, to_json
 from ilp_planner.formats.inputs_json import decode_inputs, decode_operator_inputs, encode_inputs
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.inputs.request import Reference, Request

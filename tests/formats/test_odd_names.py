@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ilp_planner.cli.main import run
+from ilp_planner.faces.cli.main import run
 from ilp_planner.formats.exports import EXPORTS
 from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.formats.saved_json import write_saved

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from ilp_planner.errors import PlanError
-from ilp_planner.files import to_json
+from ilp_planner.base.errors import PlanError
+from ilp_planner.base.files import to_json
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
+from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import Plan
-from ilp_planner.solve import solve
 from tests.formats.saved_cases import plans
 from tests.megatron_cases import small_cluster, small_problem
 from tests.mixed_cases import room_plan, room_problem

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ilp_planner.errors import PlannerError
-from ilp_planner.files import to_json
+from ilp_planner.base.errors import PlannerError
+from ilp_planner.base.files import to_json
 from ilp_planner.formats.aim_json import encode_aim
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.saved_check import Judgement, judge_saved
@@ -21,20 +21,20 @@ from ilp_planner.formats.saved_plan import SavedPlan, claim_of, verdict_of
 from ilp_planner.formats.saved_remarks import FREE, JUDGED_BY, ROWS
 from ilp_planner.formats.versions import versions
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.objectives.any_nodes import solve_on_any_nodes
-from ilp_planner.objectives.node_sets import node_sets
-from ilp_planner.objectives.objective import OBJECTIVES
-from ilp_planner.objectives.search import solve_on_sets
+from ilp_planner.optimize.result import Result
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.problem import Problem
-from ilp_planner.result import Result
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
+from ilp_planner.spaces.objectives.any_nodes import solve_on_any_nodes
+from ilp_planner.spaces.objectives.node_sets import node_sets
+from ilp_planner.spaces.objectives.objective import OBJECTIVES
+from ilp_planner.spaces.objectives.search import solve_on_sets
 from ilp_planner.spaces.operators.space import OperatorSpace
 from tests.every_space import problem_in, result_in
 from tests.examples import for_each, thinned
 from tests.formats.saved_cases import OF_LAYERS
 from tests.megatron_cases import FEW, small_problem
-from tests.objectives import cases
+from tests.spaces.objectives import cases
 
 
 class Book(NamedTuple):

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
+from ilp_planner.base.files import to_json
+from ilp_planner.base.limits import SEED
+from ilp_planner.costs.profiles.table import Provenance
 from ilp_planner.evaluate import evaluate
-from ilp_planner.files import to_json
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.saved_json import decode_saved, encode_saved, read_saved, write_saved
 from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict, verdict_of
-from ilp_planner.limits import SEED
-from ilp_planner.profiles.table import Provenance
-from ilp_planner.result import Moment, Status, Stop
+from ilp_planner.optimize.result import Moment, Status, Stop
 from tests.formats.saved_cases import (
     OF_LAYERS,
     TEXTS,

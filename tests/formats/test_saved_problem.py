@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.errors import PlanError, SpecError, UsageError
+from ilp_planner.base.errors import PlanError, SpecError, UsageError
+from ilp_planner.base.files import to_json
 from ilp_planner.evaluate import evaluate
-from ilp_planner.files import to_json
 from ilp_planner.formats.saved_check import judge_saved
 from ilp_planner.formats.saved_json import encode_saved, read_saved, write_saved
 from ilp_planner.formats.saved_plan import SavedPlan, saved_import, saved_result

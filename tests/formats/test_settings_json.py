@@ -5,7 +5,7 @@ import copy
 import pytest
 from hypothesis import given
 
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.settings_json import decode_settings, encode_settings
 from ilp_planner.specs.training import Settings

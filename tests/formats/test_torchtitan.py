@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.torchtitan import export_torchtitan
 from ilp_planner.specs.decoder import Decoder, Experts, Window
 from ilp_planner.specs.pipeline_layout import split_layout

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import given
 
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.torchtitan_python import export_torchtitan_python
 from ilp_planner.specs.decoder import Experts, LatentAttention, Rotary, Window
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob

@@ -7,10 +7,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ilp_planner.profiles.aceso import OPERATOR_COLUMNS
+from ilp_planner.costs.profiles.aceso import OPERATOR_COLUMNS
 from tests.alpa_cases import database, pickled
 from tests.amp_cases import content
-from tests.calibration.machines import lab
+from tests.analysis.calibration.machines import lab
 from tests.sailor_cases import small_files as sailor_files
 from tests.sailor_cases import write_files, write_quotas
 from tests.specs.hugging_face.published import PUBLISHED
@@ -94,25 +94,25 @@ def _saved(path: Path) -> object:
 
 
 def _alpa(path: Path) -> object:
-    from ilp_planner.profiles.alpa import alpa_series
+    from ilp_planner.costs.profiles.alpa import alpa_series
 
     return list(alpa_series(path))
 
 
 def _amp(path: Path) -> object:
-    from ilp_planner.profiles.amp import read_amp
+    from ilp_planner.costs.profiles.amp import read_amp
 
     return read_amp(path, "pair")
 
 
 def _table(path: Path) -> object:
-    from ilp_planner.profiles.measurements import read_measurements
+    from ilp_planner.costs.profiles.measurements import read_measurements
 
     return read_measurements(path)
 
 
 def _metis(path: Path) -> object:
-    from ilp_planner.profiles.metis_files import read_metis_profile
+    from ilp_planner.costs.profiles.metis_files import read_metis_profile
 
     path.rename(path.parent / "DeviceType.A100_tp1_bs1.json")
     return read_metis_profile(path.parent)
@@ -149,15 +149,15 @@ def _script(path: Path) -> object:
 
 
 def _runs(path: Path) -> object:
-    from ilp_planner.calibration.runs import read_runs
+    from ilp_planner.analysis.calibration.runs import read_runs
 
     return read_runs(path, lab())
 
 
 def _sailor(name: str, path: Path) -> object:
     """Read Sailor's files where one of them has a content."""
-    from ilp_planner.profiles.sailor import read_sailor_profile
-    from ilp_planner.profiles.sailor_cluster import sailor_cluster
+    from ilp_planner.costs.profiles.sailor import read_sailor_profile
+    from ilp_planner.costs.profiles.sailor_cluster import sailor_cluster
 
     folder = write_files(path.parent / "sailor", sailor_files())
     quotas = write_quotas(path.parent / "quotas.json", a100=8, v100=4)
@@ -177,7 +177,7 @@ def _sailor_reader(name: str, what: str) -> Reader:
 
 def _aceso(name: str, path: Path) -> object:
     """Read Aceso's database where one of its files has a content."""
-    from ilp_planner.profiles.aceso import read_aceso_profile
+    from ilp_planner.costs.profiles.aceso import read_aceso_profile
 
     folder = path.parent / "db"
     folder.mkdir()
@@ -192,7 +192,7 @@ def _aceso_reader(name: str, what: str) -> Reader:
 
 
 def _scripts() -> list[bytes]:
-    everyday = (ROOT / "tests/launch_scripts/everyday.txt").read_text(encoding="utf-8")
+    everyday = (ROOT / "tests/formats/launch_scripts/everyday.txt").read_text(encoding="utf-8")
     parts = [part.partition("\n")[2] for part in everyday.split("==== ")[1:]]
     return [SCRIPT.encode(), *(f"{part}{SCRIPT}".encode() for part in parts)]
 
@@ -246,7 +246,7 @@ def seeds(name: str) -> list[bytes]:
 
 def run(name: str, data: bytes) -> str:
     """Read an input: `read`, `refused`, or what is wrong with how it was refused."""
-    from ilp_planner.errors import PlannerError
+    from ilp_planner.base.errors import PlannerError
 
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as at:
         path = Path(at) / ("x.json" if data[:1] == b"{" else "x.txt")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.base.errors import SpecError, UsageError
 from ilp_planner.inputs.constraints import ANY, Constraints, constraints_of
 from ilp_planner.inputs.constraints_file import read_constraints
 from ilp_planner.settings.domains import Numbers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.devices import usable, with_headroom
 from ilp_planner.specs.cluster import ClusterSpec, NodeGroup

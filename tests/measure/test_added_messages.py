@@ -2,9 +2,9 @@
 
 import pytest
 
+from ilp_planner.costs.profiles.measurements import measurements_of
+from ilp_planner.costs.profiles.table import Provenance
 from ilp_planner.measure.added_messages import MessageAdder
-from ilp_planner.profiles.measurements import measurements_of
-from ilp_planner.profiles.table import Provenance
 
 SIZES = (2**10, 2**16, 2**20, 2**22)
 LINKS = measurements_of(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 from ilp_planner.measure.wish import Wish
 from ilp_planner.specs.architecture import Parameters
 from ilp_planner.specs.chain_layers import segments

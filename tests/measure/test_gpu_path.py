@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from ilp_planner.errors import MeasureError
+from ilp_planner.base.errors import MeasureError
+from ilp_planner.costs.profiles.measurements import Record, read_measurements, rows_of
 from ilp_planner.measure import layers as module
 from ilp_planner.measure.run import measure_model
 from ilp_planner.measure.target import Target
-from ilp_planner.profiles.measurements import Record, read_measurements, rows_of
 from tests.measure.small_chains import CHAINS
 from tests.measure.small_decoders import GPT, LLAMA, spec
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ilp_planner.errors import OutputError
+from ilp_planner.base.errors import OutputError
+from ilp_planner.costs.profiles.measurements import read_measurements
 from ilp_planner.measure.journal import Journal
-from ilp_planner.profiles.measurements import read_measurements
 
 
 def row(size):

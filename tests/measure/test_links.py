@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.errors import MeasureError
+from ilp_planner.base.errors import MeasureError
 from ilp_planner.measure import links
 from ilp_planner.measure.links import expected_time
 from ilp_planner.measure.links_launch import cause_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.decoder import (
+from ilp_planner.job.decoder import (
     embedding_module,
     final_norm_module,
     layer_module,

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import ilp_planner
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
+from ilp_planner.costs.profiles.measurements import layer_range
 from ilp_planner.measure.decoder_job import decoder_of, job_of
-from ilp_planner.profiles.measurements import layer_range
 from ilp_planner.specs.decoder import Experts, LatentAttention
 from ilp_planner.specs.model_reader import read_model
 from tests.measure.small_decoders import LLAMA, MIXED, PLAIN, spec

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.errors import ProfileError
+from ilp_planner.base.errors import ProfileError
 from ilp_planner.measure.decoder_job import job_of
 from ilp_planner.measure.layers import LayerBench, layer_values, optimizer_seconds
 from ilp_planner.measure.memory import MemoryTrace

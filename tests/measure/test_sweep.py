@@ -4,13 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.errors import MeasureError, ProfileError, UsageError
+from ilp_planner.base.errors import MeasureError, ProfileError, UsageError
+from ilp_planner.costs.profiles.measurements import (
+    Record,
+    measurements_of,
+    read_measurements,
+    rows_of,
+)
 from ilp_planner.measure import sweep as module
 from ilp_planner.measure.journal import begun, row_key
 from ilp_planner.measure.layers import LayerBench
 from ilp_planner.measure.run import measure_model
 from ilp_planner.measure.wish import Spread
-from ilp_planner.profiles.measurements import Record, measurements_of, read_measurements, rows_of
 from tests.measure.small_decoders import GPT, LLAMA, MIXED, spec
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ilp_planner.errors import MeasureError
+from ilp_planner.base.errors import MeasureError
 from ilp_planner.measure import target as module
 from ilp_planner.measure.target import (
     Target,

@@ -8,8 +8,8 @@ DRAWN = 60
 """Mutants that are tried of a module outside the judge."""
 
 
-COMPILED_ELSEWHERE = ("simulation/recursion.py",)
-"""Modules of plain loops, which `simulation/engine.py` compiles when they are long."""
+COMPILED_ELSEWHERE = ("schedule/recursion.py",)
+"""Modules of plain loops, which `schedule/engine.py` compiles when they are long."""
 
 
 class Module(NamedTuple):
@@ -30,7 +30,7 @@ class Module(NamedTuple):
     @property
     def compiled(self) -> bool:
         """It has no kernels: those of others may be compiled, and are kept as they are."""
-        own = "ilp_planner.kernels import" in self.file.read_text()
+        own = "ilp_planner.base.kernels import" in self.file.read_text()
         return not own and self.path not in COMPILED_ELSEWHERE
 
     @property
@@ -42,14 +42,14 @@ class Module(NamedTuple):
 
 JUDGE = (
     "evaluate.py",
-    "certificate.py",
-    "coverage.py",
+    "optimize/certificate.py",
+    "optimize/coverage.py",
     "spaces/base.py",
     "spaces/graph_space.py",
     "spaces/groups/space.py",
     "spaces/operators/space.py",
     "spaces/operators/certificate.py",
-    "search/graph_certificate.py",
+    "optimize/search/graph_certificate.py",
     "spaces/amp/space.py",
     "spaces/metis/space.py",
     "spaces/megatron/space.py",
@@ -62,7 +62,7 @@ JUDGE = (
 )
 """The judge and the judges of the spaces, and what derives certificates again."""
 
-DRAWN_FROM = ("costs", "anatomy", "bounds", "simulation")
+DRAWN_FROM = ("costs", "job", "optimize/bounds", "schedule")
 """Folders of which each module gives some mutants."""
 
 
@@ -77,5 +77,5 @@ def modules() -> list[Module]:
     ]
     return [
         *(Module(path, whole=True) for path in JUDGE),
-        *(Module(path, whole=False) for path in ("schedule.py", *drawn)),
+        *(Module(path, whole=False) for path in drawn),
     ]

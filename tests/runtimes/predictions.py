@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from ilp_planner.anatomy.communication import stage_traffic
-from ilp_planner.anatomy.memory import rank_memory
+from ilp_planner.job.communication import stage_traffic
+from ilp_planner.job.memory import rank_memory
 from ilp_planner.specs.training import TrainingJob
 from tests.rank_groups import group_of, pp_rank_of
 from tests.runtimes.processes import Measured, Messages

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.deepspeed import export_deepspeed
 from ilp_planner.formats.exported import file_name
-from ilp_planner.runtimes.deepspeed import VERSION
+from ilp_planner.spaces.runtimes.deepspeed import VERSION
 from ilp_planner.specs.pipeline_layout import read_layout
 from ilp_planner.specs.training import OptimizerSettings, Recompute, TrainingJob
 from tests.examples import examples

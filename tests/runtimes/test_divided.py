@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ilp_planner.anatomy.decoder import layer_module
-from ilp_planner.anatomy.waiting import gradients_waiting
+from ilp_planner.job.decoder import layer_module
+from ilp_planner.job.waiting import gradients_waiting
 from tests.runtimes.titan import read, stand_in_for_unused
 from tests.training_jobs import deepseek, job, llama
 from tests.training_jobs import settings as usual

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from ilp_planner.anatomy.memory import rank_memory
+from ilp_planner.job.memory import rank_memory
 from tests.rank_groups import pp_rank_of
 from tests.runtimes.gloo_cases import ALONE, EXACT, PIPELINES, TITAN, UNEVEN, WHOLE_LOGITS
 from tests.runtimes.predictions import STATES, check_messages, check_states, few, predicted

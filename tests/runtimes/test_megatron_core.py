@@ -8,16 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.decoder import rank_modules
-from ilp_planner.anatomy.groups import KINDS, stage_ranks
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.nemo import export_nemo
+from ilp_planner.job.decoder import rank_modules
+from ilp_planner.job.groups import KINDS, stage_ranks
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout, write_layout
 from ilp_planner.specs.training import Kernels, Recompute, TrainingJob
-from tests.anatomy.parameter_names import parameter_names
 from tests.examples import examples
+from tests.job.parameter_names import parameter_names
 from tests.rank_groups import group_of
 from tests.runtime_cases import ENDS_ALONE, ends_alone
 from tests.runtimes.megatron_core import (

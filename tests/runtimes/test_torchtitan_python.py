@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given
 
-from ilp_planner.anatomy.decoder import rank_modules
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
+from ilp_planner.base.library import find_spec
 from ilp_planner.formats.torchtitan_python import export_torchtitan_python
-from ilp_planner.library import find_spec
+from ilp_planner.job.decoder import rank_modules
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
 from ilp_planner.specs.decoder import Decoder, Experts, Rotary

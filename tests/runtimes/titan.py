@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.formats.exported import file_name
 from ilp_planner.formats.torchtitan import export_torchtitan
+from ilp_planner.job.decoder import rank_modules
 from ilp_planner.specs.training import TrainingJob
 
 # of `Requires-Dist`

@@ -4,8 +4,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ilp_planner.files import to_json, write_text
-from ilp_planner.schemas import FOLDER
+from ilp_planner.base.files import to_json, write_text
+from ilp_planner.faces.schemas import FOLDER
 from tests.schemas.build import schemas
 from tests.schemas.cases import examples
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ilp_planner.faces.schemas import VERSION
 from ilp_planner.formats.saved_json import VERSION as PLAN_VERSION
-from ilp_planner.schemas import VERSION
 from tests.schemas import declared
 from tests.schemas.inferred import Writer
 from tests.schemas.titles import FILES, OUTPUTS

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.cli.main import run
+from ilp_planner.faces.cli.main import run
+from ilp_planner.faces.sweeps.work import solve_point
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import SavedPlan
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.model_writer import model_text
-from ilp_planner.sweeps.work import solve_point
 from tests import amp_cases
-from tests.calibration.machines import DEFAULT, JOBS, TOML, runs_on
-from tests.calibration.test_runs import table
+from tests.analysis.calibration.machines import DEFAULT, JOBS, TOML, runs_on
+from tests.analysis.calibration.test_runs import table
+from tests.faces.sweeps.cases import AtOnce
 from tests.megatron_cases import small_cluster, small_model
 from tests.mixed_cases import SIZE_OPTIONS, write_room
 from tests.small import make_plan, make_problem, write_specs
-from tests.sweeps.cases import AtOnce
 
 SMALL = "small.toml nodes.toml --global-batch-size 8 --sharding optimizer"
 OPERATORS = "--model tiny.toml --cluster pair.toml --global-batch-size 16 --space operators"
@@ -156,7 +156,7 @@ def printed(folder: Path) -> Iterator[dict[str, Any]]:
     write_files(folder)
     with chdir(folder), pytest.MonkeyPatch.context() as patch:
         executor = AtOnce(solve=solve_point)
-        patch.setattr("ilp_planner.sweeps.sweep.open_executor", lambda name, **said: executor)
+        patch.setattr("ilp_planner.faces.sweeps.sweep.open_executor", lambda name, **said: executor)
         for line in COMMANDS.splitlines():
             out, err = StringIO(), StringIO()
             silent = line.startswith(("export ", "import "))

@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ilp_planner.calibration import runs
+from ilp_planner.analysis.calibration import runs
+from ilp_planner.costs.profiles.measurements import COLUMNS, TEXT_COLUMNS, WHOLE, Record
+from ilp_planner.faces.sweeps.table import COSTS, FOUND, LAST, TEXTS
+from ilp_planner.faces.sweeps.table import WHOLE as WHOLE_OF_SWEEPS
 from ilp_planner.inputs.constraints import KEEP, NAMES
 from ilp_planner.inputs.constraints_file import TABLE
-from ilp_planner.profiles.measurements import COLUMNS, TEXT_COLUMNS, WHOLE, Record
 from ilp_planner.specs import cluster_reader as cluster
 from ilp_planner.specs import machine
 from ilp_planner.specs import model_reader as model
 from ilp_planner.specs.cluster import MEASURED, ROOFLINE, Device
 from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, PROFILES, SYSTEMS
-from ilp_planner.sweeps.table import COSTS, FOUND, LAST, TEXTS
-from ilp_planner.sweeps.table import WHOLE as WHOLE_OF_SWEEPS
 from tests.schemas.derived import closed, described, of_class, sentence
 from tests.schemas.words import column, meaning
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.sweeps.table import column_of
+from ilp_planner.faces.sweeps.table import column_of
 from tests.schemas.derived import closed, nullable
 from tests.schemas.words import (
     BY_NAME,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.cli.main import run
-from ilp_planner.report.rates import WORTH
-from ilp_planner.schemas import schema
+from ilp_planner.faces.cli.main import run
+from ilp_planner.faces.report.rates import WORTH
+from ilp_planner.faces.schemas import schema
 from tests.schemas.titles import FILES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "outputs.md").read_text()

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
+from ilp_planner.faces.schemas import VERSION, names, schema
 from ilp_planner.formats.saved_json import VERSION as PLAN_VERSION
 from ilp_planner.formats.saved_json import read_saved, write_saved
-from ilp_planner.schemas import VERSION, names, schema
 from tests.examples import for_each
 from tests.schemas.build import DECLARED, schemas
 from tests.schemas.cases import examples

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.schemas import schema
+from ilp_planner.faces.schemas import schema
 
 WHY = "jsonschema is not installed: pip install 'ilp-planner[test]'"
 PREFIX = "ilp-planner/"

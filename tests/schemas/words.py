@@ -4,19 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from ilp_planner.check.finding import Severity
-from ilp_planner.cli.values import Solver
+from ilp_planner.costs.profiles.measurements import COLUMNS, TEXT_COLUMNS
+from ilp_planner.faces.cli.values import Solver
+from ilp_planner.faces.report.gpus import UNITS
+from ilp_planner.faces.report.runtimes import OPTIONS
+from ilp_planner.faces.sweeps.row import NO_PLAN
 from ilp_planner.formats import inputs_json
 from ilp_planner.inputs.constraints import KEEP, NAMES
-from ilp_planner.profiles.measurements import COLUMNS, TEXT_COLUMNS
-from ilp_planner.report.gpus import UNITS
-from ilp_planner.report.runtimes import OPTIONS
-from ilp_planner.result import Status, Stop
+from ilp_planner.optimize.result import Status, Stop
 from ilp_planner.settings.kept import KeptStage
 from ilp_planner.spaces.megatron.treatment import Treatment
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.gpus import Gpu
 from ilp_planner.specs.training import Settings
-from ilp_planner.sweeps.row import NO_PLAN
 from tests.schemas.derived import closed, of_class
 
 # Objects whose keys are names: of device types, of terms, of packages, of fields.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 from ilp_planner.settings.asked_layout import asked_layout
 from ilp_planner.specs.pipeline_layout import (
     even_layout,

@@ -6,8 +6,8 @@ from typing import get_type_hints
 import pytest
 
 import ilp_planner
-from ilp_planner.cli.constraint_options import OPTIONS
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
+from ilp_planner.faces.cli.constraint_options import OPTIONS
 from ilp_planner.settings.keywords import Demands
 from ilp_planner.settings.table import BY_NAME, SETTINGS, Setting
 from tests.settings.keywords import FILE, text

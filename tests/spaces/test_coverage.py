@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.batches import Batches
+from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.costs.layers import layer_costs
-from ilp_planner.coverage import coverage_of
-from ilp_planner.errors import InfeasibleError
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.evaluate import evaluate
+from ilp_planner.optimize.coverage import coverage_of
+from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
-from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.solve import solve
+from ilp_planner.schedule.batches import Batches
 from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.space import AmpSpace
 from ilp_planner.spaces.groups.space import GroupSpace

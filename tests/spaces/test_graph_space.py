@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.certificate import check_certificate
+from ilp_planner.base.numerics import NEVER
 from ilp_planner.evaluate import evaluate
-from ilp_planner.numerics import NEVER
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.result import Stop
+from ilp_planner.optimize.search import graph_search
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
-from ilp_planner.result import Stop
-from ilp_planner.search import graph_search
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.training import Recompute, Settings
 from tests.every_space import METIS

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.result import Status
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.spaces.infeasible import exists_without_limits, misfit
 from tests.mixed_cases import room_problem
 

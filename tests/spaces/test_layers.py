@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.batches import Batches, possible_counts
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.evaluate import evaluate
-from ilp_planner.report.lines import plan_lines
-from ilp_planner.solve import solve
+from ilp_planner.faces.report.lines import plan_lines
+from ilp_planner.optimize.solve import solve
+from ilp_planner.schedule.batches import Batches, possible_counts
 from ilp_planner.spaces.layers import micro_batch_counts
 from tests.brute import random_problem
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.traffic import FAMILIES
 from ilp_planner.evaluate import evaluate
+from ilp_planner.job.traffic import FAMILIES
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.megatron.seconds import communication
 from tests.every_space import every_space, problem_in, result_in

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.specs.amp_cluster import (
     GIGABIT,
     AmpNode,

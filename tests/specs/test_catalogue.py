@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from ilp_planner.library import hub_names
+from ilp_planner.base.library import hub_names
 from ilp_planner.specs.catalogue import catalogue
 from ilp_planner.specs.hugging_face.reader import read_config
 from ilp_planner.specs.model_reader import read_model

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.errors import SpecError
-from ilp_planner.profiles.work import Kernel, kernel_time
+from ilp_planner.base.errors import SpecError
+from ilp_planner.costs.profiles.work import Kernel, kernel_time
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.gpus import gpu

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention, as_decoder
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.model_reader import read_model

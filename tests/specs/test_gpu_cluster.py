@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.gpu_cluster import gpu_cluster, is_gpus, parse_gpus
 from ilp_planner.specs.gpus import gpu

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.specs.gpus import PRECISIONS, UNSEEN, Gpu, gpu, of_family, table
 from tests.examples import for_each
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.machine import Machine, with_constants
-from tests.calibration.machines import DEFAULT, TOML
+from tests.analysis.calibration.machines import DEFAULT, TOML
 from tests.examples import for_each
 from tests.small import CLUSTER
 

@@ -5,9 +5,9 @@ import re
 import pytest
 
 import ilp_planner as ilp
-from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.base.errors import SpecError, UsageError
+from ilp_planner.base.library import find_spec, hub_names, nearest_model
 from ilp_planner.inputs.files import find_cluster
-from ilp_planner.library import find_spec, hub_names, nearest_model
 from ilp_planner.specs.gpu_cluster import parse_gpus
 from ilp_planner.specs.gpus import gpu, meant, table
 from tests.examples import for_each, thinned

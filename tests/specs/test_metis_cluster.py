@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.specs.metis_cluster import (
     MetisNode,
     metis_cluster_of,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.exports import EXPORTS
 from ilp_planner.inputs.files import PROFILE_FORMATS
 from ilp_planner.specs.architecture import Parameters

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from ilp_planner.files import Document
-from ilp_planner.library import library_files
+from ilp_planner.base.files import Document
+from ilp_planner.base.library import library_files
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.model_writer import model_text

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.specs.pipeline_layout import (
     LayoutStage,
     PipelineLayout,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 from ilp_planner.specs.prices import check_prices, hourly_price, nodes_of, with_prices
 from tests.tiny import make_cluster
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.specs.toml_reader import Table, read_toml
 from tests.examples import for_each
 

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.coverage import proved_gap
-from ilp_planner.errors import SolverError
-from ilp_planner.numerics import ROUNDING
+from ilp_planner.base.errors import SolverError
+from ilp_planner.base.numerics import ROUNDING
+from ilp_planner.optimize.coverage import proved_gap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

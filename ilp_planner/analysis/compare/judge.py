@@ -14,9 +14,9 @@ from ilp_planner.analysis.compare.sources import (
     read_candidate,
 )
 from ilp_planner.analysis.fullest import fullest_of
-from ilp_planner.errors import PlanError, PlannerError
+from ilp_planner.base.errors import PlanError, PlannerError
+from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.evaluate import evaluate
-from ilp_planner.numerics import ROUNDING
 from ilp_planner.plan import is_of_groups, on_devices
 from ilp_planner.specs.prices import nodes_of
 from ilp_planner.specs.subcluster import shown
@@ -57,7 +57,7 @@ def plan_entry(problem: Problem[Any], asked: Asked, *, proofs: bool = True) -> E
 def _proved(problem: Problem[Any], candidate: Candidate) -> tuple[float, str]:
     """Return the bound that the certificate of a plan proves when it is derived again, and why
     there is none."""
-    from ilp_planner.certificate import check_certificate
+    from ilp_planner.optimize.certificate import check_certificate
 
     if candidate.saved is None or not candidate.saved.certificate:
         return 0.0, ""

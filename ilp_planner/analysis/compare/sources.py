@@ -6,10 +6,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.errors import PlanError
-from ilp_planner.file_kinds import FileKind, file_kind
+from ilp_planner.base.errors import PlanError
+from ilp_planner.base.file_kinds import FileKind, file_kind
+from ilp_planner.base.units import format_bytes
 from ilp_planner.specs.decoder import as_decoder
-from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

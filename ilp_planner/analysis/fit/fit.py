@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.analysis.fit.changes import Changes, with_more_gpus
 from ilp_planner.analysis.fit.draft import draft_of
 from ilp_planner.analysis.fit.more import Enough, all_free, enough
-from ilp_planner.anatomy.verdict import MARGIN
+from ilp_planner.job.verdict import MARGIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.fit.needs import Needs, smallest_devices, telling_ranks
-from ilp_planner.anatomy.arithmetic import recomputed_flops
-from ilp_planner.anatomy.memory import stage_of_rank
-from ilp_planner.errors import PlanError, PlannerError
+from ilp_planner.base.errors import PlanError, PlannerError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
+from ilp_planner.job.arithmetic import recomputed_flops
+from ilp_planner.job.memory import stage_of_rank
 from ilp_planner.spaces.megatron.build import build_for
 from ilp_planner.spaces.megatron.iteration import (
     SLOWEST,
@@ -27,20 +27,20 @@ from ilp_planner.spaces.megatron.rules import check_job
 from ilp_planner.spaces.megatron.runtime import MEGATRON
 from ilp_planner.spaces.megatron.shares import WAITING
 from ilp_planner.spaces.megatron.space import MegatronSpace
+from ilp_planner.spaces.throughput import Iteration, rates_of, waiting_share
 from ilp_planner.specs.cluster import worst_known
 from ilp_planner.specs.prices import hourly_price
 from ilp_planner.specs.training import CP_COMMUNICATIONS, SHARDINGS
-from ilp_planner.throughput import Iteration, rates_of, waiting_share
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.fit.site import Site
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.base import Space
     from ilp_planner.spaces.megatron.costs import MegatronCosts
+    from ilp_planner.spaces.throughput import Throughput
     from ilp_planner.specs.machine import Machine
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob
-    from ilp_planner.throughput import Throughput
 
 # What searches leave out unless it is asked for is tried here as well.
 ALL_ASKED = constraints_of({"sharding": SHARDINGS, "cp_comm": CP_COMMUNICATIONS})

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.analysis.fit.changes import Change
-from ilp_planner.anatomy.verdict import MARGIN
-from ilp_planner.deadline import Deadline
-from ilp_planner.errors import PlannerError
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.base.errors import PlannerError
 from ilp_planner.inputs.constraints import ANY
+from ilp_planner.job.verdict import MARGIN
 from ilp_planner.spaces.megatron.least_memory import SPARE, fits, least_share
 from ilp_planner.specs.training import ORDERS, Recompute
 
@@ -82,9 +82,9 @@ def free_problem(judge: Judge, world: int, share: float = 1.0) -> Problem[Megatr
 def all_free(judge: Judge, writer: Writer, seconds: float) -> AllFree:
     """Return the fastest plan with all settings free that is found in so many seconds."""
     from ilp_planner.formats.megatron.plan import job_of_plan
-    from ilp_planner.result import Status
-    from ilp_planner.solve import solve
-    from ilp_planner.solvers.base import Limits
+    from ilp_planner.optimize.result import Status
+    from ilp_planner.optimize.solve import solve
+    from ilp_planner.optimize.solvers.base import Limits
 
     job = judge.job
     try:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ilp_planner.analysis.recomputation import rank_memories
-from ilp_planner.anatomy.verdict import Verdict, verdict_of
+from ilp_planner.job.verdict import Verdict, verdict_of
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.anatomy.memory import RankMemory
+    from ilp_planner.job.memory import RankMemory
     from ilp_planner.specs.cluster import ClusterSpec, Device
     from ilp_planner.specs.training import TrainingJob
 

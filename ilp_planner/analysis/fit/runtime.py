@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.errors import PlannerError, SpecError
+from ilp_planner.base.errors import PlannerError, SpecError
 from ilp_planner.formats.nearest_run import differences
 from ilp_planner.spaces.megatron.runtime import MEGATRON
 from ilp_planner.spaces.megatron.space import MegatronSpace

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import PlanError, SpecError
-from ilp_planner.limits import DEVICES
+from ilp_planner.base.errors import PlanError, SpecError
+from ilp_planner.base.limits import DEVICES
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.subcluster import with_nodes
 

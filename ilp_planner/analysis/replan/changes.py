@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.constraints import ANY, Constraints
 from ilp_planner.inputs.request import Reference
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from ilp_planner.analysis.replan.machines import assigned, from_other_nodes, seated
 from ilp_planner.analysis.replan.moves import common, lacking
-from ilp_planner.anatomy.holdings import NOBODY
-from ilp_planner.deadline import OutOfTimeError
+from ilp_planner.base.deadline import OutOfTimeError
+from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.evaluate import evaluate
-from ilp_planner.numerics import ROUNDING
+from ilp_planner.job.holdings import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.analysis.replan.machines import Machines, Seated
-    from ilp_planner.anatomy.holdings import Holdings
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.job.holdings import Holdings
+    from ilp_planner.optimize.search.families import Family
+    from ilp_planner.optimize.search.state import SearchState
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.search.families import Family
-    from ilp_planner.search.state import SearchState
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.analysis.replan.moves import held_by_both, lacking, moves
-from ilp_planner.anatomy.holdings import NOBODY
 from ilp_planner.inputs.devices import nodes_named
+from ilp_planner.job.holdings import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.analysis.replan.changes import Changes
     from ilp_planner.analysis.replan.moves import Moves
-    from ilp_planner.anatomy.holdings import Holdings
+    from ilp_planner.job.holdings import Holdings
     from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
 

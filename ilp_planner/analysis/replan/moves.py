@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.anatomy.holdings import NOBODY
+from ilp_planner.job.holdings import NOBODY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ilp_planner.anatomy.holdings import Holdings
+    from ilp_planner.job.holdings import Holdings
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

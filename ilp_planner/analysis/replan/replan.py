@@ -19,20 +19,20 @@ from ilp_planner.analysis.replan.least import (
 )
 from ilp_planner.analysis.replan.machines import machines
 from ilp_planner.analysis.why.why import check_legal
-from ilp_planner.errors import interruptible
+from ilp_planner.base.errors import interruptible
+from ilp_planner.base.numerics import PROVED
 from ilp_planner.inputs.files import InputFiles
-from ilp_planner.numerics import PROVED
-from ilp_planner.objectives.any_nodes import build_for_any_nodes, solve_on_any_nodes
-from ilp_planner.result import Status, Stop, relative_gap
-from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.optimize.result import Status, Stop, relative_gap
+from ilp_planner.optimize.solvers.base import Limits, Task
+from ilp_planner.spaces.objectives.any_nodes import build_for_any_nodes, solve_on_any_nodes
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.why.why import Case
-    from ilp_planner.deadline import Deadline
+    from ilp_planner.base.deadline import Deadline
+    from ilp_planner.optimize.result import Result
+    from ilp_planner.optimize.search.state import SearchState
+    from ilp_planner.optimize.solvers.base import Progress
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
-    from ilp_planner.search.state import SearchState
-    from ilp_planner.solvers.base import Progress
 
 SECONDS = 60.0  # of all searches together, unless it is said
 SHARE = 0.6  # of them that the fastest plan may take

@@ -12,11 +12,11 @@ from ilp_planner.analysis.why.gains import Known
 from ilp_planner.analysis.why.relaxations import with_constraints
 from ilp_planner.analysis.why.resolve import resolve
 from ilp_planner.analysis.why.why import check_legal
-from ilp_planner.coverage import coverage_of
-from ilp_planner.errors import PlanError, PlannerError
+from ilp_planner.base.errors import PlanError, PlannerError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.files import InputFiles
-from ilp_planner.solvers.base import Limits
+from ilp_planner.optimize.coverage import coverage_of
+from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.spaces.registry import build_problem
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.compare.entry import Entry
     from ilp_planner.analysis.compare.sources import Asked
     from ilp_planner.analysis.why.why import Case
-    from ilp_planner.deadline import Deadline
+    from ilp_planner.base.deadline import Deadline
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.problem import Problem
 

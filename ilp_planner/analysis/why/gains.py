@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.numerics import ROUNDING
+from ilp_planner.base.numerics import ROUNDING
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.why.relaxations import Relaxation

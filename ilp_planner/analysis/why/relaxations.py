@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.files import Document
+from ilp_planner.base.files import Document
+from ilp_planner.base.units import format_bytes
 from ilp_planner.inputs.request import Reference
 from ilp_planner.spaces.registry import SHARES, SPACES
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.degrees import divisors
-from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

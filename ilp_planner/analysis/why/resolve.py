@@ -7,20 +7,20 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.errors import InfeasibleError, PlannerError, SolverError
+from ilp_planner.base.errors import InfeasibleError, PlannerError, SolverError
 from ilp_planner.inputs.files import InputFiles
-from ilp_planner.result import Stop
-from ilp_planner.solve import solve
+from ilp_planner.optimize.result import Stop
+from ilp_planner.optimize.solve import solve
 from ilp_planner.spaces.registry import build_problem
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ilp_planner.deadline import Deadline
+    from ilp_planner.base.deadline import Deadline
     from ilp_planner.inputs.request import Request
+    from ilp_planner.optimize.search.start import Start
+    from ilp_planner.optimize.solvers.base import Limits
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.search.start import Start
-    from ilp_planner.solvers.base import Limits
 
 GAP = 1e-3  # relative: closer to a bound than this, no second of it is worth the search
 

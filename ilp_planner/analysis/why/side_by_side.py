@@ -9,9 +9,9 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from ilp_planner.children import Watched
-from ilp_planner.deadline import Deadline
-from ilp_planner.interrupts import SIGNALS, hear
+from ilp_planner.base.children import Watched
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.base.interrupts import SIGNALS, hear
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,26 +12,26 @@ from ilp_planner.analysis.why.gains import Gain, Known
 from ilp_planner.analysis.why.relaxations import Relaxation, relaxations
 from ilp_planner.analysis.why.resolve import GAP, Found, Near, resolve
 from ilp_planner.analysis.why.side_by_side import side_by_side
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.saved_start import start_of
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.likeness import DEVICES
-from ilp_planner.objectives.objective import TIME
-from ilp_planner.result import Stop
-from ilp_planner.solvers.base import Limits
+from ilp_planner.optimize.result import Stop
+from ilp_planner.optimize.solvers.base import Limits
+from ilp_planner.spaces.objectives.objective import TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ilp_planner.deadline import Deadline
+    from ilp_planner.base.deadline import Deadline
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_check import Judgement
     from ilp_planner.inputs.request import Request
+    from ilp_planner.optimize.search.start import Start
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.search.start import Start
 
 SECONDS = 12.0  # of all searches together, unless it is said
 

@@ -10,7 +10,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.limits import as_whole
 from ilp_planner.formats.megatron.earlier import Today, in_todays_words
 from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.launcher import Launch, smallest_world, split_launch
@@ -35,7 +36,6 @@ from ilp_planner.formats.megatron.values import (
     split_words,
     take_values,
 )
-from ilp_planner.limits import as_whole
 from ilp_planner.specs.training import Settings, TrainingJob
 
 __all__ = ["MegatronArguments", "arguments_of_job", "job_of_arguments", "read_arguments"]

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.limits import as_whole
 from ilp_planner.formats.megatron.dependence import is_free
 from ilp_planner.formats.megatron.flag_table import REMOVED
 from ilp_planner.formats.megatron.flags import find_flag, flags
 from ilp_planner.formats.megatron.values import take_values
-from ilp_planner.limits import as_whole
 
 # Who has one of these is a script of Megatron-DeepSpeed.
 OF_DEEPSPEED = (

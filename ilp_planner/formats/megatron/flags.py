@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.flag_table import REMOVED, TABLES
 
 Value = bool | int | float | str | tuple[int | float | str, ...] | None

@@ -5,8 +5,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from ilp_planner.errors import PlanError, SpecError
-from ilp_planner.files import to_json
+from ilp_planner.base.errors import PlanError, SpecError
+from ilp_planner.base.files import to_json
+from ilp_planner.base.units import format_bytes, format_seconds
 from ilp_planner.formats.exported import Expected, Exported, unlike_torch
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.earlier import is_early
@@ -14,9 +15,8 @@ from ilp_planner.formats.megatron.flags import flags_by_key
 from ilp_planner.formats.megatron.model_features import unsaid
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.values import MegatronArguments, split_words, write_value
-from ilp_planner.runtimes.limits import Unfit
+from ilp_planner.spaces.runtimes.limits import Unfit
 from ilp_planner.specs.training import ORDERS, TrainingJob
-from ilp_planner.units import format_bytes, format_seconds
 
 FORMAT, VERSION = "megatron-lm launch", 1
 # Arrays of the script, by the topics of their arguments.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.flags import flags
 from ilp_planner.formats.megatron.launchers import OWN, is_launcher, own_options_first
 from ilp_planner.formats.megatron.values import CP, EP, ETP, PP, TP, MegatronArguments

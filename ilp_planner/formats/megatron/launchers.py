@@ -13,8 +13,8 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from ilp_planner.errors import SpecError
-from ilp_planner.limits import DIGITS, RANKS
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.limits import DIGITS, RANKS
 
 NODES, EACH, ALL, DEVICES, ALL_DEVICES, TASK_DEVICES = (
     "nodes", "each", "all", "devices", "all devices", "devices of a task"

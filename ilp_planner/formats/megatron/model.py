@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.model_features import (
     feature_values,
@@ -168,7 +168,7 @@ def vocabulary_of(args: MegatronArguments) -> int:
 def tokenizer_of(args: MegatronArguments) -> tuple[str, int] | None:
     """Return the model of ours that a tokenizer is of, by its name at Hugging Face or by that of
     its folder, and the vocabulary of that model; None: it is of none, or a number says it."""
-    from ilp_planner.library import library_model
+    from ilp_planner.base.library import library_model
     from ilp_planner.specs.decoder import as_decoder
     from ilp_planner.specs.model_reader import read_model
 

@@ -1,5 +1,6 @@
 """Settings of a launch line that the memory and communication models lack."""
 
+from ilp_planner.base.units import format_bytes
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import sequence_of, tokenizer_of
 from ilp_planner.formats.megatron.rules import check_environment
@@ -13,7 +14,6 @@ from ilp_planner.formats.megatron.settings import (
 from ilp_planner.formats.megatron.values import MegatronArguments
 from ilp_planner.spaces.megatron.choices import CHOICES
 from ilp_planner.specs.training import USUAL_FORMATS
-from ilp_planner.units import format_bytes
 
 # Key -> what is not counted.
 UNCOUNTED = {

@@ -12,7 +12,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
+from ilp_planner.base.units import format_seconds
 from ilp_planner.plan import (
     GroupPlan,
     GroupStage,
@@ -35,7 +36,6 @@ from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.pipeline_layout import write_layout
 from ilp_planner.specs.training import ORDERS, Recompute, TrainingJob
-from ilp_planner.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.limits import RANKS
 from ilp_planner.formats.megatron.launchers import Count, LeftOpenError, Open, Said
-from ilp_planner.limits import RANKS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.findings import Finding
 from ilp_planner.formats.megatron.flags import find_flag
 from ilp_planner.formats.megatron.launcher import smallest_world

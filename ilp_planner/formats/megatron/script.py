@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from ilp_planner.errors import SpecError
-from ilp_planner.file_kinds import INSTEAD, FileKind, refuse_other_kind
-from ilp_planner.files import Document, read_json, read_text
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.file_kinds import INSTEAD, FileKind, refuse_other_kind
+from ilp_planner.base.files import Document, read_json, read_text
+from ilp_planner.base.limits import as_whole
+from ilp_planner.formats.launch_scripts.evaluation import evaluate_script
+from ilp_planner.formats.launch_scripts.flow import Command, Reading
 from ilp_planner.formats.megatron.arguments import MegatronArguments, read_arguments
 from ilp_planner.formats.megatron.flags import flag_of, flags
 from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OF_MODELS, OTHER_MODELS
 from ilp_planner.formats.megatron.launchers import BY_NAME
 from ilp_planner.formats.megatron.ranks import Gpus
 from ilp_planner.formats.megatron.script_words import LaunchWords
-from ilp_planner.launch_scripts.evaluation import evaluate_script
-from ilp_planner.launch_scripts.flow import Command, Reading
-from ilp_planner.limits import as_whole
 from ilp_planner.specs.hostfile import read_hostfile
 
 QUOTED = re.compile(r"(['\"])([^'\"\n]*)\1")

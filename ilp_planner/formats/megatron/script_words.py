@@ -6,17 +6,17 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
+from ilp_planner.formats.launch_scripts.unknowns import Unknown, known
 from ilp_planner.formats.megatron.dependence import is_free
 from ilp_planner.formats.megatron.flags import Flag, flags
 from ilp_planner.formats.megatron.launcher import own_options, program_place
 from ilp_planner.formats.megatron.launchers import Open
-from ilp_planner.launch_scripts.unknowns import Unknown, known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.launch_scripts.flow import Command, Reading
+    from ilp_planner.formats.launch_scripts.flow import Command, Reading
 
 
 @dataclass(slots=True)

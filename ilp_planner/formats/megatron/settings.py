@@ -1,9 +1,9 @@
 """Training settings in Megatron-LM's arguments: `Settings` from values, and back."""
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.values import MegatronArguments, given
-from ilp_planner.schedule import USUAL
+from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.specs.training import (
     GRAPHED,
     OFFLOADED,

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.limits import DIGITS, DIMENSION, FIGURE, LAYERS, STAGES, WHOLE, beyond
 from ilp_planner.formats.megatron.flags import Flag, Value, find_flag, flags, flags_by_key
-from ilp_planner.limits import DIGITS, DIMENSION, FIGURE, LAYERS, STAGES, WHOLE, beyond
 
 TP, PP, CP = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 VIRTUAL = "num_virtual_stages_per_pipeline_rank"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ilp_planner.search.choice_annealing import ChoiceAnnealing, Nearness
+from ilp_planner.optimize.search.choice_annealing import ChoiceAnnealing, Nearness
 from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees, AmpTables, slowness
 from ilp_planner.spaces.amp.degrees import AmpPlan, amp_space, default_routes
 from ilp_planner.spaces.amp.partition import best_cut
@@ -20,7 +20,7 @@ from ilp_planner.spaces.amp.routes import Counts, Hosts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.search.group_search import GroupSearch
+    from ilp_planner.optimize.search.group_search import GroupSearch
 
 DEGREES = 0.3  # of the moves change degrees, the others the placement
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.profiles import amp_source
 from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.degrees import amp_space

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ilp_planner.base.errors import PlanError
 from ilp_planner.costs.base import PlanCost, StageCost
-from ilp_planner.errors import PlanError
-from ilp_planner.profiles.amp import PASSES, AmpProfile
-from ilp_planner.profiles.shares import Share, term_shares
-from ilp_planner.profiles.table import Origin, Provenance
-from ilp_planner.schedule import OneForwardOneBackward
+from ilp_planner.costs.profiles.amp import PASSES, AmpProfile
+from ilp_planner.costs.profiles.shares import Share, term_shares
+from ilp_planner.costs.profiles.table import Origin, Provenance
+from ilp_planner.schedule.formulas import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

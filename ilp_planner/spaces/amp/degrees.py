@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.errors import InfeasibleError
-from ilp_planner.graph import StageGraph
+from ilp_planner.base.errors import InfeasibleError
+from ilp_planner.optimize.graph import StageGraph
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.spaces.amp.costs import (
     AmpDegrees,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.kernels import kernel
+from ilp_planner.base.kernels import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.search.parts import FixedGraph
+from ilp_planner.optimize.search.parts import FixedGraph
 from ilp_planner.spaces.amp.degrees import AmpPlan, configuration_graph, default_routes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from ilp_planner.graph import StageGraph
+    from ilp_planner.optimize.graph import StageGraph
     from ilp_planner.plan import GroupPlan
     from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees
     from ilp_planner.specs.cluster import ClusterSpec

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.deadline import Deadline
+from ilp_planner.base.deadline import Deadline
 from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees, AmpTables, slowness
 from ilp_planner.spaces.amp.degrees import AmpPlan, amp_space, rank_key, rank_plans
 from ilp_planner.spaces.amp.partition import Routes, best_cut, fixed_routes

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.numerics import FINE_ROUNDING
+from ilp_planner.base.numerics import FINE_ROUNDING
 from ilp_planner.spaces.amp.partition import Routes
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from ilp_planner.spaces.amp.parts import part_name
 from ilp_planner.spaces.amp.placement import place
 
 if TYPE_CHECKING:
-    from ilp_planner.search.group_search import GroupSearch
+    from ilp_planner.optimize.search.group_search import GroupSearch
     from ilp_planner.spaces.amp.costs import AmpCosts
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.evaluate import Violation
-from ilp_planner.result import Stop
+from ilp_planner.optimize.result import Stop
 from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees, mixed_forward
 from ilp_planner.spaces.amp.degrees import amp_space
 from ilp_planner.spaces.amp.parts import AmpPart, part_name
@@ -15,10 +15,10 @@ from ilp_planner.spaces.graph_space import GraphSpace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ilp_planner.optimize.search.confirm import LastProblem
+    from ilp_planner.optimize.search.group_search import GroupSearch
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
-    from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.search.group_search import GroupSearch
 
 FEWEST = 16  # of so many starts one, for each degrees whose ranks are placed
 
@@ -108,7 +108,7 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
     def search(self, search: GroupSearch[AmpPart]) -> Stop:
         """Search with the program of this space, or with the solver that was asked for: but for
         free placements, as the graphs are of AMP's own order."""
-        from ilp_planner.search.group_search import LABELS
+        from ilp_planner.optimize.search.group_search import LABELS
         from ilp_planner.spaces.amp.search import run_amp
 
         if search.solver not in LABELS:
@@ -146,8 +146,8 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
         if not self.free:
             super().look(search)
             return
-        from ilp_planner.search.graph_hunt import GraphHunt
-        from ilp_planner.search.group_search import PartState
+        from ilp_planner.optimize.search.graph_hunt import GraphHunt
+        from ilp_planner.optimize.search.group_search import PartState
         from ilp_planner.spaces.amp.anneal import anneal_placements
 
         # What is proved of AMP's own order is not proved of others: the search must not have it.

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from ilp_planner.runtimes.deepspeed import check_deepspeed
 from ilp_planner.spaces.megatron.build import build_for
 from ilp_planner.spaces.megatron.checked import NO_SETTING, CheckedRuntime
 from ilp_planner.spaces.megatron.space import MegatronSpace
+from ilp_planner.spaces.runtimes.deepspeed import check_deepspeed
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.training import SHARDINGS
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ilp_planner.batches import Batches
-from ilp_planner.deadline import no_limit
-from ilp_planner.kernels import kernel
-from ilp_planner.schedule import OneForwardOneBackward, Schedule
+from ilp_planner.base.deadline import no_limit
+from ilp_planner.base.kernels import kernel
+from ilp_planner.schedule.batches import Batches
+from ilp_planner.schedule.formulas import OneForwardOneBackward, Schedule
 from ilp_planner.spaces.groups.sending import Sending, price_sending
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.profiles import layer_source, metis_name, metis_source
 from ilp_planner.spaces.layers import Costing, memory_limits
 from ilp_planner.specs.node_kinds import with_kinds
@@ -12,9 +12,9 @@ from ilp_planner.specs.node_kinds import with_kinds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ilp_planner.costs.profiles.layers import LayerProfile
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.inputs.request import Request
-    from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.specs.cluster import ClusterSpec
 
 EVEN = "even"  # of the shares that a request may ask for
@@ -30,8 +30,8 @@ def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
     UsageError: layers must be computed again, and the profile has no times for that.
     """
     from ilp_planner.costs.layers import layer_costs
-    from ilp_planner.profiles.device_names import for_cluster
-    from ilp_planner.profiles.recomputed import with_recomputation
+    from ilp_planner.costs.profiles.device_names import for_cluster
+    from ilp_planner.costs.profiles.recomputed import with_recomputation
 
     _, metis = files.cluster
     source = layer_source(files, cluster)

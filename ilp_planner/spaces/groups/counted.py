@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.bounds.group_regions import Regions, regions
+from ilp_planner.optimize.bounds.group_regions import Regions, regions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ilp_planner.kernels import inner, kernel
+from ilp_planner.base.kernels import inner, kernel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

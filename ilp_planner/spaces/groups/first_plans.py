@@ -14,11 +14,11 @@ from ilp_planner.spaces.groups.work import work_bounds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ilp_planner.base.deadline import Deadline
     from ilp_planner.costs.groups import GroupTables
-    from ilp_planner.deadline import Deadline
+    from ilp_planner.optimize.search.group_search import GroupSearch, PartState
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.search.group_search import GroupSearch, PartState
     from ilp_planner.spaces.groups.parts import GroupPart
 
 SECONDS, SHARE = 0.6, 0.5  # to look in, and at most that part of the time

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.bounds.context import Context, no_seats
-from ilp_planner.graph import StageGraph
-from ilp_planner.search.parts import OpenGraph
+from ilp_planner.optimize.bounds.context import Context, no_seats
+from ilp_planner.optimize.graph import StageGraph
+from ilp_planner.optimize.search.parts import OpenGraph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,8 +6,8 @@ from itertools import combinations, islice, product, takewhile
 from math import log2
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.batches import few_counts
 from ilp_planner.costs.groups import GroupOption, option_of
+from ilp_planner.schedule.batches import few_counts
 from ilp_planner.specs.degrees import divisors
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ilp_planner.batches import Batches
+from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.costs.group_network import best_ring, group_class
-from ilp_planner.numerics import ROUNDING
-from ilp_planner.schedule import OneForwardOneBackward
-from ilp_planner.search.parts import OpenGraph, Placed, SpacePart
+from ilp_planner.optimize.search.parts import OpenGraph, Placed, SpacePart
+from ilp_planner.schedule.batches import Batches
+from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.spaces.groups.candidates import Candidates, Catalogue, build_catalogue
 from ilp_planner.spaces.groups.graphs import explicit_graph, level_begins, leveled_graph
 from ilp_planner.spaces.groups.options import (
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.group_chain import GroupChain
     from ilp_planner.costs.groups import GroupOption, GroupTables
+    from ilp_planner.optimize.bounds.group_chain import GroupChain
+    from ilp_planner.optimize.search.group_search import GroupSearch, PartState
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.search.group_search import GroupSearch, PartState
 
 
 class GroupPart(SpacePart):

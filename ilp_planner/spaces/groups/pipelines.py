@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ilp_planner.base.deadline import Deadline
     from ilp_planner.costs.groups import GroupOption, OptionTables
-    from ilp_planner.deadline import Deadline
     from ilp_planner.spaces.groups.parts import GroupPart
     from ilp_planner.spaces.groups.seating import Seating
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING
 
+from ilp_planner.base.numerics import FINE_ROUNDING
 from ilp_planner.costs.recomputed_layers import recompute_of
-from ilp_planner.numerics import FINE_ROUNDING
+from ilp_planner.optimize.search.parts import Placed
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
-from ilp_planner.search.parts import Placed
 from ilp_planner.spaces.groups.place_spread import earlier_alike, nodes_beside, spread_evenly
 
 if TYPE_CHECKING:

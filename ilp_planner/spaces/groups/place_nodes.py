@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.costs.group_network import best_ring
-from ilp_planner.schedule import OneForwardOneBackward
+from ilp_planner.schedule.formulas import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.search.group_search import GroupSearch, PartState
+    from ilp_planner.optimize.search.group_search import GroupSearch, PartState
     from ilp_planner.spaces.groups.parts import GroupPart
 
 Rows = list[tuple[int, int, int]]

@@ -20,9 +20,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.bounds.group_chain import Cards, ChainStages, GroupChain, Sending, first_stops
-from ilp_planner.bounds.group_states import States, states
 from ilp_planner.costs.group_network import best_ring, group_class
+from ilp_planner.optimize.bounds.group_chain import (
+    Cards,
+    ChainStages,
+    GroupChain,
+    Sending,
+    first_stops,
+)
+from ilp_planner.optimize.bounds.group_states import States, states
 from ilp_planner.spaces.groups.counted import alike, regions_of, zones_of
 
 if TYPE_CHECKING:

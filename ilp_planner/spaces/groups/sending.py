@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.batches import Batches
+from ilp_planner.base.deadline import no_limit
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.costs.groups import GroupClass, GroupOption, GroupTables, OptionTables
-from ilp_planner.deadline import no_limit
+from ilp_planner.schedule.batches import Batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.batches import possible_counts
+from ilp_planner.base.deadline import OutOfTimeError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.costs.groups import GroupTables, option_of
 from ilp_planner.costs.seat_patterns import spread_over
-from ilp_planner.deadline import OutOfTimeError
-from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import Violation
-from ilp_planner.search.group_search import GroupSearch
-from ilp_planner.solvers.base import Task
+from ilp_planner.optimize.search.group_search import GroupSearch
+from ilp_planner.optimize.solvers.base import Task
+from ilp_planner.schedule.batches import possible_counts
 from ilp_planner.spaces.base import too_little_memory
 from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.groups.parts import GroupPart
@@ -24,10 +24,10 @@ from ilp_planner.specs.training import OptimizerSettings, Settings, TrainingJob
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.anatomy.holdings import Holdings
+    from ilp_planner.job.holdings import Holdings
+    from ilp_planner.optimize.result import Stop
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Stop
 
 PLAINEST = 0.5  # of the time, where stages may be spread or have several degrees
 SPREAD = ", or spread evenly: equally many replicas in each of several nodes of one type"
@@ -176,7 +176,7 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
             or len(problem.costs.chain) != decoder.layers + 2
         ):
             return super().holdings(problem, plan)
-        from ilp_planner.anatomy.holdings import Span, chain_holdings
+        from ilp_planner.job.holdings import Span, chain_holdings
 
         for s, stage in enumerate(plan.stages):
             if len(stage.degrees) > 1:
@@ -234,8 +234,8 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
     def look(self, search: GroupSearch[GroupPart]) -> None:
         """Look among groups of one device type first: they are few, and their results show the
         places for mixed ones."""
-        from ilp_planner.search.graph_hunt import GraphHunt
-        from ilp_planner.search.group_search import PartState
+        from ilp_planner.optimize.search.graph_hunt import GraphHunt
+        from ilp_planner.optimize.search.group_search import PartState
 
         problem, hunt = search.problem, GraphHunt(search, search.states)
         if len(problem.cluster.type_names) > 1:

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.batches import Batches
-from ilp_planner.numerics import NEVER, ROUNDING
-from ilp_planner.schedule import OneForwardOneBackward
+from ilp_planner.base.numerics import NEVER, ROUNDING
+from ilp_planner.schedule.batches import Batches
+from ilp_planner.schedule.formulas import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.numerics import NEVER
+from ilp_planner.base.numerics import NEVER
 from ilp_planner.spaces.megatron.job import layout_of
 from ilp_planner.spaces.megatron.layout_tree import LayoutTree
 from ilp_planner.spaces.megatron.layouts import best_layout, fits_layout

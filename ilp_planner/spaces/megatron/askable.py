@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.constraints import CHOICES as ASKABLE
 from ilp_planner.inputs.constraints import space_with
 from ilp_planner.spaces.megatron.choices import CHOICES

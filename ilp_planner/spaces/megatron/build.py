@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakSet
 
-from ilp_planner.errors import ProfileError, SpecError, UsageError
+from ilp_planner.base.errors import ProfileError, SpecError, UsageError
+from ilp_planner.costs.profiles.elements import ElementProfile, element_table, elements_of_layers
 from ilp_planner.inputs.constraints import ANY, NAMES
 from ilp_planner.inputs.devices import usable, usable_devices
 from ilp_planner.inputs.profiles import layer_source, native_table
 from ilp_planner.inputs.tables import wanted_rows
 from ilp_planner.problem import Problem
-from ilp_planner.profiles.elements import ElementProfile, element_table, elements_of_layers
 from ilp_planner.spaces.layers import memory_limits, micro_batch_counts
 from ilp_planner.spaces.megatron.choices import uncounted
 from ilp_planner.spaces.megatron.conflict import Answers, Demands, check_possible

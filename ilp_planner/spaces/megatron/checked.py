@@ -10,7 +10,7 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from ilp_planner.errors import PlanError, SpecError
+from ilp_planner.base.errors import PlanError, SpecError
 from ilp_planner.evaluate import Violation
 from ilp_planner.spaces.megatron.choices import CHOICES, choices
 from ilp_planner.spaces.megatron.job import base_settings, layout_of

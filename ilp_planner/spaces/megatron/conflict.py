@@ -6,8 +6,8 @@ import math
 from itertools import combinations, count, product
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.deadline import Deadline
-from ilp_planner.errors import InfeasibleError, PlannerError
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.base.errors import InfeasibleError, PlannerError
 from ilp_planner.inputs.constraints import DEGREES, LAYOUT, OF_PLANS, names_of
 from ilp_planner.settings.asked_layout import AskedLayout
 from ilp_planner.settings.domains import Numbers

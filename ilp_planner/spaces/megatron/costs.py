@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
-from ilp_planner.anatomy.parts import with_layout
+from ilp_planner.base.errors import PlanError
 from ilp_planner.costs.base import PlanCost, StageCost
-from ilp_planner.errors import PlanError
-from ilp_planner.profiles.analytic_decoder import chain_names
+from ilp_planner.costs.profiles.analytic_decoder import chain_names
+from ilp_planner.job.memory import memory_parts, stage_of_rank
+from ilp_planner.job.parts import with_layout
 from ilp_planner.spaces.megatron.iteration import SLOWEST, iteration_terms, stage_times, stages_of
 from ilp_planner.spaces.megatron.job import job_of_groups, node_order
 from ilp_planner.spaces.megatron.network import Network
@@ -25,10 +25,10 @@ from ilp_planner.specs.training import METHODS, ORDERS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ilp_planner.anatomy.memory import MemoryParts, RankMemory
+    from ilp_planner.costs.profiles.shares import Share
+    from ilp_planner.costs.profiles.table import Provenance
+    from ilp_planner.job.memory import MemoryParts, RankMemory
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.profiles.shares import Share
-    from ilp_planner.profiles.table import Provenance
     from ilp_planner.spaces.megatron.measured import MeasuredTimes
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.graph import StageGraph
+from ilp_planner.optimize.graph import StageGraph
 from ilp_planner.spaces.megatron.partition import Cut, CutSearch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ilp_planner.solvers.base import GraphSolution
+    from ilp_planner.optimize.solvers.base import GraphSolution
     from ilp_planner.spaces.megatron.partition import CutTables
 
 

@@ -11,7 +11,7 @@ import math
 from itertools import permutations
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.errors import InfeasibleError, SpecError
+from ilp_planner.base.errors import InfeasibleError, SpecError
 from ilp_planner.inputs.constraints import ANY
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.training import ORDERS
@@ -19,8 +19,8 @@ from ilp_planner.specs.training import ORDERS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from ilp_planner.costs.profiles.elements import ElementProfile
     from ilp_planner.inputs.constraints import Constraints
-    from ilp_planner.profiles.elements import ElementProfile
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Kernels

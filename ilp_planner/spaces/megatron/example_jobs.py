@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.base.library import find_spec
 from ilp_planner.inputs.constraints import ANY, constraints_of, names_of
-from ilp_planner.library import find_spec
 from ilp_planner.spaces.megatron.choices import decided
 from ilp_planner.spaces.megatron.degrees import megatron_space
 from ilp_planner.spaces.megatron.job import base_layout

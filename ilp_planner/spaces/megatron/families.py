@@ -8,16 +8,16 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.evaluate import evaluate
-from ilp_planner.search.families import Family
+from ilp_planner.optimize.search.families import Family
 from ilp_planner.spaces.megatron.layouts import even_ends
 from ilp_planner.spaces.megatron.search import MegatronSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ilp_planner.optimize.search.group_search import PartSearch
     from ilp_planner.plan import AnyPlan, GroupPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Variant

@@ -5,17 +5,17 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ilp_planner.base.numerics import NEVER
 from ilp_planner.evaluate import evaluate
-from ilp_planner.numerics import NEVER
-from ilp_planner.result import ALL_JUDGED, Stop
+from ilp_planner.optimize.result import ALL_JUDGED, Stop
 from ilp_planner.spaces.megatron.layouts import layouts_of
 from ilp_planner.spaces.megatron.variants import each_variant, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ilp_planner.optimize.search.group_search import PartSearch
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
 FEW = 8  # plans that are judged one by one

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ilp_planner.anatomy.decoder import (
+from ilp_planner.job.decoder import (
     embedding_module,
     final_norm_module,
     layer_module,
     output_module,
     prediction_module,
 )
-from ilp_planner.anatomy.messages import unsplit_parameters
+from ilp_planner.job.messages import unsplit_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ilp_planner.anatomy.modules import Module
+    from ilp_planner.job.modules import Module
     from ilp_planner.specs.training import TrainingJob
 
 

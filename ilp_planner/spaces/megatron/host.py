@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.anatomy.parts import memory_parts
-from ilp_planner.anatomy.recompute import recomputed_layers
-from ilp_planner.anatomy.work import host_step
+from ilp_planner.job.parts import memory_parts
+from ilp_planner.job.recompute import recomputed_layers
+from ilp_planner.job.work import host_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

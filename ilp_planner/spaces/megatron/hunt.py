@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.numerics import NEVER
-from ilp_planner.search.choice_annealing import ChoiceAnnealing, Nearness
-from ilp_planner.search.graph_hunt import FEWER, solve_graph
+from ilp_planner.base.numerics import NEVER
+from ilp_planner.optimize.search.choice_annealing import ChoiceAnnealing, Nearness
+from ilp_planner.optimize.search.graph_hunt import FEWER, solve_graph
 from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.partition import CutSearch, CutTables, best_cut
@@ -22,7 +22,7 @@ from ilp_planner.spaces.megatron.variants import Variant, in_turns, leanest
 if TYPE_CHECKING:
     import numpy as np
 
-    from ilp_planner.search.group_search import PartSearch
+    from ilp_planner.optimize.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
 PATIENCE = 64  # variants without a better plan

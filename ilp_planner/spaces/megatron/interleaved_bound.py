@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.kernels import inner, kernel
+from ilp_planner.base.kernels import inner, kernel
 from ilp_planner.spaces.megatron.partition import INFINITE
 from ilp_planner.specs.pipeline_layout import REMAINDERS
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ilp_planner.simulation.engine import StageTimes, simulate
-from ilp_planner.simulation.schedules import schedule_orders
+from ilp_planner.schedule.engine import StageTimes, simulate
+from ilp_planner.schedule.schedules import schedule_orders
 from ilp_planner.spaces.megatron.host import Waits, moved_seconds, waits
 from ilp_planner.spaces.megatron.job import ends_of
 from ilp_planner.spaces.megatron.shares import AGAIN, COMPUTE, MESSAGES, WAITING
@@ -18,7 +18,7 @@ from ilp_planner.spaces.megatron.shares import AGAIN, COMPUTE, MESSAGES, WAITING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.simulation.engine import Timeline
+    from ilp_planner.schedule.engine import Timeline
     from ilp_planner.spaces.megatron.ranks import RankCosts
     from ilp_planner.spaces.megatron.times import ElementTime
     from ilp_planner.specs.training import Recompute, TrainingJob

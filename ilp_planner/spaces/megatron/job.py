@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.plan import first_devices
 from ilp_planner.specs.data_sheets import flash_attention, generation
 from ilp_planner.specs.pipeline_layout import (

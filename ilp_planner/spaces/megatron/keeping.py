@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.schedule import rank_of_stage
+from ilp_planner.schedule.formulas import rank_of_stage
 from ilp_planner.spaces.megatron.job import seats_of, spread
 from ilp_planner.spaces.megatron.memory import Fits
 from ilp_planner.specs.pipeline_layout import REMAINDERS

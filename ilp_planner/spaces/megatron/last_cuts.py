@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.search.confirm import ROOM
-from ilp_planner.solvers.arc_flow import LinearModel
-from ilp_planner.solvers.arc_rows import Rows, flow_rows
+from ilp_planner.optimize.search.confirm import ROOM
+from ilp_planner.optimize.solvers.arc_flow import LinearModel
+from ilp_planner.optimize.solvers.arc_rows import Rows, flow_rows
 from ilp_planner.spaces.megatron.cut_graph import graph_of
 from ilp_planner.spaces.megatron.membership import variant_of
 from ilp_planner.spaces.megatron.near_cuts import ROUNDING
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ilp_planner.optimize.search.confirm import Solver
+    from ilp_planner.optimize.search.group_search import PartSearch
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.search.confirm import Solver
-    from ilp_planner.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
 MOST = 512  # cuts that are simulated
@@ -64,13 +64,13 @@ class LastCuts:
 
     def solver(self, work: float) -> Solver:
         """Return a function that lets CP-SAT solve it; once, as there is nothing to learn."""
-        from ilp_planner.solvers.linear_cpsat import solve_linear
+        from ilp_planner.optimize.solvers.linear_cpsat import solve_linear
 
         return lambda limits, deadline: solve_linear(self.model, limits, deadline, work)
 
     def write(self, path: Path, form: str) -> None:
         """Write it as a file."""
-        from ilp_planner.solvers.pulp_backend import write_model
+        from ilp_planner.optimize.solvers.pulp_backend import write_model
 
         write_model(self.model, self.names, path, form, constant=self.constant)
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.anatomy.memory import kept_bytes
-from ilp_planner.numerics import FINE_ROUNDING
+from ilp_planner.base.numerics import FINE_ROUNDING
+from ilp_planner.job.memory import kept_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from ilp_planner.anatomy.memory import MemoryParts
+    from ilp_planner.job.memory import MemoryParts
 
 STATES = ("weights", "gradients", "optimizer")
 

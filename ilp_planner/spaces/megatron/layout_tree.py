@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.simulation.engine import critical_path
+from ilp_planner.schedule.engine import critical_path
 from ilp_planner.spaces.megatron.cut_tables import stage_ranges
 from ilp_planner.spaces.megatron.iteration import stage_times, stages_of, timeline, travels
 from ilp_planner.spaces.megatron.layout_memory import stage_bytes

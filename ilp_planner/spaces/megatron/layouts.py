@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.anatomy.memory import stage_of_rank
-from ilp_planner.numerics import FINE_ROUNDING
-from ilp_planner.schedule import rank_of_stage
+from ilp_planner.base.numerics import FINE_ROUNDING
+from ilp_planner.job.memory import stage_of_rank
+from ilp_planner.schedule.formulas import rank_of_stage
 from ilp_planner.spaces.megatron.job import ends_of, layout_of, spread
 from ilp_planner.spaces.megatron.keeping import keeping, keeps
 from ilp_planner.spaces.megatron.layout_memory import may_fit
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.anatomy.memory import MemoryParts
+    from ilp_planner.job.memory import MemoryParts
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Variant
     from ilp_planner.specs.decoder import Decoder

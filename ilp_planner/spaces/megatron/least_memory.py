@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.deadline import Deadline
-from ilp_planner.errors import InfeasibleError
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.base.errors import InfeasibleError
+from ilp_planner.base.units import format_bytes
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.degrees import default_max_cp
 from ilp_planner.spaces.megatron.job import virtual_sizes
@@ -17,7 +18,6 @@ from ilp_planner.spaces.megatron.keeping import keeps
 from ilp_planner.spaces.megatron.layouts import layouts_of
 from ilp_planner.spaces.megatron.possible import all_that_decides, megatron_parts
 from ilp_planner.spaces.megatron.variants import leanest
-from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator

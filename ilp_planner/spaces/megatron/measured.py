@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.costs.launch_floor import straight_lines
-from ilp_planner.profiles.elements import ElementRow, Shard, routed_elements
-from ilp_planner.profiles.shares import LINKS
-from ilp_planner.profiles.table import Origin, Provenance
-from ilp_planner.profiles.work import rates_of
+from ilp_planner.costs.profiles.elements import ElementRow, Shard, routed_elements
+from ilp_planner.costs.profiles.shares import LINKS
+from ilp_planner.costs.profiles.table import Origin, Provenance
+from ilp_planner.costs.profiles.work import rates_of
+from ilp_planner.job.work import step_traffic
 from ilp_planner.spaces.megatron.held import held_by_elements
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.scales import Scale, scale_of
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.profiles.elements import ElementProfile
-    from ilp_planner.profiles.link_times import LinkTimes
+    from ilp_planner.costs.profiles.elements import ElementProfile
+    from ilp_planner.costs.profiles.link_times import LinkTimes
     from ilp_planner.spaces.megatron.times import ElementTime, Passes
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder

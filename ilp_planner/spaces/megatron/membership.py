@@ -6,7 +6,7 @@ import dataclasses
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from ilp_planner.schedule import USUAL
+from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.spaces.megatron.choices import decided
 from ilp_planner.spaces.megatron.degrees import MegatronDegrees
 from ilp_planner.spaces.megatron.job import node_order, virtual_sizes

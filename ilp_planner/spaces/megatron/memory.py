@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.anatomy.memory import kept_bytes, stage_memory
-from ilp_planner.anatomy.overheads import outside
-from ilp_planner.anatomy.parts import Part
-from ilp_planner.numerics import FINE_ROUNDING
+from ilp_planner.base.numerics import FINE_ROUNDING
+from ilp_planner.job.memory import kept_bytes, stage_memory
+from ilp_planner.job.overheads import outside
+from ilp_planner.job.parts import Part
 from ilp_planner.spaces.megatron.job import spread
 from ilp_planner.specs.pipeline_layout import ALONE, FIRST
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.anatomy.memory import MemoryParts, StageMemory
-    from ilp_planner.schedule import Schedule
+    from ilp_planner.job.memory import MemoryParts, StageMemory
+    from ilp_planner.schedule.formulas import Schedule
     from ilp_planner.specs.training import TrainingJob
 
     Chunks = tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]

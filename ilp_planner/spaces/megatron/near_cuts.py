@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.numerics import NEVER
+from ilp_planner.base.numerics import NEVER
 from ilp_planner.spaces.megatron.partition import (
     INFINITE,
     Cut,

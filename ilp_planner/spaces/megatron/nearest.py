@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import PlannerError
+from ilp_planner.base.errors import PlannerError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import Constraints
 from ilp_planner.inputs.files import InputFiles

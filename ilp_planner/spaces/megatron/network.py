@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.anatomy.groups import Axis, grid, spanned
-from ilp_planner.profiles.link_times import LinkGroup
-from ilp_planner.profiles.shares import LINKS
-from ilp_planner.profiles.work import rates_of
+from ilp_planner.costs.profiles.link_times import LinkGroup
+from ilp_planner.costs.profiles.shares import LINKS
+from ilp_planner.costs.profiles.work import rates_of
+from ilp_planner.job.groups import Axis, grid, spanned
 from ilp_planner.spaces.megatron.routes import Route, Transfer, Way
 from ilp_planner.specs.link import Link
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.anatomy.modules import Message
-    from ilp_planner.profiles.link_times import LinkTimes
-    from ilp_planner.profiles.table import Origin
-    from ilp_planner.profiles.work import Rates
+    from ilp_planner.costs.profiles.link_times import LinkTimes
+    from ilp_planner.costs.profiles.table import Origin
+    from ilp_planner.costs.profiles.work import Rates
+    from ilp_planner.job.modules import Message
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.anatomy.memory import stage_of_rank
-from ilp_planner.anatomy.quantised import most_saved
-from ilp_planner.anatomy.states import state_widths
-from ilp_planner.numerics import FINE_ROUNDING, NEVER
+from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
+from ilp_planner.job.memory import stage_of_rank
+from ilp_planner.job.quantised import most_saved
+from ilp_planner.job.states import state_widths
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
-from ilp_planner.schedule import schedule_of
+from ilp_planner.schedule.formulas import schedule_of
 from ilp_planner.spaces.megatron.choices import different
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
 from ilp_planner.spaces.megatron.host import lone_waits, moved_seconds
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.anatomy.memory import MemoryParts
+    from ilp_planner.job.memory import MemoryParts
     from ilp_planner.problem import Problem
-    from ilp_planner.schedule import Schedule
+    from ilp_planner.schedule.formulas import Schedule
     from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.degrees import MegatronDegrees
     from ilp_planner.spaces.megatron.keeping import Kept

@@ -24,8 +24,8 @@ from ilp_planner.specs.pipeline_layout import ANYHOW
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ilp_planner.search.group_search import PartSearch
-    from ilp_planner.search.preference import Grades, Preference
+    from ilp_planner.optimize.search.group_search import PartSearch
+    from ilp_planner.optimize.search.preference import Grades, Preference
     from ilp_planner.spaces.megatron.partition import CutSearch, CutTables
     from ilp_planner.spaces.megatron.parts import MegatronPart
 

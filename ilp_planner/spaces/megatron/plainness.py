@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.schedule import DIVIDED
+from ilp_planner.schedule.formulas import DIVIDED
 from ilp_planner.specs.training import OPERATORS, ORDERS, Offload
 
 if TYPE_CHECKING:

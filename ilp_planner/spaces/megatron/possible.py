@@ -5,8 +5,8 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ilp_planner.deadline import no_limit
-from ilp_planner.errors import InfeasibleError
+from ilp_planner.base.deadline import no_limit
+from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.spaces.megatron.choices import CHOICES, decided
 from ilp_planner.spaces.megatron.degrees import megatron_space
 from ilp_planner.spaces.megatron.keeping import rank_of

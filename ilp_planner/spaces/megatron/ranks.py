@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ilp_planner.anatomy.decoder import (
+from ilp_planner.costs.profiles.work import rates_of
+from ilp_planner.job.decoder import (
     embedding_module,
     layer_module,
     output_module,
     prediction_module,
 )
-from ilp_planner.anatomy.groups import ACROSS, INSTANCE, grid
-from ilp_planner.anatomy.messages import tokens_shape
-from ilp_planner.anatomy.quantised import quantised_counts, sent_width
-from ilp_planner.anatomy.states import rhythm, sharing
-from ilp_planner.anatomy.work import step_traffic
-from ilp_planner.profiles.work import rates_of
-from ilp_planner.schedule import USUAL
+from ilp_planner.job.groups import ACROSS, INSTANCE, grid
+from ilp_planner.job.messages import tokens_shape
+from ilp_planner.job.quantised import quantised_counts, sent_width
+from ilp_planner.job.states import rhythm, sharing
+from ilp_planner.job.work import step_traffic
+from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.spaces.megatron.held import Held, held_by_elements, sum_of
 from ilp_planner.spaces.megatron.host import divided_step
 from ilp_planner.spaces.megatron.job import ends_of
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.profiles.link_times import LinkTimes
-    from ilp_planner.profiles.table import Origin
+    from ilp_planner.costs.profiles.link_times import LinkTimes
+    from ilp_planner.costs.profiles.table import Origin
     from ilp_planner.spaces.megatron.measured import MeasuredTimes, Timed
     from ilp_planner.spaces.megatron.network import Network
     from ilp_planner.specs.machine import Machine

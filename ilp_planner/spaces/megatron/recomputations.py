@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import chain, combinations, product
 from typing import TYPE_CHECKING
 
-from ilp_planner.anatomy.recompute import OF_DENSE, OF_EXPERTS
+from ilp_planner.job.recompute import OF_DENSE, OF_EXPERTS
 from ilp_planner.specs.training import OPERATORS, Recompute
 
 if TYPE_CHECKING:

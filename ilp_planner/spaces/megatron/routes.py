@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.profiles.link_times import SEND, LinkGroup, LinkTimes
-from ilp_planner.profiles.shares import LINKS
+from ilp_planner.costs.profiles.link_times import SEND, LinkGroup, LinkTimes
+from ilp_planner.costs.profiles.shares import LINKS
 
 if TYPE_CHECKING:
-    from ilp_planner.profiles.table import Origin
-    from ilp_planner.profiles.work import Rates
+    from ilp_planner.costs.profiles.table import Origin
+    from ilp_planner.costs.profiles.work import Rates
     from ilp_planner.specs.link import Link
 
 HOP = 3.4e-6  # seconds of a ring's step over NVLink (NCCL 2.23, src/graph/tuning.cc, `hwLat`)

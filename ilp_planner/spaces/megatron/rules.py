@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import PlanError, SpecError
+from ilp_planner.base.errors import PlanError, SpecError
 from ilp_planner.evaluate import Violation
-from ilp_planner.schedule import DIVIDED, USUAL
-from ilp_planner.simulation.schedules import SCHEDULES
+from ilp_planner.schedule.formulas import DIVIDED, USUAL
+from ilp_planner.schedule.schedules import SCHEDULES
 from ilp_planner.spaces.megatron.combined import check_combined
 from ilp_planner.spaces.megatron.degrees import same_pipelines, sequence_rules, tensor_rules
 from ilp_planner.spaces.megatron.job import node_order

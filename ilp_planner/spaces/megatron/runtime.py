@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.inputs.constraints import NAMES
-from ilp_planner.schedule import USUAL
+from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.spaces.megatron.choices import CHOICES, choices, settled, with_inner
 from ilp_planner.spaces.megatron.combined import (
     does_otherwise,

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.kernels import kernel
+from ilp_planner.base.kernels import kernel
 from ilp_planner.spaces.megatron.interleaved_bound import interleaved
 from ilp_planner.spaces.megatron.partition import INFINITE
 

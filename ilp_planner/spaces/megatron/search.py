@@ -15,11 +15,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import LAYOUT
-from ilp_planner.numerics import FINE_ROUNDING, NEVER
-from ilp_planner.result import Ranked, Stop
-from ilp_planner.solvers import registry
+from ilp_planner.optimize.result import Ranked, Stop
+from ilp_planner.optimize.solvers import registry
 from ilp_planner.spaces.megatron.any_layout import AnyLayout
 from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.megatron.few import few_plans, judge_each
@@ -45,8 +45,8 @@ from ilp_planner.specs.pipeline_layout import ANYHOW
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ilp_planner.optimize.search.group_search import PartSearch
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Variant
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from ilp_planner.anatomy.traffic import FAMILIES, FAMILY
+from ilp_planner.job.traffic import FAMILIES, FAMILY
 from ilp_planner.spaces.megatron.iteration import STEP, TIED
 from ilp_planner.spaces.megatron.shares import AGAIN, COMPUTE, MESSAGES, WAITING
 from ilp_planner.spaces.megatron.times import job_passes

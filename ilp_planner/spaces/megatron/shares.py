@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.profiles.message_times import worst
-from ilp_planner.profiles.shares import LINKS, Tally
+from ilp_planner.costs.profiles.message_times import worst
+from ilp_planner.costs.profiles.shares import LINKS, Tally
 from ilp_planner.spaces.megatron.times import element_messages
 
 if TYPE_CHECKING:
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.costs.base import PlanCost
+    from ilp_planner.costs.profiles.table import Origin
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.profiles.table import Origin
     from ilp_planner.spaces.megatron.measured import Timed
     from ilp_planner.spaces.megatron.ranks import RankCosts
 

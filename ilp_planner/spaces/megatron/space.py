@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.anatomy.arithmetic import recomputed_flops
-from ilp_planner.certificate import claimed_bound
 from ilp_planner.inputs.likeness import other_memory
-from ilp_planner.schedule import DIVIDED
-from ilp_planner.search.graph_certificate import at_most
-from ilp_planner.search.group_search import PartSearch
-from ilp_planner.search.state import Unlisted
+from ilp_planner.job.arithmetic import recomputed_flops
+from ilp_planner.optimize.certificate import claimed_bound
+from ilp_planner.optimize.search.graph_certificate import at_most
+from ilp_planner.optimize.search.group_search import PartSearch
+from ilp_planner.optimize.search.state import Unlisted
+from ilp_planner.schedule.formulas import DIVIDED
 from ilp_planner.spaces.graph_space import LayerSpace
 from ilp_planner.spaces.megatron.choices import values_of
 from ilp_planner.spaces.megatron.costs import MegatronCosts
@@ -25,17 +25,17 @@ from ilp_planner.spaces.megatron.work_bound import ARITHMETIC, work_bound
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ilp_planner.anatomy.holdings import Holdings
     from ilp_planner.costs.base import PlanCost
     from ilp_planner.evaluate import Violation
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.inputs.request import Request
+    from ilp_planner.job.holdings import Holdings
+    from ilp_planner.optimize.result import Ranked, Stop
+    from ilp_planner.optimize.search.confirm import LastProblem
+    from ilp_planner.optimize.search.preference import Preference
+    from ilp_planner.optimize.solvers.base import Task
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Ranked, Stop
-    from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.search.preference import Preference
-    from ilp_planner.solvers.base import Task
     from ilp_planner.spaces.megatron.families import JobFamily
     from ilp_planner.specs.training import TrainingJob
 
@@ -205,7 +205,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
 
     def holdings(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> Holdings:
         """Return the placement of parameters on devices as ranks of the job."""
-        from ilp_planner.anatomy.holdings import job_holdings
+        from ilp_planner.job.holdings import job_holdings
         from ilp_planner.spaces.megatron.job import rank_devices
 
         cluster = problem.cluster

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.optimize.search.group_search import PartSearch
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Variant
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.profiles.shares import LINKS
+from ilp_planner.costs.profiles.shares import LINKS
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ilp_planner.profiles.link_times import LinkTimes
-    from ilp_planner.profiles.table import Origin
+    from ilp_planner.costs.profiles.link_times import LinkTimes
+    from ilp_planner.costs.profiles.table import Origin
     from ilp_planner.spaces.megatron.routes import Route
 
 

@@ -13,23 +13,23 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.anatomy.messages import (
+from ilp_planner.costs.profiles.work import kernel_time
+from ilp_planner.job.messages import (
     embedding_messages,
     layer_messages,
     output_messages,
     prediction_messages,
 )
-from ilp_planner.anatomy.operators import shares_again
-from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
-from ilp_planner.profiles.work import kernel_time
+from ilp_planner.job.operators import shares_again
+from ilp_planner.job.work import embedding_work, layer_work, output_work, prediction_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from ilp_planner.anatomy.messages import Messages
-    from ilp_planner.anatomy.modules import Message
-    from ilp_planner.anatomy.work import ModuleWork
-    from ilp_planner.profiles.link_times import LinkTimes
+    from ilp_planner.costs.profiles.link_times import LinkTimes
+    from ilp_planner.job.messages import Messages
+    from ilp_planner.job.modules import Message
+    from ilp_planner.job.work import ModuleWork
     from ilp_planner.spaces.megatron.network import Network
     from ilp_planner.specs.cluster import Device
     from ilp_planner.specs.machine import Machine

@@ -5,7 +5,7 @@ Facts from `megatron/training/arguments.py` and `megatron/core/models`, read in 
 
 from collections.abc import Iterator
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.specs.decoder import Decoder
 
 # Of an MLP: gated or not -> activations that have a switch.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.schedule import rank_of_stage
+from ilp_planner.schedule.formulas import rank_of_stage
 from ilp_planner.spaces.megatron.layouts import BOTH, FORWARD, layout_bounds, layouts_of
 from ilp_planner.spaces.megatron.memory import most_layers
 from ilp_planner.spaces.megatron.partition import INFINITE

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ilp_planner.schedule import DIVIDED, USUAL, v_shaped
+from ilp_planner.schedule.formulas import DIVIDED, USUAL, v_shaped
 from ilp_planner.spaces.megatron.keeping import leaves_room
 from ilp_planner.spaces.megatron.layouts import layout_asked_of, layouts_of
 from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.numerics import ROUNDING
-from ilp_planner.profiles.work import rates_of
-from ilp_planner.throughput import model_flops
+from ilp_planner.base.numerics import ROUNDING
+from ilp_planner.costs.profiles.work import rates_of
+from ilp_planner.spaces.throughput import model_flops
 
 ARITHMETIC = "arithmetic"  # what proves such bounds, and those of single parts
 

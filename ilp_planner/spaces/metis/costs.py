@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ilp_planner.base.errors import PlanError, ProfileError
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.groups import GroupClass, GroupOption, OptionTables
-from ilp_planner.errors import PlanError, ProfileError
-from ilp_planner.profiles.layers import LayerKey
-from ilp_planner.profiles.metis import layer_names, total
-from ilp_planner.profiles.shares import Share, term_shares
-from ilp_planner.profiles.table import Origin, Provenance
-from ilp_planner.schedule import OneForwardOneBackward
+from ilp_planner.costs.profiles.layers import LayerKey
+from ilp_planner.costs.profiles.metis import layer_names, total
+from ilp_planner.costs.profiles.shares import Share, term_shares
+from ilp_planner.costs.profiles.table import Origin, Provenance
+from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.spaces.metis.formulas import MetisFormulas, MetisGroup
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.graph import StageGraph
+from ilp_planner.optimize.graph import StageGraph
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
-from ilp_planner.schedule import OneForwardOneBackward
+from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.spaces.metis.costs import MetisCosts, rank_types
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.errors import ProfileError, UsageError
-from ilp_planner.profiles.layers import LayerKey
-from ilp_planner.profiles.metis import MetisProfile, MetisRow, total
+from ilp_planner.base.errors import ProfileError, UsageError
+from ilp_planner.costs.profiles.layers import LayerKey
+from ilp_planner.costs.profiles.metis import MetisProfile, MetisRow, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

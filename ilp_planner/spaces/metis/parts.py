@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.search.parts import FixedGraph, OpenGraph
+from ilp_planner.optimize.search.parts import FixedGraph, OpenGraph
 from ilp_planner.spaces.metis.enumeration import MetisGraph, metis_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from ilp_planner.graph import StageGraph
+    from ilp_planner.optimize.graph import StageGraph
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.metis.costs import MetisCosts

@@ -6,21 +6,21 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.base.numerics import ROUNDING
+from ilp_planner.base.units import format_bytes
 from ilp_planner.evaluate import Violation
-from ilp_planner.numerics import ROUNDING
 from ilp_planner.spaces.base import too_little_memory
 from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.metis.costs import MetisCosts
 from ilp_planner.spaces.metis.parts import MetisPart, metis_parts
-from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ilp_planner.costs.base import PlanCost
+    from ilp_planner.optimize.search.group_search import GroupSearch
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
-    from ilp_planner.search.group_search import GroupSearch
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -72,7 +72,7 @@ class MetisSpace(GraphSpace[MetisCosts, MetisPart]):
 
     def anneal(self, search: GroupSearch[MetisPart]) -> bool:
         """Anneal over orders of device types and numbers of micro-batches."""
-        from ilp_planner.search.part_choices import anneal_parts
+        from ilp_planner.optimize.search.part_choices import anneal_parts
 
         parts = [state.part for state in search.states]
         anneal_parts(search, [(*part.whole.sequence, part.micro_batches) for part in parts])

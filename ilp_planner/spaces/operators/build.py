@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.costs import COST_MODELS
-from ilp_planner.errors import ProfileError, SpecError, UsageError
+from ilp_planner.base.errors import ProfileError, SpecError, UsageError
+from ilp_planner.costs.models import COST_MODELS
 from ilp_planner.inputs.profiles import operator_source
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.layers import micro_batch_counts
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.costs.operators import OperatorTables
+    from ilp_planner.costs.profiles.table import Profile
     from ilp_planner.inputs.files import InputFiles
-    from ilp_planner.profiles.table import Profile
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.bounds.memory import explain_infeasible
-from ilp_planner.bounds.operator_part import WITHOUT_STAGES, OperatorPart
-from ilp_planner.bounds.paths import best_path
-from ilp_planner.bounds.stages import StageKey
-from ilp_planner.certificate import claimed_bound, well_formed
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
+from ilp_planner.base.numerics import CLAIM_ROUNDING, NEVER, ROUNDING
 from ilp_planner.evaluate import evaluate
-from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, ROUNDING
-from ilp_planner.search.confirm import PLACEMENT, ROOM, LastGraph
+from ilp_planner.optimize.bounds.memory import explain_infeasible
+from ilp_planner.optimize.bounds.operator_part import WITHOUT_STAGES, OperatorPart
+from ilp_planner.optimize.bounds.paths import best_path
+from ilp_planner.optimize.bounds.stages import StageKey
+from ilp_planner.optimize.certificate import claimed_bound, well_formed
+from ilp_planner.optimize.search.confirm import PLACEMENT, ROOM, LastGraph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ilp_planner.costs.operators import OperatorTables
-    from ilp_planner.graph import StageGraph
+    from ilp_planner.optimize.graph import StageGraph
     from ilp_planner.plan import OperatorPlan
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.operators.search import OperatorSearch

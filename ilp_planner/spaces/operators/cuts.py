@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.bounds.arrays import INFINITE
-from ilp_planner.kernels import kernel
+from ilp_planner.base.kernels import kernel
+from ilp_planner.optimize.bounds.arrays import INFINITE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.sweep import Chain
+    from ilp_planner.optimize.bounds.sweep import Chain
 
 
 class Manners(NamedTuple):

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.bounds.arrays import INFINITE
-from ilp_planner.bounds.exact_stage import solve_stage
-from ilp_planner.bounds.rows import first_copy
-from ilp_planner.deadline import Deadline
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.optimize.bounds.arrays import INFINITE
+from ilp_planner.optimize.bounds.exact_stage import solve_stage
+from ilp_planner.optimize.bounds.rows import first_copy
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 from ilp_planner.spaces.operators.cuts import Cut, fastest_cut, manners, seats
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.exact_stage import StageOptimum
-    from ilp_planner.bounds.operator_part import OperatorPart
+    from ilp_planner.optimize.bounds.exact_stage import StageOptimum
+    from ilp_planner.optimize.bounds.operator_part import OperatorPart
 
 PROMISING = 1.05  # of the best cut's seconds: up to there other parts' cuts are improved, too
 SHARES = (0.0, 0.25, 0.5, 0.75)  # of the nodes that have larger groups than the others

@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ilp_planner.numerics import NEVER, PROVED
-from ilp_planner.result import Stop, relative_gap
+from ilp_planner.base.numerics import NEVER, PROVED
+from ilp_planner.optimize.result import Stop, relative_gap
 from ilp_planner.spaces.operators.search import LAST_SLACK, OperatorSearch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.bounds.operator_part import OperatorPart
-    from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.base import GraphSolution
+    from ilp_planner.optimize.bounds.operator_part import OperatorPart
+    from ilp_planner.optimize.graph import StageGraph
+    from ilp_planner.optimize.solvers.base import GraphSolution
 
 SLACK = 0.1  # relative: how far above the bound to look for a first plan; doubled while none is
 PATIENCE = 4  # rounds without a better plan

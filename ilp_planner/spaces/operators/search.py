@@ -10,26 +10,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from ilp_planner.errors import PlannerError, SolverError
+from ilp_planner.base.errors import PlannerError, SolverError
+from ilp_planner.base.numerics import CLAIM_ROUNDING, NEVER, PROVED
+from ilp_planner.base.units import format_bytes
 from ilp_planner.evaluate import evaluate
-from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, PROVED
-from ilp_planner.result import Status, Stop
-from ilp_planner.search.state import SearchState, Unlisted
-from ilp_planner.solvers import registry
-from ilp_planner.solvers.chain_dp import ChainDP
-from ilp_planner.units import format_bytes
+from ilp_planner.optimize.result import Status, Stop
+from ilp_planner.optimize.search.state import SearchState, Unlisted
+from ilp_planner.optimize.solvers import registry
+from ilp_planner.optimize.solvers.chain_dp import ChainDP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.bounds.operator_part import OperatorPart
+    from ilp_planner.base.deadline import Deadline
     from ilp_planner.costs.operators import OperatorTables
-    from ilp_planner.deadline import Deadline
-    from ilp_planner.graph import StageGraph
+    from ilp_planner.optimize.bounds.operator_part import OperatorPart
+    from ilp_planner.optimize.graph import StageGraph
+    from ilp_planner.optimize.search.state import Proved
+    from ilp_planner.optimize.solvers.base import GraphSolution, Task
     from ilp_planner.plan import OperatorPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.search.state import Proved
-    from ilp_planner.solvers.base import GraphSolution, Task
     from ilp_planner.spaces.operators.first_plans import FirstPlan, Improver
 
 FIRST_SLACK = 0.02
@@ -96,7 +96,7 @@ class OperatorSearch(SearchState):
     def begin(self) -> None:
         """Find a plan and bound every part by its work, at any time: the first one is judged at
         once, before other parts are bounded. Then look for better ones for a moment."""
-        from ilp_planner.bounds.operator_part import OperatorPart
+        from ilp_planner.optimize.bounds.operator_part import OperatorPart
         from ilp_planner.spaces.operators.first_plans import PROMISING, first_plan
 
         found, tried = [], 0
@@ -314,7 +314,7 @@ class OperatorSearch(SearchState):
 
     def nothing_fits(self) -> bool:
         """Tell whether memory alone rules out every plan, and remember why."""
-        from ilp_planner.bounds.memory import explain_infeasible
+        from ilp_planner.optimize.bounds.memory import explain_infeasible
 
         if not self.reason:
             self.reason = explain_infeasible(self.problem, self.parts)

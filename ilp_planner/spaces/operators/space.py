@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ilp_planner.base.numerics import NEVER
 from ilp_planner.costs.operators import OperatorTables
-from ilp_planner.coverage import check_tried
 from ilp_planner.evaluate import Violation
-from ilp_planner.numerics import NEVER
+from ilp_planner.optimize.coverage import check_tried
+from ilp_planner.optimize.solvers import registry
 from ilp_planner.plan import OperatorPlan, Plan, is_of_operators
-from ilp_planner.solvers import registry
 from ilp_planner.spaces.base import Space
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.base import PlanCost
     from ilp_planner.inputs.request import Request
+    from ilp_planner.optimize.result import Ranked, Stop
+    from ilp_planner.optimize.search.confirm import LastProblem
+    from ilp_planner.optimize.solvers.base import Task
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Ranked, Stop
-    from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.solvers.base import Task
     from ilp_planner.spaces.operators.search import OperatorSearch
     from ilp_planner.specs.cluster import ClusterSpec
 
@@ -232,7 +232,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
         self, problem: Problem[OperatorTables], plan: Plan[Any], certificate: Mapping[str, Any]
     ) -> LastProblem | None:
         """Return the graph of the plan's part, with the stages that the certificate calls exact."""
-        from ilp_planner.search.confirm import LastGraph
+        from ilp_planner.optimize.search.confirm import LastGraph
         from ilp_planner.spaces.operators.certificate import plan_graph
 
         return LastGraph(graph=plan_graph(problem, certificate, plan))

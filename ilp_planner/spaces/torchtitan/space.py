@@ -11,15 +11,15 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from ilp_planner.runtimes import torchtitan, torchtitan_python
-from ilp_planner.runtimes.limits import Unfit
-from ilp_planner.runtimes.torchtitan import alone
-from ilp_planner.runtimes.torchtitan_python_models import check_model
-from ilp_planner.schedule import PIPELINES
+from ilp_planner.schedule.formulas import PIPELINES
 from ilp_planner.spaces.megatron.build import build_for
 from ilp_planner.spaces.megatron.checked import CheckedRuntime
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
 from ilp_planner.spaces.megatron.space import MegatronSpace
+from ilp_planner.spaces.runtimes import torchtitan, torchtitan_python
+from ilp_planner.spaces.runtimes.limits import Unfit
+from ilp_planner.spaces.runtimes.torchtitan import alone
+from ilp_planner.spaces.runtimes.torchtitan_python_models import check_model
 from ilp_planner.specs.degrees import divisors
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ilp_planner.errors import SpecError
-from ilp_planner.limits import DIMENSION, FIGURE, LAYERS, MOST
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.limits import DIMENSION, FIGURE, LAYERS, MOST
 
 # Fields of a decoder, by the keys that say them here: for what its constructor refuses.
 KEYS = {

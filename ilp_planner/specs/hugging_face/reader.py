@@ -3,8 +3,8 @@
 import difflib
 from pathlib import PurePath
 
-from ilp_planner.errors import SpecError
-from ilp_planner.files import Document, read_json
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.files import Document, read_json
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.hugging_face.build import SEQUENCE
 from ilp_planner.specs.hugging_face.config import Config, one_of

@@ -15,8 +15,7 @@ from ilp_planner.analysis.fit.fit import Fit, fit
 from ilp_planner.analysis.fit.judge import Judge
 from ilp_planner.analysis.fit.needs import needs_of, telling_ranks
 from ilp_planner.analysis.fit.site import Site
-from ilp_planner.anatomy.verdict import Verdict, verdict_of
-from ilp_planner.errors import PlanError, PlannerError, SpecError
+from ilp_planner.base.errors import PlanError, PlannerError, SpecError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.line_change import LineChange
 from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
@@ -25,6 +24,7 @@ from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.formats.megatron.repairs import Repair
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.values import MegatronArguments
+from ilp_planner.job.verdict import Verdict, verdict_of
 from ilp_planner.spaces.megatron.plainness import grades, traits_of
 from ilp_planner.spaces.megatron.runtime import MEGATRON
 from ilp_planner.spaces.megatron.space import MegatronSpace
@@ -34,7 +34,7 @@ from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
 from tests.examples import examples
 from tests.megatron_cases import small_cluster
-from tests.search.test_preference import assert_plainer_first
+from tests.optimize.search.test_preference import assert_plainer_first
 from tests.training_jobs import deepseek, jobs, llama
 
 SHARDED = Settings(

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ilp_planner.anatomy.holdings import COLUMNS, KINDS, ROWS
+from ilp_planner.job.holdings import COLUMNS, KINDS, ROWS
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import ORDERS, SHARDINGS, OptimizerSettings, Settings, TrainingJob

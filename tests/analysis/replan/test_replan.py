@@ -13,22 +13,22 @@ from ilp_planner.analysis.replan.least import Tried, least_moved
 from ilp_planner.analysis.replan.moves import moves
 from ilp_planner.analysis.replan.replan import Replanned, replan
 from ilp_planner.analysis.why.why import Case
-from ilp_planner.anatomy.holdings import NOBODY
-from ilp_planner.deadline import Deadline, OutOfTimeError
-from ilp_planner.errors import PlanError, UsageError
+from ilp_planner.base.deadline import Deadline, OutOfTimeError
+from ilp_planner.base.errors import PlanError, UsageError
+from ilp_planner.base.files import Document
 from ilp_planner.evaluate import evaluate
-from ilp_planner.files import Document
 from ilp_planner.formats.saved_check import judge_saved
 from ilp_planner.formats.saved_plan import SavedPlan, saved_result
 from ilp_planner.formats.versions import versions
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Reference, Request
+from ilp_planner.job.holdings import NOBODY
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
-from ilp_planner.result import Status
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron import space as megatron_space
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.cluster import ClusterSpec

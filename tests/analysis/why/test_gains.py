@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from ilp_planner.analysis.why.gains import Gain, Known
 from ilp_planner.analysis.why.relaxations import relaxations
 from ilp_planner.analysis.why.resolve import Found, Near, resolve
-from ilp_planner.deadline import Deadline
-from ilp_planner.files import Document
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.base.files import Document
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Reference, Request
-from ilp_planner.search.start import Start
-from ilp_planner.solvers.base import Limits
+from ilp_planner.optimize.search.start import Start
+from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.cluster_writer import cluster_text

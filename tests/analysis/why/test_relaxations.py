@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.analysis.why.relaxations import Relaxation, relaxations, with_constraints
-from ilp_planner.files import Document
+from ilp_planner.base.files import Document
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Reference, Request
-from ilp_planner.result import Status
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.cluster_writer import cluster_text

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from ilp_planner.analysis.why.side_by_side import side_by_side
-from ilp_planner.deadline import Deadline
-from ilp_planner.errors import SolverError
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.base.errors import SolverError
 
 BOTH = pytest.mark.parametrize("workers", [1, 3])
 

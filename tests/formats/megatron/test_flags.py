@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.flags import find_flag, flags, flags_by_key
 from ilp_planner.formats.megatron.values import (
     parse_values,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
 from ilp_planner.formats.megatron.launch import Expected, export_megatron
 from ilp_planner.formats.megatron.rules import check_arguments, check_environment

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.errors import PlanError, SpecError
+from ilp_planner.base.errors import PlanError, SpecError
 from ilp_planner.formats.megatron.arguments import (
     arguments_of_job,
     job_of_arguments,

@@ -6,15 +6,15 @@ from itertools import islice, pairwise
 
 import pytest
 
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
 from ilp_planner.formats.megatron.plan import describe_job, job_of_plan, plan_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.request import Reference, Request
+from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
-from ilp_planner.solve import solve
 from ilp_planner.specs.chain_layers import segments
 from ilp_planner.specs.cluster import NodeGroup
 from ilp_planner.specs.gpt import Gpt

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.formats.megatron.script import read_script
 from ilp_planner.specs.training import TrainingJob

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.formats.megatron.notes import unmodelled
 from ilp_planner.formats.megatron.script import read_launch, read_script

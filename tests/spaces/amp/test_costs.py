@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
+from ilp_planner.costs.profiles.amp import read_amp
 from ilp_planner.plan import GroupPlan, Replica
-from ilp_planner.profiles.amp import read_amp
 from ilp_planner.spaces.amp.costs import (
     AmpCosts,
     AmpDegrees,

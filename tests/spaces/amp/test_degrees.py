@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.errors import InfeasibleError
-from ilp_planner.profiles.amp import read_amp
-from ilp_planner.solvers.base import Limits
-from ilp_planner.solvers.registry import get
+from ilp_planner.base.errors import InfeasibleError
+from ilp_planner.costs.profiles.amp import read_amp
+from ilp_planner.optimize.solvers.base import Limits
+from ilp_planner.optimize.solvers.registry import get
 from ilp_planner.spaces.amp.costs import (
     AmpCosts,
     AmpDegrees,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from ilp_planner.profiles.amp import read_amp
+from ilp_planner.costs.profiles.amp import read_amp
 from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees
 from ilp_planner.spaces.amp.degrees import rank_plans
 from tests.amp_cases import NODE, amp_cost_s, entry, write

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.deadline import Deadline
-from ilp_planner.errors import InfeasibleError
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees, slowness
 from ilp_planner.spaces.amp.degrees import amp_space, rank_plans
 from ilp_planner.spaces.amp.partition import best_cut

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ilp_planner.errors import PlanError, UsageError
+from ilp_planner.base.errors import PlanError, UsageError
+from ilp_planner.costs.profiles.amp import AmpProfile
+from ilp_planner.costs.profiles.amp_models import AmpModel
 from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.program import write_program
+from ilp_planner.optimize.result import Stop
+from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
-from ilp_planner.profiles.amp import AmpProfile
-from ilp_planner.profiles.amp_models import AmpModel
-from ilp_planner.program import write_program
-from ilp_planner.result import Stop
-from ilp_planner.solve import solve
 from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.space import AmpSpace
 from ilp_planner.specs.amp_cluster import GIGABIT, AmpNode, amp_cluster
@@ -233,7 +233,7 @@ def did(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         return program
 
-    amp, search = "ilp_planner.spaces.amp", "ilp_planner.search"
+    amp, search = "ilp_planner.spaces.amp", "ilp_planner.optimize.search"
     monkeypatch.setattr(f"{search}.graph_hunt.GraphHunt", Hunt)
     monkeypatch.setattr(f"{amp}.search.run_amp", note("amp"))
     monkeypatch.setattr(f"{amp}.anneal.anneal_amp", note("anneal"))

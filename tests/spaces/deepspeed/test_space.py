@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.solve import solve
+from ilp_planner.optimize.solve import solve
 from ilp_planner.specs.training import SHARDINGS, Recompute
 from tests.examples import for_each
 from tests.megatron_cases import GIB, small_cluster

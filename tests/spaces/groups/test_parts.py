@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.resource_paths import search_resource_paths
-from ilp_planner.bounds.resource_prices import PricedGraph
-from ilp_planner.certificate import check_certificate
 from ilp_planner.costs.groups import GroupOption
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
+from ilp_planner.optimize.bounds.resource_paths import search_resource_paths
+from ilp_planner.optimize.bounds.resource_prices import PricedGraph
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.result import Status, Stop
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
-from ilp_planner.result import Status, Stop
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.groups.graphs import LEVELS
 from ilp_planner.spaces.groups.parts import GroupPart

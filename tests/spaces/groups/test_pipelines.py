@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.deadline import Deadline
+from ilp_planner.base.deadline import Deadline
 from ilp_planner.spaces.groups.first_plans import placed
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.pipelines import Block, Pipelines

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import ilp_planner as ilp
-from ilp_planner.cli.main import run
+from ilp_planner.base.errors import UsageError
 from ilp_planner.costs.layers import layer_costs
-from ilp_planner.errors import UsageError
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.costs.profiles.recomputed import with_recomputation
+from ilp_planner.faces.cli.main import run
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.megatron.plan import NoJobError, job_of_plan
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.plan import GroupStage, Plan, Replica, is_of_groups
 from ilp_planner.problem import Problem
-from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.profiles.recomputed import with_recomputation
 from ilp_planner.specs.training import Recompute
 from tests.costs.mixed_instances import cluster_of, profile_of
 from tests.examples import for_each

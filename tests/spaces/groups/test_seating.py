@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.evaluate import evaluate
+from ilp_planner.optimize.bounds.resource_paths import search_resource_paths
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.seating import Seating
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup

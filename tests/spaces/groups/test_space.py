@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.cli.values import idle_workers
+from ilp_planner.base.errors import PlanError
+from ilp_planner.base.numerics import ROUNDING
+from ilp_planner.base.units import format_bytes
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.groups import GroupOption
-from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import evaluate
-from ilp_planner.numerics import ROUNDING
+from ilp_planner.faces.cli.values import idle_workers
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
 from ilp_planner.problem import Problem
-from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.base import too_little_memory
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.metis_cluster import MetisCluster
 from ilp_planner.specs.training import Settings
-from ilp_planner.units import format_bytes
 from tests.every_space import METIS
 from tests.megatron_cases import small_cluster, small_problem
 from tests.mixed_cases import LAYERS, decoder_problem, room, room_plan, room_problem
@@ -427,7 +427,7 @@ def hunted(
             assert promise == found
             looks.append(("where it promises", self.alone))
 
-    monkeypatch.setattr("ilp_planner.search.graph_hunt.GraphHunt", Hunt)
+    monkeypatch.setattr("ilp_planner.optimize.search.graph_hunt.GraphHunt", Hunt)
     problem.space.look(problem.space.begin(problem, Task(Limits(seconds=60), "gradient")))
     return looks
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.numerics import NEVER
+from ilp_planner.base.numerics import NEVER
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.work import work_bounds
 from tests.brute import cheapest, random_problem

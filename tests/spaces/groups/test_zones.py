@@ -5,13 +5,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.boxes import BoxSearch
+from ilp_planner.base.numerics import NEVER, ROUNDING
 from ilp_planner.evaluate import evaluate
-from ilp_planner.numerics import NEVER, ROUNDING
+from ilp_planner.optimize.bounds.boxes import BoxSearch
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.problem import Problem
-from ilp_planner.result import Status
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
 from ilp_planner.specs.cluster import ClusterSpec
 from tests.brute import cheapest, every_plan, random_profile
 from tests.examples import examples

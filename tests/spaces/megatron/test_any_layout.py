@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.memory import stage_of_rank
-from ilp_planner.certificate import check_certificate
-from ilp_planner.errors import InfeasibleError
+from ilp_planner.base.errors import InfeasibleError
+from ilp_planner.base.numerics import NEVER, ROUNDING
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.numerics import NEVER, ROUNDING
-from ilp_planner.result import Status
-from ilp_planner.solve import solve
+from ilp_planner.job.memory import stage_of_rank
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solve import solve
 from ilp_planner.spaces.megatron.any_layout import PATHS, AnyLayout, near_layouts
 from ilp_planner.spaces.megatron.layout_memory import stage_bytes
 from ilp_planner.spaces.megatron.variants import in_turns

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ilp_planner.errors import UsageError
+from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.constraints import NAMES, constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request

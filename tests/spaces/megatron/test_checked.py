@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.certificate import check_certificate
-from ilp_planner.errors import InfeasibleError, PlanError, SpecError
+from ilp_planner.base.errors import InfeasibleError, PlanError, SpecError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
-from ilp_planner.result import Status
-from ilp_planner.runtimes.deepspeed import check_deepspeed
-from ilp_planner.runtimes.torchtitan import check_torchtitan
-from ilp_planner.solve import solve
 from ilp_planner.spaces.deepspeed.space import DEEPSPEED
 from ilp_planner.spaces.megatron.possible import possible_choices, possible_degrees
+from ilp_planner.spaces.runtimes.deepspeed import check_deepspeed
+from ilp_planner.spaces.runtimes.torchtitan import check_torchtitan
 from ilp_planner.spaces.torchtitan.space import NEWEST
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import split_layout

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ilp_planner.certificate import check_certificate
-from ilp_planner.errors import InfeasibleError, UsageError
+from ilp_planner.base.errors import InfeasibleError, UsageError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.faces.report.stages import describe_training
 from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
 from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.inputs.constraints import CHOICES as ASKABLE
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.result import Result, Status
+from ilp_planner.optimize.solve import solve
 from ilp_planner.problem import Problem
-from ilp_planner.report.stages import describe_training
-from ilp_planner.result import Result, Status
-from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.choices import CHOICES, decided
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.model import ModelSpec

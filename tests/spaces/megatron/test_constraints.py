@@ -8,17 +8,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ilp_planner.certificate import check_certificate
-from ilp_planner.coverage import coverage_of
-from ilp_planner.errors import InfeasibleError
+from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.constraints import DEGREES, constraints_of
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.coverage import coverage_of
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
-from ilp_planner.result import Status
-from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.choices import values_of
 from ilp_planner.spaces.megatron.conflict import CHANGES
 from ilp_planner.specs.training import ORDERS, RECOMPUTATIONS

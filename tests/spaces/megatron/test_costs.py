@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.memory import memory_parts, rank_memory
-from ilp_planner.anatomy.parts import Part
+from ilp_planner.job.memory import memory_parts, rank_memory
+from ilp_planner.job.parts import Part
 from ilp_planner.spaces.megatron.iteration import SLOWEST, WAITING
 from ilp_planner.spaces.megatron.job import layout_of, spread, virtual_sizes
 from ilp_planner.spaces.megatron.memory import fits, most_layers

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.solve import solve
+from ilp_planner.optimize.solve import solve
 from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.specs.pipeline_layout import FIRST
 from tests.examples import for_each

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import ilp_planner as ilp
-from ilp_planner.result import ALL_JUDGED
-from ilp_planner.solvers.base import PREFER_PLAIN
+from ilp_planner.optimize.result import ALL_JUDGED
+from ilp_planner.optimize.solvers.base import PREFER_PLAIN
 from ilp_planner.spaces.megatron.few import FEW, few_plans
 from ilp_planner.spaces.megatron.possible import megatron_parts
 

@@ -5,8 +5,8 @@ import heapq
 import pytest
 
 import ilp_planner
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron.distance import distance
 from ilp_planner.spaces.megatron.first_plans import NEAREST, by_settings, climb, dive, samples
 from ilp_planner.spaces.megatron.near_cuts import NEAR

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.parts import memory_parts
-from ilp_planner.anatomy.work import host_step
-from ilp_planner.limits import RATE
+from ilp_planner.base.limits import RATE
+from ilp_planner.job.parts import memory_parts
+from ilp_planner.job.work import host_step
 from ilp_planner.spaces.megatron.host import Turn, Waits, layer_waits
 from ilp_planner.spaces.megatron.iteration import HOST, iteration_terms, stages_of
 from ilp_planner.spaces.megatron.network import Network

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ilp_planner.simulation.engine import StageTimes
+from ilp_planner.schedule.engine import StageTimes
 from ilp_planner.spaces.megatron.iteration import timeline
 from ilp_planner.specs.pipeline_layout import split_layout
 from tests.examples import for_each

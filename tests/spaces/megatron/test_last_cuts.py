@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ilp_planner.deadline import Deadline
-from ilp_planner.result import Status
-from ilp_planner.solvers.base import Limits
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.spaces.megatron.last_cuts import LastCuts, cut_program
 from ilp_planner.spaces.megatron.partition import least_peak
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts

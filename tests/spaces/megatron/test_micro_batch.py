@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import ilp_planner as ilp
+from ilp_planner.faces.sweeps.fields import find_field
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.formats.saved_problem import problem_of
 from ilp_planner.inputs.constraints import constraints_of
@@ -13,7 +14,6 @@ from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.spaces.megatron.possible import possible_parts
 from ilp_planner.spaces.registry import build_problem, with_micro_batch
-from ilp_planner.sweeps.fields import find_field
 from tests.small import CLUSTER, MODEL
 
 FILES = {"model": Reference(name="gpt3-1.3b"), "cluster": Reference(name="16xA100-80GB")}

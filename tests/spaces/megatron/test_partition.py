@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.result import Status
-from ilp_planner.solvers import registry
-from ilp_planner.solvers.base import Limits
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solvers import registry
+from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.spaces.megatron.cut_graph import cut_graph
 from ilp_planner.spaces.megatron.partition import INFINITE, CutTables, best_cut
 from tests.examples import examples

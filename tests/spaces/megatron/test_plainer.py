@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.search.preference import Grades, Preference, prefer_plain
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import GroupPlan, Replica
 from ilp_planner.problem import Problem
-from ilp_planner.result import Status
-from ilp_planner.search.preference import Grades, Preference, prefer_plain
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron import plainer
 from ilp_planner.spaces.megatron.parts import MegatronPart
 from ilp_planner.spaces.megatron.variants import Variant

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 import ilp_planner
-from ilp_planner.certificate import check_certificate
-from ilp_planner.deadline import Deadline, OutOfTimeError
-from ilp_planner.errors import PlanError
+from ilp_planner.base.deadline import Deadline, OutOfTimeError
+from ilp_planner.base.errors import PlanError
+from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.saved_check import judge_saved
-from ilp_planner.heuristic import find_plan
-from ilp_planner.numerics import ROUNDING
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.heuristic import find_plan
+from ilp_planner.optimize.result import EVERY_PART, Status, Stop
+from ilp_planner.optimize.search.preference import prefer_plain
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.problem import Problem
-from ilp_planner.result import EVERY_PART, Status, Stop
-from ilp_planner.search.preference import prefer_plain
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron import search as megatron_search
 from ilp_planner.spaces.megatron import space as megatron_space
 from ilp_planner.spaces.megatron.first_plans import SAMPLES

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import ilp_planner as ilp
-from ilp_planner.anatomy.memory import rank_memory
-from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.base.errors import SpecError, UsageError
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.notes import unmodelled
+from ilp_planner.job.memory import rank_memory
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.specs.generations import BLACKWELL

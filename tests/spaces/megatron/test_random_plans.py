@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.base.numerics import NEVER, ROUNDING
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.numerics import NEVER, ROUNDING
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solve import solve
 from ilp_planner.problem import Problem
-from ilp_planner.result import Status
-from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.treatment import AS_ASKED, SEARCHED
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from tests.divided_layouts import DIVIDED

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.decoder import layer_module
-from ilp_planner.anatomy.memory import rank_memory
-from ilp_planner.anatomy.replicas import replicas_traffic
+from ilp_planner.job.decoder import layer_module
+from ilp_planner.job.memory import rank_memory
+from ilp_planner.job.replicas import replicas_traffic
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.specs.link import Link

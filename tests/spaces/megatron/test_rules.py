@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.errors import PlannerError
+from ilp_planner.base.errors import PlannerError
 from ilp_planner.evaluate import Violation, evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.plan import plan_of_job

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.simulation.engine import StageTimes, simulate
-from ilp_planner.simulation.schedules import schedule_orders
+from ilp_planner.schedule.engine import StageTimes, simulate
+from ilp_planner.schedule.schedules import schedule_orders
 from ilp_planner.spaces.megatron.job import virtual_sizes
 from ilp_planner.spaces.megatron.partition import INFINITE, CutTables, Spread
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts

@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.certificate import check_certificate
-from ilp_planner.errors import InfeasibleError, ProfileError, SpecError, UsageError
+from ilp_planner.base.errors import InfeasibleError, ProfileError, SpecError, UsageError
+from ilp_planner.costs.profiles.analytic_layers import analytic_layers
+from ilp_planner.costs.profiles.elements import element_table, routed_elements
+from ilp_planner.costs.profiles.link_times import SEND, link_times
+from ilp_planner.costs.profiles.measurements import measurements_of
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.profiles.analytic_layers import analytic_layers
-from ilp_planner.profiles.elements import element_table, routed_elements
-from ilp_planner.profiles.link_times import SEND, link_times
-from ilp_planner.profiles.measurements import measurements_of
-from ilp_planner.result import Status, Stop
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.result import Status, Stop
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron.iteration import HOST
 from ilp_planner.spaces.megatron.measured import element_kinds
 from ilp_planner.spaces.megatron.near_cuts import best_spread

@@ -10,10 +10,10 @@ import pytest
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.request import Request
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron.recomputations import FULL
 from ilp_planner.spaces.megatron.variants import Variant
 from ilp_planner.specs.training import Recompute

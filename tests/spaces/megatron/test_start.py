@@ -10,12 +10,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ilp_planner as ilp
-from ilp_planner.certificate import check_certificate
-from ilp_planner.errors import InfeasibleError, UsageError
+from ilp_planner.base.errors import InfeasibleError, UsageError
+from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.numerics import ROUNDING
-from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.spaces.registry import RUNTIMES
 from tests.examples import examples, for_each
 from tests.megatron_cases import GIB, small_cluster, small_model, small_problem

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.groups import groups
-from ilp_planner.profiles.analytic_layers import analytic_layers
-from ilp_planner.profiles.elements import elements_of_layers
-from ilp_planner.profiles.link_times import SEND, LinkGroup, link_times
-from ilp_planner.profiles.measurements import measurements_of
-from ilp_planner.profiles.shares import LINKS
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.costs.profiles.analytic_layers import analytic_layers
+from ilp_planner.costs.profiles.elements import elements_of_layers
+from ilp_planner.costs.profiles.link_times import SEND, LinkGroup, link_times
+from ilp_planner.costs.profiles.measurements import measurements_of
+from ilp_planner.costs.profiles.shares import LINKS
+from ilp_planner.costs.profiles.table import Provenance
+from ilp_planner.job.groups import groups
 from ilp_planner.spaces.megatron.measured import measured_times
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts

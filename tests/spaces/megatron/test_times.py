@@ -6,7 +6,7 @@ import pytest
 
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.times import element_time
-from tests.calibration.machines import DEFAULT, h100, job, lab
+from tests.analysis.calibration.machines import DEFAULT, h100, job, lab
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.errors import PlannerError
+from ilp_planner.base.errors import PlannerError
 from ilp_planner.inputs.constraints import CHOICES as ASKABLE
 from ilp_planner.inputs.constraints import constraints_of, names_of
 from ilp_planner.problem import Problem

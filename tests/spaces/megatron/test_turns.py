@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.certificate import check_certificate
-from ilp_planner.errors import InfeasibleError
+from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
 from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.result import Status
-from ilp_planner.solve import solve
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solve import solve
 from ilp_planner.spaces.megatron.variants import in_turns
 from ilp_planner.specs.model import ModelSpec
 from tests.examples import for_each

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ilp_planner
-from ilp_planner.certificate import check_certificate
-from ilp_planner.deadline import Deadline
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.costs.profiles.analytic_layers import analytic_layers
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.result import Stop
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.problem import Problem
-from ilp_planner.profiles.analytic_layers import analytic_layers
-from ilp_planner.result import Stop
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.registry import RUNTIMES
 from tests.examples import examples, for_each
 from tests.megatron_cases import small_cluster, small_model

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.base.errors import PlanError, ProfileError, UsageError
 from ilp_planner.costs.groups import GroupClass, GroupOption
-from ilp_planner.errors import PlanError, ProfileError, UsageError
+from ilp_planner.costs.profiles.metis_files import read_metis_profile
 from ilp_planner.plan import GroupStage, Plan, Replica
-from ilp_planner.profiles.metis_files import read_metis_profile
 from ilp_planner.spaces.metis.costs import rank_types
 from ilp_planner.spaces.metis.formulas import MetisFormulas, MetisGroup, powers, running_sums
 from ilp_planner.specs.metis_cluster import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.profiles.metis_files import read_metis_profile
+from ilp_planner.costs.profiles.metis_files import read_metis_profile
 from ilp_planner.spaces.metis.costs import MetisCosts, rank_types
 from ilp_planner.spaces.metis.enumeration import metis_graphs
 from ilp_planner.spaces.metis.formulas import MetisFormulas

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.costs.base import PlanCost, StageCost
-from ilp_planner.numerics import ROUNDING
-from ilp_planner.search import part_choices
-from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.optimize.search import part_choices
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.spaces.metis.space import MetisSpace
 from tests.every_space import METIS, result_in
 from tests.examples import for_each

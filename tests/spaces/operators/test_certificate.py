@@ -8,13 +8,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.paths import best_path
-from ilp_planner.certificate import check_certificate
-from ilp_planner.errors import PlanError
+from ilp_planner.base.errors import PlanError
+from ilp_planner.optimize.bounds.paths import best_path
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.result import Result, Status
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.problem import Problem
-from ilp_planner.result import Result, Status
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.operators.certificate import plan_graph
 from tests.examples import examples
 from tests.tiny import CHAINS, least_time, make_problem, problems, random_profile, tight_problem
@@ -61,7 +61,7 @@ def test_stages_that_nobody_had_to_solve_are_solved_by_the_reader(
         operators, "resnet", profile, cost_model="aceso", limit=3206558335.2024727, global_batch=2,
         micro_batches=(1, 2), nodes=2, devices=2,
     )  # fmt: skip
-    monkeypatch.setattr("ilp_planner.bounds.operator_part.FEW_STATES", 0)
+    monkeypatch.setattr("ilp_planner.optimize.bounds.operator_part.FEW_STATES", 0)
     result = solved(problem)
     assert result.certificate["parts"][1]["by"] == "dp"
     assert check_certificate(problem, result.certificate).holds

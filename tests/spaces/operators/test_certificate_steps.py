@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.errors import PlanError
-from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, ROUNDING
-from ilp_planner.search.confirm import PLACEMENT, ROOM
+from ilp_planner.base.errors import PlanError
+from ilp_planner.base.numerics import CLAIM_ROUNDING, NEVER, ROUNDING
+from ilp_planner.optimize.search.confirm import PLACEMENT, ROOM
 from ilp_planner.spaces.operators import certificate
 from ilp_planner.spaces.operators.certificate import last_of_part, plan_graph, prove_part
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given
 
 import ilp_planner
-from ilp_planner.bounds.arrays import INFINITE
-from ilp_planner.bounds.exact_stage import StageOptimum
-from ilp_planner.bounds.operator_part import OperatorPart
-from ilp_planner.deadline import Deadline
+from ilp_planner.base.deadline import Deadline
 from ilp_planner.evaluate import evaluate
+from ilp_planner.optimize.bounds.arrays import INFINITE
+from ilp_planner.optimize.bounds.exact_stage import StageOptimum
+from ilp_planner.optimize.bounds.operator_part import OperatorPart
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.operators.first_plans import FirstPlan, Improver, first_plan, rows_of_groups
 from tests.examples import examples

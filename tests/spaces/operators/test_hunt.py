@@ -5,12 +5,12 @@ import math
 import pytest
 from hypothesis import given
 
-from ilp_planner.certificate import check_certificate
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits
+from ilp_planner.optimize.solvers.registry import HEURISTICS
 from ilp_planner.problem import Problem
-from ilp_planner.result import Status
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
-from ilp_planner.solvers.registry import HEURISTICS
 from tests.every_space import check_consistent
 from tests.examples import examples
 from tests.tiny import least_time, problems

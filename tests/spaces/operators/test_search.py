@@ -12,18 +12,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ilp_planner
-from ilp_planner.bounds.operator_part import OperatorPart
-from ilp_planner.certificate import check_certificate
-from ilp_planner.deadline import Deadline
-from ilp_planner.errors import SolverError
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.base.errors import SolverError
 from ilp_planner.evaluate import evaluate
-from ilp_planner.graph import StageGraph
+from ilp_planner.optimize.bounds.operator_part import OperatorPart
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.graph import StageGraph
+from ilp_planner.optimize.result import EVERY_PART, Result, Status, Stop
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import GraphSolution, Limits, Task
+from ilp_planner.optimize.solvers.chain_dp import ChainDP
+from ilp_planner.optimize.solvers.cpsat import CpSat
 from ilp_planner.problem import Problem
-from ilp_planner.result import EVERY_PART, Result, Status, Stop
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import GraphSolution, Limits, Task
-from ilp_planner.solvers.chain_dp import ChainDP
-from ilp_planner.solvers.cpsat import CpSat
 from ilp_planner.spaces.operators.first_plans import FirstPlan, Improver
 from ilp_planner.spaces.operators.search import OperatorSearch
 from tests.every_space import check_consistent
@@ -281,7 +281,7 @@ def test_operators_that_take_no_time_are_planned_too() -> None:
 @given(SMALL)
 def test_where_the_stages_behind_are_counted_last_the_answer_is_the_same(problem: Problem) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ilp_planner.bounds.operator_part.FEW_STATES", 0)
+        patch.setattr("ilp_planner.optimize.bounds.operator_part.FEW_STATES", 0)
         result = run(problem)
         optimum = least_time(problem)
         check_consistent(problem, result, optimum)

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.paths import best_path
-from ilp_planner.certificate import check_certificate
-from ilp_planner.cli.values import idle_workers
+from ilp_planner.base.errors import UsageError
 from ilp_planner.costs.operators import Option
-from ilp_planner.errors import UsageError
+from ilp_planner.costs.profiles.table import MIB, RowKey
 from ilp_planner.evaluate import Violation, evaluate
+from ilp_planner.faces.cli.values import idle_workers
 from ilp_planner.inputs.request import Request
+from ilp_planner.optimize.bounds.paths import best_path
+from ilp_planner.optimize.certificate import check_certificate
+from ilp_planner.optimize.result import Status, Stop
+from ilp_planner.optimize.search.confirm import LastGraph
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 from ilp_planner.problem import Problem
-from ilp_planner.profiles.table import MIB, RowKey
-from ilp_planner.result import Status, Stop
-from ilp_planner.schedule import OneForwardOneBackward
-from ilp_planner.search.confirm import LastGraph
-from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.spaces.operators.hunt import OperatorHunt
 from ilp_planner.spaces.operators.search import OperatorSearch
 from ilp_planner.spaces.operators.space import stage_devices

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.numerics import ROUNDING
-from ilp_planner.objectives.on_nodes import problem_on
-from tests.objectives.cases import every_point, operator_problem
+from ilp_planner.base.numerics import ROUNDING
+from ilp_planner.spaces.objectives.on_nodes import problem_on
+from tests.spaces.objectives.cases import every_point, operator_problem
 
 
 @settings(max_examples=15)

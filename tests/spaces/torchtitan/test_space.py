@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
-from ilp_planner.errors import InfeasibleError, PlanError, SpecError, UsageError
+from ilp_planner.base.errors import InfeasibleError, PlanError, SpecError, UsageError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.faces.report.stages import describe_training
 from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.formats.torchtitan import export_torchtitan
 from ilp_planner.formats.torchtitan_python import export_torchtitan_python
 from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.report.stages import describe_training
-from ilp_planner.schedule import PIPELINES
-from ilp_planner.solve import solve
+from ilp_planner.job.memory import memory_parts, stage_of_rank
+from ilp_planner.optimize.solve import solve
+from ilp_planner.schedule.formulas import PIPELINES
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS, FULL
 from ilp_planner.spaces.torchtitan.space import EARLIER, NEWEST, Torchtitan
 from ilp_planner.specs.model import ModelSpec

@@ -22,7 +22,7 @@ GPT-OSS 120B were taken from the reader.
 
 from typing import Any
 
-from ilp_planner.files import Document, to_json
+from ilp_planner.base.files import Document, to_json
 
 Values = dict[str, Any]
 LLAMA3 = {

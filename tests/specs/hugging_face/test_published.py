@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.anatomy.decoder import rank_modules
-from ilp_planner.anatomy.work import layer_work
-from ilp_planner.errors import SpecError
+from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.arguments import (
     arguments_of_job,
     job_of_arguments,
     read_arguments,
 )
 from ilp_planner.formats.megatron.model_features import unsaid
+from ilp_planner.job.decoder import rank_modules
+from ilp_planner.job.work import layer_work
 from ilp_planner.spaces.megatron.unfit import misfits
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.hugging_face.families import FAMILIES

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.errors import SpecError
-from ilp_planner.files import Document, read_document
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.files import Document, read_document
 from ilp_planner.specs.decoder import Rotary, Window
 from ilp_planner.specs.hugging_face.families import FAMILIES, NOT_MODELLED
 from ilp_planner.specs.hugging_face.reader import read_config

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ilp_planner.files import Document
+from ilp_planner.base.files import Document
 from ilp_planner.specs.hugging_face.families import FAMILIES, TEXT_OF
 from ilp_planner.specs.hugging_face.reader import read_config
 from ilp_planner.specs.parameter_count import parameter_count

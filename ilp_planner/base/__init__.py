@@ -1,0 +1,1 @@
+"""Errors, units, files, limits, the clock, compiled kernels, the console."""

@@ -1,0 +1,93 @@
+"""Everything a user can have caused, each with the exit code that the command line gives it.
+
+A message names the file, the key, the found and the expected value, on one line.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ilp_planner.base.interrupts import interrupted
+
+
+class PlannerError(Exception):
+    """Root of all errors that are reported as one line, without a traceback.
+
+    excerpt: lines to show below it, as the typed text with a mark under the place; mostly none.
+    """
+
+    exit_code = 1
+
+    def __init__(self, *args: object, excerpt: str = "") -> None:
+        super().__init__(*args)
+        self.excerpt = excerpt
+
+
+class SpecError(PlannerError, ValueError):
+    """A model, cluster or training specification that cannot be used."""
+
+
+class LackingError(SpecError):
+    """Devices that cannot compute the request. devices: their types, by name."""
+
+    def __init__(self, *args: object, devices: tuple[str, ...]) -> None:
+        super().__init__(*args)
+        self.devices = devices
+
+
+class ProfileError(PlannerError, ValueError):
+    """A profile that is missing, malformed or holds nothing that can be planned with."""
+
+
+class MeasureError(PlannerError, RuntimeError):
+    """Measuring that cannot begin or go on: no PyTorch, no GPU, one that disappeared."""
+
+
+class PlanError(PlannerError, ValueError):
+    """A saved or imported plan that cannot be read or belongs to another problem."""
+
+
+class SchedulerError(PlannerError, ConnectionError):
+    """A scheduler of many solves that cannot be reached, or is not installed."""
+
+
+class OutputError(PlannerError, OSError):
+    """A file that cannot be written."""
+
+
+class UsageError(PlannerError, ValueError):
+    """Options that contradict each other or ask for the impossible."""
+
+    exit_code = 2
+
+
+class InfeasibleError(PlannerError):
+    """Proved: no plan fits. Names the stage or operator, and the missing bytes."""
+
+    exit_code = 3
+
+
+class SolverError(PlannerError, RuntimeError):
+    """A solver failed, or claimed something that the evaluator refutes."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let a Ctrl-C that comes while compiled code runs be a KeyboardInterrupt.
+
+    Numba hands the result over with the exception set, and Python makes it a SystemError with that
+    cause; if it was about to be compiled or loaded, with other errors in between. NumPy makes a
+    TypeError of it if it compares rows of an array, with or without that cause.
+    """
+    try:
+        yield
+    except Exception as error:
+        seen: list[BaseException] = []
+        cause: BaseException | None = error
+        while cause is not None and cause not in seen:
+            if isinstance(cause, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+            seen.append(cause)
+            cause = cause.__cause__ or cause.__context__
+        if interrupted() and isinstance(error, (SystemError, TypeError)):
+            raise KeyboardInterrupt from error
+        raise

@@ -1,0 +1,233 @@
+"""Between Metis's profile folders and the native table.
+
+A Metis file is a row per run of equal layers and three rows of the whole step: `forward_backward`
+(all layers, the loss and the turn from forward to backward), `optimizer` and `batch_generator`.
+Nothing of it is lost, to the last digit.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ilp_planner.base.errors import ProfileError
+from ilp_planner.costs.profiles.convert.units import MILLISECONDS, to_milliseconds, to_seconds
+from ilp_planner.costs.profiles.measurements import Measurements, Record, measurements_of
+from ilp_planner.costs.profiles.message_times import MessageTimes
+from ilp_planner.costs.profiles.metis import MetisProfile, MetisRow, file_name, layer_names, total
+from ilp_planner.costs.profiles.table import MIB, Provenance
+from ilp_planner.costs.profiles.table_rows import (
+    ANY,
+    Wanted,
+    complete_layers,
+    describe_key,
+    layer_rows,
+    step_seconds,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pandas
+
+    from ilp_planner.base.numerics import Floats
+    from ilp_planner.costs.profiles.layers import LayerKey
+
+STEPS = ("forward_backward", "optimizer", "batch_generator")  # as `MetisRow` calls them
+
+
+def metis_table(
+    profile: MetisProfile, *, hidden: int | None = None, sequence: int | None = None
+) -> Measurements:
+    """Return a folder as a native table.
+    hidden, sequence: sizes of the model, which the folder does not say."""
+    sizes = {"hidden": hidden, "sequence": sequence}
+    rows: list[dict[str, Any]] = []
+    for key, row in profile.rows.items():
+        shared = {
+            "device": key.device,
+            "tp": key.tp,
+            "micro_batch": key.samples,
+            **{name: size for name, size in sizes.items() if size is not None},
+            "source": file_name(key),
+        }
+        rows += [{**shared, **found} for found in _layers(row)]
+        for name in STEPS:
+            spent = getattr(row, name)
+            if spent is not None:
+                rows.append({**shared, "record": Record.STEP, "name": name, **_time(spent)})
+    return measurements_of(
+        rows,
+        profile.source,
+        machine={"format": "metis", "model": profile.model_name},
+        notes=profile.notes,
+    )
+
+
+def _layers(row: MetisRow) -> Iterator[dict[str, Any]]:
+    """Yield a row per run of layers that take and hold the same."""
+    names = layer_names(row.compute.size)
+    figures = [
+        (
+            "layer" if name.startswith("layer") else name,
+            float(row.compute[i]),
+            float(row.memory[i]),
+            None if row.parameters is None else float(row.parameters[i]),
+        )
+        for i, name in enumerate(names)
+    ]
+    start = 0
+    for (name, spent, held, parameters), run in groupby(figures):
+        stop = start + len(list(run))
+        yield {
+            "record": Record.LAYER,
+            "name": name,
+            "layers": str(start) if stop == start + 1 else f"{start}-{stop - 1}",
+            **_time(spent),
+            "memory_bytes": held * MIB,
+            **({} if parameters is None else {"parameters": parameters}),
+        }
+        start = stop
+
+
+def _time(milliseconds: float) -> dict[str, Any]:
+    seconds, original = to_seconds(milliseconds)
+    return {"time_s": seconds, **({"original": original} if original else {})}
+
+
+def is_metis_like(frames: Mapping[LayerKey, pandas.DataFrame]) -> bool:
+    """Tell whether layers say what they need altogether, and nothing of what that is made of."""
+    return all(
+        frame["memory_bytes"].notna().all()
+        and frame[["state_bytes", "activation_bytes"]].isna().all(axis=None)
+        for frame in frames.values()
+    )
+
+
+def metis_profile(table: Measurements, wanted: Wanted = ANY) -> MetisProfile:
+    """Return a native table in Metis's terms: what `metis_table` made, to the last digit.
+
+    Layers that say what their memory is made of have its sum.
+
+    Raises
+    ------
+    ProfileError: no complete row of the layers, or memory that is not said.
+    """
+    found = complete_layers(table, wanted)
+    steps = {name: step_seconds(table, name, wanted) for name in STEPS}
+    rows = {}
+    for key, frame in found.complete.items():
+        spent = {name: _milliseconds(steps[name].get(key)) for name in STEPS}
+        parameters = frame["parameters"].to_numpy(np.float64)
+        rows[key] = MetisRow(
+            compute=np.array(
+                [
+                    to_milliseconds(s, text)
+                    for s, text in zip(frame["time_s"], frame["original"], strict=True)
+                ]
+            ),
+            memory=layer_memory(table, key, frame) / MIB,
+            parameters=None if np.isnan(parameters).any() else parameters,
+            **spent,
+        )
+    constants = [key for key, row in rows.items() if row.parameters is not None]
+    return MetisProfile(
+        source=table.source,
+        rows=rows,
+        constants=min(constants or rows),
+        model_name=table.machine.get("model", ""),
+        notes=table.notes,
+    )
+
+
+def layer_memory(table: Measurements, key: LayerKey, frame: pandas.DataFrame) -> Floats:
+    """Return the bytes that each layer needs altogether for one micro-batch, float64 [L]."""
+    whole = frame["memory_bytes"].to_numpy(np.float64)
+    workspace = frame[["forward_workspace_bytes", "backward_workspace_bytes"]].max(axis=1)
+    parts = frame["state_bytes"] + frame["activation_bytes"] + workspace.fillna(0.0)
+    memory: Floats = np.where(np.isnan(whole), parts.to_numpy(np.float64), whole)
+    if np.isnan(memory).any():
+        layer = int(np.argmax(np.isnan(memory)))
+        raise ProfileError(
+            f"{table.source}: {describe_key(key)}: layer {layer}: expected memory_bytes, or "
+            "state_bytes and activation_bytes, found nothing"
+        )
+    return memory
+
+
+def _milliseconds(row: pandas.Series | None) -> float | None:
+    return None if row is None else to_milliseconds(float(row["time_s"]), str(row["original"]))
+
+
+# ---- tables that did not come from Metis --------------------------------------------------------
+
+
+def exportable_profile(
+    table: Measurements, wanted: Wanted = ANY, *, model: str = ""
+) -> tuple[MetisProfile, list[str]]:
+    """Return any table with layers as Metis needs it, and what had to be put in for it.
+
+    Tensor-parallel messages that times leave out are added, as Metis's times have them. A pass over
+    all layers that the table does not say is their sum; an optimiser step likewise.
+
+    Raises
+    ------
+    ProfileError: something is missing that nothing stands in for: which.
+    """
+    profile, rows = metis_profile(table, wanted), layer_rows(table, wanted)
+    messages, notes = MessageTimes(table), []
+    found: dict[LayerKey, MetisRow] = {}
+    for key, row in profile.rows.items():
+        frame = rows.complete[key]
+        once, _ = messages.added(frame, key.device, key.tp)
+        compute = row.compute + 2 * once * MILLISECONDS
+        whole, step, batch = row.forward_backward, row.optimizer, row.batch_generator
+        if whole is None:
+            whole = total(compute)
+            notes.append("forward_backward_time_ms is the sum of the layers' times")
+        if step is None and frame["optimizer_s"].notna().all():
+            step = total(frame["optimizer_s"] * MILLISECONDS)
+        if step is None:
+            step = 0.0
+            notes.append("optimizer_time_ms: the table has no such rows, 0 is written")
+        if batch is None:
+            batch = 0.0
+            notes.append("batch_generator_time_ms: the table has no such rows, 0 is written")
+        found[key] = replace(
+            row, compute=compute, forward_backward=whole, optimizer=step, batch_generator=batch
+        )
+    first = profile.constants
+    if found[first].parameters is None:
+        first = min(found, key=lambda key: (key.tp, key.samples, key.device))
+        weights = rows.complete[first]["weight_bytes"].to_numpy(np.float64)
+        if np.isnan(weights).any():
+            layer = int(np.argmax(np.isnan(weights)))
+            raise ProfileError(
+                f"{table.source}: {describe_key(first)}: layer {layer}: expected parameters or "
+                "weight_bytes, found nothing: Metis needs parameters_per_layer_bytes"
+            )
+        found[first] = replace(found[first], parameters=weights * first.tp)
+    predicted = sum(
+        (rows.complete[key]["provenance"] != Provenance.MEASURED).any() for key in found
+    )
+    if predicted:
+        notes.append(f"{predicted} of {len(found)} files have predicted rows")
+    named = {key._replace(device=_device_name(key.device)): row for key, row in found.items()}
+    if len(named) < len(found):
+        raise ProfileError(f"{table.source}: two device types have the same name in Metis's files")
+    shared = replace(
+        profile,
+        rows=named,
+        constants=first._replace(device=_device_name(first.device)),
+        model_name=model or profile.model_name,
+    )
+    return shared, list(dict.fromkeys(notes))
+
+
+def _device_name(device: str) -> str:
+    """Return a device type as the name of a file of Metis's can have it: no blanks, upper case."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", device).strip("-").upper() or "DEVICE"

@@ -1,0 +1,215 @@
+"""What an operator does for one micro-batch on one device, and how long that takes.
+
+A kernel takes its launch and the longer of its arithmetic and its memory traffic (the roofline of
+Williams et al. 2009). Collectives run on a ring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.costs.profiles.kernel_times import KernelRates
+from ilp_planner.job.work import FLASH_BACKWARD, FusedAttention, Product
+from ilp_planner.job.work import Kernel as Kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ilp_planner.specs.cluster import Device
+    from ilp_planner.specs.link import Link
+    from ilp_planner.specs.machine import Machine
+
+
+class Exchange(NamedTuple):
+    """One collective of the tensor-parallel ranks. size: bytes that each of them passes in."""
+
+    primitive: str
+    size: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One operator, one micro-batch, one device; sizes in bytes.
+
+    forward, backward: kernels. forward_exchanges, backward_exchanges: collectives.
+    input, output: what crosses a pipeline cut before and after the operator, residuals included.
+    activations: kept for the backward pass.
+    forward_reserved, backward_reserved: temporary buffers.
+    """
+
+    forward: tuple[Kernel, ...]
+    backward: tuple[Kernel, ...]
+    forward_exchanges: tuple[Exchange, ...] = ()
+    backward_exchanges: tuple[Exchange, ...] = ()
+    input: float
+    output: float
+    activations: float
+    forward_reserved: float = 0.0
+    backward_reserved: float = 0.0
+
+
+def streaming(traffic: float) -> tuple[Kernel, ...]:
+    """Return one kernel that only moves bytes."""
+    return (Kernel(0.0, traffic),)
+
+
+def product(flops: float, left: float, right: float, result: float) -> tuple[Kernel, ...]:
+    """Return a matrix product of two operands of so many bytes."""
+    return (Kernel(flops, left + right + result),)
+
+
+def product_backward(flops: float, left: float, right: float, result: float) -> tuple[Kernel, ...]:
+    """Return the gradients of a matrix product: one product of the same size for each operand."""
+    return 2 * product(flops, left, right, result)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Roofline:
+    """Kernels of a device of which data sheet and two shares of it are all that is known."""
+
+    device: Device
+
+    def seconds(self, kernel: Kernel, precision: str) -> float:
+        """Return the longer of arithmetic and memory traffic, after the launch."""
+        device = self.device
+        arithmetic = kernel.flops / device.arithmetic(precision)
+        return device.launch + max(arithmetic, kernel.traffic / device.streaming)
+
+    def fastest(self, precision: str) -> float:
+        """Return the FLOP/s that no kernel exceeds.
+
+        Raises
+        ------
+        SpecError: the device has no figure.
+        """
+        return self.device.arithmetic(precision)
+
+    @property
+    def streaming(self) -> float:
+        """Bytes/s of kernels that only move bytes.
+
+        Raises
+        ------
+        SpecError: the device has no figure.
+        """
+        return self.device.streaming
+
+    def collective(self, name: str, ranks: int, size: float) -> float | None:
+        """Return nothing: no data sheet says what collectives take."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """Kernels of a GPU whose kernels were measured, on a machine.
+
+    A kernel of arithmetic without a shape is a large product.
+    """
+
+    rates: KernelRates
+    machine: Machine
+
+    def seconds(self, kernel: Kernel, precision: str) -> float:
+        """Return what the kernel's shape takes."""
+        rates, machine = self.rates, self.machine
+        match kernel.shape:
+            case Product() as p if p.batched:
+                return rates.batched(p.m, p.n, p.k, count=p.copies, precision=precision)
+            case Product() as p:
+                product = rates.grouped if p.grouped else rates.product
+                spent = product(
+                    p.m, p.n, p.k, count=p.copies, precision=precision, accumulate=p.summed
+                )
+                return spent / machine.grouped if p.grouped else spent
+            case FusedAttention(length, head, backward):
+                flops = kernel.flops / (FLASH_BACKWARD if backward else 1.0)
+                spent = rates.attention(
+                    flops, length, head=head, backward=backward, precision=precision
+                )
+                return spent / (machine.attention_backward if backward else machine.attention)
+        streamed = rates.stream(kernel.traffic)
+        return max(streamed, rates.large(kernel.flops, precision)) if kernel.flops else streamed
+
+    def fastest(self, precision: str) -> float:
+        """Return the FLOP/s that no kernel exceeds, where the backward pass of attention is counted
+        as two products for each of the forward pass.
+
+        Raises
+        ------
+        KeyError: nothing is known of that precision.
+        """
+        rates, machine = self.rates, self.machine
+        forward, backward = rates.fastest_attention(precision)
+        return max(
+            rates.fastest_product(precision) * max(1.0, rates.constants.grouped * machine.grouped),
+            forward * machine.attention,
+            backward * machine.attention_backward,
+        )
+
+    @property
+    def streaming(self) -> float:
+        """Bytes/s of kernels that only move bytes."""
+        return self.rates.bandwidth * self.machine.streaming
+
+    def collective(self, name: str, ranks: int, size: float) -> float | None:
+        """Return the seconds of a collective among ranks of one node; None: not measured.
+
+        size: bytes as `anatomy.modules.Message.size` counts them.
+        """
+        found = self.rates.collective(name, ranks, size)
+        return None if found is None else found / self.machine.links
+
+
+Rates = Roofline | Measured
+
+
+@lru_cache(maxsize=256)  # a fit of constants asks for thousands
+def rates_of(device: Device) -> Rates:
+    """Return what kernels take on a device; the same of equal ones."""
+    if device.kernels is None:
+        return Roofline(device)
+    machine = device.machine
+    rates = KernelRates(
+        device.peak or {},
+        device.memory_bandwidth or 0.0,
+        device.processors or 1,
+        device.kernels,
+        machine.sustained,
+        machine.streaming,
+    )
+    return Measured(rates, machine)
+
+
+def kernel_time(
+    kernels: Iterable[Kernel], device: Device, precision: str, quantised: str = ""
+) -> float:
+    """Return seconds of the kernels, one after the other.
+
+    quantised: format of the products that are not of the training precision.
+    """
+    rates, low = rates_of(device), quantised or precision
+    return sum(
+        rates.seconds(
+            kernel,
+            low if isinstance(kernel.shape, Product) and kernel.shape.quantised else precision,
+        )
+        for kernel in kernels
+    )
+
+
+def exchange_time(exchange: Exchange, devices: int, link: Link) -> float:
+    """Return seconds of a ring collective: latency, and the bytes that each device sends.
+
+    Each sends (n - 1) / n of the tensor, in an all-reduce twice that. The tensor of an all-gather
+    is n times what a device passes in (the accounting of `nccl-tests`, doc/PERFORMANCE.md).
+    """
+    if devices == 1:
+        return 0.0
+    sent = exchange.size * (devices - 1) / devices
+    if exchange.primitive == "all_reduce":
+        sent *= 2
+    elif exchange.primitive == "all_gather":
+        sent *= devices
+    return link.latency + sent / link.collective_bandwidth(devices)

@@ -1,0 +1,273 @@
+"""From names, paths or objects to a problem."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.base.errors import SpecError, UsageError
+from ilp_planner.faces.api.words import described, named, positive, python_words
+from ilp_planner.faces.cli.values import option_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Unpack
+
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.inputs.request import Reference
+    from ilp_planner.problem import Problem
+    from ilp_planner.settings.keywords import Demands
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.model import ModelSpec
+
+NAMES = (str, os.PathLike)
+# Which objects stand for an input, by the names of their types.
+KINDS = {
+    "model": ("ModelSpec",),
+    "cluster": ("ClusterSpec",),
+    "profile": ("Profile", "LayerProfile", "MetisProfile", "AmpProfile"),
+}
+
+
+def problem(
+    model: str | os.PathLike[str] | ModelSpec | None = None,
+    cluster: str | os.PathLike[str] | ClusterSpec | None = None,
+    *,
+    gpus: str | None = None,
+    profile: str | os.PathLike[str] | object = "analytic",
+    global_batch: int | None = None,
+    space: str | None = None,
+    cost_model: str = "native",
+    micro_batch_sizes: Sequence[int] = (),
+    memory_limit: str | float | None = None,
+    max_stages: int | None = None,
+    max_tp: int | None = None,
+    max_cp: int | None = None,
+    max_stage_nodes: int | None = None,
+    precision: str | None = None,
+    price: float | str | None = None,
+    memory_rule: str | None = None,
+    placement: str | None = None,
+    shares: str | None = None,
+    stage_tp: str | None = None,
+    seats: str | None = None,
+    hostfile: str | os.PathLike[str] | None = None,
+    clusterfile: str | os.PathLike[str] | None = None,
+    experiment: str | None = None,
+    hidden_size: int | None = None,
+    sequence_length: int | None = None,
+    vocab_size: int | None = None,
+    text_only: bool = False,
+    constraints: str | os.PathLike[str] | Mapping[str, object] | None = None,
+    **demands: Unpack[Demands],
+) -> Problem[Any]:
+    """Build a problem, by the rules of `ilp-plan solve`; the keywords are its options.
+
+    Parameters
+    ----------
+    model, cluster: a name (`llama3-8b`), a path, or a ModelSpec and a ClusterSpec. A model may be a
+        `config.json` of Hugging Face, or the name that it has there.
+    text_only: of a model of text and pictures or sounds, its text alone.
+    gpus: so many of the table of GPUs (`16xA100-80GB`) instead of a cluster: nodes, links and
+        network of their generation are assumed, and notes say so.
+    profile: `analytic`, `FILE.csv`, `aceso:FOLDER`, `metis:FOLDER`, `amp:FILE`, or a profile that
+        was read before.
+    space: `operators`, `groups`, `metis`, `amp` or `megatron`; None: plans of Megatron-LM for
+        decoder-only models without a profile; else operators if all devices are equal and the
+        profile and the cost model are of operators, whole layers elsewhere.
+    shares: of `space="groups"`: `any`, or `even`: replicas of one type share a micro-batch equally
+        and micro-batches divide the batch.
+    stage_tp: of `space="groups"`: `one` tensor-parallel degree for all replicas of a stage, or
+        `mixed`: each device type has its own.
+    seats: of `space="groups"`: replicas of a stage are `packed` on few nodes; with `spread`, packed
+        or equally many on each of several nodes of one type.
+    precision: of training, or a recipe of products in 8 or 4 bits (`fp8-current`, `mxfp8`), of
+        `space="megatron"`; None: the model's.
+    micro_batch_sizes: to try: samples of a replica for a training runtime, of all replicas together
+        for other spaces.
+    price: of a device per hour: 2.5, of every type as `a100=2.5,t4=0.4`, or `spot`, for the spot
+        prices of the cluster; None: as the cluster says.
+    memory_limit: bytes, or a size with its unit (`28 GB`), of every device.
+    tp, pp, cp, ep, dp, virtual_stages: possible values in plans of `space="megatron"`: 4, `[2, 4]`,
+        `range(2, 9)` or `"2..8"`. micro_batch_group_size: likewise, how many micro-batches pass one
+        virtual stage before the next one's turn; as many as pipeline ranks if nothing is said.
+    layout: layers of every virtual stage: `even`, how many as `[10, 11, 11]`, or Megatron's letters
+        as `Et*10|t*11|t*11L`.
+    rank_order, recompute, sharding, cp_comm: likewise: names, one or several. sharding_copies:
+        numbers of sharded copies, one or several. schedule: of the pipeline, some of `1f1b`
+        (interleaved if ranks have several virtual stages), `interleaved-zb`, `zb-v` and
+        `dualpipe-v` (divided backward passes).
+    overlap: `data`, if nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
+    gradients, moments: types, `fp32` alone if nothing is said.
+    keep: stages of saved plans that plans have as they are, as `plan.json:stage0`.
+    tensor_overlap, expert_overlap: `on`, `off` or both, `off` if nothing is said. cuda_graphs: some
+        of `none`, `attn`, `router`, `layer` and `full_iteration`, `none` likewise.
+    optimizer_offload: shares of the states, from 0 to 1, that may be on the host.
+    activation_offload: `none`, modules as `core_attn+attn_proj` or a number of layers whose
+        activations may wait there, one or several; `none` if nothing is said. dispatcher: some of
+        `alltoall`, `allgather` and `flex`. fused_permute, compile: `on`, `off` or both; the last
+        `on` with `space="torchtitan"` alone.
+    max_devices: of equal nodes, so many devices at most, in whole nodes.
+    without: nodes that stay idle, by number from 0 or by the name of their group.
+    headroom: bytes of every device that stay free, or a size with its unit.
+    constraints: a TOML file with these keywords in a table `[constraints]`, or a mapping of them; a
+        keyword that is given counts instead.
+
+    Raises
+    ------
+    SpecError, ProfileError, UsageError: the problem cannot be planned, with the reason.
+    """
+    from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.inputs.request import Reference, Request
+    from ilp_planner.spaces.objectives.any_nodes import build_for_any_nodes
+
+    given: dict[str, Any] = {
+        "model": model,
+        "cluster": cluster,
+        "hostfile": hostfile,
+        "clusterfile": clusterfile,
+        "profile": profile,
+    }
+    from ilp_planner.settings.keywords import Demands
+
+    if unknown := next((name for name in demands if name not in Demands.__annotations__), ""):
+        raise TypeError(f"problem() got an unexpected keyword argument {unknown!r}")
+    with python_words():
+        if gpus is not None:
+            given["cluster"] = _gpus(gpus, cluster)
+        files = {
+            kind: _held(kind, value) or Reference(name=_named(kind, value))
+            for kind, value in given.items()
+            if value is not None
+        }
+        request = Request(
+            files=files,
+            cost_model=cost_model,
+            space=space or "",
+            memory_rule=memory_rule or "",
+            placement=placement or "",
+            shares=shares or "",
+            stage_tp=stage_tp or "",
+            seats=seats or "",
+            experiment=experiment or "",
+            global_batch=_positive("global_batch", global_batch),
+            micro_batch=_sizes(micro_batch_sizes),
+            memory_limit=_bytes(memory_limit),
+            max_stages=_positive("max_stages", max_stages),
+            max_tp=_positive("max_tp", max_tp),
+            max_cp=_positive("max_cp", max_cp),
+            max_stage_nodes=_positive("max_stage_nodes", max_stage_nodes),
+            precision=precision or "",
+            price="" if price is None else str(price),
+            hidden=_positive("hidden_size", hidden_size),
+            sequence=_positive("sequence_length", sequence_length),
+            vocabulary=_positive("vocab_size", vocab_size),
+            text_only=text_only,
+            constraints=_demanded(constraints, demands),
+        )
+        objects = {
+            kind: given[kind]
+            for kind, reference in files.items()
+            if reference.text is None and not isinstance(given[kind], NAMES)
+        }
+        return build_for_any_nodes(InputFiles(request, objects=objects))
+
+
+def _demanded(given: Any, said: Mapping[str, object]) -> Constraints:
+    """Return the constraints of a file or a mapping and of keywords; keywords precede.
+
+    Raises
+    ------
+    SpecError, UsageError: it is no constraint.
+    """
+    from ilp_planner.formats.kept_stages import with_kept_stages
+    from ilp_planner.inputs.constraints import NAMES as KNOWN
+    from ilp_planner.inputs.constraints import constraints_of
+    from ilp_planner.inputs.constraints_file import read_constraints
+
+    if isinstance(given, NAMES):
+        given = read_constraints(Path(given)).texts
+    if given is not None and not isinstance(given, Mapping):
+        raise UsageError(f"constraints: found {described(given)}, expected a path or a mapping")
+    keywords = {name: value for name, value in said.items() if value is not None}
+    every = {**(given or {}), **keywords}
+    unknown = next((name for name in every if name not in KNOWN), None)
+    if unknown is not None:
+        raise UsageError(f"constraints: found {unknown!r}, expected some of {', '.join(KNOWN)}")
+    return with_kept_stages(constraints_of(every))
+
+
+def _gpus(said: object, cluster: Any) -> str:
+    """Return the name of the cluster of so many GPUs.
+
+    Raises
+    ------
+    UsageError: a cluster is named beside them, or the GPUs are unknown.
+    """
+    from ilp_planner.inputs.files import cluster_or_gpus
+
+    if not isinstance(said, str):
+        raise UsageError(f"gpus: found {described(said)}, expected a text as '16xA100-80GB'")
+    named = None if cluster is None else _named("cluster", cluster)
+    return str(cluster_or_gpus(named, said))
+
+
+def _held(kind: str, value: Any) -> Reference | None:
+    """Return a model or a cluster that was made in Python as the text that says it, so that a plan
+    can be saved with it; None for other inputs, and without a text."""
+    from ilp_planner.base.files import Document
+    from ilp_planner.inputs.request import Reference
+    from ilp_planner.specs.cluster_reader import read_cluster
+    from ilp_planner.specs.cluster_writer import cluster_text
+    from ilp_planner.specs.model_reader import read_model
+    from ilp_planner.specs.model_writer import model_text
+
+    texts: dict[str, tuple[Callable[[Any], str], Callable[[Document], object]]] = {
+        "model": (model_text, read_model),
+        "cluster": (cluster_text, read_cluster),
+    }
+    if kind not in texts or type(value).__name__ not in KINDS[kind]:
+        return None
+    write, read = texts[kind]
+    document = Document(f"<{value.name}>", write(value))  # the name of no file
+    try:
+        same = read(document) == value
+    except SpecError:
+        same = False
+    return Reference(**document._asdict(), sha256=document.sha256) if same else None
+
+
+def _named(kind: str, value: Any) -> str:
+    """Return the name or path of an input; a placeholder for an object that has neither."""
+    if isinstance(value, NAMES):
+        return value if isinstance(value, str) else str(Path(value))
+    kinds = KINDS.get(kind, ())
+    if type(value).__name__ in kinds:
+        return "analytic" if kind == "profile" else str(value.name)
+    names = ", ".join(["a name", "a path", *map(named, kinds)])
+    raise UsageError(f"{kind}: found {described(value)}, expected one of {names}")
+
+
+def _bytes(limit: str | float | None) -> float | None:
+    if limit is None:
+        return None
+    if isinstance(limit, str):
+        return float(option_size("memory_limit", limit))
+    if isinstance(limit, int | float) and not isinstance(limit, bool):
+        return float(limit)
+    raise UsageError(
+        f"memory_limit: found {described(limit)}, expected bytes, or a size with its unit: '28 GB'"
+    )
+
+
+def _sizes(sizes: Sequence[int]) -> tuple[int, ...]:
+    if isinstance(sizes, str) or not hasattr(sizes, "__iter__"):
+        found = described(sizes)
+        raise UsageError(f"micro_batch_sizes: found {found}, expected a list of whole numbers")
+    return tuple(positive("micro_batch_sizes", size) for size in sizes)
+
+
+def _positive(name: str, value: int | None) -> int | None:
+    return None if value is None else positive(name, value)

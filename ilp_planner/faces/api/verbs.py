@@ -1,0 +1,204 @@
+"""The verbs `solve`, `evaluate`, `check` and `analyze`."""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.base.errors import UsageError
+from ilp_planner.faces.api.result import Result, Saved, load
+from ilp_planner.faces.api.words import expect, positive, python_words
+from ilp_planner.optimize.solvers.base import PREFER_PLAIN, Limits, Task
+from ilp_planner.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.analysis.analyze import Analysis
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.faces.api.check import Check
+    from ilp_planner.optimize.search.start import Start
+    from ilp_planner.optimize.solvers.base import Progress
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.spaces.objectives.objective import Objective
+    from ilp_planner.specs.training import TrainingJob
+
+
+def solve(
+    problem: Problem[Any],
+    *,
+    seconds: float | None = None,
+    prefer_plain: float | None = None,
+    limits: Limits | None = None,
+    solver: str = "auto",
+    progress: Progress | bool | None = None,
+    top: int = 1,
+    start: Result | Saved | str | os.PathLike[str] | None = None,
+    objective: str | Sequence[str] = "time",
+    max_price_per_hour: float | None = None,
+    all_devices: bool = False,
+) -> Result:
+    """Find the fastest plan, and a lower bound on the time of every plan of the space.
+
+    Any nodes may stay idle: `problem` of the result is that of the nodes in use, and `aim` has the
+    bounds of all other sets of nodes.
+
+    A Ctrl-C ends the search and keeps the best plan with its bound.
+
+    Parameters
+    ----------
+    problem: of `ilp_planner.problem`.
+    seconds: wall clock. prefer_plain: of plans for a training runtime that take up to this share
+        longer than the fastest one, the plainest is taken, and the fastest is `fastest` of the
+        result; 0: the fastest. None: 0.02. Instead of both, `limits` say them as well as gap,
+        workers and seed; in `Limits()` prefer_plain is 0.
+    solver: `auto`, `dp`, `cp-sat`, `milp`, `pulp`, or a heuristic (`gradient`, `anneal`).
+    progress: called with (incumbent seconds, bound seconds) as they improve; True: a line on the
+        terminal or in the notebook.
+    top: how many of the best plans of whole layers to list.
+    start: a plan of another solve to start from, with its bounds that still hold: a result, a plan
+        of `load`, or the file of a plan. Its inputs may differ; `notes` list the parts used.
+    objective: `time`, `price` (of a token), or both, as `"time,price"`: a plan for every budget.
+    max_price_per_hour: the limit for the nodes of a plan; None: anything.
+    all_devices: leave no node out, whether or not a plan is faster without it.
+
+    Raises
+    ------
+    UsageError: an object of another kind, an unknown solver, limits that contradict each other.
+    InfeasibleError: no plan costs as little per hour; it names the price of the cheapest one.
+    PlanError: `start` is no plan, or its certificate is malformed or contradicts its own plan.
+    SolverError: the judge refutes the result of the search.
+    """
+    from ilp_planner.optimize.search.preference import check_preference
+    from ilp_planner.spaces.objectives.any_nodes import solve_on_any_nodes
+    from ilp_planner.spaces.objectives.objective import TIME, objective_named
+
+    expect("solve", problem, Problem)
+    if limits is not None:
+        expect("solve: limits", limits, Limits)
+    positive("top", top)
+    known = limits or Limits(prefer_plain=PREFER_PLAIN)
+    for name, value in (("seconds", seconds), ("prefer_plain", prefer_plain)):
+        if value is not None and limits is not None:
+            raise UsageError(f"{name}: found {value} beside limits, expected one of them")
+    if seconds is not None:
+        known = replace(known, seconds=seconds)
+    if prefer_plain is not None:
+        known = replace(known, prefer_plain=prefer_plain)
+    check_preference(problem, prefer_plain, top=top, solver=solver)
+    aimed = objective_named(objective if isinstance(objective, str) else ",".join(objective))
+    if aimed is not TIME or max_price_per_hour is not None:
+        said_besides = {"top": top > 1, "start": start is not None, "all_devices": all_devices}
+        for name, said in said_besides.items():
+            if said:
+                raise UsageError(f"{name}: found it where any nodes may be used, expected none")
+        with python_words(), _shown(progress) as told:
+            return _on_sets(problem, aimed, max_price_per_hour, Task(known, solver, told))
+    with python_words(), _shown(progress) as told:
+        begin = None if start is None else _start(start)
+        chosen = solve_on_any_nodes(
+            problem, limits=known, solver=solver, progress=told, top=top, start=begin,
+            all_devices=all_devices,
+        )  # fmt: skip
+    return Result(**vars(chosen.result), problem=chosen.problem)
+
+
+def _on_sets(
+    problem: Problem[Any], objective: Objective, max_price_per_hour: float | None, task: Task
+) -> Result:
+    """Search sets of nodes for the objective."""
+    from ilp_planner.spaces.objectives.search import solve_on_sets
+
+    chosen = solve_on_sets(
+        problem,
+        objective,
+        max_hourly=math.inf if max_price_per_hour is None else max_price_per_hour,
+        limits=task.limits,
+        solver=task.solver,
+        progress=task.progress,
+    )
+    return Result(**vars(chosen.result), problem=chosen.problem)
+
+
+def evaluate(problem: Problem[Any], plan: AnyPlan) -> Evaluation:
+    """Judge a plan: every broken rule, and time and memory recomputed.
+
+    Raises
+    ------
+    UsageError: an object of another kind.
+    """
+    from ilp_planner.evaluate import evaluate as judge
+    from ilp_planner.plan import Plan
+
+    expect("evaluate", problem, Problem)
+    expect("evaluate", plan, Plan)
+    return judge(problem, plan)
+
+
+def check(subject: Result | Saved | str | os.PathLike[str]) -> Check:
+    """Judge a plan again, and derive every bound of its certificate again.
+
+    Parameters
+    ----------
+    subject: a result, a plan of `load`, or the file of a plan.
+
+    Raises
+    ------
+    PlanError: it holds no plan, or cannot be read.
+    """
+    if isinstance(subject, str | os.PathLike):
+        subject = load(subject)
+    expect("check", subject, Result, Saved)
+    return subject.check()
+
+
+def analyze(subject: TrainingJob | Result | Saved, **said: Any) -> Analysis:
+    """Return memory and messages of every rank of a training job or of a plan.
+
+    Parameters
+    ----------
+    subject: a job, a result, or a plan of `load`.
+    said: name: of the model, for people. limit: bytes of a device that may be used. device: its
+        name. notes: on the analysed job. Of a plan, these come from its problem unless they are
+        said.
+
+    Raises
+    ------
+    UsageError: an object of another kind. PlanError: neither a training job nor its stages one by
+    one can say the plan.
+    """
+    from ilp_planner.analysis.analyze import analyze as analyze_job
+    from ilp_planner.specs.training import TrainingJob
+
+    expect("analyze", subject, TrainingJob, Result, Saved)
+    if isinstance(subject, TrainingJob):
+        return analyze_job(subject, **said)
+    return subject.analyze(**said)
+
+
+def _start(given: Any) -> Start:
+    """Return the start of a search."""
+    from ilp_planner.formats.saved_start import read_start
+
+    if isinstance(given, str | os.PathLike):
+        return read_start(Path(given))
+    expect("solve: start", given, Result, Saved)
+    start: Start = given.as_start()
+    return start
+
+
+def _shown(progress: Progress | bool | None) -> Any:
+    """Return a context with the callback during the search."""
+    if progress is True:
+        from ilp_planner.faces.report.live import Progress as Line
+
+        return Line()
+    if progress not in (None, False) and not callable(progress):
+        raise UsageError(
+            f"progress: found {progress!r}, expected True or a function of (objective, bound)"
+        )
+    return nullcontext(progress or None)

@@ -1,0 +1,412 @@
+"""The training job that the options of `ilp-plan analyze` describe."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import replace
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.base.errors import PlannerError, SpecError, UsageError
+from ilp_planner.base.limits import RANKS, beyond
+from ilp_planner.faces.cli.wording import option_of
+from ilp_planner.inputs.files import find_model
+from ilp_planner.job.recompute import OF_EXPERTS as PARTS_OF_EXPERTS
+from ilp_planner.job.recompute import recomputed_parts
+from ilp_planner.specs.data_sheets import FLASH
+from ilp_planner.specs.decoder import Decoder, as_decoder
+from ilp_planner.specs.degrees import (
+    Misfit,
+    divisors,
+    job_misfits,
+    nearest_multiple,
+    pipeline_misfits,
+)
+from ilp_planner.specs.pipeline_layout import (
+    PipelineLayout,
+    balanced_layout,
+    even_layout,
+    read_layout,
+    write_layout,
+)
+from ilp_planner.specs.recipes import precision_of, quantised_kernels
+from ilp_planner.specs.training import (
+    PARTS,
+    PRECISIONS,
+    Kernels,
+    OptimizerSettings,
+    Recompute,
+    Settings,
+    TrainingJob,
+)
+
+if TYPE_CHECKING:
+    from ilp_planner.analysis.devices import Devices
+    from ilp_planner.specs.model import ModelSpec
+
+FILL = 4  # micro-batches per pipeline stage, where no global batch is given: a bubble below a fifth
+# Options of experts, and of context parallelism, with their defaults.
+OF_EXPERTS = {"etp": None, "dispatcher": "alltoall", "grouped_experts": False}
+CP_COMM = "p2p"
+
+
+class _Open(NamedTuple):
+    """An option with other possible values if it is not given. unsaid: its value then."""
+
+    unsaid: object
+    others: tuple[object, ...]
+
+
+OPEN = {
+    "sequence_parallel": _Open(False, (True,)),
+    "grouped_experts": _Open(False, (True,)),
+    "etp": _Open(None, (1,)),
+    "cp_comm": _Open(None, ("a2a", "all_gather")),
+}
+STEPS = 4  # options that a repair changes at most
+
+
+class _UnfitError(Exception):
+    """Options that do not fit one another. misfit: the first of them."""
+
+    def __init__(self, misfit: Misfit) -> None:
+        self.misfit = misfit
+
+    @property
+    def name(self) -> str:
+        """Return the parameter of the option that would be changed."""
+        return {"world": "world_size"}.get(self.misfit.name, self.misfit.name.replace("-", "_"))
+
+
+def job_of_options(
+    asked: dict[str, Any], devices: Devices
+) -> tuple[TrainingJob, str, tuple[str, ...]]:
+    """Return the job, the name of its model, and remarks on assumptions.
+
+    Raises
+    ------
+    SpecError, UsageError: an impossible value, with repairs.
+    """
+    try:
+        return _first_that_runs(asked, devices)
+    except _UnfitError as error:
+        misfit = error.misfit
+        repairs = _repairs(asked, devices, error)
+        line = f"{option_of(error.name)}: found {misfit.found}, expected {misfit.rule}"
+        if list(repairs) == [error.name]:
+            line += f"; {repairs[error.name]} would do"
+        elif repairs:
+            words = (f"{option_of(name)} {value}" for name, value in repairs.items())
+            line += f"; {' '.join(words)} would do"
+        raise UsageError(line) from None
+
+
+def _first_that_runs(
+    asked: dict[str, Any], devices: Devices
+) -> tuple[TrainingJob, str, tuple[str, ...]]:
+    """Return the job with defaults for values that are not given; if Megatron-LM refuses that, with
+    the fewest other values of `OPEN` that leave the fewest refusals."""
+    best = _job(asked, devices)
+    refused = first = _refused(best[0])
+    still = [name for name, option in OPEN.items() if asked[name] == option.unsaid]
+    for names in (names for n in range(len(still)) for names in combinations(still, n + 1)):
+        for values in product(*(OPEN[name].others for name in names)) if refused else ():
+            said = dict(zip(names, values, strict=True))
+            try:
+                job, model, notes = _job(asked | said, devices)
+            except (PlannerError, _UnfitError):
+                continue
+            found = _refused(job)
+            if len(found) < len(refused):
+                words = (
+                    option_of(name) + f" {value}" * (value is not True)
+                    for name, value in said.items()
+                )
+                note = f"{' '.join(words)}: assumed, as without it Megatron-LM refuses {first[0]}"
+                refused, best = found, (job, model, (*notes, note))
+    return best
+
+
+def _refused(job: TrainingJob) -> tuple[str, ...]:
+    """Return Megatron-LM's refusals of a job; nothing if it has no arguments for it."""
+    from ilp_planner.formats.megatron.arguments import arguments_of_job
+    from ilp_planner.formats.megatron.rules import check_arguments
+
+    try:
+        return tuple(str(finding) for finding in check_arguments(arguments_of_job(job)))
+    except SpecError:
+        return ()
+
+
+def _repairs(asked: dict[str, Any], devices: Devices, error: _UnfitError) -> dict[str, Any]:
+    """Return values of options that would fit; empty if none are known."""
+    repairs: dict[str, Any] = {}
+    for _ in range(STEPS):
+        if error.misfit.repair is None:
+            break
+        repairs[error.name] = error.misfit.repair
+        try:
+            _job(asked | repairs, devices)
+        except _UnfitError as following:
+            error = following
+        except PlannerError:
+            break
+        else:
+            return repairs
+    return {}
+
+
+def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tuple[str, ...]]:
+    """Return the same as `job_of_options`; a value that another one would repair is an
+    _UnfitError."""
+    spec = find_model(asked["model"], text_only=asked.get("text_only", False))
+    model = decoder_of(spec, asked["model"], asked["sequence_length"])
+    assumed = "sequence:" if asked["sequence_length"] is not None else None
+    notes = tuple(note for note in spec.remarks if not (assumed and note.startswith(assumed)))
+    refuse_idle(asked, model, spec.name)
+    asked, completed = _completed(asked, model, devices)
+    notes += completed
+    pp, micro_batch = asked["pp"], asked["micro_batch"]
+    dp = asked["dp"] or replicas(asked, devices)
+    batch = asked["global_batch"]
+    if batch is None:
+        batch = micro_batch * dp * (FILL * pp if pp > 1 else 1)
+        notes += (f"--global-batch-size is not given: {batch} is assumed",)
+    precision, recipe = precision_of(asked["precision"] or "", spec.precision)
+    if recipe and devices.recipes is not None and recipe not in devices.recipes:
+        raise UsageError(
+            f"--precision: found {recipe} on {devices.name}, expected one that it has: "
+            f"{', '.join((*PRECISIONS, *devices.recipes))}"
+        )
+    layout, settings = layout_of(asked, model), settings_of(asked, precision, recipe)
+    if (world := asked["tp"] * pp * dp * settings.cp) > RANKS:
+        raise UsageError(f"--dp: found {dp}, {world} GPUs, expected at most {RANKS}")
+    if expected := beyond("global_batch", batch):
+        raise UsageError(f"--global-batch-size: found {batch}, expected {expected}")
+    try:
+        job = TrainingJob(
+            model=model,
+            micro_batch=micro_batch,
+            global_batch=batch,
+            tp=asked["tp"],
+            pp=pp,
+            dp=dp,
+            layout=layout,
+            settings=settings,
+            devices_per_node=asked["devices_per_node"] or devices.per_node,
+            generation=devices.generation,
+        )
+    except ValueError as error:
+        raise UsageError(f"--layout: {error}") from None
+    for misfit in job_misfits(job, asked["world_size"]):
+        raise _UnfitError(misfit)
+    found, most = settings.kernels.imbalance, settings.ep
+    if found > most:
+        raise UsageError(
+            f"--imbalance: found {found:g}, expected at most ep {most}, where one rank takes all "
+            f"tokens; {most} would do"
+        )
+    return job, spec.name, notes
+
+
+def _completed(
+    asked: dict[str, Any], model: Decoder, devices: Devices
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return values that the runtime runs for options that are not given and follow from others or
+    from the GPUs; with remarks on assumptions.
+
+    Raises
+    ------
+    UsageError: an option that does not follow and must be given.
+    """
+    said: dict[str, Any] = {"etp": asked["etp"] or 0, "cp_comm": asked["cp_comm"] or CP_COMM}
+    notes = []
+    pp = said["pp"] = pipeline_ranks(asked["pp"], asked["layout"])
+    if asked["recompute"] is None:
+        full = asked["recompute_method"] or asked["recompute_layers"]
+        said["recompute"] = (
+            "selective" if asked["recompute_modules"] else "full" if full else "none"
+        )
+    if asked["attention"] is None:
+        old = devices.generation < FLASH
+        said["attention"] = "unfused" if old else "flash"
+        if old:
+            notes.append(
+                f"--attention is not given: unfused is assumed, as flash runs from compute "
+                f"capability {FLASH} on and {devices.name} has {devices.generation}"
+            )
+    stages = pp * asked["virtual"]
+    if asked["layout"] is None and model.layers % stages and pp > 1 and stages <= model.layers:
+        layout = balanced_layout(model.layers, stages, prediction_layers=model.prediction_layers)
+        said |= {"layout": write_layout(layout), "virtual": 1}
+        notes.append(
+            f"--layout is not given: {said['layout']} is assumed, as {model.layers} layers are no "
+            f"multiple of {stages} stages"
+        )
+    return asked | said, tuple(notes)
+
+
+def pipeline_ranks(pp: int | None, layout: str | None) -> int:
+    """Return the pipeline ranks: as many as are given, or one if a layout leaves no choice.
+
+    Raises
+    ------
+    UsageError: the stages of the layout are several, and nothing says to how many ranks they are
+        dealt, or one rank alone.
+    """
+    stages = 1 if layout is None else len(layout_said(layout).stages)
+    if stages == 1 or (pp or 1) > 1:
+        return pp or 1
+    possible = [ranks for ranks in divisors(stages) if ranks > 1]
+    raise UsageError(
+        f"--pp: found {pp or 'none'} beside a --layout of {stages} stages, expected the number of "
+        f"ranks that they are dealt to, one of {', '.join(map(str, possible))}; {stages} would do"
+    )
+
+
+def layout_said(text: str) -> PipelineLayout:
+    """Return the layout in Megatron's letters.
+
+    Raises
+    ------
+    UsageError: it is none.
+    """
+    try:
+        return read_layout(text)
+    except SpecError as error:
+        raise UsageError(f"--layout: {error}") from None
+
+
+def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
+    """Refuse options for parts that the job lacks.
+
+    Raises
+    ------
+    UsageError: names the option.
+    """
+    if model.experts is None:
+        for option in OF_EXPERTS:
+            if (asked[option] or OF_EXPERTS[option]) != OF_EXPERTS[option]:
+                raise UsageError(
+                    f"{option_of(option)}: found {name}, which has no experts, expected none"
+                )
+        for part in modules_of(asked):
+            if part in PARTS_OF_EXPERTS:
+                raise UsageError(
+                    f"--recompute-modules: found {part} for {name}, which has no experts, expected "
+                    f"some of {', '.join(recomputed_parts(experts=False))}"
+                )
+    if asked["cp"] == 1 and asked["cp_comm"] not in (None, CP_COMM):
+        raise UsageError(f"--cp-comm: found --cp 1, expected more for {asked['cp_comm']}")
+
+
+def decoder_of(spec: ModelSpec, named: str, sequence: int | None) -> Decoder:
+    """Return a model as a decoder, with another sequence length if asked."""
+    model = as_decoder(spec.architecture)
+    if model is None:
+        raise SpecError(
+            f"{named}: family: found {spec.family!r}, expected a decoder-only transformer "
+            "(gpt or decoder), which is what can be analysed"
+        )
+    if sequence is None or sequence == model.sequence:
+        return model
+    places = max(model.max_position_embeddings, sequence)
+    return replace(model, sequence=sequence, max_position_embeddings=places)
+
+
+def values_of(asked: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return some of the given options."""
+    return {name: asked[name] for name in names}
+
+
+def replicas(asked: dict[str, Any], devices: Devices) -> int:
+    """Return dp: the rest of the world or the cluster, else 1."""
+    world = asked["world_size"]
+    degrees: dict[str, int] = values_of(asked, "tp", "pp", "cp")
+    each = math.prod(degrees.values())
+    if world is None:
+        return max(1, devices.count // each)
+    if world % each:
+        text = " x ".join(f"{name} {size}" for name, size in degrees.items())
+        rule, repair = f"a multiple of {text} = {each}", nearest_multiple(world, each)
+        raise _UnfitError(Misfit(name="world", found=world, rule=rule, repair=repair))
+    return int(world // each)
+
+
+def layout_of(asked: dict[str, Any], model: Decoder) -> PipelineLayout:
+    """Return the layout that is asked for, or Megatron's even one."""
+    if asked["layout"] is not None:
+        if asked["virtual"] > 1:
+            raise UsageError("--virtual-stages: found --layout too, which says the stages itself")
+        layout = layout_said(asked["layout"])
+        found = sum(stage.prediction_layers for stage in layout.stages)
+        if found != model.prediction_layers:
+            raise UsageError(
+                f"--layout: found {found} layers of multi-token prediction (m), expected the "
+                f"model's {model.prediction_layers}"
+            )
+        return layout
+    for misfit in pipeline_misfits(model.layers, asked["pp"], asked["virtual"]):
+        raise _UnfitError(misfit)
+    return even_layout(
+        model.layers, asked["pp"], asked["virtual"], prediction_layers=model.prediction_layers
+    )
+
+
+def settings_of(asked: dict[str, Any], precision: str, recipe: str = "") -> Settings:
+    """Return how every rank trains. recipe: of quantised products."""
+    sharding, fused_loss = asked["sharding"], asked["fused_loss"]
+    if asked["distributed_optimizer"]:
+        if sharding not in ("none", "optimizer"):
+            raise UsageError(
+                f"--distributed-optimizer: found --sharding {sharding} too, expected one of them"
+            )
+        sharding = "optimizer"
+    kernels = quantised_kernels(
+        Kernels(
+            **values_of(asked, "attention", "dispatcher", "imbalance", "grouped_experts"),
+            fused_loss=fused_loss,
+            loss_kernel="native" if fused_loss else Kernels().loss_kernel,
+        ),
+        recipe,
+    )
+    if sharding == "none":  # parameters that nobody gathers are kept in full
+        kernels = replace(kernels, quantised_parameters=False)
+    return Settings(
+        **values_of(asked, "cp", "ep", "etp", "cp_comm", "sequence_parallel"),
+        order=asked["rank_order"],
+        precision=precision,
+        recompute=recompute_of(asked),
+        optimizer=OptimizerSettings(sharding=sharding, master=0 if precision == "fp32" else 4),
+        kernels=kernels,
+    )
+
+
+def modules_of(asked: dict[str, Any]) -> tuple[str, ...]:
+    """Return the parts of layers that are computed again, by name."""
+    names = (asked["recompute_modules"] or "").replace(" ", ",").split(",")
+    return tuple(name for name in names if name)
+
+
+def recompute_of(asked: dict[str, Any]) -> Recompute:
+    """Return the recomputation of the options; `full` alone means every layer."""
+    granularity, modules = asked["recompute"], modules_of(asked)
+    for name in modules:
+        if name not in PARTS:
+            near = difflib.get_close_matches(name, PARTS, n=1)
+            hint = f"; {near[0]} would do" if near else ""
+            raise UsageError(
+                f"--recompute-modules: found {name}, expected one of {', '.join(PARTS)}{hint}"
+            )
+    method, layers = asked["recompute_method"], asked["recompute_layers"]
+    for option, value, expected in (
+        ("--recompute-modules", modules, "selective"),
+        ("--recompute-method", method, "full"),
+        ("--recompute-layers", layers, "full"),
+    ):
+        if value and granularity != expected:
+            raise UsageError(f"{option}: found --recompute {granularity}, expected {expected}")
+    if granularity != "full":
+        return Recompute(granularity=granularity, modules=modules)
+    return Recompute(granularity="full", method=method or "uniform", layers=layers or 1)

@@ -1,0 +1,256 @@
+"""The input of `ilp-plan analyze`: options, a launch line or a plan."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.base.errors import PlanError, UsageError
+from ilp_planner.base.file_kinds import FileKind, file_kind
+from ilp_planner.base.units import format_bytes
+from ilp_planner.faces.cli.values import option_size, settings_given, was_typed
+from ilp_planner.faces.cli.wording import option_of
+from ilp_planner.inputs.files import cluster_or_gpus, find_cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import typer
+
+    from ilp_planner.analysis import Analysis
+    from ilp_planner.analysis.devices import Devices
+    from ilp_planner.faces.report.analysis_judged import Judged
+    from ilp_planner.formats.megatron.values import MegatronArguments
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.training import TrainingJob
+
+# Parameters that say something of a job, and so go with --model only.
+OF_JOBS = (
+    "tp", "pp", "dp", "cp", "ep", "etp", "virtual", "layout", "micro_batch", "global_batch",
+    "sequence_length", "text_only", "sequence_parallel", "recompute", "recompute_modules",
+    "recompute_method", "recompute_layers", "distributed_optimizer", "sharding", "rank_order",
+    "attention", "dispatcher", "cp_comm", "fused_loss", "grouped_experts", "imbalance",
+)  # fmt: skip
+OF_LAUNCHES = ("world_size", "devices_per_node")  # what a launch line may leave open
+# What goes with launch lines only, and with which.
+OF_LINES = {
+    "set_values": ("megatron_script",),
+    "strict": ("megatron_args", "megatron_script"),
+}
+SOURCES = {
+    "plan_file": "PLAN",
+    "model": "--model",
+    "megatron_args": "--megatron-args",
+    "megatron_script": "--megatron-script",
+}
+
+
+class SaidJob(NamedTuple):
+    """A job as options or a launch line say it. name: of its model, for people. notes: on
+    assumptions. arguments: of the launch line; None: options say it."""
+
+    job: TrainingJob
+    name: str
+    notes: tuple[str, ...]
+    arguments: MegatronArguments | None = None
+
+
+def read_analysis(ctx: typer.Context) -> Analysis | Judged:
+    """Analyse the given input; of a plan that is no training job, judge it.
+
+    Raises
+    ------
+    PlannerError: an unreadable or impossible value, with a repair.
+    """
+    from ilp_planner.analysis.devices import devices_of
+
+    asked = ctx.params
+    source = one_source(ctx)
+    spec = cluster_asked(asked)
+    limit, notes = device_memory(asked["device_memory"])
+    if source == "plan_file":
+        return of_plan(asked["plan_file"], spec, limit, notes, changed=asked["accept_changed"])
+    devices = devices_of(spec, limit)
+    devices = replace(devices, notes=(*notes, *devices.notes))
+    said = said_job(asked, source, spec, devices)
+    return _analysis(said.job, said.name, said.notes, devices)
+
+
+def cluster_asked(asked: dict[str, Any]) -> ClusterSpec | None:
+    """Return the cluster that `--cluster` or `--gpus` names; None if neither is given."""
+    named = cluster_or_gpus(asked["cluster"], asked["gpus"])
+    return None if named is None else find_cluster(named)
+
+
+def said_job(
+    asked: dict[str, Any], source: str, spec: ClusterSpec | None, devices: Devices
+) -> SaidJob:
+    """Return the job that options or a launch line say.
+
+    Parameters
+    ----------
+    source: as `one_source` returns it, but for a plan. devices: of the cluster `spec`.
+
+    Raises
+    ------
+    PlannerError: an unreadable or impossible value, with a repair.
+    """
+    if source == "model":
+        from ilp_planner.faces.cli.analyze_job import job_of_options
+
+        job, name, notes = job_of_options(asked, devices)
+        return SaidJob(job, name, notes)
+    from ilp_planner.formats.megatron.arguments import job_of_arguments, read_arguments
+    from ilp_planner.formats.megatron.notes import unmodelled
+    from ilp_planner.formats.megatron.ranks import gpus_of
+
+    world, gpus = asked["world_size"], gpus_of(spec) if spec else None
+    strict = asked["strict"]
+    if source == "megatron_args":
+        arguments = read_arguments(
+            asked["megatron_args"], world, source="--megatron-args", strict=strict, gpus=gpus
+        )
+        name = "--megatron-args"
+    else:
+        from ilp_planner.formats.megatron.script import read_launch, read_script
+
+        file, given = asked["megatron_script"], settings_given(asked["set_values"])
+        if file.suffix == ".json":  # of `export --to megatron`, beside the script
+            arguments = read_launch(str(file), world, supplied=given, gpus=gpus, strict=strict)
+        else:
+            arguments = read_script(file, world, supplied=given, gpus=gpus, strict=strict)
+        name = file.name
+    job = job_of_arguments(arguments)
+    per_node = asked["devices_per_node"] or (devices.per_node if spec else job.devices_per_node)
+    job = replace(job, devices_per_node=per_node, generation=devices.generation)
+    return SaidJob(job, f"the model of {name}", unmodelled(arguments), arguments)
+
+
+def one_source(ctx: typer.Context) -> str:
+    """Return the parameter with the input to analyse; exactly one may be given, with its
+    companions."""
+    given = [name for name in SOURCES if ctx.params[name] is not None]
+    if not given:
+        raise UsageError(f"expected one of {', '.join(SOURCES.values())}, found none")
+    if len(given) > 1:
+        raise UsageError(
+            f"{SOURCES[given[1]]}: found {SOURCES[given[0]]} too, expected one of them"
+        )
+    source = given[0]
+    if source != "plan_file" and was_typed(ctx, "accept_changed"):
+        raise UsageError(
+            f"--accept-changed: expected a PLAN, whose inputs it is about, found {SOURCES[source]}"
+        )
+    for name, goes_with in OF_LINES.items():
+        if was_typed(ctx, name) and source not in goes_with:
+            beside = " or ".join(SOURCES[other] for other in goes_with)
+            raise UsageError(
+                f"{option_of(name)}: expected {beside} beside it, found {SOURCES[source]}"
+            )
+    wrong: tuple[str, ...] = () if source == "model" else OF_JOBS
+    if source == "plan_file":
+        wrong += OF_LAUNCHES
+    for name in wrong:
+        if was_typed(ctx, name):
+            said = {"plan_file": "the plan says it"}.get(source, "the launch line says it")
+            raise UsageError(
+                f"{option_of(name)}: expected --model beside it, found {SOURCES[source]}: {said}"
+            )
+    return source
+
+
+def names_model(file: Path) -> bool:
+    """Tell whether the argument for a plan is a model: a file of that kind, or no file and not
+    named like one."""
+    if file.is_file():
+        return file_kind(file) in (FileKind.SPEC, FileKind.HUGGING_FACE)
+    return file.suffix != ".json"
+
+
+def refuse_kind(file: Path) -> None:
+    """Refuse an argument for a plan, a model or a launch that is of another kind.
+
+    Raises
+    ------
+    UsageError: with its kind.
+    """
+    kind = file_kind(file)
+    plans = (FileKind.PLAN, FileKind.JSON)  # whose keys may be in any order
+    if kind not in (None, *plans, FileKind.LAUNCH, FileKind.SPEC, FileKind.HUGGING_FACE):
+        assert kind is not None
+        raise UsageError(
+            f"{file}: found {kind.value}, expected a saved plan, a model or a launch script"
+        )
+
+
+def device_memory(said: str | None) -> tuple[float | None, tuple[str, ...]]:
+    """Return the bytes in `--device-memory`, None if it is not given, and a remark on them: a card
+    of binary units is sold by the name of decimal ones."""
+    if said is None:
+        return None, ()
+    memory = float(option_size("--device-memory", said))
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgtp])b\s*", said, re.IGNORECASE)
+    if match is None:
+        return memory, ()
+    number, prefix = match[1], match[2].upper()
+    note = (
+        f"--device-memory {said} is {format_bytes(memory)}; a card sold as {number} {prefix}B has "
+        f"{number} {prefix}iB: --device-memory {number}{prefix}iB"
+    )
+    return memory, (note,)
+
+
+def of_plan(
+    file: Path,
+    spec: ClusterSpec | None,
+    limit: float | None,
+    notes: tuple[str, ...],
+    *,
+    changed: bool,
+) -> Analysis | Judged:
+    """Analyse a saved plan, or return the figures of its own cost model if it is no training job.
+
+    spec: the cluster; None: the plan's own. limit: bytes of a device that may be used; None: all.
+    changed: take all inputs as they are now.
+    """
+    from ilp_planner.analysis.plans import analyze_plan
+    from ilp_planner.evaluate import evaluate
+    from ilp_planner.faces.report.analysis_judged import Judged
+    from ilp_planner.formats.saved_json import read_saved
+    from ilp_planner.formats.saved_problem import differing_today, model_and_cluster, problem_of
+    from ilp_planner.plan import is_of_groups
+    from ilp_planner.specs.decoder import as_decoder
+
+    saved = read_saved(file)
+    model, cluster = model_and_cluster(saved, file, accept_changed=changed)
+    notes += () if changed else differing_today(saved, file)
+    if model is None:
+        reason = "the plan names no model"
+    elif as_decoder(model.architecture) is None:
+        reason = f"the model is of the family {model.family}"
+    else:
+        try:
+            return analyze_plan(
+                saved.plan, model, spec or cluster, source=str(file), limit=limit, notes=notes
+            )
+        except PlanError as error:
+            if is_of_groups(saved.plan):
+                raise PlanError(f"{file}: {str(error).removeprefix(f'{file}: ')}") from None
+            reason = str(error)
+    problem = problem_of(saved, file, accept_changed=changed)
+    found = evaluate(problem, saved.plan)
+    if not found.stages:
+        why = found.violations[0] if found.violations else "it cannot be priced"
+        raise PlanError(f"{file}: plan: {why}")
+    return Judged(problem=problem, plan=saved.plan, evaluation=found, reason=reason)
+
+
+def _analysis(job: TrainingJob, name: str, notes: tuple[str, ...], devices: Devices) -> Analysis:
+    """Analyse a job. notes: on assumptions."""
+    from ilp_planner.analysis import analyze
+
+    notes += devices.notes
+    if devices.count and job.world > devices.count:
+        notes += (f"the job needs {job.world} GPUs, the cluster has {devices.count}",)
+    return analyze(job, name=name, limit=devices.memory, device=devices.name, notes=notes)

@@ -1,0 +1,87 @@
+"""The options for constraints on plans and devices, made of the table of settings."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ilp_planner.faces.cli.help import CONSTRAINTS
+from ilp_planner.faces.cli.options import option
+from ilp_planner.inputs.constraints import Constraints, constraints_of
+from ilp_planner.settings.table import SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ilp_planner.settings.table import Setting
+
+asked = partial(option, CONSTRAINTS)
+DEMANDS = "demands"  # the parameter of a command that all of these options together are
+
+
+def _annotation(setting: Setting) -> Any:
+    """Return the annotation of the option of a setting."""
+    name = f"--{setting.name.replace('_', '-')}"
+    said = asked(name, setting.help, setting.metavar)
+    return Annotated[list[str] | None if setting.domain.repeated else str | None, said]
+
+
+ConstraintsFile = Annotated[
+    Path | None,
+    asked(
+        "--constraints",
+        "The same as a table [constraints] in a TOML file; what options say goes before it.",
+        "FILE",
+    ),
+]
+OPTIONS = {
+    "constraints": ConstraintsFile,
+    **{setting.name: _annotation(setting) for setting in SETTINGS if setting.help},
+}
+
+
+def constrained(**others: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command take all of these options in place of its parameter `demands`, which gets their
+    joint value.
+
+    others: options that say something else of a constraint there, by its name.
+    """
+    options = {**OPTIONS, **others}
+
+    def taking(command: Callable[..., None]) -> Callable[..., None]:
+        def run(**said: Any) -> None:
+            own = {name: said.pop(name) for name in options}
+            command(**said, demands=demanded(own.pop("constraints"), own))
+
+        signature = inspect.signature(command, eval_str=True)
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in options.items()
+        ]
+        kept = list[inspect.Parameter]()
+        for one in signature.parameters.values():
+            own = one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            kept += more if one.name == DEMANDS else [own]
+        run.__dict__["__signature__"] = signature.replace(parameters=kept)
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        return run
+
+    return taking
+
+
+def demanded(file: Path | None, said: Mapping[str, Any]) -> Constraints:
+    """Return the demands of a file and options; if both say something, the option counts.
+
+    Raises
+    ------
+    PlanError, SpecError, UsageError: one line with the file, the name, the found and the expected
+        value.
+    """
+    from ilp_planner.formats.kept_stages import with_kept_stages
+    from ilp_planner.inputs.constraints_file import read_constraints
+
+    options = {name: value for name, value in said.items() if value}
+    texts = {} if file is None else read_constraints(file).texts
+    return with_kept_stages(constraints_of({**texts, **options}))

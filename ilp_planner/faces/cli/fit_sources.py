@@ -1,0 +1,239 @@
+"""The input of `ilp-plan fit`: a judge of its job, and a writer of changes in the user's words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.analysis.devices import devices_of
+from ilp_planner.analysis.fit.needs import Needs, needs_of
+from ilp_planner.analysis.fit.site import Site
+from ilp_planner.base.errors import PlanError, SpecError, UsageError
+from ilp_planner.base.file_kinds import FileKind, file_kind
+from ilp_planner.faces.cli.analyze_sources import cluster_asked, device_memory, one_source, said_job
+from ilp_planner.faces.cli.wording import as_typed
+from ilp_planner.formats.line_change import LineChange
+from ilp_planner.formats.megatron.changes import line_change
+from ilp_planner.formats.nearest_run import differences
+from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.model import ModelSpec
+from ilp_planner.specs.training import PRECISIONS
+
+if TYPE_CHECKING:
+    import typer
+
+    from ilp_planner.analysis.fit.changes import Writer
+    from ilp_planner.analysis.fit.judge import Judge
+    from ilp_planner.faces.cli.analyze_sources import SaidJob
+    from ilp_planner.spaces.base import Space
+    from ilp_planner.spaces.megatron.space import MegatronSpace
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.training import TrainingJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A job to judge.
+
+    model: what it trains. site: its GPUs. writer: says changes. words: what these are said of, for
+    people. notes: on assumptions. space: with the rules of its changes; None: Megatron-LM's. timed:
+    whether a training system runs it, so that its times are known.
+    """
+
+    job: TrainingJob
+    model: ModelSpec
+    site: Site
+    writer: Writer
+    words: str
+    notes: tuple[str, ...]
+    space: Space[Any, Any] | None = None
+    timed: bool = True
+
+    def needs(self) -> Needs:
+        """Return the memory that the job needs.
+
+        Raises
+        ------
+        PlanError: unknown GPUs.
+        """
+        return needs_of(self.job, self.site.of(self.job.world))
+
+    def judge(self) -> Judge:
+        """Return the judge of the job's changes."""
+        # Imported here: whether a job fits is known before all that says how long it takes is read.
+        from ilp_planner.analysis.fit.judge import Judge, space_of
+
+        return Judge(self.site, self.model, self.job, space_of(self.space))
+
+
+def read_job(ctx: typer.Context) -> Asked:
+    """Return the job that was asked about.
+
+    Raises
+    ------
+    PlannerError: an unreadable or impossible value, with a repair.
+    """
+    asked = ctx.params
+    source = one_source(ctx)
+    spec = cluster_asked(asked)
+    limit, notes = device_memory(asked["device_memory"])
+    if source == "plan_file":
+        return _of_plan(asked, spec, limit, notes)
+    if spec is None:
+        raise UsageError(
+            "--cluster: found none, expected the GPUs whose memory and speed decide, as "
+            "--cluster a100-4x8 or --gpus 32xA100-80GB"
+        )
+    site = Site(cluster=with_memory(spec, limit))
+    devices = devices_of(site.cluster)
+    said = said_job(asked, source, spec, devices)
+    space: MegatronSpace | None = None
+    timed = True
+    more: tuple[str, ...] = ()
+    check_precision(said, site.cluster)
+    job = replace(said.job, devices_per_node=site.each)
+    if said.arguments is None:
+        from ilp_planner.analysis.fit.runtime import runtime_for
+        from ilp_planner.faces.cli.fit_options import check_options, option_change
+
+        chosen = runtime_for(job, site.cluster)
+        if not chosen.note:
+            check_options(job)
+            writer: Writer = partial(option_change, asked, devices, job)
+            words = "options"
+        else:
+            job, space, timed = chosen.job, chosen.space, chosen.space is not None
+            more = (as_typed(chosen.note),)
+            writer, words = partial(_fields, job), "settings of the job"
+    else:
+        # Where a line says it without tensor parallelism, it counts as soon as there is some.
+        divided = said.arguments.on("sequence_parallel")
+        job = replace(job, settings=replace(job.settings, sequence_parallel=divided))
+        writer = partial(line_change, said.arguments, job)
+        words = f"arguments of {asked[source]}" if source == "megatron_script" else "arguments"
+    precision = job.settings.precision
+    return Asked(
+        job=job,
+        model=ModelSpec(name=said.name, precision=precision, architecture=job.model),
+        site=site,
+        writer=writer,
+        words=words,
+        notes=(*notes, *more, *said.notes, *beyond(job, spec), *spec.notes),
+        space=space,
+        timed=timed,
+    )
+
+
+def beyond(job: TrainingJob, spec: ClusterSpec) -> tuple[str, ...]:
+    """Return a note if a job has more ranks than a cluster has devices."""
+    if job.world <= spec.device_count:
+        return ()
+    return (
+        f"the job needs {job.world} GPUs, the cluster has {spec.device_count}: more nodes like its "
+        "own are assumed",
+    )
+
+
+def check_precision(said: SaidJob, spec: ClusterSpec) -> None:
+    """Refuse a type of numbers that the GPUs do not have.
+
+    Raises
+    ------
+    SpecError: with one that they have.
+    """
+    wanted = said.job.settings.precision
+    for name in spec.type_names:
+        device = spec.device_types[name]
+        if device.peak is not None and wanted not in device.peak:
+            other = next((name for name in PRECISIONS if name in device.peak), "")
+            option = (
+                f"--{other} instead of --{wanted}" if said.arguments else f"--precision {other}"
+            )
+            raise SpecError(
+                f"cluster {spec.name!r}: {device.type} has no {wanted}, which the job trains in, "
+                f"expected one of {', '.join(device.peak)}" + (f"; {option} would do" * bool(other))
+            )
+
+
+def with_memory(spec: ClusterSpec, limit: float | None) -> ClusterSpec:
+    """Return a cluster with devices of so many bytes; None: their own."""
+    if limit is None:
+        return spec
+    types = {name: replace(device, memory=int(limit)) for name, device in spec.device_types.items()}
+    return replace(spec, device_types=types)
+
+
+def _of_plan(
+    asked: dict[str, Any],
+    spec: ClusterSpec | None,
+    limit: float | None,
+    notes: tuple[str, ...],
+) -> Asked:
+    """Return the job of a saved plan, on its own cluster or on another one."""
+    from ilp_planner.analysis.fit.judge import has_launch_lines
+    from ilp_planner.formats.megatron.launch import runnable_arguments
+    from ilp_planner.formats.megatron.plan import job_of_plan
+    from ilp_planner.formats.saved_json import read_saved
+    from ilp_planner.formats.saved_problem import differing_today, model_and_cluster, problem_of
+
+    file, changed = asked["plan_file"], asked["accept_changed"]
+    saved = read_saved(file)
+    model, cluster = model_and_cluster(saved, file, accept_changed=changed)
+    notes += () if changed else differing_today(saved, file)
+    if model is None:
+        raise PlanError(f"{file}: the plan names no model, expected one of a training job")
+    try:
+        job = job_of_plan(saved.plan, model, cluster)
+    except PlanError as error:
+        raise PlanError(
+            f"{file}: no training job says this plan, expected one that does: {error}"
+        ) from None
+    space = problem_of(saved, file, accept_changed=changed).space
+    site = Site(cluster=with_memory(spec or cluster, limit))
+    job = replace(job, devices_per_node=site.each, generation=generation(site.cluster))
+    if has_launch_lines(space):
+        try:
+            writer: Writer = partial(line_change, runnable_arguments(job), job)
+        except PlanError as error:
+            raise PlanError(f"{file}: {error}") from None
+        words = "arguments that `ilp-plan export --to megatron` writes"
+    else:
+        writer, words = partial(_fields, job), "settings of the plan"
+    return Asked(
+        job=job,
+        model=model,
+        site=site,
+        writer=writer,
+        words=words,
+        notes=(*notes, *beyond(job, site.cluster), *site.cluster.notes),
+        space=space,
+    )
+
+
+def _fields(before: TrainingJob, after: TrainingJob) -> LineChange:
+    """Return the changed fields of a job, by name."""
+    gpus = after.world if after.world != before.world else 0
+    return LineChange(fields=tuple(differences(before, after)), gpus=gpus)
+
+
+def take_by_kind(ctx: typer.Context) -> None:
+    """Take the first argument by its kind: a saved plan, a launch or a model."""
+    from ilp_planner.faces.cli.analyze_sources import names_model, refuse_kind
+
+    asked = ctx.params
+    file = asked["plan_file"]
+    if file is None:
+        return
+    kind = file_kind(file)
+    if kind is FileKind.LAUNCH or (kind is None and file.suffix == ".sh"):
+        name: str = "megatron_script"
+    elif names_model(file):
+        name = "model"
+    else:
+        refuse_kind(file)
+        return
+    if asked[name] is not None:
+        raise UsageError(f"{file}: found --{name.replace('_', '-')} too, expected one of them")
+    asked[name] = str(file) if name == "model" else file
+    asked["plan_file"] = None

@@ -1,0 +1,407 @@
+"""The options that commands share, each described once."""
+
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ilp_planner.base.limits import DIMENSION, MOST
+from ilp_planner.faces.cli.completion import clusters, gpus, models, plans, profiles
+from ilp_planner.faces.cli.help import LIMITS, OUTPUT, PEERS, PROBLEM, RUNTIME, SOLVER, Command
+from ilp_planner.inputs.files import DEFAULT_CLUSTER as DEFAULT_CLUSTER
+from ilp_planner.inputs.files import DEFAULT_GLOBAL_BATCH
+from ilp_planner.inputs.files import DEFAULT_MODEL as DEFAULT_MODEL
+from ilp_planner.optimize.solvers.base import PREFER_PLAIN
+from ilp_planner.spaces.registry import ALIASES, RUNTIMES, SPACES
+
+DEFAULT_PROFILE = "analytic"
+MANY = "--micro-batch-size"
+LAUNCH_LINE = re.compile(r"--?[\w-]+(\s|=\S*\s+-)")  # options of another program, as one text
+VALUE = re.compile(r"[0-9]+|[0-9.]+ ?[kKMGT]?i?B")  # a number, or one of bytes
+
+
+def option(
+    section: str | None,
+    name: str,
+    text: str,
+    metavar: str | None = None,
+    *,
+    default: str | bool = False,
+    **others: Any,
+) -> Any:
+    """Return an option, with its help, its section and its name for the default; a number has its
+    limit of `limits.MOST`."""
+    others.setdefault("max", MOST.get(name.strip("-").replace("-", "_")))
+    return typer.Option(
+        name, metavar=metavar, help=text, show_default=default, rich_help_panel=section, **others
+    )
+
+
+def number(
+    section: str | None, name: str, text: str, default: str | bool = False, *, least: int = 1
+) -> Any:
+    """Return an option of one whole number."""
+    most = int(MOST.get(name.strip("-").replace("-", "_"), DIMENSION))
+    return option(section, name, text, "N", default=default, min=least, max=most)
+
+
+plain, count = partial(option, None), partial(number, None)  # of no section
+problem, runtime = partial(option, PROBLEM), partial(option, RUNTIME)
+limited, solving = partial(option, LIMITS), partial(option, SOLVER)
+shown, peers = partial(option, OUTPUT), partial(option, PEERS)
+
+
+def model_option(text: str = "", default: str | bool = True, section: str = PROBLEM) -> Any:
+    """Return `--model`. text: a further text of its help."""
+    help_text = (
+        "Model: TOML, config.json of Hugging Face or its folder, or a name of `ilp-plan models`."
+        f"{text}"
+    )
+    return option(section, "--model", help_text, "FILE", default=default, autocompletion=models)
+
+
+def cluster_option(default: str | bool = True, section: str = PROBLEM) -> Any:
+    """Return `--cluster`."""
+    text = "Cluster, TOML, or the name of a known one."
+    return option(section, "--cluster", text, "FILE", default=default, autocompletion=clusters)
+
+
+def gpus_option(section: str = PROBLEM) -> Any:
+    """Return `--gpus`."""
+    text = (
+        "GPUs instead of a cluster, as 16xA100-80GB; nodes and links of their generation are "
+        "assumed. `ilp-plan gpus` lists them."
+    )
+    return option(section, "--gpus", text, "NxGPU", autocompletion=gpus)
+
+
+def profile_option(text: str) -> Any:
+    """Return `--profile`."""
+    name, metavar = "--profile", "FORMAT:PATH"
+    return option(PROBLEM, name, text, metavar, default=True, autocompletion=profiles)
+
+
+def by_position(name: str, completion: Callable[[str], list[str]]) -> Any:
+    """Return the argument that says the same as the option of its name."""
+    return typer.Argument(
+        metavar=name,
+        help=f"The same as --{name.lower()}.",
+        show_default=False,
+        rich_help_panel=PROBLEM,
+        autocompletion=completion,
+    )
+
+
+TEXT_ONLY = "Of a model of text and pictures or sounds, its text alone."
+COST_MODEL = problem("--cost-model", "Whose formulas say what a plan takes.", default=True)
+Model = Annotated[str, model_option()]
+MaybeModel = Annotated[
+    str | None, model_option(" A measured profile of layers does without.", DEFAULT_MODEL)
+]
+MaybeCluster = Annotated[str | None, cluster_option(DEFAULT_CLUSTER)]
+Gpus = Annotated[str | None, gpus_option()]
+ModelName = Annotated[str | None, by_position("MODEL", models)]
+ClusterName = Annotated[str | None, by_position("CLUSTER", clusters)]
+TextOnly = Annotated[bool, problem("--text-only", TEXT_ONLY)]
+Hostfile = Annotated[
+    str | None,
+    peers(
+        "--hostfile",
+        "Nodes, a line `NAME slots=N` each, with --clusterfile instead of --cluster; or those of "
+        "an amp:FILE.",
+        "FILE",
+    ),
+]
+Clusterfile = Annotated[
+    str | None,
+    peers(
+        "--clusterfile",
+        "Metis's clusterfile.json, which says what the nodes of --hostfile are.",
+        "FILE",
+    ),
+]
+Profile = Annotated[
+    str,
+    profile_option("FILE.csv of `ilp-plan profile`, aceso:FOLDER, or analytic for an estimate."),
+]
+AnyProfile = Annotated[
+    str,
+    profile_option(
+        "Of operators: aceso:FOLDER; of layers: metis:FOLDER, amp:FILE; of either: FILE.csv of "
+        "`ilp-plan profile`, or several joined with commas; analytic for an estimate."
+    ),
+]
+AnyCostModel = Annotated[Literal["native", "aceso", "metis", "amp"], COST_MODEL]
+OperatorCosts = Annotated[Literal["native", "aceso"], COST_MODEL]
+AnyGlobalBatch = Annotated[
+    int | None,
+    number(
+        PROBLEM,
+        "--global-batch-size",
+        "Samples per iteration; an experiment of AMP's has its own.",
+        str(DEFAULT_GLOBAL_BATCH),
+    ),
+]
+
+
+def _newest(names: Iterable[str]) -> str:
+    """Return the choice of some names as help shows it: of systems without their releases."""
+    return f"<{'|'.join(name for name in names if '@' not in name)}>"
+
+
+if TYPE_CHECKING:
+    SpaceName = str
+else:
+    SpaceName = Literal[(*SPACES, *ALIASES)]
+Space = Annotated[
+    SpaceName | None,
+    runtime(
+        "--space",
+        "Which plans: of operators on equal devices; of whole layers on any groups of devices, "
+        "exactly those that Metis or AMP can choose from, or those that a training system runs.",
+        default="by model, devices and profile",
+        metavar=_newest((*SPACES, *ALIASES)),
+    ),
+]
+if TYPE_CHECKING:
+    RuntimeName = str
+else:
+    RuntimeName = Literal[RUNTIMES]
+Runtime = Annotated[
+    RuntimeName | None,
+    runtime(
+        "--runtime",
+        "Only plans that this system can run, in its newest release or another one, as "
+        "torchtitan@0.2.2; the same as --space of its name.",
+        metavar=_newest(RUNTIMES),
+    ),
+]
+MaxCp = Annotated[
+    int | None,
+    number(
+        RUNTIME,
+        "--max-cp",
+        "Context-parallel degree at most, for a --runtime; 8, or 1 where attention looks "
+        "through a window or is not flash attention.",
+    ),
+]
+PRECISION_NAMES = (
+    "bf16", "fp16", "fp32", "fp8-delayed", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4",
+)  # fmt: skip
+if TYPE_CHECKING:
+    PrecisionName = str
+else:
+    PrecisionName = Literal[PRECISION_NAMES]
+Precision = Annotated[
+    PrecisionName | None,
+    runtime(
+        "--precision",
+        "Of training, or Transformer Engine's recipe of products in 8 or 4 bits, for a --runtime; "
+        "the model's.",
+    ),
+]
+MemoryRule = Annotated[
+    Literal["device", "metis"] | None,
+    peers(
+        "--memory-rule",
+        "What must fit: every device by itself, or Metis's sum over the devices of a stage.",
+        default="device",
+    ),
+]
+Placement = Annotated[
+    Literal["default", "free"] | None,
+    peers(
+        "--placement",
+        "For --cost-model amp: AMP's own order of ranks, or any, with its all-reduce formula "
+        "repaired.",
+        default="default",
+    ),
+]
+Shares = Annotated[
+    Literal["any", "even"] | None,
+    limited(
+        "--shares",
+        "For --space groups: replicas of one type may differ by a sample and the last micro-batch "
+        "may be short; even: all are alike.",
+        default="any",
+    ),
+]
+StageTp = Annotated[
+    Literal["one", "mixed"] | None,
+    limited(
+        "--stage-tp",
+        "For --space groups: all replicas of a stage have one tensor-parallel degree; mixed: those "
+        "of each device type their own.",
+        default="one",
+    ),
+]
+Seats = Annotated[
+    Literal["packed", "spread"] | None,
+    limited(
+        "--seats",
+        "For --space groups: the replicas of a stage are packed on few nodes; spread: packed, or "
+        "equally many on each of several nodes of one type.",
+        default="packed",
+    ),
+]
+Experiment = Annotated[
+    str | None, peers("--experiment", "Which cluster and model of an amp:FILE.", "NAME")
+]
+Top = Annotated[
+    int | None, shown("--top", "Show the K best plans that differ in more than a cut.", "K", min=1)
+]
+MaxTp = Annotated[
+    int | None, number(LIMITS, "--max-tp", "Tensor-parallel degree at most; all that are profiled.")
+]
+MaxStageNodes = Annotated[
+    int | None,
+    number(
+        LIMITS,
+        "--max-stage-nodes",
+        "Nodes that one stage of operators is on, at most; any that its costs know.",
+    ),
+]
+HiddenSize = Annotated[
+    int | None,
+    number(PEERS, "--hidden-size", "Width of the layers of a metis:FOLDER; the model's."),
+]
+SequenceLength = Annotated[
+    int | None,
+    number(PROBLEM, "--sequence-length", "Tokens of a decoder's sample; the model's."),
+]
+VocabSize = Annotated[
+    int | None,
+    number(
+        PEERS,
+        "--vocab-size",
+        "Entries of its word embedding, for --cost-model metis; the model's.",
+        least=0,
+    ),
+]
+NumLayers = Annotated[
+    int | None,
+    number(PEERS, "--num-layers", "Layers that it must have, embedding and head included."),
+]
+MaybeGlobalBatch = Annotated[
+    int | None,
+    number(PROBLEM, "--global-batch-size", "Samples per iteration; the plan's own.", True),
+]
+MicroBatchSizes = Annotated[
+    list[str] | None,
+    limited(
+        MANY,
+        "Micro-batch sizes to try: samples of a replica for a --runtime, as its own options have "
+        "it; for other spaces, as of Aceso and Metis, of all replicas together. All that are "
+        "possible, or profiled.",
+        "N...",
+    ),
+]
+MemoryLimit = Annotated[
+    str | None,
+    limited(
+        "--memory-limit",
+        "Memory of a device to use, as 28000MiB or 30GB; all of it. Of several types: at most "
+        "this much of each.",
+        "SIZE",
+    ),
+]
+MaxStages = Annotated[int | None, number(LIMITS, "--max-stages", "Pipeline stages at most.")]
+MaxMemory = Annotated[
+    str | None,
+    solving(
+        "--max-memory",
+        "Memory that this command may hold, such as 8GiB, solvers' processes counted: it ends with "
+        "the best plan, as at the time limit.",
+        "SIZE",
+    ),
+]
+TimeLimit = Annotated[
+    float,
+    solving(
+        "--time-limit",
+        "Seconds from the start of the command on, at most.",
+        "S",
+        default=True,
+        min=0.0,
+    ),
+]
+PreferPlain = Annotated[
+    float | None,
+    solving(
+        "--prefer-plain",
+        "Of plans for a training runtime that take up to this share longer than the fastest, take "
+        "the plainest: with the fewest virtual stages, then the fewest degrees above 1, and so on "
+        f"(docs/explain/plain.md); {PREFER_PLAIN:g}, 0 takes the fastest.",
+        "FRACTION",
+    ),
+]
+Workers = Annotated[int | None, number(SOLVER, "--workers", "Threads of a solver.", "2")]
+Seed = Annotated[int | None, number(SOLVER, "--seed", "Seed of a solver.", "0", least=0)]
+Starts = Annotated[
+    int | None,
+    number(
+        SOLVER,
+        "--starts",
+        "Random points that gradient and anneal begin from; the poor ones are dropped early.",
+        "64",
+    ),
+]
+Start = Annotated[
+    Path | None,
+    option(
+        SOLVER,
+        "--start",
+        "A saved plan to start from, with those of its bounds that still hold; the inputs may "
+        "differ from its own.",
+        "PLAN",
+        autocompletion=plans,
+    ),
+]
+Output = Annotated[Path | None, shown("--output", "Where to save the plan.", "FILE")]
+Reproducible = Annotated[
+    bool, shown("--reproducible", "Leave times and versions out of the saved file.")
+]
+Tokens = Annotated[
+    str | None,
+    shown(
+        "--tokens",
+        "Say how long training on so many tokens takes, as 15e12 or 15T, and what it costs.",
+        "TOKENS",
+    ),
+]
+Json = Annotated[bool, shown("--json", "Print one JSON object instead of a table.")]
+Verbose = Annotated[
+    bool, shown("--verbose", "Print all that is known: stages, bounds, which plans were searched.")
+]
+AcceptChanged = Annotated[
+    bool, plain("--accept-changed", "Judge by the inputs as they are, changed or not.")
+]
+PlanFile = Annotated[
+    Path, typer.Argument(metavar="PLAN", help="A saved plan.", autocompletion=plans)
+]
+Table = Annotated[Path, typer.Argument(metavar="TABLE", help="A native table, CSV.")]
+TableOutput = Annotated[Path, shown("--output", "Where to save the table, CSV.", "FILE")]
+
+
+class ManyNumbers(Command):
+    """A command with options of several numbers that take all following numbers."""
+
+    many: tuple[str, ...] = (MANY,)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Join `--micro-batch-size 1 2 4` into one value."""
+        joined: list[str] = []
+        for arg in args:
+            if VALUE.fullmatch(arg) and len(joined) > 1 and joined[-2] in self.many:
+                joined[-1] += f",{arg}"
+            else:
+                joined.append(arg)
+        if "--" not in joined:
+            # A text of several options is a value, though it begins as an option does.
+            texts = [arg for arg in joined if LAUNCH_LINE.match(arg)]
+            others = [arg for arg in joined if not LAUNCH_LINE.match(arg)]
+            joined = [*others, "--", *texts] if texts else joined
+        return list(super().parse_args(ctx, joined))

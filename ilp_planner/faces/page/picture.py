@@ -1,0 +1,222 @@
+"""A plan as a picture, PNG or SVG: its iteration in time, its memory, and the terms of its
+seconds."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ilp_planner.base.errors import UsageError
+from ilp_planner.base.files import check_writable, write_bytes
+from ilp_planner.base.units import format_percent
+from ilp_planner.faces.page.memory import part_names
+from ilp_planner.faces.page.timeline import windows
+from ilp_planner.faces.report.tables import GIB, exact_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.gridspec import SubplotSpec
+
+    from ilp_planner.faces.page.view import View
+    from ilp_planner.schedule.engine import Timeline
+
+FORMATS = (".png", ".svg")
+KIND_COLOURS = ("#3b7dd8", "#e08a1e", "#e08a1e", "#5f9f4a")  # forward, backward, its two parts
+IDLE = "#eceef2"
+PART_COLOURS = (
+    "#3b7dd8", "#e08a1e", "#4f9a52", "#c2528b", "#7d63c6", "#23969e",
+    "#b5912a", "#d0594b", "#6f7d8f", "#8a9a2b", "#a46a3f", "#5a6fd6",
+    "#35b0d6", "#e58fb1", "#2f6b57", "#b9a3e8",
+)  # fmt: skip
+COLUMNS = 1600  # moments of a window that are drawn: what is shorter is not seen
+PALE = 0.3  # share of white in the colours of odd micro-batches
+MOST_NUMBERED = 16  # ranks whose operations have the numbers of their micro-batches
+NUMBER = 0.09  # inches of a digit
+WIDTH, ROW, BAR = 10.0, 0.22, 0.26  # inches: of a picture, and of a rank's row
+
+
+def check_picture(file: Path) -> None:
+    """Refuse the name of a picture of another format.
+
+    Raises
+    ------
+    UsageError: its end is none of `FORMATS`.
+    """
+    if file.suffix.lower() not in FORMATS:
+        raise UsageError(
+            f"png: found {file.name!r}, expected a name that ends in {' or '.join(FORMATS)}, as "
+            f"{file.stem}.png"
+        )
+
+
+def write_picture(file: Path, views: Sequence[View]) -> None:
+    """Write a picture of plans, one below the other.
+
+    Raises
+    ------
+    OutputError: the system refuses. UsageError: the format is not known.
+    """
+    check_picture(file)
+    check_writable(file)
+    buffer = io.BytesIO()
+    picture(views).savefig(buffer, dpi=150, format=file.suffix[1:].lower())
+    write_bytes(file, buffer.getvalue())
+
+
+def picture(views: Sequence[View]) -> Figure:
+    """Return a picture of plans as matplotlib has it: three rows for each."""
+    from matplotlib.figure import Figure
+
+    heights = [height for view in views for height in _heights(view)]
+    figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+    rows = figure.add_gridspec(len(heights), 1, height_ratios=heights)
+    parts = part_names(tuple(bar for view in views for bar in view.memory))
+    for n, view in enumerate(views):
+        draw_iteration(view, figure, rows[3 * n])
+        draw_memory(view, figure.add_subplot(rows[3 * n + 1]), parts)
+        draw_terms(view, figure.add_subplot(rows[3 * n + 2]))
+    return figure
+
+
+def _heights(view: View) -> tuple[float, float, float]:
+    ranks = view.simulated.timeline.orders.shape.ranks if view.simulated else 1
+    iteration = 1.3 + ROW * min(ranks, 64)
+    return iteration, 1.3 + BAR * len(view.memory), 0.6 + BAR * max(1, len(view.terms))
+
+
+def draw_iteration(view: View, figure: Figure, place: SubplotSpec) -> None:
+    """Draw the operations of every rank in time: all of a short iteration, and of a long one its
+    begin and its end, on one scale with a break between them."""
+    title = f"{view.name}: {view.model} on {view.cluster}\n{view.headline.text}"
+    said: dict[str, Any] = {"loc": "left", "fontsize": 10, "parse_math": False, "wrap": True}
+    if view.simulated is None:
+        axes = figure.add_subplot(place)
+        axes.set_title(title, **said)
+        _say(axes, f"no timeline: {view.missing['timeline']}")
+        return
+    timeline = view.simulated.timeline
+    spans = windows(timeline, max(view.simulated.seconds, timeline.seconds))
+    widths = [end - begin for begin, end in spans]
+    parts = place.subgridspec(1, len(spans), width_ratios=widths, wspace=0.02)
+    every = [figure.add_subplot(parts[n]) for n in range(len(spans))]
+    for axes, span in zip(every, spans, strict=True):
+        _draw_window(timeline, axes, span, share=(span[1] - span[0]) / sum(widths))
+    ranks, count = timeline.orders.shape.ranks, timeline.orders.shape.micro_batches
+    every[0].set_title(title, **said)
+    if ranks > 2:
+        every[0].set_ylabel("pipeline rank")
+    every[0].set_yticks(sorted({0, ranks - 1, *range(0, ranks, max(1, ranks // 8))}))
+    legend = "seconds; blue forward, orange backward, grey idle"
+    if len(every) > 1:
+        _draw_break(*every)
+        legend += f"; of {count} micro-batches, the first and the last ones"
+    every[0].set_xlabel(legend, loc="left")
+
+
+def _draw_window(timeline: Timeline, axes: Axes, span: tuple[float, float], share: float) -> None:
+    """Draw the operations of all ranks in a span of seconds. share: of the width of the picture."""
+    image = sampled(timeline, *span)
+    ranks = len(image)
+    extent = (*span, ranks - 0.5, -0.5)
+    axes.imshow(image, aspect="auto", extent=extent, interpolation="nearest")
+    axes.set_yticks([])
+    if ranks > MOST_NUMBERED:
+        return
+    ops, least = timeline.orders.operations, (span[1] - span[0]) * NUMBER / (WIDTH * share)
+    for rank in range(ranks):
+        for i in range(ops.starts[rank], ops.starts[rank + 1]):
+            begin, end = max(timeline.start[i], span[0]), min(timeline.end[i], span[1])
+            number = str(ops.micro_batches[i])
+            if end - begin > least * len(number):
+                middle = (begin + end) / 2
+                axes.text(middle, rank, number, ha="center", va="center", fontsize=6, color="w")
+
+
+def _draw_break(left: Axes, right: Axes) -> None:
+    """Mark that time is left out between two axes."""
+    left.spines["right"].set_visible(False)
+    right.spines["left"].set_visible(False)
+    mark: dict[str, Any] = {
+        "marker": [(-0.6, -1), (0.6, 1)],
+        "markersize": 9,
+        "linestyle": "none",
+        "color": "k",
+    }
+    for axes, x in ((left, 1), (right, 0)):
+        axes.plot([x, x], [0, 1], transform=axes.transAxes, clip_on=False, **mark)
+
+
+def sampled(timeline: Timeline, begin: float, end: float) -> Any:
+    """Return the colour of every rank at `COLUMNS` moments, uint8 [ranks, COLUMNS, 3].
+
+    Operations of odd micro-batches are paler, so that neighbours can be told apart.
+    """
+    from matplotlib.colors import to_rgb
+
+    colours = np.array([to_rgb(colour) for colour in (*KIND_COLOURS, IDLE)])
+    orders, ops = timeline.orders, timeline.orders.operations
+    moments = begin + (np.arange(COLUMNS) + 0.5) * (end - begin) / COLUMNS
+    found = np.full((orders.shape.ranks, COLUMNS), len(KIND_COLOURS))
+    pale = np.zeros((orders.shape.ranks, COLUMNS, 1))
+    for rank in range(orders.shape.ranks):
+        here = slice(ops.starts[rank], ops.starts[rank + 1])
+        place = np.searchsorted(timeline.start[here], moments, side="right") - 1
+        running = (place >= 0) & (moments < timeline.end[here][place])
+        found[rank, running] = ops.kinds[here][place[running]]
+        pale[rank, running, 0] = PALE * (ops.micro_batches[here][place[running]] % 2)
+    return (255 * (colours[found] * (1 - pale) + pale)).astype(np.uint8)
+
+
+def draw_memory(view: View, axes: Axes, parts: Sequence[str]) -> None:
+    """Draw the memory of the fullest device of every rank, its limit, and the card's.
+
+    parts: the names of all parts in the picture, in the order of their colours.
+    """
+    if not view.memory:
+        _say(axes, f"no memory: {view.missing['memory']}")
+        return
+    rows = np.arange(len(view.memory))
+    left = np.zeros(len(rows))
+    for n, name in enumerate(parts):
+        sizes = np.array([dict(bar.parts).get(name, 0.0) for bar in view.memory]) / GIB
+        if not sizes.any():
+            continue
+        colour = PART_COLOURS[n % len(PART_COLOURS)]
+        axes.barh(rows, sizes, 0.7, left=left, color=colour, label=name)
+        left += sizes
+    for line, style in (("limit", "solid"), ("card", "dotted")):
+        at = [getattr(bar, line) / GIB for bar in view.memory]
+        axes.vlines(at, rows - 0.45, rows + 0.45, colors="black", linestyles=style)
+    axes.set_yticks(rows, [bar.ranks for bar in view.memory])
+    axes.invert_yaxis()
+    axes.set_ylabel("pipeline rank")
+    axes.set_xlabel("GiB of the fullest device; solid: what plans may use, dotted: the card")
+    axes.legend(fontsize=7, ncols=4, loc="lower right", bbox_to_anchor=(1, 1), frameon=False)
+
+
+def draw_terms(view: View, axes: Axes) -> None:
+    """Draw the seconds of an iteration by term, the largest first."""
+    if not view.terms:
+        _say(axes, "no times: the plan has no price")
+        return
+    terms = sorted(view.terms.items(), key=lambda term: -term[1])
+    whole, rows = sum(view.terms.values()), np.arange(len(terms))
+    axes.barh(rows, [seconds for _, seconds in terms], 0.7, color=PART_COLOURS[0])
+    for row, (_, seconds) in enumerate(terms):
+        text = f" {exact_seconds(seconds)}, {format_percent(seconds / whole)}"
+        axes.text(seconds, row, text, va="center", fontsize=7)
+    axes.set_yticks(rows, [name for name, _ in terms], fontsize=8)
+    axes.set_xlim(0, 1.2 * terms[0][1])
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds of an iteration by where they go")
+
+
+def _say(axes: Axes, text: str) -> None:
+    axes.axis("off")
+    axes.text(0, 0.5, text, transform=axes.transAxes, fontsize=9, parse_math=False, wrap=True)

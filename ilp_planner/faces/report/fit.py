@@ -1,0 +1,174 @@
+"""The verdict of `fit` and the changes that make a job fit, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.analysis.fit.needs import first_rank
+from ilp_planner.base.units import format_bytes, format_percent, format_seconds
+from ilp_planner.faces.report.analysis_memory import gibibytes
+from ilp_planner.faces.report.expected import machine_lines
+from ilp_planner.faces.report.grid import Grid, grid_lines, styled_text, wrapped
+from ilp_planner.faces.report.parallelism import parallelism_lines, parallelism_of_job
+from ilp_planner.faces.report.prices import price_in, price_lines, run_lines, run_of
+from ilp_planner.faces.report.rates import rates_lines
+from ilp_planner.job.verdict import reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ilp_planner.analysis.fit.changes import Change
+    from ilp_planner.analysis.fit.fit import Fit
+    from ilp_planner.analysis.fit.judge import Judged
+    from ilp_planner.analysis.fit.needs import Needs
+    from ilp_planner.faces.report.prices import Price, Run
+
+SHOWN = 0.01  # share of what a GPU needs, of a term that is named
+
+
+def verdict_lines(as_is: Needs, *, width: int, styled: bool) -> Iterator[str]:
+    """Yield two lines: whether the job fits and by how much on the deciding GPU, and the memory of
+    that GPU."""
+    job, stage = as_is.job, as_is.fullest
+    needed, device = as_is.ranks[stage].needed, as_is.devices[stage]
+    verdict, left = as_is.verdict, "left" if as_is.left >= 0 else "too much"
+    why = f"; {reason(as_is.ranks[stage], device.memory)}" if verdict.fits is None else ""
+    where = "every GPU" if job.pp == 1 else f"rank {first_rank(job, stage)} (stage {stage})"
+    over = sum(as_is.room(rank) < 0 for rank in range(job.pp))
+    stages = f"; {over} of {job.pp} stages are over" if over and job.pp > 1 else ""
+    head = (
+        f"{verdict:<16}{format_bytes(needed)} of {format_bytes(device.memory)} of {device.type} on "
+        f"{where}: {format_bytes(abs(as_is.left))} {left}"
+    )
+    yield _coloured(wrapped(f"{head}{stages}{why}", width), verdict.colour, styled)
+    terms = {**as_is.ranks[stage].terms}
+    terms["outside PyTorch"] = sum(as_is.ranks[stage].outside.values())
+    largest = sorted(terms.items(), key=lambda item: -item[1])
+    shown = [f"{name} {gibibytes(size)}" for name, size in largest if size > SHOWN * needed]
+    yield wrapped(f"{'holds':<16}{', '.join(shown)} GiB", width)
+
+
+def time_lines(as_is: Judged, tokens: float | None, *, width: int) -> Iterator[str]:
+    """Yield the time of the job as if there were room, and its rates. tokens: of a training run;
+    None: nothing is said of one."""
+    job = as_is.job
+    would = "" if as_is.left >= 0 else ", were there room"
+    yield wrapped(
+        f"{'takes':<16}{format_seconds(as_is.seconds)} for {job.global_batch:,} samples{would}; "
+        f"{as_is.done.tokens:,.0f} tokens/s on {job.world:,} GPUs",
+        width,
+    )
+    for name, text in (
+        *machine_lines(as_is.machine, job.settings.optimizer.sharding),
+        *parallelism_lines(parallelism_of_job(job)),
+        *rates_lines(as_is.done, job.settings.precision),
+        *price_lines(price_of_job(as_is)),
+        *run_lines(run_of_job(as_is, tokens)),
+    ):
+        yield wrapped(f"{name:<16}{text}", width)
+
+
+def price_of_job(judged: Judged) -> Price | None:
+    """Return the price of a job; None if a price is not known."""
+    if judged.hourly is None:
+        return None
+    return price_in(judged.seconds, judged.hourly, judged.nodes, judged.done.tokens)
+
+
+def run_of_job(judged: Judged, tokens: float | None) -> Run | None:
+    """Return how long a job trains on so many tokens; None if nothing is asked."""
+    return run_of(tokens, judged.done.tokens, judged.hourly) if tokens else None
+
+
+def _coloured(text: str, colour: str, styled: bool) -> str:
+    return styled_text(text, colour) if styled else text
+
+
+def note_lines(notes: Sequence[str], *, width: int) -> Iterator[str]:
+    """Yield remarks on assumptions."""
+    yield from (wrapped(f"note    {note}", width) for note in dict.fromkeys(notes))
+
+
+def change_lines(found: Fit, *, words: str, top: int, width: int) -> Iterator[str]:
+    """Yield the changes as tables, with remarks.
+
+    Parameters
+    ----------
+    words: the subject of changes. top: changes to show of one setting, and of two.
+    """
+    as_is = found.as_is
+    for size, title in ((1, "one setting changed"), (2, "two settings changed")):
+        kept = [change for change in found.changes if change.size == size]
+        if kept:
+            yield ""
+            yield from _table(title, kept[:top], as_is, width)
+            if len(kept) > top:
+                yield f"... and {len(kept) - top} more (--top)"
+    if found.more_gpus is not None:
+        yield ""
+        yield from _table("on the fewest more GPUs", [found.more_gpus], as_is, width)
+    if found.free is not None and found.free.change is not None:
+        yield ""
+        yield from _table("all settings free", [found.free.change], as_is, width)
+    yield ""
+    yield from (wrapped(line, width) for line in _closing(found, words))
+
+
+def _table(title: str, changes: Sequence[Change], as_is: Judged, width: int) -> list[str]:
+    told = any(not change.judged.fits for change in changes)
+    heads = (title, "time", "against\nas it is", "GiB\nleft", *("verdict",) * told)
+    grid = Grid(heads, frozenset((0,)))
+    for change in changes:
+        judged = change.judged
+        grid.add(
+            str(change.words),
+            format_seconds(judged.seconds),
+            signed_percent(judged.seconds / as_is.seconds - 1),
+            gibibytes(judged.left),
+            *(judged.verdict,) * told,
+        )
+    return grid_lines(grid, width)
+
+
+def signed_percent(share: float) -> str:
+    """Return `+2.10 %`, `-0.30 %`, or `0.00 %` and `<0.01 %` without a sign."""
+    text = format_percent(abs(share))
+    signed = share and text[0].isdigit()
+    return f"{'+' if share > 0 else '-'}{text}" if signed else text
+
+
+def _closing(found: Fit, words: str) -> Iterator[str]:
+    """Yield the number of tried jobs, and sufficient memory or GPUs if nothing fits."""
+    tried = f"{found.singles:,} jobs with one setting changed"
+    if found.as_is.fits:
+        best = "the fastest of each setting are above" if found.changes else "none is faster"
+        yield f"tried   {tried}: {best}"
+    else:
+        best = "none fits"
+        if found.changes:
+            fastest = min(found.changes, key=lambda change: change.judged.seconds)
+            fits = "fits" if fastest.judged.fits else "may fit, where none certainly does"
+            best = f"the fastest that {fits}: {fastest.words}"
+        yield f"tried   {tried} and {found.pairs:,} with two; {best}"
+    if found.changes or found.more_gpus:
+        yield f"words   what to add to the {words}, or to change or leave out there"
+    free = found.free
+    if free is not None:
+        if free.change is not None:
+            least = f"proved: {format_seconds(free.bound)} at least" if free.bound else "no bound"
+            yield f"free    {least} for any plan with all settings free, among {free.among}"
+        elif free.impossible:
+            yield f"free    proved: none fits with all settings free, among {free.among}"
+        else:
+            yield "free    no plan with all settings free was found in time (--time-limit)"
+    if found.changes and found.more_gpus is None and not found.as_is.fits:
+        yield (
+            "GPUs    with nothing else changed it fits on no number of them, up to one sample per "
+            "replica"
+        )
+    if found.enough is not None:
+        memory, gpus = found.enough.memory, found.enough.gpus
+        each = "not found" if memory is None else f"{format_bytes(memory)} on each GPU"
+        number = "not found" if gpus is None else f"{gpus:,} of these GPUs"
+        yield f"enough  memory for some plan on as many GPUs: {each}"
+        yield f"enough  GPUs for some plan: {number}"

@@ -1,0 +1,130 @@
+"""The rates of a plan, in lines and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.base.units import TERA, format_percent
+from ilp_planner.faces.report.parallelism import parallelism, parallelism_lines, parallelism_object
+from ilp_planner.faces.report.prices import (
+    price_lines,
+    price_object,
+    price_of,
+    run_in,
+    run_lines,
+    run_object,
+)
+from ilp_planner.spaces.throughput import throughput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.throughput import Throughput
+
+
+WORTH = (
+    "parallelism", "throughput", "price_per_hour", "price_per_iteration", "price_per_1e9_tokens",
+    "run",
+)  # fmt: skip
+
+
+def rates_object(done: Throughput | None) -> dict[str, float | None] | None:
+    """Return rates as JSON: null if nothing is known; token rates also if samples have none."""
+    if done is None:
+        return None
+    return {
+        "gpus": done.devices,
+        "samples_per_s": done.samples,
+        "samples_per_s_per_gpu": done.samples / done.devices,
+        "tokens_per_s": done.tokens or None,
+        "tokens_per_s_per_gpu": done.tokens / done.devices or None,
+        "tflops_per_gpu": done.flops / TERA,
+        "mfu": done.mfu,
+        "hfu": done.hfu,
+        "bubble": done.bubble,
+        "busy": done.busy,
+    }
+
+
+def rates_lines(done: Throughput | None, precision: str) -> list[tuple[str, str]]:
+    """Say the same: `63,700 tokens/s, 995 per GPU; 451 TFLOP/s per GPU ...`.
+
+    precision: of training; shares are of its peak.
+    """
+    if done is None:
+        return []
+    rate, unit = (done.tokens, "tokens") if done.tokens else (done.samples, "samples")
+    text = f"{three_digits(rate)} {unit}/s, {three_digits(rate / done.devices)} per GPU; "
+    text += f"{three_digits(done.flops / TERA)} TFLOP/s per GPU"
+    lines = [("throughput", text)]
+    if shares := list(_shares(done, precision)):
+        lines.append(("utilisation", ", ".join(shares)))
+    return lines
+
+
+def _shares(done: Throughput, precision: str) -> Iterator[str]:
+    if done.mfu is not None:
+        hardware = "" if done.hfu is None else f", HFU {format_percent(done.hfu)}"
+        yield f"MFU {format_percent(done.mfu)}{hardware} of the {precision} peak"
+    if done.bubble is not None:
+        yield f"bubble {format_percent(done.bubble)} of the iteration"
+    yield f"slowest stages busy {format_percent(done.busy)}"
+
+
+def three_digits(number: float) -> str:
+    """Return three significant digits, thousands grouped."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def worth_object(
+    problem: Problem[Any],
+    plan: AnyPlan,
+    evaluation: Evaluation | None,
+    tokens: float | None = None,
+    *,
+    bubble: float | None = None,
+) -> dict[str, Any]:
+    """Return a plan in the numbers that people talk in: Megatron's words, rates, prices, and a
+    training run.
+
+    Parameters
+    ----------
+    tokens: of the run; None: nothing is said of one. bubble: if another schedule than the plan's
+        was run.
+    """
+    run = run_in(problem, plan, evaluation, tokens) if tokens else None
+    return {
+        "parallelism": parallelism_object(parallelism(problem, plan, evaluation)),
+        "throughput": rates_object(_done(problem, plan, evaluation, bubble)),
+        **price_object(price_of(problem, plan, evaluation)),
+        "run": run_object(run),
+    }
+
+
+def worth_lines(
+    problem: Problem[Any],
+    plan: AnyPlan,
+    evaluation: Evaluation,
+    tokens: float | None = None,
+    *,
+    bubble: float | None = None,
+) -> list[tuple[str, str]]:
+    """Say the same."""
+    run = run_in(problem, plan, evaluation, tokens) if tokens else None
+    precision = "" if problem.spec is None else problem.spec.precision
+    return [
+        *parallelism_lines(parallelism(problem, plan, evaluation)),
+        *rates_lines(_done(problem, plan, evaluation, bubble), precision),
+        *price_lines(price_of(problem, plan, evaluation)),
+        *run_lines(run),
+    ]
+
+
+def _done(
+    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | None, bubble: float | None
+) -> Throughput | None:
+    done = None if evaluation is None else throughput(problem, plan, evaluation)
+    return done if done is None or bubble is None else done._replace(bubble=bubble)

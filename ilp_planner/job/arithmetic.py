@@ -1,0 +1,103 @@
+"""The arithmetic of a training job, and the addition of recomputation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.job.operators import shares_again
+from ilp_planner.job.recompute import recomputed_layers
+from ilp_planner.job.work import embedding_work, layer_work, output_work, prediction_work
+from ilp_planner.specs.training import Settings, TrainingJob
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ilp_planner.job.work import ModuleWork
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import Recompute
+
+
+class Again(NamedTuple):
+    """FLOPs of a layer's forward pass that are computed again. whole: all of it; parts: by the
+    names of selective recomputation."""
+
+    whole: float
+    parts: float
+
+
+def extra_flops(job: TrainingJob) -> float:
+    """Return the addition of recomputation to the arithmetic of an iteration, as a share."""
+    kinds = {experts: layer_work(job, experts=experts) for experts in set(job.model.expert_layers)}
+    base = sum(arithmetic(kinds[experts]) for experts in job.model.expert_layers)
+    base += arithmetic(embedding_work(job)) + arithmetic(output_work(job))
+    if job.model.prediction_layers:
+        base += job.model.prediction_layers * arithmetic(prediction_work(job))
+    return _again(job, _of_layers(job, kinds)) / base
+
+
+def recomputed_flops(job: TrainingJob) -> float:
+    """Return the FLOPs of a sample that are computed again, on all ranks together.
+
+    They are counted like the model's (`throughput.model_flops`), for any kernels: products alone,
+    and scores without the part that a causal mask makes needless.
+    """
+    recompute = replace(job.settings.recompute, layers=min(1, job.settings.recompute.layers))
+    each = _of_model(job.model, job.micro_batch, recompute, job.devices_per_node, job.generation)
+    return _again(job, each) / job.micro_batch
+
+
+@lru_cache(maxsize=256)
+def _of_model(
+    model: Decoder, micro_batch: int, recompute: Recompute, devices_per_node: int, generation: int
+) -> Mapping[bool, Again]:
+    """Return the recomputation of layers of an undivided model."""
+    alone = TrainingJob(
+        model=model,
+        micro_batch=micro_batch,
+        global_batch=micro_batch,
+        settings=Settings(recompute=recompute),
+        devices_per_node=devices_per_node,
+        generation=generation,
+    )
+    kinds = {experts: layer_work(alone, experts=experts) for experts in set(model.expert_layers)}
+    return _of_layers(alone, kinds)
+
+
+def _of_layers(
+    job: TrainingJob, kinds: Mapping[bool, Sequence[ModuleWork]]
+) -> Mapping[bool, Again]:
+    """Return the recomputation of layers. kinds: work of a layer with and without experts."""
+    names, found = job.settings.recompute.modules, {}
+    for experts, layer in kinds.items():
+        named = [share for n, share in shares_again(job, experts).items() if n in names]
+        parts = 0.0
+        if named:
+            parts = sum(
+                max(share(work.name) for share in named) * arithmetic([work], backward=False)
+                for work in layer
+            )
+        found[experts] = Again(arithmetic(layer, backward=False), parts)
+    return found
+
+
+def _again(job: TrainingJob, each: Mapping[bool, Again]) -> float:
+    """Return the FLOPs of a micro-batch that are computed again. each: of a layer with and without
+    experts."""
+    extra, kinds = 0.0, job.model.expert_layers
+    for stage, start in zip(job.stages, job.pipeline.starts, strict=True):
+        again = recomputed_layers(job, stage.layers)
+        for i, experts in enumerate(kinds[start : start + stage.layers]):
+            extra += each[experts].whole if i < again else each[experts].parts
+    return extra
+
+
+def arithmetic(work: Sequence[ModuleWork], *, backward: bool = True) -> float:
+    """Return FLOPs, forward and, if asked, backward."""
+    total = 0.0
+    for module in work:
+        total += sum(kernel.flops for kernel in module.forward)
+        if backward:
+            total += sum(kernel.flops for kernel in module.backward)
+    return total

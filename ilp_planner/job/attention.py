@@ -1,0 +1,236 @@
+"""Self-attention: multi-head, grouped-query and multi-head latent."""
+
+from dataclasses import replace
+
+from ilp_planner.job.modules import Kept, Module, Weight
+from ilp_planner.job.products import (
+    STATISTIC,
+    norm_module,
+    normed_product,
+    product,
+    product_input,
+    with_kept,
+)
+from ilp_planner.job.quantised import keeps_input_twice
+from ilp_planner.job.recompute import forget, keep_input, recomputes
+from ilp_planner.job.shard import part, shard_of
+from ilp_planner.specs.training import TrainingJob
+
+MASK = 1  # bytes of an element of a dropout mask
+LONGEST_FUSED = 4096  # tokens, of core's fused softmax (`is_kernel_available`)
+CORE, UP = "core_attn", "mla_up_proj"  # parts that selective recomputation may cover
+
+
+def attention_modules(job: TrainingJob) -> tuple[Module, ...]:
+    """Return a layer's input norm, unless a product has it in it, and its self-attention."""
+    if job.model.latent is not None:
+        return _latent(job)
+    return _grouped(job)
+
+
+def _grouped(job: TrainingJob) -> tuple[Module, ...]:
+    """Return multi-head or grouped-query attention."""
+    model, sizes = job.model, shard_of(job)
+    q, kv = model.heads * model.head, model.kv_heads * model.head
+    leading = (sizes.tokens, sizes.batch)
+    query = (*leading, sizes.heads * model.head)
+    key = (*leading, sizes.kv_heads * model.head)
+    *before, qkv = normed_product(
+        job,
+        product(
+            "linear_qkv",
+            rows=part(q + 2 * kv, job.tp),
+            columns=sizes.hidden,
+            bias=model.bias or model.qkv_bias,
+        ),
+        sizes.narrow,
+        norm="input_layernorm",
+        why="the layer's input; the residual as well",
+    )
+    strided = reads_strided(job)
+    if strided:
+        width = query[-1] + 2 * key[-1]
+        why = "the product's output, which attention reads in place"
+        qkv = with_kept(
+            qkv,
+            Kept(name="queries, keys, values", shape=(*leading, width), width=sizes.width, why=why),
+        )
+    elif same_strides(job) and job.settings.cp > 1 and job.settings.cp_comm == "p2p":
+        # Queries stay where the product put them, all of its output with them; keys and values go
+        # around in a buffer of their own (Transformer Engine's `AttnFuncWithCPAndKVP2P`).
+        query = (*leading, query[-1] + 2 * key[-1])
+    norms = _head_norms(job, leading) if model.qk_norm else ()
+    # Unfused attention repeats keys and values for every query head.
+    seen = query if job.settings.kernels.attention == "unfused" else key
+    core = _core(job, shapes=(query, seen, seen), copied=not strided, output=query)
+    inner = Module(
+        name="self_attention", children=(qkv, *norms, core, _projection(job, part(q, job.tp)))
+    )
+    return (*before, inner)
+
+
+def reads_strided(job: TrainingJob) -> bool:
+    """Return whether attention reads queries, keys and values in place from the product's output.
+
+    Possible if all three lie there in the same strides. Rotated or normed, queries and keys are
+    tensors of their own, and Transformer Engine then copies the values to the same layout
+    (`get_qkv_layout`); so does context parallelism on its way to other ranks; and the legacy model
+    copies all three to the layout of the flash-attention package.
+    """
+    return same_strides(job) and job.settings.cp == 1 and not legacy(job)
+
+
+def same_strides(job: TrainingJob) -> bool:
+    """Return whether queries, keys and values lie in the product's output alike, unchanged."""
+    model = job.model
+    return not (model.positions == "rope" or model.qk_norm or model.kv_heads != model.heads)
+
+
+def legacy(job: TrainingJob) -> bool:
+    """Return whether the model is Megatron's own of 2023, before Megatron core.
+
+    It alone has flash attention without Transformer Engine: core's local attention is unfused.
+    """
+    kernels = job.settings.kernels
+    return kernels.implementation == "local" and kernels.attention == "flash"
+
+
+def _head_norms(job: TrainingJob, leading: tuple[int, int]) -> tuple[Module, ...]:
+    """Return the norms of queries and keys, one head at a time or all of them at once."""
+    model, sizes = job.model, shard_of(job)
+    why = "the slice of the product's output, copied"
+    found = []
+    for letter, heads in (("q", sizes.heads), ("k", sizes.kv_heads)):
+        shape = (heads * model.head,) if model.qk_norm_of == "heads" else (heads, model.head)
+        module = norm_module(f"{letter}_layernorm", job, (*leading, *shape), why=why)
+        found.append(replace(module, weights=()) if model.qk_norm_of == "l2" else module)
+    return tuple(found)
+
+
+def _core(
+    job: TrainingJob, *, shapes: tuple[tuple[int, ...], ...], copied: bool, output: tuple[int, ...]
+) -> Module:
+    """Return the product of scores and values. shapes: of queries, keys and values here. copied:
+    they are tensors of their own."""
+    model, kernels, sizes = job.model, job.settings.kernels, shard_of(job)
+    w = sizes.width
+    kept = [
+        Kept(name=name, shape=shape, width=w, why="rotated, or copied to the layout of attention")
+        for name, shape in zip(("queries", "keys", "values"), shapes, strict=True)
+        if copied and not recomputes(job, UP)
+    ]
+    sinks = (Weight(name="softmax_offset", shape=(sizes.heads,)),) * model.sinks
+    if recomputes(job, CORE):
+        return Module(name="core_attention", weights=sinks, kept=tuple(kept))
+    if kernels.attention == "flash":
+        rows = (sizes.batch, sizes.heads, sizes.tokens)
+        kept.append(Kept(name="log-sum-exp", shape=rows, width=STATISTIC, why="of the scores"))
+        if _relays(job):
+            why = "in the layout of attention; the projection reads another"
+            kept.append(Kept(name="output", shape=output, width=w, why=why))
+        return Module(name="core_attention", weights=sinks, kept=tuple(kept))
+    scores = (sizes.batch, sizes.heads, sizes.tokens, model.sequence)
+    exact = STATISTIC if local_softmax(job) else w
+    kept.append(Kept(name="softmax", shape=scores, width=exact, why="output of the softmax"))
+    if model.dropout:
+        kept += [
+            Kept(name="dropout mask", shape=scores, width=MASK, why="of attention dropout"),
+            Kept(name="dropped softmax", shape=scores, width=w, why="factor of the values"),
+        ]
+    return Module(name="core_attention", weights=sinks, kept=tuple(kept))
+
+
+def local_softmax(job: TrainingJob) -> bool:
+    """Return whether PyTorch computes the softmax of local attention, in fp32.
+
+    `fused_softmax.py`: where the fused kernel is turned off, or the sequence is too long for it.
+    """
+    kernels = job.settings.kernels
+    if kernels.implementation != "local" or kernels.attention == "flash":
+        return False
+    return not kernels.fused_softmax or job.model.sequence > LONGEST_FUSED
+
+
+def _relays(job: TrainingJob) -> bool:
+    """Return whether attention's output is copied before the projection reads it.
+
+    Context parallelism sends it back or puts it together, except around a ring, if it is added up
+    in place. The flash-attention package gives samples first, and the projection needs tokens
+    first; with one sample that is the same memory.
+    """
+    settings, model = job.settings, job.model
+    if settings.cp > 1:
+        return settings.cp_comm != "p2p"
+    # The package has no kernel for values that are narrower than the keys.
+    package = settings.kernels.flash_package and model.latent is None
+    return (package or legacy(job)) and job.micro_batch > 1
+
+
+def _projection(job: TrainingJob, columns: int) -> Module:
+    sizes = shard_of(job)
+    bias = job.model.bias or job.model.projection_bias
+    module = product("linear_proj", rows=sizes.hidden, columns=columns, bias=bias)
+    shape = (sizes.tokens, sizes.batch, columns)
+    if not keeps_input_twice(job):
+        return with_kept(module, product_input(job, shape, "output of core attention", exact=True))
+    low = product_input(job, shape, "output of core attention, quantised")
+    if job.settings.kernels.attention == "unfused" or recomputes(job, CORE):
+        return with_kept(module, low)
+    why = "fused attention reads its output on the way back"
+    return with_kept(module, low, Kept(name="output", shape=shape, width=sizes.width, why=why))
+
+
+def _latent(job: TrainingJob) -> tuple[Module, ...]:
+    """Return latent attention: each rank compresses all, then widens to its own heads.
+
+    Megatron's `multi_latent_attention.py`; the norm stands alone because two products read it.
+    """
+    model, sizes = job.model, shard_of(job)
+    a = model.latent
+    assert a is not None
+    leading = (sizes.tokens, sizes.batch)
+    keys = model.heads * (a.key + a.rotary)
+    # Transformer Engine's products to the compressed widths are whole on each rank, Megatron's own
+    # are split and their outputs gathered.
+    ways = job.tp if job.settings.kernels.implementation == "local" else 1
+    norm = norm_module(
+        "input_layernorm",
+        job,
+        sizes.narrow,
+        why="the layer's input; the residual as well",
+        output="read by the products that compress queries, keys and values",
+    )
+    children: list[Module] = []
+    if a.query_rank:
+        rows = part(a.query_rank, ways)
+        down = product("linear_q_down_proj", rows=rows, columns=sizes.hidden, bias=False)
+        children += [down, *_widen(job, "q", part(keys, job.tp), a.query_rank)]
+    else:
+        children.append(
+            product("linear_q_proj", rows=part(keys, job.tp), columns=sizes.hidden, bias=False)
+        )
+    rank = a.key_value_rank
+    rows = part(rank + a.rotary, ways)
+    children += [
+        product("linear_kv_down_proj", rows=rows, columns=sizes.hidden, bias=False),
+        *_widen(job, "kv", part(model.heads * (a.key + a.value), job.tp), rank),
+    ]
+    query = (*leading, sizes.heads * (a.key + a.rotary))
+    value = (*leading, sizes.heads * a.value)
+    core = _core(job, shapes=(query, query, value), copied=True, output=value)
+    projection = _projection(job, part(model.value_width, job.tp))
+    return norm, Module(name="self_attention", children=(*children, core, projection))
+
+
+def _widen(job: TrainingJob, letter: str, rows: int, columns: int) -> tuple[Module, ...]:
+    """Return the product from a compressed width to heads, with its norm when it has one."""
+    sizes = shard_of(job)
+    shape = (sizes.region, sizes.batch, columns)
+    up = product(f"linear_{letter}_up_proj", rows=rows, columns=columns, bias=False)
+    if not job.model.qk_norm:
+        return (with_kept(up, product_input(job, shape)),)
+    why = "compressed, before its norm"
+    first, *others = normed_product(job, up, shape, norm=f"{letter}_layernorm", why=why)
+    if recomputes(job, UP):
+        return keep_input(first), *map(forget, others)
+    return first, *others

@@ -1,0 +1,207 @@
+"""All messages of a training job: their number, groups and links.
+
+Tensor, context and expert parallelism send within layers (`anatomy.messages`), pipeline parallelism
+between stages, data parallelism once per iteration, or, if gradients or parameters are sharded, for
+every micro-batch. Left out are messages of a few bytes: the gradient's norm, the loss that is
+logged, checks for overflow.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ilp_planner.job.groups import stage_link
+from ilp_planner.job.messages import (
+    Messages,
+    embedding_messages,
+    layer_messages,
+    output_messages,
+    prediction_messages,
+    recomputed_messages,
+    tokens_shape,
+    unsplit_parameters,
+)
+from ilp_planner.job.modules import Message
+from ilp_planner.job.recompute import recomputed_layers
+from ilp_planner.job.replicas import replicas_traffic
+from ilp_planner.job.states import rhythm
+from ilp_planner.job.traffic import EMBEDDING, FAMILIES, Traffic, row_of
+from ilp_planner.specs.training import TrainingJob
+
+FORWARD, BACKWARD, AGAIN = "forward", "backward", "recomputed forward"
+
+
+def traffic(job: TrainingJob) -> tuple[Traffic, ...]:
+    """Return everything that is sent in an iteration; equal stages share a row."""
+    rows: dict[Traffic, list[int]] = {}
+    for pp_rank in range(job.pp):
+        for row in stage_traffic(job, pp_rank):
+            rows.setdefault(replace(row, stages=()), []).append(pp_rank)
+    found = [
+        replace(row, stages=tuple(stages), gpus=row.gpus * len(stages))
+        for row, stages in rows.items()
+    ]
+    return tuple(sorted(found, key=lambda row: FAMILIES.index(row.family)))
+
+
+def stage_traffic(job: TrainingJob, pp_rank: int) -> tuple[Traffic, ...]:
+    """Return the messages of a GPU of one pipeline stage."""
+    return (
+        *_within_layers(job, pp_rank),
+        *_pipeline(job, pp_rank),
+        *replicas_traffic(job, pp_rank),
+        *_once_per_iteration(job, pp_rank),
+    )
+
+
+# ---- within layers ------------------------------------------------------------------------------
+
+
+def stage_layers(job: TrainingJob, pp_rank: int) -> Iterator[tuple[int, bool, int, int]]:
+    """Yield (virtual stage, with experts?, layers, recomputed layers) of a pipeline rank."""
+    starts, kinds = job.pipeline.starts, job.model.expert_layers
+    for k in job.stages_of(pp_rank):
+        held = kinds[starts[k] : starts[k] + job.stages[k].layers]
+        # Selective recomputation repeats a part of every layer, full the whole of some.
+        selective = job.settings.recompute.granularity == "selective"
+        again = len(held) if selective else recomputed_layers(job, len(held))
+        for experts in (False, True):
+            count = held.count(experts)
+            if count:
+                yield k, experts, count, held[:again].count(experts)
+
+
+def _within_layers(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
+    """Yield the messages of tensor, context and expert parallelism."""
+    counts: dict[tuple[str, str, Message], int] = defaultdict(int)
+
+    def count(what: str, phase: str, found: tuple[Message, ...], times: int) -> None:
+        for message in found:
+            counts[what, phase, replace(message, times=1)] += times * message.times
+
+    def both(what: str, pairs: Messages, times: int) -> None:
+        for forward, backward in pairs.values():
+            count(what, FORWARD, forward, times)
+            count(what, BACKWARD, backward, times)
+
+    for _, experts, layers, again in stage_layers(job, pp_rank):
+        both("layers", layer_messages(job, experts), layers)
+        for forward, _ in recomputed_messages(job, experts).values():
+            count("layers", AGAIN, forward, again)
+    for k in job.stages_of(pp_rank):
+        stage = job.stages[k]
+        if stage.embedding:
+            both("embedding", {"": embedding_messages(job)}, 1)
+        if stage.prediction_layers:
+            last = job.model.expert_layers[-1]
+            both("token prediction", prediction_messages(job, last), stage.prediction_layers)
+        if stage.loss:
+            both("logits and loss", output_messages(job), 1)
+    for (what, phase, message), times in counts.items():
+        if times:
+            sent = (message.collective, message.group, message.size)
+            each = (times, job.micro_batches * times)
+            yield row_of(job, pp_rank, f"{what}, {phase}", *sent, each)
+
+
+# ---- between stages -----------------------------------------------------------------------------
+
+
+def boundary_size(job: TrainingJob) -> int:
+    """Return the bytes that a rank hands on per micro-batch: activations, or their gradient.
+
+    Sequence parallelism divides the tokens among tensor-parallel ranks; without it each of them
+    sends the same (`megatron.core.pipeline_parallel.schedules.get_tensor_shapes`).
+    """
+    size = math.prod(tokens_shape(job, job.model.hidden)) * job.settings.width
+    return size // job.tp if job.settings.sequence_parallel else size
+
+
+def _pipeline(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
+    """Yield activations sent on and gradients sent back, for every virtual stage."""
+    if job.pp == 1:
+        return
+    own, last = job.stages_of(pp_rank), len(job.stages) - 1
+    inward = Counter(job.rank_of(k - 1) for k in own if k > 0)
+    outward = Counter(job.rank_of(k + 1) for k in own if k < last)
+    for what, ranks, received in (
+        ("activations to the next stage", outward, False),
+        ("gradients to the previous stage", inward, False),
+        ("activations from the previous stage", inward, True),
+        ("gradients from the next stage", outward, True),
+    ):
+        for other, times in ranks.items():
+            if other == pp_rank:
+                continue  # the turn of a V sends nothing
+            each, link = (times, times * job.micro_batches), stage_link(job, pp_rank, other)
+            sent = ("send_recv", "pp", boundary_size(job))
+            yield row_of(job, pp_rank, what, *sent, each, link=link, received=received)
+
+
+# ---- once per iteration --------------------------------------------------------------------------
+
+
+def shares_embedding(job: TrainingJob) -> bool:
+    """Return whether the last stage has a copy of the word embedding: for logits or prediction."""
+    return job.model.tied or any(stage.prediction_layers for stage in job.stages)
+
+
+def _once_per_iteration(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
+    """Yield the sums of gradients besides those over replicas."""
+    gradient = job.settings.optimizer.gradient
+    stages = [job.stages[k] for k in job.stages_of(pp_rank)]
+    yield from _undivided(job, pp_rank)
+    if (
+        job.pp > 1
+        and shares_embedding(job)
+        and any(stage.embedding or stage.loss for stage in stages)
+    ):
+        size = job.padded_vocab // job.tp * job.model.hidden * gradient
+        what, link = "gradients of the shared word embedding", stage_link(job, 0, job.pp - 1)
+        yield row_of(job, pp_rank, what, "all_reduce", EMBEDDING, size, (0, 1), link=link)
+
+
+def _undivided(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
+    """Yield the sums over tp of gradients of parameters that its ranks hold whole.
+
+    Megatron sums them as one tensor per iteration. A DTensor is summed alone, in its own precision,
+    when `fully_shard` reduces it (`_fsdp_param.py: _get_grad_inner_tensor`).
+    """
+    counts: dict[int, int] = defaultdict(int)  # of tensors with so many parameters
+    for _, experts, layers, _ in stage_layers(job, pp_rank):
+        for size, count in _undivided_tensors(job, experts):
+            counts[size] += layers * count
+    stages = [job.stages[k] for k in job.stages_of(pp_rank)]
+    if job.settings.sequence_parallel and job.tp > 1:
+        predicted = sum(stage.prediction_layers for stage in stages)
+        vectors = any(stage.loss for stage in stages) + 3 * predicted
+        counts[job.model.hidden] += job.model.norm_vectors * vectors
+        for size, count in _undivided_tensors(job, job.model.expert_layers[-1]):
+            counts[size] += predicted * count
+    what, optimizer = "gradients of undivided parameters", job.settings.optimizer
+    if optimizer.from_master:
+        for size, count in counts.items():
+            often = (count, count * job.micro_batches) if rhythm(job).sums else (0, count)
+            if count:
+                sent = ("all_reduce", "tp", size * job.settings.width)
+                yield row_of(job, pp_rank, what, *sent, often)
+    elif total := sum(size * count for size, count in counts.items()):
+        yield row_of(job, pp_rank, what, "all_reduce", "tp", total * optimizer.gradient, (0, 1))
+
+
+def _undivided_tensors(job: TrainingJob, experts: bool) -> Iterator[tuple[int, int]]:
+    """Yield a layer's undivided parameters: of a tensor, and how many there are.
+
+    All but norms of a layer's width or of heads counts as one tensor.
+    """
+    model, rest = job.model, unsplit_parameters(job, experts)
+    for size, count in (
+        (model.hidden, sum(model.norms_of_layer) * model.norm_vectors),
+        (model.head, 2 * model.norm_vectors * model.qk_norm),
+    ):
+        found = min(count, rest // size)
+        rest -= found * size
+        yield size, found
+    if rest:
+        yield rest, 1

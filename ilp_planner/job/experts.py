@@ -1,0 +1,176 @@
+"""A layer's mixture of experts: router, routed experts, shared expert."""
+
+import math
+
+from ilp_planner.job.mlp import activation_kept, fuses, mlp_products
+from ilp_planner.job.modules import Kept, Module, Weight
+from ilp_planner.job.products import norm_module, product, product_input, with_kept
+from ilp_planner.job.quantised import keeps_input_twice
+from ilp_planner.job.recompute import forget, recomputes
+from ilp_planner.job.shard import part, shard_of
+from ilp_planner.specs.training import TrainingJob
+
+ROUTING = 4  # bytes: probabilities are computed in fp32 (`topk_routing_with_score_function`)
+INDEX = 4  # bytes of a row's number
+MAP = 1  # bytes of an element of the routing map, a boolean
+
+
+def expert_modules(job: TrainingJob) -> tuple[Module, ...]:
+    """Return the norm before the experts with many readers, and router, experts, shared expert."""
+    sizes = shard_of(job)
+    experts = job.model.experts
+    assert experts is not None
+    why = "attention's output added to the layer's input; the residual as well"
+    read = "read by the router, the dispatcher and the shared expert"
+    norm = norm_module("pre_mlp_layernorm", job, sizes.narrow, why=why, output=read)
+    children = [_router(job), _routed(job)]
+    if experts.shared_ffn:
+        first, *others = mlp_products(job, experts.shared_ffn)
+        if keeps_input_twice(job) and not recomputes(job, "layernorm"):
+            first = with_kept(first, product_input(job, sizes.narrow, "the norm's, quantised"))
+        gate = (Weight(name="gate_weight", shape=(1, sizes.hidden)),) * experts.shared_gate
+        shared = Module(name="shared_experts", weights=gate, children=(first, *others))
+        if recomputes(job, "shared_experts"):
+            shared = forget(shared)
+        children.append(shared)
+    inner = Module(name="mlp", children=tuple(children))
+    if recomputes(job, "moe"):
+        inner = forget(inner)
+    return norm, inner
+
+
+def _router(job: TrainingJob) -> Module:
+    """Return the router; every rank has it whole."""
+    sizes, experts = shard_of(job), job.model.experts
+    assert experts is not None
+    weights = [Weight(name="weight", shape=(experts.count, sizes.hidden))]
+    if job.model.bias:
+        weights.append(Weight(name="bias", shape=(experts.count,)))
+    seen = (sizes.region * sizes.batch, experts.count)
+    # Fused, Transformer Engine's map of rows: for every expert a row and whose it is, and a count.
+    rows = 2 * experts.count + 1 if job.settings.kernels.fused_permute else 2 * experts.top_k
+    kept = (
+        Kept(name="scores", shape=seen, width=ROUTING, why="softmax of the logits, fp32"),
+        Kept(name="probabilities", shape=seen, width=ROUTING, why="zero but for the chosen"),
+        Kept(name="routing map", shape=seen, width=MAP, why="which expert sees which token"),
+        Kept(name="order", shape=(seen[0], rows), width=INDEX, why="where each token is sent to"),
+    )
+    return Module(name="router", weights=tuple(weights), kept=(*kept, *_gathered(job, seen)))
+
+
+def _gathered(job: TrainingJob, seen: tuple[int, int]) -> tuple[Kept, ...]:
+    """Return the other ranks' routing that the all-gather dispatcher keeps.
+
+    It gathers probabilities and map over the experts' ranks and refers to them until its next use
+    (`MoEAllGatherTokenDispatcher`).
+    """
+    sources = job.settings.ep * job.expert_tp
+    if job.settings.kernels.dispatcher != "allgather" or sources == 1:
+        return ()
+    shape = (seen[0] * sources, seen[1])
+    why = "of all ranks whose tokens are gathered"
+    return (
+        Kept(name="gathered probabilities", shape=shape, width=ROUTING, why=why),
+        Kept(name="gathered map", shape=shape, width=MAP, why=why),
+    )
+
+
+def keeps_output(job: TrainingJob) -> bool:
+    """Return whether the routed experts' output is kept.
+
+    Tokens are put back in order with `index_add_` if results must be the same bit for bit
+    (`moe_utils.py: unpermute`), and PyTorch's derivative of that refers to the addend, though it
+    needs its shape only.
+    """
+    kernels = job.settings.kernels
+    return kernels.deterministic and not kernels.fused_permute
+
+
+def routed_tokens(job: TrainingJob) -> int:
+    """Return the tokens of a micro-batch that the routed experts of one rank take.
+
+    Without a capacity factor, tokens are assumed to be routed evenly: a rank's experts take as many
+    as its tensor- and expert-parallel group sends on average. With one, an expert takes at most
+    `capacity` tokens from each rank, and exactly as many when it is padded.
+    """
+    sizes, settings, experts = shard_of(job), job.settings, job.model.experts
+    assert experts is not None
+    sent = sizes.region * sizes.batch * experts.top_k
+    sources = settings.ep * job.expert_tp  # whose tokens are exchanged or gathered
+    local = part(experts.count, settings.ep)
+    factor = settings.kernels.capacity
+    even = sent * sources * local / experts.count
+    if factor:
+        taken = math.ceil(sent / experts.count * factor)  # Megatron's `get_capacity`
+        most = taken * local * sources
+        return most if settings.kernels.pad_to_capacity else min(most, math.ceil(even))
+    return math.ceil(even * settings.kernels.imbalance)
+
+
+def _routed(job: TrainingJob) -> Module:
+    """Return a rank's routed experts, as Megatron's three implementations of them name them.
+
+    They keep the same: one by one, each keeps its share of the tokens.
+    """
+    model, kernels = job.model, job.settings.kernels
+    experts = model.experts
+    assert experts is not None
+    local = part(experts.count, job.settings.ep)
+    columns = part(experts.ffn, job.expert_tp)
+    rows = part((2 if model.gated else 1) * experts.ffn, job.expert_tp)
+    shapes = {"linear_fc1": (rows, model.hidden), "linear_fc2": (model.hidden, columns)}
+    first, activation, second = _routed_kept(job, columns)
+    if not kernels.grouped_experts:
+        one = Module(
+            name="local_experts",
+            children=tuple(
+                product(name, rows=shape[0], columns=shape[1], bias=model.bias, expert=True)
+                for name, shape in shapes.items()
+            ),
+            repeat=local,
+        )
+        return Module(name="experts", kept=(*first, *activation, *second), children=(one,))
+    if kernels.implementation == "local":
+        # Two weights for all, transposed (`GroupedMLP`).
+        merged = (model.hidden, local * rows), (local * columns, model.hidden)
+        weights = tuple(
+            Weight(name=f"weight{i}", shape=shape, expert=True) for i, shape in enumerate(merged, 1)
+        )
+        return Module(name="experts", weights=weights, kept=(*first, *activation, *second))
+    return Module(
+        name="experts",
+        children=(
+            Module(name="linear_fc1", weights=_each(job, shapes["linear_fc1"], local), kept=first),
+            Module(name="activation_func", kept=activation),
+            Module(name="linear_fc2", weights=_each(job, shapes["linear_fc2"], local), kept=second),
+        ),
+    )
+
+
+def _each(job: TrainingJob, shape: tuple[int, int], local: int) -> tuple[Weight, ...]:
+    """Return the weights of a grouped product: one, and a bias, for each expert."""
+    weights = [Weight(name=f"weight{i}", shape=shape, expert=True) for i in range(local)]
+    if job.model.bias:
+        weights += [Weight(name=f"bias{i}", shape=shape[:1], expert=True) for i in range(local)]
+    return tuple(weights)
+
+
+def _routed_kept(
+    job: TrainingJob, columns: int
+) -> tuple[tuple[Kept, ...], tuple[Kept, ...], tuple[Kept, ...]]:
+    """Return the activations kept by first product, activation and second product of the routed
+    experts."""
+    w = job.settings.width
+    tokens = routed_tokens(job)
+    first = product_input(job, (tokens, job.model.hidden), "tokens sent to this rank, sorted")
+    weights = Kept(name="weights", shape=(tokens,), width=ROUTING, why="the router's, per token")
+    activation = (*activation_kept(job, (tokens,), columns, fused=fuses(job)), weights)
+    if not fuses(job):
+        # Multiplied by the router's weights in a step of its own, which keeps both factors.
+        activation += (Kept(name="output", shape=(tokens, columns), width=w, why="unweighted"),)
+    second = product_input(job, (tokens, columns), "output of the activation")
+    last: tuple[Kept, ...] = () if recomputes(job, "moe_act") else (second,)
+    if keeps_output(job):
+        why = "added up in the tokens' order, deterministically"
+        last += (Kept(name="output", shape=(tokens, job.model.hidden), width=w, why=why),)
+    return (first,), activation, last

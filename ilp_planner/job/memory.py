@@ -1,0 +1,375 @@
+"""Memory of every rank of a training job: states, activations and peak.
+
+`peak` is `torch.cuda.max_memory_allocated`. The parts of a model are measured once
+(`memory_parts`); a stage is a count of each (`stage_memory` takes arrays, for all stages at once);
+a rank is a stage with its place in the pipeline (`rank_memory`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+
+from ilp_planner.job.counts import Count, larger, largest_row, smaller, where
+from ilp_planner.job.decoder import has_final_norm
+from ilp_planner.job.moments import flow
+from ilp_planner.job.overheads import outside
+from ilp_planner.job.parts import KINDS
+from ilp_planner.job.parts import MemoryParts as MemoryParts
+from ilp_planner.job.parts import memory_parts as memory_parts
+from ilp_planner.job.states import copies_parameters, stay_gathered
+from ilp_planner.job.units import gathered, left_gathered, whole_gradients
+from ilp_planner.schedule.formulas import Schedule
+from ilp_planner.specs.pipeline_layout import LayoutStage
+from ilp_planner.specs.training import TrainingJob
+
+MOMENTS = ("a layer", "recomputation", "the loss", "the embedding", "the step", "the start")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageMemory:
+    """The memory of a stage, bytes; arrays if the counts were arrays.
+
+    always: by name. moments: (activations, logits, temporary) beside that at each of `MOMENTS`.
+    """
+
+    always: Mapping[str, Count]
+    moments: Sequence[tuple[Count, Count, Count]]
+    parameters: Count
+
+    @cached_property
+    def peak(self) -> Count:
+        """Bytes."""
+        most = reduce(larger, map(sum, self.moments))
+        return sum(self.always.values()) + most
+
+    @cached_property
+    def _decisive(self) -> tuple[Count, tuple[Count, ...]]:
+        return largest_row(self.moments)
+
+    @property
+    def moment(self) -> Count:
+        """Number of the peak's moment in `MOMENTS`."""
+        return self._decisive[0]
+
+    @property
+    def terms(self) -> dict[str, Count]:
+        """Bytes by name; their sum is the peak."""
+        moment, chosen = self._decisive
+        started = moment == len(MOMENTS) - 1
+        terms = {
+            name: where(started & (name not in ("parameters", "gradients")), 0.0, size)
+            for name, size in self.always.items()
+        }
+        at_start = where(started, sum(self.always.values()) - sum(terms.values()))
+        terms |= dict(zip(("activations", "logits", "temporary"), chosen, strict=True))
+        terms["temporary"] = terms["temporary"] + at_start
+        return terms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMemory:
+    """The memory of one rank at its peak.
+
+    terms: bytes by name, their sum is the peak. moment: when that is, one of `MOMENTS`. in_flight:
+    micro-batches held at most, each counted once per virtual stage. outside: device memory beyond
+    PyTorch's tensors, by name; assumptions.
+    """
+
+    parameters: int
+    expert_parameters: int
+    in_flight: int
+    moment: str
+    terms: Mapping[str, float]
+    outside: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def peak(self) -> float:
+        """Bytes: `torch.cuda.max_memory_allocated`."""
+        return sum(self.terms.values())
+
+    @property
+    def needed(self) -> float:
+        """Bytes that a device needs to run it."""
+        return self.peak + sum(self.outside.values())
+
+
+def kept_bytes(
+    parts: MemoryParts, *, layers: Count, expert_layers: Count, prediction_layers: Count = 0
+) -> Count:
+    """Return the activations of one micro-batch that the layers of one (virtual) stage keep on the
+    device.
+
+    layers: without experts. They are taken to come first, as in every published model that mixes
+    them in one run.
+    """
+    dense, expert = parts.parts["layer"], parts.parts["expert layer"]
+    more = prediction_layers * parts.parts["prediction layer"].left
+    if parts.method == "uniform":
+        return -(-(layers + expert_layers) // parts.size) * parts.checkpoint + more
+    again, expert_again = _again(parts, layers, expert_layers)
+    return (
+        (layers - again) * dense.left
+        + (expert_layers - expert_again) * expert.left
+        + (again + expert_again) * parts.checkpoint
+        + more
+    )
+
+
+def _again(parts: MemoryParts, layers: Count, expert_layers: Count) -> tuple[Count, Count]:
+    """Return how many layers of a stage are computed again, without and with experts."""
+    if parts.method == "uniform":
+        return layers, expert_layers
+    size = parts.size if parts.method == "block" else 0
+    again = smaller(layers, size)
+    return again, smaller(expert_layers, size - again)
+
+
+def stage_memory(
+    parts: MemoryParts,
+    *,
+    layers: Count,
+    expert_layers: Count = 0,
+    embedding: Count = False,
+    output: Count = False,
+    final_norm: Count | None = None,
+    prediction_layers: Count = 0,
+    in_flight: Count = 1,
+    kept: Count | None = None,
+    own: Count | None = None,
+    chunks: Sequence[tuple[Count, Count]] = (),
+) -> StageMemory:
+    """Return the memory of one stage, or of many: arrays of counts are broadcast.
+
+    Parameters
+    ----------
+    layers: without experts. final_norm: whether the norm behind the last layer is there; with the
+        output if nothing is said. in_flight: micro-batches held. kept: bytes of all micro-batches
+        held, if virtual stages hold different numbers of them. own: bytes that are given up when a
+        backward pass comes to the rank's first element; all of a micro-batch, if None. chunks:
+        layers without and with experts of every virtual stage, if there are several.
+    """
+    chunks = chunks or ((layers, expert_layers),)
+    counts = {
+        "layer": layers,
+        "expert layer": expert_layers,
+        "embedding": embedding * 1,
+        "output": output * 1,
+        "final norm": (output if final_norm is None else final_norm) * 1,
+        "prediction layer": prediction_layers,
+    }
+    # Multi-token prediction looks words up where it is; only the first stage has them already.
+    elsewhere = prediction_layers * (1 - counts["embedding"]) > 0
+    counts["copied words"] = elsewhere * (parts.job.pp > 1)
+    each = (
+        sum(kept_bytes(parts, layers=a, expert_layers=b) for a, b in chunks)
+        + prediction_layers * parts.parts["prediction layer"].left
+        + counts["embedding"] * parts.parts["embedding"].kept
+        + counts["copied words"] * parts.parts["copied words"].kept
+        + counts["final norm"] * (1 - counts["output"]) * parts.parts["final norm"].kept
+    )
+    before = in_flight * each if kept is None else kept
+    own = each if own is None else own
+    sums = {
+        name: sum(counts[kind] * getattr(parts.parts[kind], name) for kind in KINDS)
+        for name in ("parameters", "weights", "gradients", "optimizer")
+    }
+    always = {
+        "parameters": sums["weights"],
+        "gradients": sums["gradients"],
+        "optimizer": sums["optimizer"],
+        "gathered": gathered(parts, counts),
+        "spare gradients": sum(_shared(counts, *spare) for spare in parts.spare),
+        **parts.fixed,
+    }
+    always["workspace"] += _shared(counts, *parts.handles)
+    if parts.job.virtual == 1:
+        # The first stage has none before it to send gradients to.
+        always["between stages"] = parts.fixed["between stages"] * (1 - counts["embedding"])
+    moments = _moments(parts, counts, chunks, own, before)
+    moments.append(_start(parts, counts, always))
+    return StageMemory(always=always, moments=tuple(moments), parameters=sums["parameters"])
+
+
+def _shared(counts: Mapping[str, Count], size: float, users: frozenset[str]) -> Count:
+    """Return the size if there is any module of these kinds."""
+    return size * (sum((counts[kind] > 0) * 1 for kind in users) > 0)
+
+
+def _moments(
+    parts: MemoryParts,
+    counts: Mapping[str, Count],
+    chunks: Sequence[tuple[Count, Count]],
+    own: Count,
+    before: Count,
+) -> list[tuple[Count, Count, Count]]:
+    """Return (activations, logits, temporary) at each of `MOMENTS` but the start. own: kept of one
+    micro-batch. before: of all that are held."""
+    kinds = parts.parts
+
+    def most(present: Mapping[str, Count]) -> Count:
+        found: Count = 0.0
+        for kind, size in present.items():
+            found = larger(found, where(counts[kind] > 0, size))
+        return found
+
+    repeated = [_again(parts, a, b) for a, b in chunks]
+    again, expert_again = sum(a for a, _ in repeated), sum(b for _, b in repeated)
+    plain, expert_plain = counts["layer"] - again, counts["expert layer"] - expert_again
+    layer = larger(
+        where(plain > 0, kinds["layer"].moment),
+        where(expert_plain > 0, kinds["expert layer"].moment),
+    )
+    layer = larger(layer, most({"prediction layer": kinds["prediction layer"].moment}))
+    # The layers of a virtual stage that are computed again come first, so its others have been
+    # forgotten; at the peak, those of the stage that forgets least.
+    forgotten: Count = math.inf
+    for (a, b), (first, second) in zip(chunks, repeated, strict=True):
+        size = (a - first) * kinds["layer"].left + (b - second) * kinds["expert layer"].left
+        forgotten = smaller(forgotten, where(first + second > 0, size, math.inf))
+    once: Count = 0.0
+    for count, kind in ((again, "layer"), (expert_again, "expert layer")):
+        extra = smaller(parts.size if parts.method == "uniform" else 1, larger(count, 1)) - 1
+        size = kinds[kind].again + extra * kinds[kind].chunk
+        once = larger(once, where(count > 0, size))
+    has_output = counts["output"]
+    at_loss = kinds["output"].kept + counts["final norm"] * kinds["final norm"].kept
+    backward, last = whole_gradients(parts, counts)
+    staying, coming = _present(parts, plain, expert_plain, counts["prediction layer"])
+    stepped = sum(counts[kind] * kinds[kind].stepped for kind in KINDS)
+    end = counts["embedding"] * kinds["embedding"].moment + last
+    if stay_gathered(parts.job):
+        # What the first element of a rank needs when the others' parameters are there again.
+        end = larger(end, larger(layer, once) + backward) + left_gathered(parts, counts)
+    return [
+        (before + staying + coming, 0.0, layer + backward),
+        (before - where(once > 0, forgotten), 0.0, once + backward),
+        (before + staying, has_output * (at_loss + kinds["output"].moment), 0.0),
+        (before - own, 0.0, end),
+        (0.0, 0.0, stepped),
+    ]
+
+
+def _present(
+    parts: MemoryParts, layers: Count, expert_layers: Count, prediction_layers: Count
+) -> tuple[Count, Count]:
+    """Return the offloaded activations that are on the device, and the returning ones.
+
+    Modules: the activations of one layer, which the last one before the backward pass never sends,
+    and the first returning ones of the layer before it. Whole layers: the first n of L are sent in
+    time for the peak to be that of L - n, and fetched so (Transformer Engine's
+    `_default_offload_sync_init`).
+    """
+    dense, expert = parts.parts["layer"], parts.parts["expert layer"]
+    offload, total = parts.job.settings.offload, layers + expert_layers
+    if offload.layers:
+        window = smaller(total, larger(total - offload.layers, 1))
+        first, last = smaller(window, layers), smaller(window, expert_layers)
+        at_start = first * dense.moved + (window - first) * expert.moved
+        at_end = (window - last) * dense.moved + last * expert.moved
+        return larger(at_start, at_end), 0.0
+    kinds = [(dense, layers), (expert, expert_layers)]
+    kinds.append((parts.parts["prediction layer"], prediction_layers))
+    staying: Count = 0.0
+    coming: Count = 0.0
+    for part, count in kinds:
+        staying = larger(staying, where(count > 0, part.moved))
+        coming = larger(coming, where(count > 0, part.ahead))
+    return staying, where(total + prediction_layers > 1, coming)
+
+
+def _start(
+    parts: MemoryParts, counts: Mapping[str, Count], always: Mapping[str, Count]
+) -> tuple[Count, Count, Count]:
+    """Return the memory at the start of a job, less the memory of all later times.
+
+    The distributed optimizer moves parameters into buffers, experts' last: old and new ones are
+    there, and gradients, but no states yet.
+    """
+    later = sum(always.values())
+    if not copies_parameters(parts.job):
+        return (0.0, 0.0, -later)
+    width = parts.job.settings.width
+    gradient = parts.job.settings.optimizer.gradient
+    total = sum(counts[kind] * parts.parts[kind].parameters for kind in KINDS)
+    experts = sum(counts[kind] * parts.parts[kind].expert_parameters for kind in KINDS)
+    first = width * total + (width + gradient) * (total - experts)
+    second = width * experts + (width + gradient) * total
+    now = larger(first, second)
+    return (0.0, 0.0, now - later)
+
+
+def rank_memory(job: TrainingJob, pp_rank: int) -> RankMemory:
+    """Return the memory of a rank of this pipeline stage at its peak."""
+    return stage_of_rank(memory_parts(job), pp_rank)
+
+
+def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
+    """Return the memory of a rank, from parts that were measured before."""
+    job = parts.job
+    numbers = job.stages_of(pp_rank)
+    stages = [job.stages[number] for number in numbers]
+    starts = [job.pipeline.starts[number] for number in numbers]
+    has_experts = job.model.expert_layers
+    experts = [sum(has_experts[a : a + s.layers]) for a, s in zip(starts, stages, strict=True)]
+    dense = [s.layers - n for s, n in zip(stages, experts, strict=True)]
+    norms = [has_final_norm(job, number) for number in numbers]
+    kept = [
+        kept_bytes(parts, layers=a, expert_layers=b, prediction_layers=s.prediction_layers)
+        + s.embedding * parts.parts["embedding"].kept
+        + (norm and not s.loss) * parts.parts["final norm"].kept
+        for a, b, s, norm in zip(dense, experts, stages, norms, strict=True)
+    ]
+    behind = job.pp - 1 - pp_rank
+    in_flight = job.schedule.in_flight(behind)
+    own = None
+    if job.schedule.divides:
+        # Logits of several micro-batches may be there, and are held like all else of their stage.
+        output = parts.parts["output"]
+        kept = [size + s.loss * output.kept for size, s in zip(kept, stages, strict=True)]
+        parts = replace(parts, parts={**parts.parts, "output": replace(output, kept=0.0)})
+        own = kept[0]
+        kept += [_waiting(parts, a, b, s) for a, b, s in zip(dense, experts, stages, strict=True)]
+    stage = stage_memory(
+        parts,
+        layers=sum(dense),
+        expert_layers=sum(experts),
+        embedding=any(s.embedding for s in stages),
+        output=any(s.loss for s in stages),
+        final_norm=any(norms),
+        prediction_layers=sum(s.prediction_layers for s in stages),
+        in_flight=in_flight,
+        kept=None if job.virtual == 1 else _interleaved(job.schedule, behind, kept),
+        own=own,
+        chunks=tuple(zip(dense, experts, strict=True)),
+    )
+    terms = {name: float(size) for name, size in stage.terms.items()}
+    routed = parts.parts["expert layer"].expert_parameters * sum(experts)
+    routed += parts.parts["prediction layer"].expert_parameters * sum(
+        s.prediction_layers for s in stages
+    )
+    return RankMemory(
+        parameters=int(stage.parameters),
+        expert_parameters=routed,
+        in_flight=in_flight,
+        moment=MOMENTS[int(stage.moment)],
+        terms=terms,
+        outside=outside(job, sum(terms.values())),
+    )
+
+
+def _waiting(parts: MemoryParts, layers: int, expert_layers: int, stage: LayoutStage) -> float:
+    """Return the bytes of a micro-batch's gradients that wait in a virtual stage."""
+    if stage.embedding:
+        return flow(parts.job).narrow
+    found = layers * parts.parts["layer"].waiting
+    found += expert_layers * parts.parts["expert layer"].waiting
+    return found + stage.loss * parts.parts["output"].waiting
+
+
+def _interleaved(schedule: Schedule, behind: int, kept: list[Count]) -> float:
+    """Return the most bytes that virtual stages hold together, of all the mixes that come up."""
+    return max(
+        float(sum(count * size for count, size in zip(counts, kept, strict=True)))
+        for counts in schedule.held(behind)
+    )

@@ -1,0 +1,271 @@
+"""A job's memory taken apart: the cost of one layer, one embedding, one output for a rank."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ilp_planner.job.decoder import (
+    embedding_module,
+    final_norm_module,
+    layer_module,
+    output_module,
+    prediction_module,
+)
+from ilp_planner.job.modules import Module
+from ilp_planner.job.moments import (
+    attention_backward,
+    embedding_moment,
+    experts_moment,
+    flow,
+    loss_moment,
+    mlp_backward,
+    ring_forward,
+)
+from ilp_planner.job.offload import moved_groups
+from ilp_planner.job.operators import outputs_needed
+from ilp_planner.job.overheads import (
+    between_stages,
+    handles,
+    spare_gradients,
+    tables,
+    workspace,
+)
+from ilp_planner.job.quantised import quantised_counts
+from ilp_planner.job.recompute import checkpoint, recomputes, remembering
+from ilp_planner.job.states import quantised_width, state_widths, stepped_width
+from ilp_planner.job.waiting import gradients_waiting
+from ilp_planner.specs.generations import HOPPER
+from ilp_planner.specs.training import OPERATORS, TrainingJob
+
+KINDS = (
+    "layer",
+    "expert layer",
+    "embedding",
+    "output",
+    "final norm",  # where it is no part of the output
+    "prediction layer",
+    "copied words",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One module of a kind on one rank.
+
+    parameters, expert_parameters: numbers; the latter are among the former. weights, gradients,
+    optimizer: bytes of their states. kept: bytes per micro-batch, as the job recomputes. waiting:
+    bytes per micro-batch of gradients, between both parts of a divided backward pass. moved: kept
+    bytes that go to the host; ahead: of them, that come back while the layer behind is at work.
+    moment: bytes above kept ones, for a moment. again: bytes above its checkpoint when it is
+    computed again as a whole; chunk: and of every further layer of the same chunk. stepped: bytes
+    that the optimizer's step needs for a moment.
+    """
+
+    parameters: int = 0
+    expert_parameters: int = 0
+    weights: float = 0.0
+    gradients: float = 0.0
+    optimizer: float = 0.0
+    kept: float = 0.0
+    waiting: float = 0.0
+    moved: float = 0.0
+    ahead: float = 0.0
+    moment: float = 0.0
+    again: float = 0.0
+    chunk: float = 0.0
+    stepped: float = 0.0
+
+    @property
+    def left(self) -> float:
+        """Bytes per micro-batch that stay on the device."""
+        return self.kept - self.moved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryParts:
+    """A job's memory: bytes that add up by part, and moments; the largest counts.
+
+    parts: by kind. spare: stand-ins for gradients: bytes, and the kinds that share them. handles:
+    bytes of workspace if there is any of these kinds. checkpoint: a layer's kept input if it is
+    computed again. fixed: bytes that every rank has, by name. method, size: of full recomputation;
+    "" and 0 for none.
+    """
+
+    job: TrainingJob
+    parts: Mapping[str, Part]
+    spare: tuple[tuple[float, frozenset[str]], ...]
+    handles: tuple[float, frozenset[str]]
+    checkpoint: float
+    fixed: Mapping[str, float]
+    method: str = ""
+    size: int = 0
+
+
+def memory_parts(job: TrainingJob) -> MemoryParts:
+    """Return the memory of each part of a job's model on one rank."""
+    job = _on_device(job)
+    modules = _modules(job)
+    parts = dict.fromkeys(KINDS, Part())
+    users: dict[tuple[int, ...], set[str]] = {}
+    sizes: dict[tuple[int, ...], float] = {}
+    for kind, module in modules.items():
+        parts[kind] = _part(job, kind, module)
+        for shape, size in spare_gradients(job, module).items():
+            users.setdefault(shape, set()).add(kind)
+            sizes[shape] = size
+    found = MemoryParts(
+        job=job,
+        parts=parts,
+        spare=tuple((sizes[shape], frozenset(kinds)) for shape, kinds in users.items()),
+        handles=_handles(job),
+        checkpoint=checkpoint(job).size,
+        fixed={"workspace": workspace(job), "rotary table": tables(job)},
+    )
+    return with_layout(found, job)
+
+
+def with_layout(parts: MemoryParts, job: TrainingJob) -> MemoryParts:
+    """Return the parts for a job that differs in its layout, or in how many layers it computes
+    again."""
+    recompute = job.settings.recompute
+    full = recompute.granularity == "full"
+    return replace(
+        parts,
+        job=_on_device(job),
+        fixed={**parts.fixed, "between stages": between_stages(job)},
+        method=recompute.method if full else "",
+        size=max(1, recompute.layers) if full else 0,
+    )
+
+
+def _on_device(job: TrainingJob) -> TrainingJob:
+    """Return the job with the attention that Transformer Engine chooses on these devices.
+
+    Before Hopper the flash-attention package, from then on cuDNN's, and that one writes its output
+    to the projection's input; but after Hopper the latter's backward pass is not the same bit for
+    bit (`dot_product_attention/utils.py: get_attention_backend`).
+    """
+    kernels = job.settings.kernels
+    package = job.generation < HOPPER or (job.generation > HOPPER and kernels.deterministic)
+    if not package or kernels.implementation != "transformer_engine" or kernels.flash_package:
+        return job
+    kernels = replace(kernels, flash_package=True)
+    return replace(job, settings=replace(job.settings, kernels=kernels))
+
+
+def _handles(job: TrainingJob) -> tuple[float, frozenset[str]]:
+    """Return PyTorch's workspaces and the kinds that need them; `workspace` has them otherwise."""
+    if job.settings.kernels.implementation == "local":
+        return 0.0, frozenset()
+    return handles(job), frozenset(("expert layer", "output", "prediction layer"))
+
+
+def _modules(job: TrainingJob) -> dict[str, Module]:
+    """Return a module of every kind that the model has."""
+    model = job.model
+    kinds = set(model.expert_layers)
+    found = {"embedding": embedding_module(job), "output": output_module(job)}
+    if False in kinds:
+        found["layer"] = layer_module(job, experts=False)
+    if True in kinds:
+        found["expert layer"] = layer_module(job, experts=True)
+    if model.prediction_layers:
+        found["final norm"] = final_norm_module(job)
+        found["prediction layer"] = prediction_module(job)
+        found["copied words"] = found["embedding"].children[0]
+    return found
+
+
+def _part(job: TrainingJob, kind: str, module: Module) -> Part:
+    routed = module.expert_parameters
+    others = module.parameters - routed
+    dense_width, expert_width = (state_widths(job, expert=flag) for flag in (False, True))
+    moment, again, chunk = _moments(job, kind, module)
+    groups = _moved(job, kind, module)
+    weights = others * dense_width.parameter + routed * expert_width.parameter
+    if job.settings.quantised:
+        low, low_routed = quantised_counts((module,))
+        for count, width, expert in (
+            (low - low_routed, dense_width, False),
+            (low_routed, expert_width, True),
+        ):
+            weights += count * (quantised_width(job, expert=expert) - width.parameter)
+    return Part(
+        parameters=module.parameters,
+        expert_parameters=routed,
+        weights=weights,
+        gradients=others * dense_width.gradient + routed * expert_width.gradient,
+        optimizer=others * dense_width.optimizer + routed * expert_width.optimizer,
+        kept=module.activations,
+        waiting=gradients_waiting(job, kind, module),
+        moved=sum(groups),
+        ahead=groups[-1] if groups else 0.0,
+        moment=moment,
+        again=again,
+        chunk=chunk,
+        stepped=others * stepped_width(job, expert=False)
+        + routed * stepped_width(job, expert=True),
+    )
+
+
+def _moved(job: TrainingJob, kind: str, module: Module) -> tuple[float, ...]:
+    """Return the offloaded bytes of a part, by groups that go together."""
+    if kind == "prediction layer" and not job.settings.offload.layers:
+        return moved_groups(job, _inside(module))
+    return moved_groups(job, module) if kind in ("layer", "expert layer") else ()
+
+
+def _inside(prediction: Module) -> Module:
+    """Return the transformer layer of multi-token prediction."""
+    return next(child for child in prediction.children if child.name == "transformer_layer")
+
+
+def _moments(job: TrainingJob, kind: str, module: Module) -> tuple[float, float, float]:
+    """Return `moment`, `again` and `chunk` of a part."""
+    if kind == "embedding":
+        return embedding_moment(job), 0.0, 0.0
+    if kind == "output":
+        return loss_moment(job), 0.0, 0.0
+    if kind in ("copied words", "final norm"):
+        return 0.0, 0.0, 0.0
+    experts = kind == "expert layer"
+    if kind == "prediction layer":
+        experts = job.model.expert_layers[-1]
+        module = _inside(module)
+    remembered = module
+    if job.settings.recompute.granularity == "selective":
+        remembered = layer_module(remembering(job), experts)
+    whole = remembered.activations
+    largest = restored = _layer_moment(job, remembered, remembered, experts)
+    if remembered is not module:
+        largest = _layer_moment(job, module, remembered, experts)
+    own_input = 0.0 if job.settings.recompute.distribute else checkpoint(job).size
+    # Its output is held by the function that computes it again, beside what it keeps.
+    again = whole - own_input + flow(job).narrow + restored
+    if recomputes(job, OPERATORS):
+        return again - outputs_needed(job, experts), again, whole
+    return largest, again, whole
+
+
+def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, experts: bool) -> float:
+    """Return a layer's peak above its kept activations.
+
+    First its MLP or experts go back, then attention, when the others are forgotten; activations
+    that a side does not keep are there again in its turn. Attention around a ring may hold more
+    before the MLP has begun.
+    """
+    attention, inner = _sides(kept)
+    attention_whole, inner_whole = _sides(remembered)
+    first = experts_moment(job) if experts else mlp_backward(job)
+    return max(
+        first + inner_whole - inner,
+        attention_backward(job) - inner + attention_whole - attention,
+        ring_forward(job) - inner,
+    )
+
+
+def _sides(layer: Module) -> tuple[float, float]:
+    """Return the kept activations of attention and of the rest of a layer."""
+    names = [child.name for child in layer.children]
+    cut = names.index("pre_mlp_layernorm" if "pre_mlp_layernorm" in names else "mlp")
+    before = sum(child.activations for child in layer.children[:cut])
+    return before, sum(child.activations for child in layer.children[cut:])

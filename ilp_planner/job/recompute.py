@@ -1,0 +1,90 @@
+"""The parts of layers that a job recomputes."""
+
+from dataclasses import replace
+
+from ilp_planner.job.modules import Kept, Module
+from ilp_planner.job.shard import part, shard_of
+from ilp_planner.specs.training import Recompute, TrainingJob
+
+BOOLEAN = 1  # bytes of a boolean
+
+# What selective recomputation can name (`--recompute-modules`) -> how the names of what it computes
+# again begin: modules of `anatomy.work`, and paths of messages (`anatomy.messages`).
+PARTS = {
+    "core_attn": ("core_attention", "self_attention.core_attention"),
+    "mla_up_proj": (
+        "linear_q_up_proj",
+        "linear_kv_up_proj",
+        "rope",
+        "self_attention.linear_q_up_proj",
+        "self_attention.linear_kv_up_proj",
+    ),
+    "layernorm": ("input_norm", "mlp_norm"),
+    "mlp": ("mlp_", "mlp.linear_"),
+    "moe": ("router", "permute", "experts_", "shared_experts_", "unpermute", "mlp."),
+    "moe_act": ("experts_activation",),
+    "shared_experts": ("shared_experts_", "mlp.shared_experts."),
+}
+OF_EXPERTS = ("moe", "moe_act", "shared_experts")
+OF_DENSE = ("mlp",)
+
+
+def recomputed_parts(*, experts: bool) -> dict[str, tuple[str, ...]]:
+    """Return the parts of `PARTS` in a layer with or without experts."""
+    skipped = OF_DENSE if experts else OF_EXPERTS
+    return {name: starts for name, starts in PARTS.items() if name not in skipped}
+
+
+def recomputes(job: TrainingJob, module: str) -> bool:
+    """Return whether selective recomputation covers this part of every layer."""
+    recompute = job.settings.recompute
+    return recompute.granularity == "selective" and module in recompute.modules
+
+
+def recomputed_layers(job: TrainingJob, layers: int) -> int:
+    """Return how many of the layers of one (virtual) stage are computed again."""
+    recompute = job.settings.recompute
+    if recompute.granularity != "full":
+        return 0
+    if recompute.method == "uniform":
+        return layers
+    return min(recompute.layers, layers)
+
+
+def checkpoint(job: TrainingJob) -> Kept:
+    """Return the input that a layer, or a chunk of them, is computed again from."""
+    sizes = shard_of(job)
+    shape = sizes.narrow
+    if job.settings.recompute.distribute:
+        shape = (part(shape[0], job.tp), *shape[1:])
+    return Kept(
+        name="input", shape=shape, width=sizes.width, why="the layer is computed again from it"
+    )
+
+
+def loader_mask(job: TrainingJob) -> tuple[Kept, ...]:
+    """Return the mask of every pair of tokens that the data loader makes, a boolean for each.
+
+    It goes to the first and the last stage.
+    """
+    sizes = shard_of(job)
+    if not job.settings.kernels.loader_mask:
+        return ()
+    shape = (sizes.batch, 1, sizes.tokens, job.model.sequence)
+    why = "an argument of the layers that are computed again"
+    return (Kept(name="attention mask", shape=shape, width=BOOLEAN, why=why),)
+
+
+def remembering(job: TrainingJob) -> TrainingJob:
+    """Return the job without recomputation."""
+    return replace(job, settings=replace(job.settings, recompute=Recompute()))
+
+
+def forget(module: Module, *kept: Kept) -> Module:
+    """Return the module with its weights, keeping only these activations."""
+    return replace(module, kept=kept, children=tuple(map(forget, module.children)))
+
+
+def keep_input(module: Module) -> Module:
+    """Return the module with its weights, keeping its own input only."""
+    return forget(module, *(kept for kept in module.kept if kept.name == "input"))

@@ -1,0 +1,173 @@
+"""The states of a parameter: gradient, master copy, moments, and their holders."""
+
+from dataclasses import dataclass
+
+from ilp_planner.job.quantised import weight_width
+from ilp_planner.specs.training import SHARDINGS, TrainingJob
+
+SINGLE = 4  # bytes of a number in fp32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """The moments of replicas' messages for sharded states.
+
+    forward, backward: every micro-batch gathers parameters for this pass. once: an iteration
+    gathers them once besides. reduces: every micro-batch reduces gradients into shards; otherwise
+    an iteration does so once. sums: likewise over several instances, and over tensor-parallel ranks
+    for undivided parameters.
+    """
+
+    forward: bool = False
+    backward: bool = False
+    once: bool = False
+    reduces: bool = False
+    sums: bool = False
+
+    @property
+    def in_passes(self) -> bool:
+        """Every micro-batch sends some of it, beside its passes."""
+        return self.forward or self.backward or self.reduces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateWidths:
+    """Bytes on a rank per parameter of its shard. optimizer: master copy and moments."""
+
+    parameter: float
+    gradient: float
+    optimizer: float
+
+    @property
+    def total(self) -> float:
+        """Bytes per parameter."""
+        return self.parameter + self.gradient + self.optimizer
+
+
+def state_widths(job: TrainingJob, *, expert: bool) -> StateWidths:
+    """Return the bytes of each parameter on a rank.
+
+    Megatron's distributed optimizer divides states among the ranks that have the same parameters:
+    data- times context-parallel ones, or the replicas of a routed expert. Several instances of it
+    divide among fewer. ZeRO-2 and -3 divide gradients and parameters likewise (Rajbhandari et al.
+    2020, arXiv 1910.02054, section 5). PyTorch's `fully_shard` has shards of the master copy alone,
+    and the gathered ones of a micro-batch (`fsdp/_fully_shard/_fsdp_param.py`).
+    """
+    settings = job.settings
+    optimizer = settings.optimizer
+    ways, level = sharing(job, expert=expert), _level(job)
+    master = optimizer.master if settings.width < SINGLE else 0
+    parameter = settings.width / (ways if level >= 3 else 1)
+    if optimizer.from_master:
+        shards = ways if level else 1
+        parameter = (master or settings.width) / shards + (settings.width if level < 3 else 0)
+        master = 0
+    states = (master + optimizer.moments) * (1 - optimizer.offload)
+    return StateWidths(
+        parameter=parameter,
+        gradient=optimizer.gradient / (ways if _divides_gradients(job) else 1),
+        optimizer=states / (ways if level >= 1 else 1),
+    )
+
+
+def quantised_width(job: TrainingJob, *, expert: bool) -> float:
+    """Return bytes on a rank per parameter of a quantised product, copies included.
+
+    torchao quantises gathered parameters of `fully_shard` at their use, and keeps nothing of them.
+    """
+    if job.settings.optimizer.from_master:
+        return state_widths(job, expert=expert).parameter
+    return weight_width(job, sharing(job, expert=expert) if _level(job) >= 3 else 1)
+
+
+def sharing(job: TrainingJob, *, expert: bool) -> int:
+    """Return among how many ranks the states of a parameter can be divided."""
+    replicas = job.expert_dp if expert else job.dp * job.settings.cp
+    return max(1, replicas // job.settings.optimizer.instances)
+
+
+def stepped_width(job: TrainingJob, *, expert: bool) -> float:
+    """Return bytes per parameter that a step needs for a moment.
+
+    Gradients that were added up in two bytes are copied to four before the step
+    (`distrib_optimizer.py`: `shard_model_grad.float()`).
+    """
+    optimizer = job.settings.optimizer
+    if optimizer.gradient >= SINGLE or not optimizer.master or job.settings.width >= SINGLE:
+        return 0.0
+    return SINGLE / (sharing(job, expert=expert) if _level(job) else 1)
+
+
+def copies_parameters(job: TrainingJob) -> bool:
+    """Return whether parameters move into a buffer of their own at the start.
+
+    With the distributed optimizer (`param_and_grad_buffer.py`), as its ranks gather them there.
+    """
+    return _level(job) == 1
+
+
+def gathers(job: TrainingJob) -> tuple[bool, bool]:
+    """Return whether whole parameters, and whole gradients, exist for a few layers only."""
+    return _level(job) >= 3, _divides_gradients(job)
+
+
+def divides_parameters(job: TrainingJob) -> bool:
+    """Return whether each rank keeps its share of the parameters alone, from one iteration to the
+    next."""
+    level = _level(job)
+    return level >= 3 or (level > 0 and job.settings.optimizer.from_master)
+
+
+def divides_states(job: TrainingJob) -> bool:
+    """Return whether each rank keeps its share of the optimiser's states alone."""
+    return _level(job) >= 1
+
+
+def rhythm(job: TrainingJob) -> Rhythm:
+    """Return when a job's replicas send.
+
+    Megatron gathers stepped parameters once. With sharded gradients (ZeRO-2) every micro-batch
+    reduces; with sharded parameters (ZeRO-3) every micro-batch gathers twice, to compute forward
+    and backward (Rajbhandari et al. 2020, arXiv 1910.02054, section 7). Several instances sum their
+    shards after the last micro-batch (`megatron_fsdp.py: outer_fsdp_group_grad_reduce`).
+
+    `fully_shard` gathers and reduces with every micro-batch, over instances as well; with nothing
+    sharded it reduces alone, as torchtitan's plain replicas do. In a pipeline gradients are reduced
+    after the last one, and parameters stay after a backward pass: one right after another gathers
+    none, nor does the next forward pass. If forward passes give parameters up, M micro-batches
+    gather M + 1 times: the ones that fill the pipeline, and one more, in their forward passes, the
+    others in their backward ones; as many gather nothing when it empties. Counted here is a
+    gathering for each backward pass, and one.
+    """
+    level, sharded = _level(job), _level(job) >= 3
+    if not job.settings.optimizer.from_master:
+        return Rhythm(
+            forward=sharded, backward=sharded, once=level in (1, 2), reduces=level in (2, 3)
+        )
+    if reduces_late(job):
+        return Rhythm(backward=sharded, once=level > 0)
+    return Rhythm(forward=level > 0, backward=sharded, reduces=True, sums=True)
+
+
+def reduces_late(job: TrainingJob) -> bool:
+    """Return whether gradients that are divided wait, whole, for the last micro-batch.
+
+    PyTorch's pipelines reduce gradients of `fully_shard` after it
+    (`pipelining/stage.py: perform_reduce_grad`); until then they are added up in the width of their
+    reduction (`_fsdp_param.py: to_accumulated_grad_if_needed`).
+    """
+    return job.settings.optimizer.from_master and job.pp > 1
+
+
+def stay_gathered(job: TrainingJob) -> bool:
+    """Return whether parameters that a forward pass gives up stay gathered after a backward pass,
+    as in PyTorch's pipelines (`pipelining/stage.py: set_reshard_after_backward`)."""
+    return reduces_late(job) and _level(job) >= 3
+
+
+def _divides_gradients(job: TrainingJob) -> bool:
+    return _level(job) >= 2 and not reduces_late(job)
+
+
+def _level(job: TrainingJob) -> int:
+    return SHARDINGS.index(job.settings.optimizer.sharding)

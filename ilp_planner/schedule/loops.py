@@ -1,0 +1,118 @@
+"""Schedules with forward and backward passes in turn at a fixed distance, on looped stages.
+
+A rank runs so many forward passes to warm up, then a forward and a backward pass in turn, then the
+backward passes that are left. If the backward pass is split, a weight gradient follows so many
+input gradients later. These two distances distinguish the schedules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.schedule.orders import (
+    BACKWARD,
+    FORWARD,
+    INPUT,
+    WEIGHT,
+    Orders,
+    Shape,
+    orders_of,
+    places,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def gpipe(shape: Shape) -> Orders:
+    """Return GPipe: all micro-batches forward, then all backward (Huang et al. 2019)."""
+    return _woven(shape, np.full(shape.ranks, shape.micro_batches))
+
+
+def one_forward_one_backward(shape: Shape) -> Orders:
+    """Return 1F1B: one warm-up pass for every rank behind (Megatron-Core,
+    `forward_backward_pipelining_without_interleaving`)."""
+    return _woven(shape, _behind(shape))
+
+
+def interleaved(shape: Shape) -> Orders:
+    """Return interleaved 1F1B (Megatron-Core, `forward_backward_pipelining_with_interleaving`).
+
+    Warm-up takes two passes for every rank behind, and a group of micro-batches through all virtual
+    stages but the last. The last group has the rest of the micro-batches. Early receives
+    (`--overlap-p2p-communication-warmup-flush`) change no order; without any overlap, a pair of a
+    forward and a backward pass is computed before either is sent on.
+    """
+    warm_up = 2 * _behind(shape) + (shape.virtual - 1) * shape.group
+    return _woven(shape, warm_up, pairs=True)
+
+
+def zero_bubble_h1(shape: Shape) -> Orders:
+    """Return ZB-H1 (Qi et al. 2023, arXiv 2401.10241, section 2.1), with the memory of 1F1B: weight
+    gradients wait for as many micro-batches as there are ranks before."""
+    return _woven(shape, _behind(shape), lag=np.arange(shape.ranks))
+
+
+def interleaved_zero_bubble(shape: Shape) -> Orders:
+    """Return ZB-H1 on several virtual stages (`ScheduleInterleavedZeroBubble` of
+    `torch.distributed.pipelining`)."""
+    warm_up = _behind(shape) + (shape.virtual - 1) * shape.group
+    return _woven(shape, warm_up, lag=np.arange(shape.ranks))
+
+
+def _behind(shape: Shape) -> NDArray[np.int64]:
+    return np.arange(shape.ranks)[::-1]
+
+
+def _woven(
+    shape: Shape,
+    warm_up: NDArray[np.int64],
+    *,
+    lag: NDArray[np.int64] | None = None,
+    pairs: bool = False,
+) -> Orders:
+    """Return the orders of ranks with so many warm-up passes each.
+
+    The place of an operation is its own number and how many of the other kinds come before it.
+
+    Parameters
+    ----------
+    warm_up, lag: int64 [ranks]; without a lag, backward passes are whole. pairs: forward and
+        backward passes of the steady state are joined.
+    """
+    chunks = _chunks(shape)
+    total = len(chunks)
+    step = np.arange(total)
+    warm = np.minimum(warm_up, total)[:, None]
+
+    def before(first: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.clip(first, 0, total)
+
+    late = total if lag is None else lag[:, None]  # no weight gradient comes before the end
+    forward = step + before(step - warm) + before(step - warm - late)
+    backward = step + before(step + warm + 1) + before(step - late)
+    turns = np.empty((shape.ranks, total * (2 if lag is None else 3)), np.int64)
+    np.put_along_axis(turns, forward, 4 * chunks + FORWARD, 1)
+    backwards = 4 * (shape.virtual - 1 - chunks)
+    if lag is None:
+        np.put_along_axis(turns, backward, backwards + BACKWARD, 1)
+    else:
+        np.put_along_axis(turns, backward, backwards + INPUT, 1)
+        weight = step + before(step + warm + late + 1) + before(step + late + 1)
+        np.put_along_axis(turns, weight, backwards + WEIGHT, 1)
+    joined = np.zeros(turns.shape, np.bool_)
+    if pairs:
+        np.put_along_axis(joined, forward, step >= warm, 1)
+    place = places(shape.ranks, shape.virtual)
+    return orders_of(shape, list(turns), place, joined=joined.ravel())
+
+
+def _chunks(shape: Shape) -> NDArray[np.int64]:
+    """Return the virtual stage of each forward pass of a rank, int64 [virtual * micro-batches]."""
+    whole, rest = divmod(shape.micro_batches, shape.group)
+    virtual = np.arange(shape.virtual)
+    return np.concatenate(
+        [np.tile(np.repeat(virtual, shape.group), whole), np.repeat(virtual, rest)]
+    )

@@ -1,0 +1,219 @@
+"""Why a training system cannot run a job: the error, and the checks that several share."""
+
+from typing import NamedTuple
+
+from ilp_planner.base.errors import PlanError
+from ilp_planner.schedule.formulas import USUAL
+from ilp_planner.specs.pipeline_layout import LayoutStage
+from ilp_planner.specs.training import OPERATORS, ORDERS, Offload, Recompute, TrainingJob
+from ilp_planner.specs.usual import unusual
+
+# Schedules -> their names in `torch.distributed.pipelining`.
+TORCH_SCHEDULES = {
+    "1f1b": "1F1B",
+    "interleaved": "Interleaved1F1B",
+    "interleaved-zb": "InterleavedZeroBubble",
+    "zb-v": "ZBVZeroBubble",
+    "dualpipe-v": "DualPipeV",
+}
+
+
+class Unfit(NamedTuple):
+    """A setting of a job that a tool cannot run. field: of `TrainingJob`."""
+
+    field: str
+    what: object
+
+    def but(self, limit: str, nearest: str = "") -> PlanError:
+        """Return the error. limit: the tool's, as a clause. nearest: a value that it can run
+        instead."""
+        end = f"; nearest it can run: {nearest}" if nearest else ""
+        return PlanError(f"{self.field}: found {self.what}, but {limit}{end}")
+
+
+def check_batch(job: TrainingJob) -> None:
+    """Refuse a global batch that the replicas cannot share.
+
+    Raises
+    ------
+    PlanError: with the next multiple.
+    """
+    step = job.micro_batch * job.dp
+    if job.global_batch % step:
+        above = -(-job.global_batch // step) * step
+        raise Unfit("global_batch", job.global_batch).but(
+            f"it must be a multiple of micro_batch x dp ({job.micro_batch} x {job.dp})",
+            f"global_batch = {above}",
+        )
+
+
+def check_heads(job: TrainingJob, *, whole_groups: bool) -> None:
+    """Refuse heads that the tensor-parallel ranks cannot share.
+
+    Parameters
+    ----------
+    whole_groups: every rank needs whole keys and values as well.
+
+    Raises
+    ------
+    PlanError: with the largest degree that can be shared.
+    """
+    model = job.model
+    groups = model.heads if model.latent or not whole_groups else model.kv_heads
+    what = "heads" if groups == model.heads else "kv_heads"
+    if groups % job.tp:
+        fits = max(t for t in range(1, job.tp) if not groups % t)
+        raise Unfit("tp", job.tp).but(f"it must divide {what} ({groups})", f"tp = {fits}")
+
+
+def check_order(job: TrainingJob, tool: str) -> tuple[str, ...]:
+    """Refuse an order of ranks that a tool does not have, unless it is all the same here.
+
+    Returns
+    -------
+    A note if GPUs of one node only change places.
+
+    Raises
+    ------
+    PlanError: data-parallel ranks are nearer in the plan than pipeline ranks, or the reverse.
+    """
+    usual = ORDERS[0]
+    if job.settings.order == usual or 1 in (job.pp, job.dp):
+        return ()
+    if job.world <= job.devices_per_node:
+        return (f"settings.order: {job.settings.order}; {tool} has {usual}, alike in one node",)
+    raise Unfit("settings.order", job.settings.order).but(
+        f"{tool} has one order of ranks",
+        f"order = {usual}; plans of one stage, which `max_stages=1` asks for, run in either",
+    )
+
+
+def check_parts(recompute: Recompute, tool: str) -> None:
+    """Refuse to compute parts of layers again that torchtitan has no policy for: it has operators,
+    and the core of attention: its scores are never kept.
+
+    Raises
+    ------
+    PlanError: names the parts.
+    """
+    if more := [name for name in recompute.modules if name not in ("core_attn", OPERATORS)]:
+        raise Unfit("settings.recompute.modules", " ".join(recompute.modules)).but(
+            f"{tool} cannot recompute {' '.join(more)} alone",
+            f"granularity = full, or modules = {OPERATORS}",
+        )
+
+
+def check_plain_kernels(job: TrainingJob, tool: str, *, compiles: bool = False) -> None:
+    """Refuse settings that a tool lacks: messages beside products, CUDA graphs, torch.compile,
+    microbatch groups, and activations in the host's memory.
+
+    Parameters
+    ----------
+    compiles: the tool has torch.compile, and with it tensor-parallel messages beside products.
+
+    Raises
+    ------
+    PlanError: names the setting.
+    """
+    s = job.settings
+    overlaps = s.overlap_tensor and not (compiles and job.tp > 1)
+    compiled = s.kernels.compiled and not compiles
+    for name, on, what, plain in (
+        ("overlap_tensor", overlaps, "tensor-parallel messages beside products", "false"),
+        ("kernels.compiled", compiled, "layers that torch.compile compiles", "false"),
+        ("overlap_experts", s.overlap_experts, "exchanges of tokens beside products", "false"),
+        ("kernels.graphs", s.kernels.graphs, "CUDA graphs of training steps", '""'),
+        ("turn", str(s.turn or ""), "turns of virtual stages", "0"),
+        (
+            "overlap_sends",
+            "" if s.overlap_sends else "false",
+            "stages that wait for messages",
+            "true",
+        ),
+    ):
+        if on:
+            found = on if isinstance(on, str) else "true"
+            raise Unfit(f"settings.{name}", found).but(
+                f"{tool} has no setting for {what}", f"{name.rpartition('.')[2]} = {plain}"
+            )
+    if s.offload != Offload():
+        field = "layers" if s.offload.layers else "modules"
+        plain = "0" if s.offload.layers else "[]"
+        raise Unfit(f"settings.offload.{field}", getattr(s.offload, field)).but(
+            f"{tool} has no setting for activations in the host's memory", f"{field} = {plain}"
+        )
+
+
+def check_usual_model(job: TrainingJob, tool: str) -> None:
+    """Refuse features that the models of a tool lack.
+
+    Raises
+    ------
+    PlanError: names the field of the model.
+    """
+    for name, found, usual in unusual(job.model):
+        plain = usual if isinstance(usual, str) else str(usual).lower()
+        raise Unfit(f"model.{name}", found).but(f"{tool}'s models have {plain}")
+
+
+def check_stages_hold_something(job: TrainingJob, tool: str) -> None:
+    """Refuse a stage without parameters if the tool's optimizer needs some on every rank."""
+    for number, stage in enumerate(job.stages):
+        if stage == LayoutStage():
+            raise Unfit(f"layout, stage {number}", "no layer").but(
+                f"{tool} needs one on every stage"
+            )
+
+
+def check_torch_schedule(job: TrainingJob, tool: str) -> None:
+    """Refuse pipelines that torch's schedules do not take (`torch.distributed.pipelining`).
+
+    Raises
+    ------
+    PlanError: with the batch that would do.
+    """
+    check_stages_hold_something(job, tool)
+    if job.settings.schedule != USUAL:
+        _check_divided(job, tool)
+        return
+    batches = job.micro_batches
+    if job.virtual == 1 and batches < job.pp:
+        raise Unfit("global_batch", job.global_batch).but(
+            f"torch's 1F1B needs at least pp micro-batches ({job.pp}), not {batches}",
+            f"global_batch = {job.pp * job.micro_batch * job.dp}",
+        )
+    rounds = max(1, batches // job.pp)
+    if job.virtual > 1 and batches % rounds:
+        raise Unfit("global_batch", job.global_batch).but(
+            f"torch's interleaved 1F1B needs micro-batches ({batches}) in {rounds} equal rounds",
+            f"global_batch = {rounds * job.pp * job.micro_batch * job.dp}",
+        )
+
+
+def _check_divided(job: TrainingJob, tool: str) -> None:
+    """Refuse settings that torch does not run, or runs otherwise than counted, with divided
+    backward passes.
+
+    Checkpoints compute a layer again for the gradients of inputs, and once more for every group of
+    its weights (`stage_backward_weight` calls autograd for each). torchao's products always make
+    both gradients in one function. `fully_shard` gives gathered parameters up between both parts.
+    Compiled stages are refused (`_check_torch_compile_compatibility`), and async tensor parallelism
+    compiles them.
+    """
+    s, usual = job.settings, f"schedule = {USUAL}"
+    limit = f"{tool} divides backward passes ({s.schedule}) only"
+    again, recipe = s.recompute, s.kernels.quantised
+    for field, found, bad, only in (
+        ("recompute", again.kind, again.granularity != "none", "without recomputation"),
+        ("kernels.quantised", recipe, recipe, "of products that are not quantised"),
+        ("overlap_tensor", "true", s.overlap_tensor, "of stages that are not compiled"),
+        ("kernels.compiled", "true", s.kernels.compiled, "of stages that are not compiled"),
+        (
+            "optimizer.sharding",
+            s.optimizer.sharding,
+            s.optimizer.sharding == "parameters",
+            "of parameters that stay gathered",
+        ),
+    ):
+        if bad:
+            raise Unfit(f"settings.{field}", found).but(f"{limit} {only}", usual)

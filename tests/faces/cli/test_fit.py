@@ -1,0 +1,227 @@
+"""`ilp-plan fit`: the verdict first, then changes in the user's own words; good and bad."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ilp_planner.optimize.solvers.base import PREFER_PLAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.faces.cli.conftest import Done
+
+    Command = Callable[..., Done]
+
+LINE = (
+    "--num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 "
+    "--max-position-embeddings 2048 --micro-batch-size 8 --global-batch-size 64 --swiglu "
+    "--disable-bias-linear --normalization RMSNorm --position-embedding-type rope --bf16 "
+    "--untie-embeddings-and-output-weights --vocab-size 50257 --use-distributed-optimizer "
+    "--train-iters 10 --lr 1e-4"
+)
+SCRIPT = f"""\
+#!/bin/bash
+torchrun --nproc_per_node 4 --nnodes 1 pretrain_gpt.py {LINE}
+"""
+A100 = ["--gpus", "4xA100-80GB"]
+FEW = ["--device-memory", "2GiB", "--time-limit", "0.5"]
+KEYS = {
+    "schema", "version", "model", "fits", "verdict", "gpus", "parallelism", "decides", "notes",
+    "seconds", "throughput", "expected_error", "calibration_runs",
+    "price_per_hour", "price_per_iteration", "price_per_1e9_tokens", "run", "changes", "tried",
+    "more_gpus", "free", "enough",
+}  # fmt: skip
+
+
+@pytest.fixture
+def script(folder: Path) -> Path:
+    """Return a launch script."""
+    file = folder / "run.sh"
+    file.write_text(SCRIPT)
+    return file
+
+
+def test_a_script_that_does_not_fit(ilp_plan: Command, script: Path) -> None:
+    done = ilp_plan("fit", script, *A100, "--device-memory", "40GiB")
+    assert done.code == 0, done.err
+    verdict, holds, takes, *rest = done.out.splitlines()
+    assert re.match(r"DOES NOT FIT +\S+ GiB of 40\.00 GiB of \S+ on every GPU: ", verdict)
+    assert verdict.endswith("GiB too much")
+    assert re.match(r"holds +activations \d+\.\d\d, ", holds)
+    assert re.match(r"takes .* for 64 samples, were there room; [\d,]+ tokens/s on 4 GPUs", takes)
+    assert any(re.match(r"--micro-batch-size 4 ", line) for line in rest)
+    assert re.search(
+        r"^tried +\d+ jobs with one setting changed and [\d,]+ with two", done.out, re.M
+    )
+    assert f"arguments of {script}" in done.out
+
+
+def test_what_is_offered_fits_when_it_is_done(ilp_plan: Command, script: Path) -> None:
+    memory = ["--device-memory", "40GiB"]
+    found = json.loads(ilp_plan("fit", script, *A100, *memory, "--json").out)
+    assert set(found) == KEYS
+    assert not found["fits"]
+    assert found["changes"]
+    times = [change["seconds"] for change in found["changes"]]
+    assert times[0] <= min(times) * (1 + PREFER_PLAIN)
+    for change in found["changes"][:4]:
+        dropped = {word.removeprefix("--") for word in change["drop"]}
+        kept = [part for part in re.split(r" (?=--)", LINE) if part[2:].split()[0] not in dropped]
+        script.write_text(SCRIPT.replace(LINE, " ".join([*kept, *change["add"]])))
+        again = json.loads(ilp_plan("fit", script, *A100, *memory, "--verdict", "--json").out)
+        assert again["fits"]
+        assert again["decides"]["left"] == pytest.approx(change["left"])
+
+
+def test_a_job_that_fits(ilp_plan: Command, script: Path) -> None:
+    done = ilp_plan("fit", script, *A100)
+    assert done.code == 0
+    assert re.match(r"FITS .* GiB left\nholds ", done.out)
+    assert "were there room" not in done.out
+    found = json.loads(ilp_plan("fit", script, *A100, "--json").out)
+    assert found["fits"]
+    assert found["tried"]["pairs"] == 0
+    assert all(change["relative"] < 1 for change in found["changes"])
+    assert all(len(change["settings"]) == 1 for change in found["changes"])
+
+
+def test_where_nothing_fits(ilp_plan: Command, script: Path) -> None:
+    done = ilp_plan("fit", script, *A100, *FEW)
+    assert done.code == 0, done.err
+    assert "with two; none fits" in done.out
+    assert "free    proved: none fits with all settings free, among plans with" in done.out
+    enough = re.search(r"^enough  memory .*: (\S+ GiB) on each GPU$", done.out, re.MULTILINE)
+    assert enough
+    assert re.search(r"^enough  GPUs for some plan: ", done.out, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_where_nothing_fits_for_programs(ilp_plan: Command, script: Path) -> None:
+    found = json.loads(ilp_plan("fit", script, *A100, *FEW, "--json").out)
+    assert found["changes"] == []
+    assert found["free"]["impossible"]
+    assert found["free"]["bound"] is None
+    memory = f"{found['enough']['memory'] / 2**30 + 0.01:.2f}GiB"
+    found = json.loads(ilp_plan("fit", script, *A100, "--device-memory", memory, "--json").out)
+    assert found["changes"] or found["free"]["change"]
+
+
+def test_the_verdict_alone(ilp_plan: Command, script: Path) -> None:
+    done = ilp_plan("fit", script, *A100, "--verdict")
+    assert done.code == 0
+    heads = dict.fromkeys(line.split()[0] for line in done.out.splitlines())
+    assert list(heads) == ["FITS", "holds", "note"]
+
+
+def test_options_of_a_job(ilp_plan: Command) -> None:
+    job = ["gpt3-1.3b", "--sharding", "optimizer", "--global-batch-size", "64"]
+    done = ilp_plan(
+        "fit", *job, "--micro-batch-size", "16", *A100, "--precision", "bf16", "--top", "20"
+    )
+    assert done.code == 6, done.err
+    words = re.findall(r"^(--micro-batch-size \d+) ", done.out, re.MULTILINE)
+    assert words
+    smaller = ilp_plan("fit", *job, *words[0].split(), *A100, "--precision", "bf16", "--verdict")
+    assert smaller.out.startswith("FITS")
+    assert "Megatron-LM: --" in done.out  # what no option says
+
+
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [
+        pytest.param("megatron", r"^--\S+ ", marks=pytest.mark.slow),
+        ("torchtitan", r"^\S+ .* instead of "),
+    ],
+)
+def test_a_saved_plan_by_the_rules_of_its_training_system(
+    ilp_plan: Command, runtime: str, words: str
+) -> None:
+    job = ["llama3-8b", "--cluster", "a100-4x8", "--global-batch-size", "32", "--gap", "0.2"]
+    done = ilp_plan("solve", *job, "--runtime", runtime, "--output", "plan.json")
+    assert done.code == 0, done.err
+    assert ilp_plan("fit", "plan.json", "--verdict").out.startswith(("FITS", "MAY NOT FIT"))
+    done = ilp_plan("fit", "plan.json", "--device-memory", "24GiB", "--top", "20")
+    assert done.out.startswith("DOES NOT FIT"), done.err
+    assert re.search(words, done.out, re.MULTILINE), done.out
+
+
+def test_what_a_plan_is_exported_as(ilp_plan: Command) -> None:
+    """The script and the JSON beside it say the same job, for `analyze` as well."""
+    job = ["gpt3-1.3b", "--gpus", "4xA100-80GB", "--global-batch-size", "32"]
+    done = ilp_plan("solve", *job, "--runtime", "megatron", "--gap", "0.5", "--output", "plan.json")
+    assert done.code == 0, done.err
+    assert ilp_plan("export", "plan.json", "--to", "megatron", "--output", "plan.sh").code == 0
+    texts = []
+    for name in ("plan.sh", "plan.args.json"):
+        done = ilp_plan("fit", name, *A100, "--verdict")
+        assert done.code == 0, done.err
+        texts.append(done.out.splitlines()[:2])
+    assert texts[0] == texts[1]
+    assert ilp_plan("analyze", "--megatron-script", "plan.args.json", *A100).code == 0
+
+
+def test_more_gpus_than_the_cluster_has(ilp_plan: Command, script: Path) -> None:
+    script.write_text(SCRIPT.replace("--nnodes 1", "--nnodes 2"))
+    done = ilp_plan("fit", script, *A100, "--verdict")
+    assert done.code == 0, done.err
+    assert "note    the job needs 8 GPUs, the cluster has 4: more nodes like its own" in done.out
+
+
+def test_the_gpus_of_the_cluster_where_nothing_says_how_many(ilp_plan: Command) -> None:
+    done = ilp_plan("fit", "--megatron-args", LINE, *A100)
+    assert done.code == 0, done.err
+    assert "note    --world-size is not given: the 4 GPUs" in done.out
+    assert "on 4 GPUs" in done.out
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("#!/bin/bash\necho nothing\n", r"run\.sh.*launch"),
+        (
+            SCRIPT.replace("--micro-batch-size 8", "--micro-batch-size 8 --sequence-parallel")
+            .replace("--global-batch-size 64", "--global-batch-size 63"),
+            r"--global-batch-size: found 63, expected .*64 would do",
+        ),
+    ],
+)  # fmt: skip
+def test_what_megatron_refuses_is_said_first(
+    ilp_plan: Command, script: Path, text: str, error: str
+) -> None:
+    script.write_text(text)
+    done = ilp_plan("fit", script, *A100)
+    assert done.code == 1
+    assert done.out == ""
+    assert re.search(error, done.err), done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        ((), 2, "expected one of PLAN, --model"),
+        (("run.sh",), 2, "--cluster: found none, expected the GPUs whose memory and speed decide"),
+        (("run.sh", *A100, "--model", "gpt3-1.3b"), 2, "--megatron-script: found --model too"),
+        (("run.sh", *A100, "--tp", "2"), 2, "--tp: expected --model beside it"),
+        (
+            ("run.sh", "--cluster", "v100-32gb-1x4"),
+            1,
+            "v100-sxm2-32gb has no bf16, which the job trains in, expected one of fp16, fp32; "
+            "--fp16 instead of --bf16 would do",
+        ),
+        (("tiny.toml", "--cluster", "pair.toml", "--tp", "5"), 2, "--tp: found 5, expected a div"),
+        (("nothing.json",), 1, "nothing.json"),
+    ],
+)
+def test_bad_input(
+    ilp_plan: Command, script: Path, words: tuple[str, ...], code: int, error: str
+) -> None:
+    done = ilp_plan("fit", *words)
+    assert (done.code, done.out) == (code, ""), done.err
+    assert error in done.err
+    assert len(done.err.splitlines()) == 1

@@ -1,0 +1,162 @@
+"""What `fit` and `analyze` choose where nothing is said is something that the runtime runs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import pytest
+
+from ilp_planner.analysis.fit import fit as analysis_fit
+from ilp_planner.analysis.fit.fit import Fit
+from ilp_planner.faces.cli.analyze_sources import OF_JOBS
+from ilp_planner.faces.cli.fit import fit
+from ilp_planner.inputs.files import find_cluster
+from ilp_planner.specs.degrees import divisors
+from ilp_planner.specs.pipeline_layout import balanced_layout, read_layout, write_layout
+from ilp_planner.specs.recipes import recipes_of
+from ilp_planner.specs.training import PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ilp_planner.analysis.fit.judge import Judge
+    from tests.faces.cli.conftest import Done
+
+    Command = Callable[..., Done]
+
+MODELS = ("llama3-8b", "gpt3-1.3b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-20b")
+GPUS = "8xH100"
+NUMBER = "2"
+DONE = (0, 6)
+# What an option is about, where it has to be said as well.
+BESIDE = {
+    "--cp-comm": ["--cp", NUMBER],
+    "--virtual-stages": ["--pp", NUMBER],
+    "--imbalance": ["--ep", NUMBER],
+    "--recompute-layers": ["--recompute-method", "block"],
+    "--dp": ["--gpus", "2xH100"],
+    "--global-batch-size": ["--dp", NUMBER],
+}
+OF_EXPERTS = ("--ep", "--etp", "--dispatcher", "--grouped-experts", "--imbalance")
+
+
+def values() -> list[tuple[str, list[str]]]:
+    """Return every option of a job with every value that it may have, or with a number."""
+    found: list[tuple[str, list[str]]] = []
+    for name, parameter in inspect.signature(fit, eval_str=True).parameters.items():
+        if name not in (*OF_JOBS, "precision"):
+            continue
+        kind, info = get_args(parameter.annotation)[:2]
+        option = next(text for text in (info.default, *(info.param_decls or ())) if text)
+        literals = [k for k in (kind, *get_args(kind)) if get_origin(k) is Literal]
+        if literals:
+            found += [(option, [str(value)]) for value in get_args(literals[0])]
+        elif name == "recompute_modules":
+            found += [(option, [part]) for part in PARTS]
+        elif name != "layout":
+            found.append((option, [] if kind is bool else [NUMBER]))
+    return found
+
+
+def test_options_are_found() -> None:
+    options = {option for option, _ in values()}
+    assert {"--tp", "--fused-loss", "--precision", "--recompute-modules"} <= options
+    assert len(options) == len(OF_JOBS) + 1 - 1  # the precision; not the layout
+
+
+def unfit(option: str, value: list[str], model: str) -> bool:
+    """Tell whether the model or the GPUs do not have what an option says."""
+    experts = model in ("mixtral-8x7b", "deepseek-v3", "gpt-oss-20b")
+    recipes = recipes_of(find_cluster(GPUS).device_types["H100-80GB"])
+    assert recipes is not None
+    return (
+        (option in OF_EXPERTS and not experts)
+        or (option == "--etp" and model == "gpt-oss-20b")  # whose experts have biases
+        or (option == "--precision" and value[0] not in (*recipes, "bf16", "fp16", "fp32"))
+        or (option == "--cp-comm" and model == "gpt-oss-20b" and value[0] != "a2a")
+        or option == "--recompute-modules"
+    )
+
+
+@pytest.mark.parametrize("times", [False, True])
+@pytest.mark.parametrize("model", MODELS)
+def test_nothing_is_refused_for_what_fit_chose(
+    ilp_plan: Command, monkeypatch: pytest.MonkeyPatch, model: str, times: bool
+) -> None:
+    def only(judge: Judge, *_: Any) -> Fit:
+        return Fit(as_is=judge.verdict(judge.job), changes=(), singles=0, pairs=0)
+
+    monkeypatch.setattr(analysis_fit, "fit", only)
+    for option, value in values():
+        beside = BESIDE.get(option, [])
+        gpus = [] if "--gpus" in beside else ["--gpus", GPUS]
+        done = ilp_plan(
+            "fit", model, *gpus, option, *value, *beside, *["--verdict"] * (not times)
+        )  # fmt: skip
+        if unfit(option, value, model):  # then what was said is at fault, and named
+            named = " ".join(["found", *value])
+            assert done.code in DONE or named in done.err or model in done.err, (option, value)
+        else:
+            assert done.code in DONE, (option, value, done.err)
+
+
+@pytest.mark.parametrize("command", ["fit", "analyze"])
+@pytest.mark.parametrize("model", ["llama3-8b", "llama3.2-1b"])
+@pytest.mark.parametrize("stages", [2, 4, 6, 8, 9])
+def test_a_layout_is_dealt_to_as_many_ranks_as_are_said(
+    ilp_plan: Command, command: str, model: str, stages: int
+) -> None:
+    layers = 32 if model == "llama3-8b" else 16
+    text = write_layout(balanced_layout(layers, stages))
+    gpus = (
+        ["--device-memory", "80GiB"] if command == "analyze" else ["--gpus", f"{8 * stages}xH100"]
+    )
+    words = [command, model, *gpus, "--layout", text, *["--verdict"] * (command == "fit")]
+    possible = [ranks for ranks in divisors(stages) if ranks > 1]
+    for asked, found in (([], "none"), (["--pp", "1"], "1")):
+        done = ilp_plan(*words, *asked)
+        assert done.code == 2
+        assert done.err == (
+            f"ilp-plan: --pp: found {found} beside a --layout of {stages} stages, expected the "
+            f"number of ranks that they are dealt to, one of {', '.join(map(str, possible))}; "
+            f"{stages} would do\n"
+        )
+    for ranks in possible:
+        batch = ["--dp", "8", "--global-batch-size", 8 * ranks]
+        assert ilp_plan(*words, "--pp", ranks, *batch).code in DONE
+    one = write_layout(balanced_layout(layers, 1))
+    assert ilp_plan(*words, "--layout", one).code in DONE
+
+
+@pytest.mark.parametrize(("pp", "virtual"), [(2, 1), (8, 1), (8, 2), (16, 1)])
+def test_layers_that_do_not_divide_are_spread_evenly(
+    ilp_plan: Command, pp: int, virtual: int
+) -> None:
+    job = ["fit", "deepseek-v3", "--gpus", "128xH100", "--verdict", "--pp", pp]
+    done = ilp_plan(*job, "--virtual-stages", virtual, "--ep", "8", "--global-batch-size", 256)
+    assert done.code in DONE, done.err
+    layout = re.search(r"^note +--layout is not given: (\S+) is assumed", done.out, re.M)
+    assert layout
+    assert read_layout(layout[1]) == balanced_layout(61, pp * virtual)
+    said = ilp_plan(*job, "--layout", layout[1], "--ep", "8", "--global-batch-size", 256)
+    assert said.out.splitlines()[:2] == done.out.splitlines()[:2]
+
+
+def test_what_is_assumed_is_said_and_what_is_said_stays(ilp_plan: Command) -> None:
+    job = ["fit", "gpt-oss-20b", "--gpus", "64xH100", "--verdict", "--tp", "2", "--cp", "2"]
+    done = ilp_plan(*job)
+    assert "note    --sequence-parallel --etp 1 --cp-comm a2a: assumed, as without" in done.out
+    said = ilp_plan(*job, "--sequence-parallel", "--etp", "1", "--cp-comm", "a2a")
+    assert "assumed, as without" not in said.out
+    assert said.out.splitlines()[:2] == done.out.splitlines()[:2]
+    wrong = ilp_plan(*job, "--cp-comm", "p2p")
+    assert "--cp-comm-type: found p2p" in wrong.err
+
+
+def test_attention_is_what_the_gpus_have(ilp_plan: Command) -> None:
+    job = ["fit", "llama3-8b", "--precision", "fp16", "--verdict", "--gpus"]
+    old, new = ilp_plan(*job, "8xV100-32GB"), ilp_plan(*job, "8xA100-80GB")
+    assert "--attention is not given: unfused is assumed" in old.out
+    assert "--attention" not in new.out

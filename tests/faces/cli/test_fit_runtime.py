@@ -1,0 +1,64 @@
+"""A model that Megatron-LM cannot train has its verdict, and the training systems that can."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ilp_planner as ilp
+from ilp_planner.base.library import known_names
+from ilp_planner.inputs.files import find_model
+from ilp_planner.spaces.megatron.unfit import misfits
+from ilp_planner.specs.decoder import as_decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.faces.cli.conftest import Done
+
+    Command = Callable[..., Done]
+
+
+def test_every_model_that_is_a_decoder_has_a_verdict(ilp_plan: Command) -> None:
+    unfit = 0
+    for name in known_names("models"):
+        decoder = as_decoder(find_model(name).architecture)
+        if decoder is None:
+            continue
+        done = ilp_plan("fit", name, "--gpus", "8xH100", "--verdict")
+        assert done.code in (0, 6), (name, done.err)
+        found = re.search(r"^note +Megatron-LM cannot train the model .*", done.out, re.M)
+        assert bool(found) == any(misfits(decoder)), name
+        unfit += bool(found)
+    assert unfit > 3
+
+
+@pytest.mark.parametrize("model", ["gemma2-9b", "falcon-7b", "phi2", "gemma3-27b-text"])
+def test_what_is_named_plans_the_model(ilp_plan: Command, model: str) -> None:
+    done = ilp_plan("fit", model, "--gpus", "8xH100", "--verdict")
+    runtimes = re.findall(r"--runtime (\w+)", done.out)
+    assert runtimes
+    for runtime in runtimes:
+        ilp.problem(model, "8xH100", space=runtime, global_batch=64)
+
+
+def test_changes_are_told_in_the_names_of_settings(ilp_plan: Command) -> None:
+    job = ["fit", "gemma2-2b", "--gpus", "8xA100-80GB", "--global-batch-size", "8", "--time-limit"]
+    done = ilp_plan(*job, "0.1")
+    assert done.code == 0, done.err
+    assert "judged as DeepSpeed runs it" in done.out
+    assert "(settings.vocab_multiple 1 instead of 128)" in done.out
+    assert re.search(r"^\S.* \w+ instead of \w+", done.out, re.M)
+    asked = ilp_plan(*job, "0.1", "--fused-loss")
+    assert asked.code == 0, asked.err
+    said = " ".join(asked.out.split())
+    assert "does not run this job: plan: fused loss: found settings.kernels.fused_loss true" in said
+
+
+def test_a_job_that_none_runs_has_a_verdict_without_times(ilp_plan: Command) -> None:
+    done = ilp_plan("fit", "gemma2-2b", "--gpus", "8xH100", "--cp", "2")
+    assert done.code == 0, done.err
+    assert "DeepSpeed can, but does not run this job: settings.cp: found 2" in done.out
+    assert "takes  " not in done.out

@@ -1,0 +1,87 @@
+"""Parts of a rank's memory: what they add up from."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from ilp_planner.job.decoder import layer_module
+from ilp_planner.job.moments import flow
+from ilp_planner.job.operators import outputs_needed
+from ilp_planner.job.parts import KINDS, Part, memory_parts
+from ilp_planner.job.recompute import checkpoint
+from ilp_planner.job.states import stepped_width
+from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
+from ilp_planner.specs.decoder import Experts
+from ilp_planner.specs.pipeline_layout import split_layout
+from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute
+from tests.training_jobs import gpt, job, llama, settings
+
+MIXTURE = Experts(count=8, top_k=2, ffn=96, dense_first=1)
+
+
+def test_a_part_that_is_not_there_takes_nothing() -> None:
+    assert {getattr(Part(), field.name) for field in fields(Part)} == {0}
+    parts = memory_parts(job()).parts
+    assert {kind for kind in KINDS if parts[kind] != Part()} == {"layer", "embedding", "output"}
+
+
+def test_norms_and_words_on_the_last_stage_have_no_moment() -> None:
+    case = job(gpt(prediction_layers=1), layout=split_layout([1, 2, 3, 2], prediction_layers=1))
+    parts = memory_parts(case).parts
+    for kind in ("copied words", "final norm"):
+        part = parts[kind]
+        assert (part.moment, part.again, part.chunk, part.moved) == (0, 0, 0, 0)
+        assert part.parameters > 0
+    assert parts["prediction layer"].moment > 0
+
+
+@pytest.mark.parametrize("distribute", [False, True])
+def test_a_layer_that_is_computed_again_is_there_beside_its_input(distribute: bool) -> None:
+    """All that it keeps but its input, what it gives, and its largest moment; where the kept input
+    is divided, it has been put together besides."""
+    full: dict[str, Any] = {"granularity": "full", "method": "uniform", "layers": 1}
+    case = job(settings=settings(recompute=Recompute(**full, distribute=distribute)))
+    part = memory_parts(case).parts["layer"]
+    assert part.chunk == layer_module(case, experts=False).activations
+    own = 0 if distribute else checkpoint(case).size
+    assert part.again == part.chunk - own + flow(case).narrow + part.moment
+
+
+def test_a_layer_by_operators_has_all_but_the_outputs_that_its_way_back_reads() -> None:
+    case = job(settings=settings(recompute=BY_OPERATORS))
+    part = memory_parts(case).parts["layer"]
+    assert part.moment == part.again - outputs_needed(case, False)
+    plain = memory_parts(job()).parts["layer"]
+    assert (part.again, part.chunk) == (plain.again, plain.chunk)
+
+
+def test_a_step_widens_gradients_of_all_replicas() -> None:
+    """Those of routed experts are shared among fewer."""
+    optimizer = OptimizerSettings(sharding="optimizer", gradient=2)
+    case = job(llama(experts=MIXTURE), dp=4, settings=settings(ep=2, optimizer=optimizer))
+    part = memory_parts(case).parts["expert layer"]
+    dense, routed = (stepped_width(case, expert=flag) for flag in (False, True))
+    assert dense != routed
+    others = part.parameters - part.expert_parameters
+    assert part.stepped == others * dense + part.expert_parameters * routed
+    assert part.expert_parameters > 0
+
+
+def test_only_layers_go_to_the_host() -> None:
+    """By what goes together: the last of it comes back ahead."""
+    kernels = Kernels(fused_activation=False)
+    offload = Offload(modules=("core_attn", "attn_proj"), smallest=0)
+    case = job(pp=1, layout=None, settings=settings(offload=offload, kernels=kernels))
+    layer = memory_parts(case).parts["layer"]
+    projection = 2 * 512 * 2 * 256 // 2
+    assert layer.ahead == projection
+    assert layer.moved > layer.ahead
+    assert layer.left == layer.kept - layer.moved
+    large = gpt(hidden=1024, sequence=4096, vocab=50000)
+    whole = job(large, pp=1, layout=None, settings=settings(offload=Offload(layers=2)))
+    parts = memory_parts(whole).parts
+    assert parts["layer"].moved > 0
+    assert parts["layer"].ahead == parts["layer"].moved
+    assert parts["embedding"].moved == parts["output"].moved == 0
+    assert memory_parts(job()).parts["layer"].ahead == 0

@@ -1,0 +1,379 @@
+"""Arithmetic of the modules against the closed formulas of the model."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner.job.work import (
+    FusedAttention,
+    embedding_work,
+    host_step,
+    layer_work,
+    output_work,
+    prediction_work,
+    step_traffic,
+)
+from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
+from ilp_planner.specs.pipeline_layout import split_layout
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
+from tests.examples import for_each
+
+DENSE = Decoder(
+    layers=2, hidden=512, heads=8, kv_heads=4, sequence=1024, vocab=4096, ffn=1536, gated=True,
+    bias=False,
+)  # fmt: skip
+MIXTURE = dataclasses.replace(DENSE, experts=Experts(count=8, top_k=2, ffn=256, shared_ffn=128))
+LATENT = dataclasses.replace(
+    DENSE, latent=LatentAttention(key_value_rank=64, key=48, rotary=16, value=48, query_rank=96)
+)
+
+
+def job(model, *, tp=1, cp=1, ep=1, batch=2, attention="unfused", **settings):
+    return TrainingJob(
+        model=model,
+        micro_batch=batch,
+        global_batch=batch,
+        tp=tp,
+        dp=ep,
+        layout=split_layout([model.layers], prediction_layers=model.prediction_layers),
+        settings=Settings(
+            cp=cp,
+            ep=ep,
+            sequence_parallel=tp > 1,
+            kernels=Kernels(attention=attention, grouped_experts=True),
+            **settings,
+        ),
+    )
+
+
+def flops(modules, way="forward"):
+    return sum(kernel.flops for module in modules for kernel in getattr(module, way))
+
+
+@for_each("model", [DENSE, MIXTURE, LATENT])
+@for_each(("tp", "cp"), [(1, 1), (4, 1), (2, 2)])
+def test_forward_arithmetic_is_the_model_s(model, tp, cp):
+    found = job(model, tp=tp, cp=cp)
+    experts = model.experts is not None
+    whole = model.flops["experts-layer" if experts else "mlp-layer"] * found.micro_batch
+    ranks = tp * cp
+    mine = flops(layer_work(found, experts=experts)) * ranks
+    assert mine == pytest.approx(whole)
+    assert flops(output_work(found)) * ranks == pytest.approx(
+        2 * model.sequence * model.hidden * found.padded_vocab * found.micro_batch
+    )
+    assert flops(embedding_work(found)) == 0
+
+
+def test_backward_is_twice_forward_but_for_flash_attention():
+    plain = layer_work(job(DENSE), experts=False)
+    assert flops(plain, "backward") == pytest.approx(2 * flops(plain))
+    flash = layer_work(job(DENSE, attention="flash"), experts=False)
+    (core,) = [module for module in flash if module.core]
+    (old,) = [module for module in plain if module.core]
+    assert flops([core]) == pytest.approx(flops([old]) / 2)  # the causal half
+    assert flops([core], "backward") == pytest.approx(2.5 * flops([core]))
+    assert sum(k.traffic for k in core.forward) < sum(k.traffic for k in old.forward) / 2
+
+
+def test_expert_parallelism_shares_weights_not_arithmetic():
+    alone, spread = (layer_work(job(MIXTURE, ep=ep), experts=True) for ep in (1, 4))
+    assert flops(spread) == pytest.approx(flops(alone))
+    traffic = [sum(k.traffic for m in work for k in m.forward) for work in (alone, spread)]
+    assert traffic[1] < traffic[0]
+
+
+def test_experts_one_by_one_are_as_much_work_in_more_kernels():
+    grouped = job(MIXTURE)
+    kernels = dataclasses.replace(grouped.settings.kernels, grouped_experts=False)
+    settings = dataclasses.replace(grouped.settings, kernels=kernels)
+    single = dataclasses.replace(grouped, settings=settings)
+    both = [layer_work(each, experts=True) for each in (grouped, single)]
+    assert flops(both[0]) == pytest.approx(flops(both[1]))
+    for way in ("forward", "backward"):
+        bytes_moved = [sum(k.traffic for m in w for k in getattr(m, way)) for w in both]
+        assert bytes_moved[0] == pytest.approx(bytes_moved[1])
+    counts = [sum(len(m.forward) for m in work) for work in both]
+    assert counts[1] - counts[0] == 3 * 7  # fc1, activation and fc2 of 8 experts
+
+
+def test_a_prediction_layer_is_a_layer_and_an_output():
+    model = dataclasses.replace(DENSE, prediction_layers=1)
+    found = job(model)
+    parts = flops(layer_work(found, experts=False)) + flops(output_work(found))
+    joined = 2 * 2 * model.sequence * 2 * model.hidden * model.hidden
+    assert flops(prediction_work(found)) == pytest.approx(parts + joined)
+
+
+@given(batch=st.integers(1, 16))
+def test_work_grows_with_samples(batch):
+    one, more = (layer_work(job(DENSE, batch=n), experts=False) for n in (1, batch))
+    assert flops(more) == pytest.approx(batch * flops(one))
+
+
+@pytest.mark.parametrize(
+    ("precision", "optimizer", "expected"),
+    [("bf16", OptimizerSettings(), 34), ("fp32", OptimizerSettings(master=0), 28)],
+)
+def test_the_optimizer_step_reads_and_writes(precision, optimizer, expected):
+    assert step_traffic(Settings(precision=precision, optimizer=optimizer)) == expected
+
+
+def test_weight_gradients_are_added_up_in_a_pass_of_their_own_unless_that_is_fused():
+    fused = job(DENSE)
+    kernels = dataclasses.replace(fused.settings.kernels, accumulation_fusion=False)
+    alone = dataclasses.replace(
+        fused, settings=dataclasses.replace(fused.settings, kernels=kernels)
+    )
+    for before, after in zip(
+        layer_work(fused, experts=False), layer_work(alone, experts=False), strict=True
+    ):
+        assert after.forward == before.forward
+        if not before.name.startswith(("linear", "mlp_fc")):
+            assert after == before
+            continue
+        *_, product, added = after.backward
+        assert before.backward[-1].shape == product.shape._replace(summed=4.0)
+        # The product writes 2 bytes; the pass reads them, and reads and writes 4 bytes.
+        weights = (before.backward[-1].traffic - product.traffic) / (2 * 4 - 2)
+        assert added == (0.0, weights * (2 + 2 * 4), None)
+
+
+# ---- bytes, kernel by kernel --------------------------------------------------------------------
+
+TOKENS, WIDTH = 2 * 1024, 2
+
+
+def moved(modules):
+    """Return the bytes of every kernel, forward and backward, by module."""
+    return [
+        (module.name, [k.traffic for k in module.forward], [k.traffic for k in module.backward])
+        for module in modules
+    ]
+
+
+def linear(name, tokens, inner, outer, copies=1):
+    """Return what a product moves: its matrices; backward likewise, and for the gradient of the
+    weights both sides of it, which is added to four bytes."""
+    sides, weights = tokens * (inner + outer) * WIDTH, inner * outer * copies
+    each = sides + weights * WIDTH
+    return (name, [each], [each, sides + weights * 2 * 4])
+
+
+def of(model, **changes):
+    """Return a job of two ranks with sequence parallelism and flash attention."""
+    found = job(model, tp=2, attention="flash")
+    kernels = {name: changes.pop(name) for name in list(changes) if hasattr(Kernels(), name)}
+    own = dataclasses.replace(found.settings.kernels, **kernels)
+    settings = dataclasses.replace(found.settings, kernels=own, **changes)
+    return dataclasses.replace(found, settings=settings)
+
+
+HIDDEN = TOKENS * 512 * WIDTH // 2  # a rank's share of the hidden state
+NORM, ADDED = ([2 * HIDDEN], [4 * HIDDEN]), ([3 * HIDDEN], [2 * HIDDEN])
+CORE = TOKENS * (256 + 2 * 128 + 256) * WIDTH
+MLP = TOKENS * 768 * WIDTH
+
+
+def test_bytes_of_a_dense_layer():
+    """Attention reads queries, keys and values and writes its output; rotation reads and writes
+    queries and keys; the gated activation reads two and writes one, and backward twice that."""
+    found = moved(layer_work(of(DENSE), experts=False))
+    turned = 2 * TOKENS * (256 + 128) * WIDTH
+    rope = [("rope", [turned], [turned])] if DENSE.positions == "rope" else []
+    assert found == [
+        ("input_norm", *NORM),
+        linear("linear_qkv", TOKENS, 512, 256 + 2 * 128),
+        *rope,
+        ("core_attention", [CORE], [2 * CORE]),
+        linear("linear_proj", TOKENS, 256, 512),
+        ("attention_residual", *ADDED),
+        ("mlp_norm", *NORM),
+        linear("mlp_fc1", TOKENS, 512, 1536),
+        ("mlp_activation", [3 * MLP], [5 * MLP]),
+        linear("mlp_fc2", TOKENS, 768, 512),
+        ("mlp_residual", *ADDED),
+    ]
+
+
+def test_bytes_of_what_a_layer_may_have_besides():
+    """Norms of queries and keys, rotation, dropout that is not fused; fewer groups than ranks."""
+    model = dataclasses.replace(DENSE, qk_norm=True, positions="rope", dropout=0.1, gated=False)
+    found = {name: both for name, *both in moved(layer_work(of(model), experts=False))}
+    turned = 2 * TOKENS * (256 + 128) * WIDTH
+    assert found["qk_norm"] == [[turned], [2 * turned]]
+    assert found["rope"] == [[turned], [turned]]
+    assert found["mlp_activation"] == [[2 * MLP], [3 * MLP]]
+    unfused = layer_work(of(model, fused_dropout=False), experts=False)
+    assert {name: both for name, *both in moved(unfused)}["mlp_residual"] == [
+        [7 * HIDDEN], [2 * HIDDEN],
+    ]  # fmt: skip
+    alone = dataclasses.replace(DENSE, kv_heads=1)
+    (qkv,) = [m for m in layer_work(of(alone), experts=False) if m.name == "linear_qkv"]
+    assert qkv.forward[0].shape.n == 256 + 2 * 64
+    whole = moved(layer_work(of(DENSE, sequence_parallel=False), experts=False))
+    assert whole[0] == ("input_norm", [4 * HIDDEN], [8 * HIDDEN])
+
+
+def test_bytes_of_unfused_attention():
+    """Each of two products moves half of the operands and all scores; the softmax reads and writes
+    them; dropout reads and writes them, and a mask of bytes."""
+    model = dataclasses.replace(DENSE, dropout=0.1)
+    (core,) = [
+        module
+        for module in moved(layer_work(of(model, attention="unfused"), experts=False))
+        if module[0] == "core_attention"
+    ]
+    scores = TOKENS * 1024 * 4 * WIDTH
+    product, mask = CORE / 2 + scores, scores * 2.5
+    assert core[1] == [product, 2 * scores, product, mask]
+    assert core[2] == [product, product, 3 * scores, product, product, mask]
+    plain = layer_work(
+        of(dataclasses.replace(DENSE, dropout=0.0), attention="unfused"), experts=False
+    )
+    (attention,) = [module for module in plain if module.core]
+    assert [len(way) for way in attention.ways] == [3, 5]
+    shape = attention.forward[0].shape
+    assert (shape.m, shape.n, shape.k, shape.copies, shape.batched) == (1024, 1024, 64, 8, True)
+
+
+def test_bytes_of_latent_attention():
+    """Products to compressed widths are of a rank's own tokens; keys are as wide as queries."""
+    found = moved(layer_work(of(LATENT), experts=False))
+    names = [name for name, *_ in found]
+    start = names.index("linear_q_down_proj")
+    turned = 2 * TOKENS * 2 * 256 * WIDTH
+    core = TOKENS * (256 + 2 * 256 + 192) * WIDTH
+    assert found[start : start + 7] == [
+        linear("linear_q_down_proj", TOKENS / 2, 512, 96),
+        linear("linear_q_up_proj", TOKENS, 96, 256),
+        linear("linear_kv_down_proj", TOKENS / 2, 512, 64 + 16),
+        linear("linear_kv_up_proj", TOKENS, 64, 8 * (48 + 48) / 2),
+        ("rope", [turned], [turned]),
+        ("core_attention", [core], [2 * core]),
+        linear("linear_proj", TOKENS, 192, 512),
+    ]
+    wide = dataclasses.replace(LATENT, latent=dataclasses.replace(LATENT.latent, query_rank=0))
+    assert linear("linear_q_proj", TOKENS, 512, 256) in moved(layer_work(of(wide), experts=False))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_bytes_of_experts(fused):
+    """Each token goes to two of 8, whose products a rank has halves of: all tokens of both ranks
+    come. Tokens are put in order and back in two steps, or one."""
+    found = moved(layer_work(of(MIXTURE, fused_permute=fused), experts=True))
+    start = [name for name, *_ in found].index("router")
+    ordered = 2 * (TOKENS / 2) * 2 * 512 * WIDTH * (1 if fused else 2)
+    seen = TOKENS * 2
+    routed = seen * 128 * WIDTH
+    shared = TOKENS * 64 * WIDTH
+    assert found[start : start + 9] == [
+        linear("router", TOKENS / 2, 512, 8),
+        ("permute", [ordered], [ordered]),
+        linear("experts_fc1", seen, 512, 256, 8),
+        ("experts_activation", [3 * routed], [5 * routed]),
+        linear("experts_fc2", seen, 128, 512, 8),
+        linear("shared_experts_fc1", TOKENS, 512, 128),
+        ("shared_experts_activation", [3 * shared], [5 * shared]),
+        linear("shared_experts_fc2", TOKENS, 64, 512),
+        ("unpermute", [ordered], [ordered]),
+    ]
+    padded = of(MIXTURE, capacity=1.5, pad_to_capacity=True)
+    more = {name: both for name, *both in moved(layer_work(padded, experts=True))}
+    assert more["experts_activation"] == [[4.5 * routed], [7.5 * routed]]
+    whole = of(MIXTURE, etp=1)
+    (first,) = [m for m in layer_work(whole, experts=True) if m.name == "experts_fc1"]
+    shape = first.forward[0].shape
+    assert (shape.m, shape.n, shape.k, shape.copies, shape.grouped) == (
+        TOKENS * 2 / 2 / 8, 512, 512, 8, True,
+    )  # fmt: skip
+
+
+def test_bytes_at_the_ends():
+    """Rows of the table are read and written, positions added, numbers dropped; the table's
+    gradient is written and added. The loss goes over the logits many times, or few where fused."""
+    row = TOKENS * 512 * WIDTH
+    (plain,) = moved(embedding_work(of(dataclasses.replace(DENSE, positions="rope", dropout=0.0))))
+    table = 4096 * 512 / 2 * (2 * WIDTH + 2 * 4)
+    assert plain == ("embedding", [2 * row], [2 * row + table])
+    learned = dataclasses.replace(DENSE, positions="learned", dropout=0.1)
+    (found,) = moved(embedding_work(of(learned)))
+    assert found[1] == [2 * row + 3 * row / 2 + 2 * row / 2]
+    logits = TOKENS * 4096 / 2
+    for fused, forward, backward in (
+        (False, logits * (2 + 9 * 4), logits * (2 + 3 * 4)),
+        (True, 3 * logits * 2, 2 * logits * 2),
+    ):
+        assert moved(output_work(of(DENSE, fused_loss=fused))) == [
+            ("final_norm", *NORM),
+            linear("output_layer", TOKENS, 512, 2048),
+            ("loss", [forward], [backward]),
+        ]
+    model = dataclasses.replace(DENSE, prediction_layers=1)
+    assert moved(prediction_work(of(model)))[:3] == [
+        ("embedding_norm", *NORM),
+        ("hidden_norm", *NORM),
+        linear("join", TOKENS, 1024, 256),
+    ]
+
+
+@pytest.mark.parametrize(("recipe", "read"), [("fp8-current", 2), ("fp8-delayed", 1)])
+def test_bytes_of_what_is_quantised(recipe, read):
+    """Read once, or twice where a maximum is looked for, and written twice in a byte; weights once
+    per iteration, here of one micro-batch. Routers and outputs are left as they are."""
+    low = of(DENSE, quantised=recipe)
+    (fc2,) = [m for m in layer_work(low, experts=False) if m.name == "mlp_fc2"]
+    each = read * WIDTH + 2
+    assert fc2.forward[0] == (0.0, each * (TOKENS * 768 + 768 * 512), None)
+    assert fc2.backward[0] == (0.0, each * TOKENS * 512, None)
+    assert fc2.forward[1].shape.quantised
+    assert moved(output_work(low)) == moved(output_work(of(DENSE)))
+
+
+@for_each(
+    ("precision", "name", "expected"),
+    [
+        ("bf16", "adam", (4, 4 + 8 + 16 + 6, 2)),
+        ("fp32", "adam", (4, 4 + 8 + 16, 4)),
+        ("bf16", "sgd", (4, 4 + 8 + 2 * 4 + 6, 2)),
+    ],
+)
+def test_bytes_of_a_step_on_the_host(precision, name, expected):
+    """Gradients go there in single precision; the parameter and its moments are read and written,
+    and rounded where they are shorter."""
+    optimizer = OptimizerSettings(name=name, moments=4 if name == "sgd" else 8)
+    assert host_step(Settings(precision=precision, optimizer=optimizer)) == expected
+
+
+def test_only_products_and_attention_are_arithmetic():
+    """Everything else moves bytes alone."""
+    case = of(dataclasses.replace(MIXTURE, dropout=0.1, qk_norm=True), attention="unfused")
+    every = (
+        *embedding_work(case), *layer_work(case, experts=True), *output_work(case),
+        *layer_work(of(LATENT, quantised="fp8-current"), experts=False),
+    )  # fmt: skip
+    kernels = [kernel for module in every for way in module.ways for kernel in way]
+    assert all((kernel.flops > 0) == (kernel.shape is not None) for kernel in kernels)
+    assert all(kernel.flops >= 0 for kernel in kernels)
+    assert {kernel.flops for kernel in kernels if kernel.shape is None} == {0}
+    assert not FusedAttention(length=1.0, head=1.0).backward
+
+
+def test_norms_after_and_beside():
+    """Norms after attention and MLP; both beside each other are added once."""
+    after = layer_work(of(dataclasses.replace(DENSE, norm_at="both")), experts=False)
+    names = [module.name for module in after]
+    assert [name for name in names if "norm" in name] == [
+        "input_norm", "attention_output_norm", "mlp_norm", "mlp_output_norm",
+    ]  # fmt: skip
+    behind = layer_work(of(dataclasses.replace(DENSE, norm_at="output")), experts=False)
+    assert [m.name for m in behind if "norm" in m.name] == [
+        "attention_output_norm", "mlp_output_norm",
+    ]  # fmt: skip
+    for norms in (1, 2):
+        beside = layer_work(of(dataclasses.replace(DENSE, parallel_norms=norms)), experts=False)
+        names = [module.name for module in beside]
+        assert "attention_residual" not in names
+        assert ("mlp_norm" in names) == (norms == 2)
