@@ -1,1 +1,1 @@
-"""Measuring profiles with PyTorch, which importing a command does not import."""
+"""Measuring profiles with PyTorch; importing a command does not import it."""

@@ -24,7 +24,7 @@ class MessageAdder:
 
     def add(self, values: dict[str, Any], ways: tuple[list[float], list[float]], tp: int) -> None:
         """Add them to `time_s`, `forward_s` and `backward_s`; a row that rests on predicted ones
-        says so, and its error where that of all of them is known.
+        says so, with its error if all of their errors are known.
 
         ways: bytes of every all-reduce of the forward and of the backward pass.
         """

@@ -1,9 +1,9 @@
 """Self-attention as one tensor-parallel rank computes it: multi-head, grouped-query and multi-head
 latent (DeepSeek-V2, arXiv 2405.04434, section 2.1), each with PyTorch's fused kernel.
 
-What a rank holds of latent attention is what Megatron core has with Transformer Engine
-(`multi_latent_attention.py`): the products to the compressed widths whole, those from them divided
-by heads.
+A rank's part of latent attention is as in Megatron core with Transformer Engine
+(`multi_latent_attention.py`): the products to the compressed widths whole, the products from them
+divided by heads.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         self.dropout, self.cp = model.dropout, job.settings.cp
 
     def forward(self, hidden: Any) -> Any:
-        """Return what the rank adds to the sum over ranks."""
+        """Return the rank's part of the sum over ranks."""
         batch, tokens, _ = hidden.shape
         parts = self.qkv(hidden).split(self.sizes, dim=-1)
         heads = (self.heads, self.groups, self.groups)
@@ -93,7 +93,7 @@ class LatentAttention(nn.Module):  # type: ignore[misc]
         self.dense = nn.Linear(self.heads * sizes.value, model.hidden, bias=False)
 
     def forward(self, hidden: Any) -> Any:
-        """Return what the rank adds to the sum over ranks."""
+        """Return the rank's part of the sum over ranks."""
         sizes, shape = self.sizes, (*hidden.shape[:2], self.heads, -1)
         narrow = hidden if self.query_down is None else self.query_down(hidden)
         query = self.query_up(_normed(narrow, self.query_norm)).view(shape)
@@ -140,8 +140,8 @@ def attended(query: Any, key: Any, value: Any, *, dropout: float, causal: bool =
 
 
 def attended_of_ranks(query: Any, key: Any, value: Any, *, dropout: float, ranks: int) -> Any:
-    """Return attention of the first of so many context-parallel ranks, which has the first and the
-    last of twice as many parts of a sample, as Megatron deals them out.
+    """Return attention of the first of so many context-parallel ranks, with the first and the last
+    of twice as many parts of a sample, as Megatron deals them out.
 
     The first part sees itself, the last one all: keys and values of the other ranks are copies of
     this one's, and their gradients are added up here as the ring does.
@@ -182,19 +182,19 @@ def seeing_all(query: Any, key: Any, value: Any, *, dropout: float) -> Any:
 
 @lru_cache(maxsize=2)
 def seen_by_last(last: int, tokens: int) -> Any:
-    """Return which of a sample's tokens each of the last ones sees, bool [last, tokens]."""
+    """Return the tokens of a sample that each of the last ones sees, bool [last, tokens]."""
     return torch.ones(last, tokens, dtype=torch.bool).tril(tokens - last)
 
 
 class UnequalWidths(torch.autograd.Function):  # type: ignore[misc]
-    """A CPU's fused attention, whose queries, keys and values must have equally many channels
-    (`sdp_utils_cpp.h: check_head_dim_size_cpp`), with others: padded for the kernel, kept as they
+    """A CPU's fused attention needs equally many channels of queries, keys and values
+    (`sdp_utils_cpp.h: check_head_dim_size_cpp`); with others: padded for the kernel, kept as they
     are. Without, PyTorch would compute and keep all scores.
     """
 
     @staticmethod
     def forward(ctx: Any, query: Any, key: Any, value: Any) -> Any:
-        """Return what heads found."""
+        """Return the output of the heads."""
         ctx.width, ctx.scale = max(key.shape[-1], value.shape[-1]), key.shape[-1] ** -0.5
         found, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             *(_padded(t, ctx.width) for t in (query, key, value)), 0.0, True, scale=ctx.scale
@@ -232,7 +232,7 @@ def turned(states: Any) -> Any:
 
 @lru_cache(maxsize=2)
 def rotary_tables(tokens: int, channels: int, device: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return the cosines and sines of every position and channel, which all layers share."""
+    """Return the cosines and sines of every position and channel, shared by all layers."""
     half = channels // 2
     powers = torch.arange(half, dtype=torch.float32, device=device) / half
     places = torch.arange(tokens, dtype=torch.float32, device=device)
@@ -242,7 +242,7 @@ def rotary_tables(tokens: int, channels: int, device: Any, dtype: Any) -> tuple[
 
 
 def attention_kernel(job: TrainingJob, *, device: Any, dtype: Any) -> str:
-    """Return which of PyTorch's kernels computes the attention of a shard."""
+    """Return the kernel of PyTorch's that computes the attention of a shard."""
     with torch.device(device):
         model = attention_of(job).to(dtype)
         tokens = min(64, job.model.sequence // job.settings.cp)
@@ -251,7 +251,7 @@ def attention_kernel(job: TrainingJob, *, device: Any, dtype: Any) -> str:
 
 
 def kernel_of(attend: Callable[[], Any]) -> str:
-    """Return which of PyTorch's kernels a call attends with."""
+    """Return the kernel of PyTorch's in a call of attention."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     seen: list[str] = []

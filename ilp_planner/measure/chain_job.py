@@ -1,8 +1,8 @@
 """One rank's share of a model that is a chain of operators and no plain decoder (T5, Wide ResNet),
 for one micro-batch.
 
-Its parts are the layers that planners cut the chain in (`specs.chain_layers`). What a part
-computes, sends and hands on is the sum over its operators as `profiles.analytic` knows them.
+Its parts are the layers that planners cut the chain in (`specs.chain_layers`). Work, messages and
+outputs of a part are sums over its operators from `profiles.analytic`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class ChainJob(Job):
-    """What is measured of such a model."""
+    """The measurement of a model of this kind."""
 
     model: Architecture
 
     @cached_property
     @abstractmethod
     def works(self) -> Mapping[str, Work]:
-        """Return what every operator does."""
+        """Return the work of every operator."""
 
     @abstractmethod
     def kind_of(self, segment: str, first: str) -> str:
@@ -68,7 +68,7 @@ class ChainJob(Job):
         return self.model.operators[part.start : part.stop]
 
     def known_values(self, kind: str) -> dict[str, Any]:
-        """Return arithmetic, traffic, and what crosses a cut."""
+        """Return arithmetic, traffic, and the message over a cut."""
         names = self.names(kind)
         return {
             "flop": sum(map(self.flop, names)),
@@ -98,7 +98,7 @@ class ChainJob(Job):
         return sum(one.split / self.tp + one.whole for one in held)
 
     def held(self, kind: str) -> Held:
-        """Return about what a part holds."""
+        """Return the approximate memory of a part."""
         names, learnt = self.names(kind), self.parameters(kind)
         return Held(
             parameters=learnt,

@@ -1,9 +1,8 @@
 """A Wide ResNet's parts as PyTorch modules with the shapes that one tensor-parallel rank holds.
 
-A rank computes its share of a convolution's channels. What it would get from the others when
-outputs (or, of split 1, gradients of inputs) are gathered is its own share again: the copying is
-there, the message is not. The norm of a projected residual learns nothing, as in the model's count
-of parameters.
+A rank computes its share of a convolution's channels. Its own share stands in for the others' when
+outputs (or, of split 1, gradients of inputs) are gathered: the copying is there, the message is
+not. The norm of a projected residual learns nothing, as in the model's count of parameters.
 """
 
 from __future__ import annotations

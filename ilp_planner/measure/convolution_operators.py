@@ -52,7 +52,7 @@ def _relu(maps: Any) -> Any:
 
 
 class _Maker:
-    """Makes operators of one shard; what crosses cuts is `profiles.analytic_resnet`'s."""
+    """Makes operators of one shard; messages over cuts come from `profiles.analytic_resnet`."""
 
     def __init__(self, job: ResnetJob, split: int) -> None:
         self.job, self.split = job, split
@@ -119,11 +119,11 @@ class _Maker:
         return lambda x, w: (self.convolved(x, w, convolution),)
 
     def branch(self, convolution: Convolution) -> Callable[..., Any]:
-        """Return one whose input passes on as the residual: their gradients are added here."""
+        """Return one with its input passed on as the residual: their gradients are added here."""
         return lambda x, w: (self.convolved(x, w, convolution), x.view_as(x))
 
     def merge(self, block: Block, made: Shape) -> Operator:
-        """Return the addition of the residual, projected and normed first where shapes change."""
+        """Return the addition of the residual, projected and normed first if shapes change."""
         name, edge = f"{block.name}-downsample", block.input_size
         if not block.projects:
             return self.plain(name, lambda x, r: (x + r,), (made, made))

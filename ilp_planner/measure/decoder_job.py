@@ -44,7 +44,7 @@ ALL_REDUCES = {"all_reduce": 1.0, "all_gather": 0.5}  # bytes moved, of an all-r
 
 
 class DecoderJob(TrainingJob, Job):
-    """The training job whose first rank's share is measured."""
+    """The training job; its first rank's share is measured."""
 
     splits: ClassVar[tuple[int, ...]] = (0, 1)
 
@@ -66,7 +66,7 @@ class DecoderJob(TrainingJob, Job):
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of parts; those that have routed experts where only these differ."""
+        """Return the kinds of parts; layers with routed experts if only these differ."""
         routed = routed_elements(self.model)
         each = zip(self.chain, routed, strict=True)
         return tuple(dict.fromkeys(kind for kind, has in each if has or not self.spread))
@@ -104,7 +104,7 @@ class DecoderJob(TrainingJob, Job):
         return there[:, :-1].contiguous(), there[:, 1:].contiguous()
 
     def call(self, kind: str, part: Any, batch: tuple[Any, ...], *state: Any) -> Any:
-        """Return what a part makes of the tensors before it."""
+        """Return the output of a part for the tensors before it."""
         tokens, labels = batch
         return part(*state, labels) if kind == HEAD else part(*(state or (tokens,)))
 
@@ -118,7 +118,7 @@ class DecoderJob(TrainingJob, Job):
         return gpt_operators(self, split)
 
     def describe(self, device: Any, dtype: Any) -> dict[str, str]:
-        """Return which kernel computes attention."""
+        """Return the kernel of attention."""
         kernel = attention_kernel(self, device=device, dtype=dtype)
         drops = self.model.dropout and device.type == "cuda"
         return {
@@ -126,7 +126,7 @@ class DecoderJob(TrainingJob, Job):
         }
 
     def known_values(self, kind: str) -> dict[str, Any]:
-        """Return arithmetic, traffic, and what crosses a cut."""
+        """Return arithmetic, traffic, and the message over a cut."""
         work = {
             EMBEDDING: lambda: embedding_work(self),
             DENSE: lambda: layer_work(self, experts=False),
@@ -142,8 +142,8 @@ class DecoderJob(TrainingJob, Job):
     def sent(self, kind: str) -> Ways:
         """Return the bytes of every tensor-parallel all-reduce of either pass.
 
-        An all-gather, of which multi-token prediction has one, moves half of what an all-reduce of
-        its tensor does, and counts as one of half the bytes.
+        An all-gather, as in multi-token prediction, moves half of an all-reduce's bytes for its
+        tensor, and counts as one of half the bytes.
         """
         if kind == EMBEDDING:
             pairs = [embedding_messages(self)]
@@ -164,7 +164,7 @@ class DecoderJob(TrainingJob, Job):
 
     @cached_property
     def rows(self) -> DecoderRows:
-        """Return what every layer does and holds."""
+        """Return the work and memory of every layer."""
         precision = self.settings.precision
         return decoder_rows(
             self.model,
@@ -178,7 +178,7 @@ class DecoderJob(TrainingJob, Job):
         )
 
     def held(self, kind: str) -> Held:
-        """Return about what a part holds."""
+        """Return the approximate memory of a part."""
         rows, place = self.rows, self.chain.index(kind)
         # Libraries of a GPU have room of their own, which a CPU's do without.
         libraries = workspace(rows.job) + handles(rows.job) * (kind == HEAD)
@@ -230,7 +230,7 @@ def job_of(
     ep: int = 1,
     etp: int = 0,
 ) -> DecoderJob:
-    """Return the training job whose first rank's share is measured. cp, ep, etp: as in `Settings`.
+    """Return the training job; its first rank's share is measured. cp, ep, etp: as in `Settings`.
 
     Raises
     ------

@@ -33,7 +33,7 @@ class First(nn.Module):  # type: ignore[misc]
 
 
 class Attention(nn.Module):  # type: ignore[misc]
-    """Attends over this rank's heads: to the same tokens, or across to those of a memory."""
+    """Attends over this rank's heads: to the same tokens, or across to a memory's."""
 
     def __init__(self, job: T5Job, *, causal: bool = False, across: bool = False) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         self.dense = nn.Linear(inner, model.hidden, bias=False)
 
     def forward(self, hidden: Any, memory: Any = None) -> Any:
-        """Return what the rank adds to the sum over ranks."""
+        """Return the rank's part of the sum over ranks."""
         if self.memory is None:
             parts = self.query(hidden).chunk(3, dim=-1)
         else:
@@ -127,7 +127,7 @@ PARTS = {
 
 
 def attention_kernels(job: T5Job, *, device: Any, dtype: Any) -> str:
-    """Return which of PyTorch's kernels compute attention, in words."""
+    """Return PyTorch's kernels of attention, in words."""
     with torch.device(device):
         own, across = (Attention(job, across=one).to(dtype) for one in (False, True))
         hidden = torch.zeros(1, 64, job.model.hidden, dtype=dtype)

@@ -1,4 +1,4 @@
-"""What is measured of a model, whatever its family: one rank's share, for one micro-batch."""
+"""The measurement of a model of any family: one rank's share, for one micro-batch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def traffic_of(kernels: Iterable[Kernel]) -> dict[str, float]:
 
 
 class Held(NamedTuple):
-    """What a part holds. parameters: numbers learnt. states: bytes of them and of the optimiser.
+    """The memory of a part. parameters: numbers learnt. states: bytes of them and of the optimiser.
     kept, moment: bytes of a micro-batch till its backward pass, and besides at the worst moment."""
 
     parameters: float
@@ -42,9 +42,9 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job(ABC):
-    """A chain of parts, those that planners of whole layers cut between.
+    """A chain of parts; planners of whole layers cut between them.
 
-    splits: which dimensions of its products tensor parallelism can divide.
+    splits: dimensions of its products that tensor parallelism can divide.
     """
 
     model: Any
@@ -65,7 +65,7 @@ class Job(ABC):
 
     @abstractmethod
     def batch(self, dtype: Any) -> tuple[Any, ...]:
-        """Return a micro-batch on the host: what the parts read besides each other's tensors."""
+        """Return a micro-batch on the host: inputs of the parts besides each other's tensors."""
 
     @abstractmethod
     def shapes(self, kind: str) -> tuple[tuple[int, ...], ...]:
@@ -77,11 +77,12 @@ class Job(ABC):
 
     @abstractmethod
     def describe(self, device: Any, dtype: Any) -> dict[str, str]:
-        """Return what the table's heading says of the kernels."""
+        """Return the table's heading on the kernels."""
 
     @abstractmethod
     def known_values(self, kind: str) -> dict[str, Any]:
-        """Return the columns that need no measuring: arithmetic, traffic, what crosses a cut."""
+        """Return the columns that need no measuring: arithmetic, traffic, the message over a
+        cut."""
 
     @abstractmethod
     def sent(self, kind: str) -> Ways:
@@ -89,11 +90,11 @@ class Job(ABC):
 
     @abstractmethod
     def held(self, kind: str) -> Held:
-        """Return about what a part holds, for an estimate of the memory that it needs."""
+        """Return the approximate memory of a part, for an estimate of the memory that it needs."""
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return the columns `sequence` and `hidden`, where the family has them."""
+        """Return the columns `sequence` and `hidden`, if the family has them."""
         return {}
 
     @property
@@ -107,7 +108,7 @@ class Job(ABC):
         return True
 
     def degrees(self, kind: str) -> dict[str, int]:
-        """Return the columns `cp`, `ep` and `etp` of a part, where they are not 1, 1 and tp."""
+        """Return the columns `cp`, `ep` and `etp` of a part, if they are not 1, 1 and tp."""
         return {}
 
     def passing(self, kind: str) -> float:
@@ -115,16 +116,16 @@ class Job(ABC):
         return 0.0
 
     def load(self, host: tuple[Any, ...], device: Any) -> tuple[Any, ...]:
-        """Return what the parts read of a micro-batch, on its way to the device."""
+        """Return the inputs of the parts from a micro-batch, on its way to the device."""
         return tuple(tensor.to(device, non_blocking=True, copy=True) for tensor in host)
 
     def call(self, kind: str, part: Any, batch: tuple[Any, ...], *state: Any) -> Any:
-        """Return what a part makes of the micro-batch and the tensors before it."""
+        """Return the output of a part for the micro-batch and the tensors before it."""
         return part(batch, *state)
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """Return the chain, what is alike and neighbours together."""
+        """Return the chain, with equal neighbours together."""
         found: list[Run] = []
         for kind, alike in groupby(self.chain):
             first = found[-1].last + 1 if found else 0

@@ -1,5 +1,5 @@
-"""A table that grows on disk: every row is there as soon as it is measured, and a later run goes on
-after those of an earlier one."""
+"""A table that grows on disk: every row is there as soon as it is measured, and a later run
+continues an earlier one."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SAME = ("device", "model", "architecture", "dtype", "links")  # lines that must 
 
 
 class Journal:
-    """Rows on their way to a file, which is a whole native table after each of them.
+    """Rows on their way to a file; it is a whole native table after each of them.
 
-    What the file held before stays until the first row is there.
+    The former content of the file stays until the first row is there.
 
-    machine: what is measured on, for the lines above the rows.
+    machine: for the lines above the rows.
     append: go on after the rows that the file has.
     """
 
@@ -71,8 +71,8 @@ class Journal:
 
 
 def row_key(row: Mapping[str, Any]) -> RowKey:
-    """Return what tells a row from all others of a table: record, name, layers, tp, split,
-    micro-batch, sequence, cp, ep, etp."""
+    """Return the key of a row in a table: record, name, layers, tp, split, micro-batch, sequence,
+    cp, ep, etp."""
     named = ("tp", "split", "micro_batch", "sequence", "cp", "ep", "etp")
     numbers = (row.get(name) for name in named)
     tp, split, micro_batch, sequence, cp, ep, etp = (
@@ -93,7 +93,7 @@ def row_key(row: Mapping[str, Any]) -> RowKey:
 
 
 def begun(path: Path, machine: Mapping[str, str]) -> dict[RowKey, RowStatus]:
-    """Return what a table has already; none where there is no file.
+    """Return the present rows of a table; none if there is no file.
 
     Rows that failed are taken out of it, to be tried again, and so is half a last line.
 

@@ -1,12 +1,12 @@
 """Rows of whole layers: time in a running stack, memory part by part, the optimiser's step.
 
 A part's time is that between two marks of passes that follow each other without waiting, as the
-micro-batches of a training step do: what is launched late shows where it is waited for, and the
-parts add up to the pass. Of several copies and passes the median counts.
+micro-batches of a training step do: late launches show at the waits for them, and the parts add up
+to the pass. Of several copies and passes the median counts.
 
 Memory belongs to a part as a pipeline stage would see it: its input is kept by it, its output is
-not. `activation_bytes` is what stays from its forward to its backward pass; the workspaces are what
-is above that, and above what earlier parts keep, at the worst moment of either.
+not. `activation_bytes` stay from its forward to its backward pass; the workspaces are memory above
+that, and above the activations of earlier parts, at the worst moment of either.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class LayerBench:
         return sum(statistics.median(self.times[kind].both) for kind in self.chain if self.passes)
 
     def memory(self) -> dict[str, PartMemory]:
-        """Measure what every part keeps and needs; the largest of a kind's copies."""
+        """Measure the activations and workspaces of every part; the largest of a kind's copies."""
         with MemoryTrace(self.target) as trace:
             self.stack.run(self.batch, trace.mark)
         count = len(self.chain)
@@ -123,7 +123,7 @@ class LayerBench:
         return float(size)
 
     def parameters(self, kind: str) -> int:
-        """Return what a part of a kind learns."""
+        """Return the parameters of a part of a kind."""
         return parameter_count(self.stack.parts[self.chain.index(kind)])
 
     def load_seconds(self, repeats: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""Measure what collectives and messages take, as one of the ranks.
+"""Measure the times of collectives and messages, as one of the ranks.
 
 A row is the median over repeats, of each repeat the slowest rank. A repeat begins at a barrier and
 is as many runs after each other as last a while, so that neither the clock nor the barrier counts.
@@ -194,7 +194,7 @@ def _prepare(
 
 
 def _prove(world: World, operation: Operation | None, what: str) -> None:
-    """Run once on values that tell whether it was done; a MeasureError where it was not."""
+    """Run once on values that tell whether it was done; a MeasureError if it was not."""
     right = True
     if operation is not None:
         operation.fill()

@@ -1,5 +1,5 @@
-"""Start the ranks on this machine through torchrun's launcher, and tell in one line what became of
-them."""
+"""Start the ranks on this machine through torchrun's launcher, and report their outcome in one
+line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def launch_links(settings: LinkSettings, processes: int) -> None:
 
     Raises
     ------
-    MeasureError: what the first rank that failed said, or how it died.
+    MeasureError: the message of the first failed rank, or how it died.
     KeyboardInterrupt: Ctrl-C; the ranks are gone by then.
     """
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException

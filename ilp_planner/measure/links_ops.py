@@ -19,7 +19,7 @@ class Operation:
     """One operation on buffers of its own.
 
     run: do it once. fill: put values in that tell ranks and places apart, and spoil the result.
-    right: whether the result is what these values make. quiet: put zeros in, which stay zeros
+    right: whether the result is correct for these values. quiet: put zeros in, which stay zeros
     however often a sum is done in place.
     """
 
@@ -33,7 +33,7 @@ def make_operation(
     name: str, size: int, ranks: Sequence[int], rank: int, group: Any, device: Any
 ) -> Operation:
     """Return an operation as one rank of a group does it. size: bytes of the whole tensor. ranks:
-    those of the group. rank: this one, of all. group: the process group.
+    of the group. rank: this one, of all. group: the process group.
 
     Raises
     ------
@@ -139,7 +139,8 @@ def _all_to_all(n: int, ranks: list[int], me: int, group: Any, device: Any) -> O
 
 
 def _broadcast(n: int, ranks: list[int], me: int, group: Any, device: Any) -> Operation:
-    """From the first, then from the next and so on: none can run ahead of those it waits for."""
+    """From the first, then from the next and so on: none can run ahead of the ranks that it waits
+    for."""
     buffer = _zeros(n, device)
     turn = 0
 

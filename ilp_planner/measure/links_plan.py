@@ -1,4 +1,4 @@
-"""What the links are measured with: settings, and groups of ranks, collectives and sizes."""
+"""The plan of measuring links: settings, and groups of ranks, collectives and sizes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ FACTOR = 4  # from one of them to the next: gaps that a predictor bridges within
 
 @dataclass(frozen=True, kw_only=True)
 class LinkSettings:
-    """What to measure.
+    """The wished measurements.
 
     sizes: bytes of the whole tensor. repeats: of a row, at most. seconds: for all of it, about.
     timeout: seconds until a rank that does not answer counts as lost.
-    device_name: what the table calls the devices; their own names where it is empty.
+    device_name: of the devices in the table; their own names if it is empty.
     """
 
     output: str
@@ -46,7 +46,7 @@ class LinkSettings:
 
 
 def settings_of(text: str) -> LinkSettings:
-    """Return what `LinkSettings.to_json` wrote."""
+    """Return the settings that `LinkSettings.to_json` wrote."""
     found = json.loads(text)
     return LinkSettings(
         **{**found, "sizes": tuple(found["sizes"]), "operations": tuple(found["operations"])}
@@ -84,7 +84,7 @@ class Series:
 
     @property
     def record(self) -> Record:
-        """What its rows are of."""
+        """The record of its rows."""
         return Record.POINT_TO_POINT if self.operation == POINT_TO_POINT else Record.COLLECTIVE
 
     def __str__(self) -> str:
@@ -102,13 +102,13 @@ def default_sizes(largest: int) -> tuple[int, ...]:
 
 
 def cases_of(host_of: Sequence[int]) -> tuple[Case, ...]:
-    """Return the groups to measure: those that parallel training makes.
+    """Return the groups to measure: the groups of parallel training.
 
     Sizes are the powers of two, a whole host and all ranks; strides the powers of two, and a host's
-    ranks. Groups of a size and stride split the ranks into blocks; those that lie alike on the
-    hosts are measured all at the same time, which is how training runs them, and then one alone.
+    ranks. Groups of a size and stride split the ranks into blocks; equal groups on the hosts are
+    measured all at the same time, as in training, and then one alone.
 
-    host_of: which host each rank is on, from 0; the ranks of a host follow each other.
+    host_of: the host of each rank, from 0; the ranks of a host follow each other.
     """
     ranks = len(host_of)
     per_host = min(host_of.count(host) for host in set(host_of))

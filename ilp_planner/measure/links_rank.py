@@ -1,7 +1,6 @@
 """One of the processes that `links_launch` starts: `python -m` this module SETTINGS.
 
-What goes wrong is left where the launcher looks for it, so that a user reads it once and not from
-every rank.
+Errors are left for the launcher, so that a user reads them once and not from every rank.
 """
 
 from __future__ import annotations

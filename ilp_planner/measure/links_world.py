@@ -1,4 +1,4 @@
-"""All ranks of a measurement: who they are, what they agree on, how long the slowest took."""
+"""All ranks of a measurement: their identities, agreements and slowest time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SHARE_OF_MEMORY = 0.5  # of what the host has free, for the buffers of its ranks
 class World:
     """The ranks, as one of them sees them.
 
-    control: a group of all ranks for what is not measured; through the processors, so that a
-    device that waits for its turn is idle. host_of: by rank, from 0. devices: their names, by rank.
+    control: a group of all ranks for unmeasured messages; through the processors, so that a device
+    that waits for its turn is idle. host_of: by rank, from 0. devices: their names, by rank.
     patience: until a rank that does not answer counts as lost.
     """
 
@@ -43,7 +43,7 @@ class World:
 
     @property
     def kind(self) -> str:
-        """What the devices are: `cuda` or `cpu`."""
+        """The kind of devices: `cuda` or `cpu`."""
         return "cuda" if self.backend == "nccl" else "cpu"
 
     def all(self, mine: bool) -> bool:
@@ -61,7 +61,7 @@ class World:
         dist.barrier(group=self.control)
 
     def synchronize(self) -> None:
-        """Wait until the device has done what it was given."""
+        """Wait until the device has done its work."""
         if self.kind == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -98,7 +98,7 @@ def join_world(backend: str, timeout: float, name: str = "") -> World:
     """Meet the other ranks, as the environment that torchrun makes says.
 
     timeout: seconds until a rank that does not answer counts as lost.
-    name: what a table calls the devices; their own names where it is empty.
+    name: of the devices in a table; their own names if it is empty.
 
     Raises
     ------
@@ -146,6 +146,6 @@ def join_world(backend: str, timeout: float, name: str = "") -> World:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error says, without the stack that PyTorch adds."""
+    """Return the message of an error, without PyTorch's stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""What is measured on, and whether it can be measured at all."""
+"""The measured machine, and its requirements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 def need_torch(command: str) -> None:
     """Find out that PyTorch is there and can be imported.
-    command: who needs it, such as `profile measure`.
+    command: that needs it, as `profile measure`.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def need_torch(command: str) -> None:
 
 
 def device_name(kind: str, index: int = 0) -> str:
-    """Return what a table calls the device. kind: `cuda` or `cpu`."""
+    """Return the name of the device in a table. kind: `cuda` or `cpu`."""
     if kind == "cpu":
         return "CPU"
     import torch

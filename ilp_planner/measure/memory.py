@@ -1,4 +1,4 @@
-"""How much memory PyTorch's allocator has handed out: at every mark, and at most before it.
+"""Memory of PyTorch's allocator: at every mark, and the peak before it.
 
 A GPU's allocator counts by itself. A CPU's does not; PyTorch's profiler sees each block that comes
 and goes, in order, and the sums are made afterwards.
@@ -23,7 +23,7 @@ MARK = "ilp_planner.mark"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """Bytes above those at the beginning: held at a mark, and at most since the mark before."""
+    """Bytes above the beginning's: held at a mark, and at most since the mark before."""
 
     held: float
     peak: float

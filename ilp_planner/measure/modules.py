@@ -2,8 +2,8 @@
 
 Plain PyTorch: each step a kernel of its own, attention in `attention`. The split is that of
 Megatron-LM (Shoeybi et al. 2019, arXiv 1909.08053, section 3): heads, columns of the MLP and rows
-of the word embedding are divided, norms and the biases after a sum are whole on every rank. What
-ranks would send each other is left out. Hidden states are [batch, tokens, width].
+of the word embedding are divided, norms and the biases after a sum are whole on every rank.
+Messages between ranks are left out. Hidden states are [batch, tokens, width].
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def made(make: Callable[[], Any], *, device: Any, dtype: Any) -> Any:
 
 
 class Sum(nn.Module):  # type: ignore[misc]
-    """Adds to the residual what a product gave: its bias, whole on every rank, and dropout."""
+    """Adds the output of a product to the residual: its bias, whole on every rank, and dropout."""
 
     def __init__(self, model: Decoder) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Mlp(nn.Module):  # type: ignore[misc]
         self.second = nn.Linear(columns, model.hidden, bias=False)
 
     def forward(self, hidden: Any) -> Any:
-        """Return what the rank adds to the sum over ranks."""
+        """Return the rank's part of the sum over ranks."""
         return self.second(activated(self.first(hidden), self.gated))
 
 
@@ -130,10 +130,10 @@ def activated(inner: Any, gated: bool) -> Any:
 class RoutedExperts(nn.Module):  # type: ignore[misc]
     """Router, the experts that a rank holds, of each its columns, and the shared one.
 
-    Every expert gets its even share of the tokens, whatever the router says: with random weights
-    that is no more arbitrary, and it is what `anatomy.work` assumes. With expert parallelism, the
-    rank routes its part of the tokens to all experts, and as many rows, those of ranks that it
-    shares its experts with as well, come back from other ranks: copies of its own stand in.
+    Every expert gets its even share of the tokens, for any router says: with random weights that is
+    no more arbitrary, and `anatomy.work` assumes it. With expert parallelism, the rank routes its
+    part of the tokens to all experts, and as many rows, also of ranks that share its experts, come
+    back from other ranks: copies of its own stand in.
     """
 
     def __init__(self, job: TrainingJob, experts: Experts) -> None:
@@ -153,7 +153,7 @@ class RoutedExperts(nn.Module):  # type: ignore[misc]
             self.shared_bias = nn.Parameter(torch.empty(model.hidden))
 
     def forward(self, hidden: Any) -> Any:
-        """Return what the rank adds to the sum over ranks."""
+        """Return the rank's part of the sum over ranks."""
         every = hidden.reshape(-1, hidden.shape[-1])
         tokens = every.chunk(self.parts)[0]
         share = functional.softmax(self.router(tokens).float(), dim=-1)
@@ -236,7 +236,7 @@ class Head(nn.Module):  # type: ignore[misc]
     """The last norm, layers of multi-token prediction, the logits of this rank's words, and their
     loss.
 
-    What predicts further tokens looks their words up here: in a copy of the first stage's.
+    Prediction of further tokens looks their words up here: in a copy of the first stage's.
     """
 
     def __init__(self, job: TrainingJob) -> None:
@@ -270,7 +270,7 @@ class Head(nn.Module):  # type: ignore[misc]
 class WordLoss(torch.autograd.Function):  # type: ignore[misc]
     """Cross-entropy over this rank's part of the vocabulary, as without a fused kernel.
 
-    Single precision, in place where the logits are not needed again. The sums over ranks (largest
+    Single precision, in place if the logits are not needed again. The sums over ranks (largest
     logit, sum of exponentials, the label's logit) are left out: the numbers are this rank's.
     """
 
@@ -290,7 +290,7 @@ class WordLoss(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Return the gradient of the logits, made in what was kept."""
+        """Return the gradient of the logits, made in the kept tensor."""
         share, elsewhere, labels = ctx.saved_tensors
         hit = (~elsewhere).to(share.dtype).unsqueeze(-1)
         share.scatter_add_(-1, labels.unsqueeze(-1), -hit)

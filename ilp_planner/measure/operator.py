@@ -1,8 +1,8 @@
-"""One operator as a rank runs it by itself: what it computes, and what crosses a cut around it.
+"""One operator as a rank runs it by itself: its work, and the message over a cut around it.
 
-Sizes are as Aceso has them: `activation_bytes` is what an operator's forward pass leaves allocated,
-its output included, and the workspaces are what is above that. `input_bytes` and `output_bytes`
-include what travels past an operator.
+Sizes are as Aceso has them: `activation_bytes` stay allocated after an operator's forward pass, its
+output included, and the workspaces are memory above that. `input_bytes` and `output_bytes` include
+tensors that bypass an operator.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Shape = tuple[int, ...]
 class Operator:
     """One operator on one rank.
 
-    run: its inputs -> its outputs, what is differentiable only. inputs: shapes of the former.
+    run: its inputs -> its outputs, differentiable ones only. inputs: shapes of the former.
     weights: shapes of the parameters that `run` gets after the inputs. bias: parameters that
     another operator adds. live, left: numbers that cross a cut before and after it. sent: numbers
-    of every all-reduce that it needs, and in which pass. step: what it is, where its name says its
-    place too; those of one step and equal shapes are equal. logits: numbers in single precision
-    that it makes besides.
+    of every all-reduce that it needs, and the pass. step: its kind, if its name says its place too;
+    operators of one step and equal shapes are equal. logits: numbers in single precision that it
+    makes besides.
     """
 
     run: Callable[..., Any]
@@ -54,7 +54,7 @@ def needed(operator: Operator, job: Job) -> float:
 
 
 def known_sizes(operator: Operator, job: Job) -> dict[str, Any]:
-    """Return the columns that need no measuring: what crosses a cut."""
+    """Return the columns that need no measuring: the message over a cut."""
     width = job.settings.width
     return {"input_bytes": operator.live * width, "output_bytes": operator.left * width}
 
@@ -71,7 +71,7 @@ _KEPT: dict[tuple[Any, ...], Any] = {}  # masks and tokens of the shape that is 
 
 
 def once(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """Return what was made under a key; of each first word the last one is kept."""
+    """Return the cached object of a key; of each first word the last one is kept."""
     if key not in _KEPT:
         for old in [k for k in _KEPT if k[0] == key[0]]:
             del _KEPT[old]
@@ -80,7 +80,7 @@ def once(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
 
 
 def causal(tokens: int, device: Any) -> Any:
-    """Return which scores are not to be seen, bool [tokens, tokens]."""
+    """Return the masked scores, bool [tokens, tokens]."""
     return once(
         ("mask", tokens, str(device)),
         lambda: torch.ones(tokens, tokens, dtype=torch.bool, device=device).triu_(1),

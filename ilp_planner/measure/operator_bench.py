@@ -1,4 +1,4 @@
-"""Timing one operator: pass after pass without waiting, and what it allocates."""
+"""Timing one operator: pass after pass without waiting, and its allocations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The operators of a model, under the names of `specs`: 13 to a GPT's layer and 3; T5's layers have
-those and 8 more in the decoder; a Wide ResNet's are convolutions, norms and what is between."""
+the same and 8 more in the decoder; a Wide ResNet's are convolutions, norms and the operators
+between."""
 
 from __future__ import annotations
 

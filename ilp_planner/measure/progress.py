@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def measuring_bar(total: int, *, shown: bool = True) -> Iterator[Callable[[int, str], None]]:
-    """Show a bar on stderr, none where that is no terminal; yield what to tell how many rows are
-    done, and which is next.
+    """Show a bar on stderr, none if that is no terminal; yield a callback for the number of
+    finished rows, and the next one.
 
     total: how many rows there will be. shown: whether this process is the one to show it.
     """

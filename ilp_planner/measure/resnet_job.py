@@ -1,9 +1,9 @@
 """One rank's share of a Wide ResNet: stem, blocks, head.
 
-Its operators are Aceso's, which have one ReLU to a block, the last. Tensor parallelism divides the
-output channels of convolutions (split 0: outputs are gathered, gradients of inputs summed) or their
-input channels (split 1, operators only: outputs summed, gradients of inputs gathered); everything
-else works on whole tensors (`profiles.analytic_resnet`).
+Its operators are Aceso's, with one ReLU to a block, the last. Tensor parallelism divides the output
+channels of convolutions (split 0: outputs are gathered, gradients of inputs summed) or their input
+channels (split 1, operators only: outputs summed, gradients of inputs gathered); everything else
+works on whole tensors (`profiles.analytic_resnet`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ResnetJob(ChainJob):
-    """What is measured of a Wide ResNet."""
+    """The measurement of a Wide ResNet."""
 
     model: WideResNet
 
@@ -37,7 +37,7 @@ class ResnetJob(ChainJob):
 
     @cached_property
     def works(self) -> Mapping[str, Work]:
-        """Return what every operator does."""
+        """Return the work of every operator."""
         return resnet_work(self.model, self.micro_batch, self.tp, self.settings.width)
 
     @cached_property
@@ -50,16 +50,16 @@ class ResnetJob(ChainJob):
 
     @staticmethod
     def _kind(block: str) -> str:
-        """Return `group 1 entry` of `block-0-0`, `group 1 block` of those after it."""
+        """Return `group 1 entry` of `block-0-0`, `group 1 block` of later ones."""
         _, group, number = block.split("-")[:3]
         return f"group {int(group) + 1} {'block' if int(number) else 'entry'}"
 
     def kind_of(self, segment: str, first: str) -> str:
-        """Return where a block is; a group's first one is another than the rest."""
+        """Return the place of a block; a group's first one is another than the rest."""
         return segment if segment in (STEM, HEAD) else self._kind(first)
 
     def flop(self, operator: str) -> float:
-        """Return the arithmetic of an operator, whichever algorithm does it."""
+        """Return the arithmetic of an operator, for any algorithm."""
         convolution = self.model.convolutions.get(operator)
         if convolution is None:
             return super().flop(operator)
@@ -95,7 +95,7 @@ class ResnetJob(ChainJob):
         return resnet_operators(self, split)
 
     def describe(self, device: Any, dtype: Any) -> dict[str, str]:
-        """Return in which precision convolutions multiply."""
+        """Return the precision of convolutions."""
         if device.type != "cuda" or dtype != torch.float32:
             return {}
         allowed = torch.backends.cudnn.allow_tf32

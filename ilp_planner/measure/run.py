@@ -47,14 +47,14 @@ def measure_model(
 
     degrees, micro_batch_sizes, sequences: tensor-parallel, samples of a replica, tokens of a sample
         (none: the model's). spread: context- and expert-parallel degrees.
-    device: `cuda` or `cpu`; None: a GPU where there is one. links: collectives to be added to the
+    device: `cuda` or `cpu`; None: a GPU if there is one. links: collectives to be added to the
         times.
-    progress: called with the share of the work that is done, and what comes next.
+    progress: called with the finished share of the work, and the next step.
 
     Raises
     ------
     UsageError: the model has nothing that is measured, or a degree does not divide it.
-    MeasureError: no such device, or it does not answer any more.
+    MeasureError: the device is missing, or does not answer any more.
     ProfileError: the table to go on with is another one's, or `links` has no all-reduces.
     """
     wish = Wish(
@@ -101,7 +101,7 @@ def measure_model(
 
 
 def _architecture(model: Any) -> str:
-    """Return what a model's name does not tell of it; the tokens of a sample are in every row."""
+    """Return the dimensions that a model's name lacks; the tokens of a sample are in every row."""
     known = ("sequence", "max_position_embeddings")
     return ", ".join(
         f"{one.name} {getattr(model, one.name)}"
@@ -113,7 +113,7 @@ def _architecture(model: Any) -> str:
 
 
 def _kernels(wish: Wish, target: Target, job: Job) -> dict[str, str]:
-    """Return which kernels compute attention or convolutions, in words."""
+    """Return the kernel of attention or convolutions, in words."""
     found = job.describe(target.device, target.number)
     if wish.operators and "attention" in found:
         found["attention"] += "; operators: unfused"

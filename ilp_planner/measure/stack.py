@@ -1,7 +1,7 @@
 """A small stack of a model's parts, run like training runs it, with marks between the parts.
 
-Hooks set the marks: a forward hook where a part ends, a hook of the tensor between two parts where
-its gradient is complete. The parts of a pass therefore add up to the pass.
+Hooks set the marks: a forward hook if a part ends, a hook of the tensor between two parts if its
+gradient is complete. The parts of a pass therefore add up to the pass.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Stack:
         ]
 
     def load(self) -> tuple[Any, ...]:
-        """Return what the parts read, on its way to the device."""
+        """Return the inputs of the parts, on their way to the device."""
         return self.job.load(self.host, self.target.device)
 
     def run(self, batch: tuple[Any, ...], mark: Callable[[], None] | None = None) -> None:

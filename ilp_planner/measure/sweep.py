@@ -1,7 +1,7 @@
 """Measuring a model for every degree and micro-batch that is asked for, row by row.
 
-What runs out of memory gets a row that says so, and larger micro-batches of the same shard are not
-tried. Every row is on disk before the next is measured.
+A measurement that runs out of memory gets a row that says so, and larger micro-batches of the same
+shard are not tried. Every row is on disk before the next is measured.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Sweep:
     """One run of measuring.
 
     known: rows that the table has already. links: collectives that are to be in the times.
-    progress: called with the share of the work that is done, and what comes next.
+    progress: called with the finished share of the work, and the next step.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Sweep:
 
         Raises
         ------
-        MeasureError: the device does not answer any more; says what is on disk.
+        MeasureError: the device does not answer any more; says the rows on disk.
         """
         for job in self.jobs:
             if Record.LAYER in self.wish.records:
@@ -135,7 +135,7 @@ class Sweep:
     def _with_steps(
         self, kinds: Sequence[str], job: Job, found: dict[str, dict[str, Any]]
     ) -> dict[str, dict[str, Any]]:
-        """Return the columns with the optimiser's step, which no micro-batch changes, and with the
+        """Return the columns with the optimiser's step, the same for any micro-batch, and with the
         messages."""
         key = _shard(job)
         if key not in self.steps:
@@ -204,7 +204,7 @@ class Sweep:
     # ---- what can go wrong ----------------------------------------------------------------------
 
     def _attempt(self, measure: Callable[[], Found]) -> Found | Failure:
-        """Return what is measured, or why it is not; a MeasureError where the device is lost."""
+        """Return the measurement, or why there is none; a MeasureError if the device is lost."""
         try:
             return measure()
         except (RuntimeError, MemoryError) as error:
@@ -341,12 +341,12 @@ def _describe(job: Job) -> str:
 
 
 def _shard(job: Job) -> tuple[int, ...]:
-    """Return what a part's shard depends on: tp, the tokens of a sample, and as in keys of rows cp,
-    ep and etp."""
+    """Return the key of a part's shard: tp, the tokens of a sample, and as in keys of rows cp, ep
+    and etp."""
     degrees = job.degrees(job.kinds[0])
     return job.tp, _tokens(job), *(degrees.get(name, -1) for name in ("cp", "ep", "etp"))
 
 
 def _tokens(job: Job) -> int:
-    """Return the tokens of a sample; -1, as in keys of rows, where there are none."""
+    """Return the tokens of a sample; -1, as in keys of rows, if there are none."""
     return job.sizes.get("sequence", -1)

@@ -1,4 +1,4 @@
-"""One rank's share of a T5: embedding, encoder layers, what is between the sides, decoder layers,
+"""One rank's share of a T5: embedding, encoder layers, the part between the sides, decoder layers,
 head.
 
 Through the decoder the encoder's output travels along. It belongs to the part that makes it, once
@@ -33,7 +33,7 @@ SCORES = ("attention-softmax", "attention-dropout")  # parts of one kernel where
 
 
 class T5Job(ChainJob):
-    """What is measured of a T5; its layers attend with fused kernels, its operators without."""
+    """The measurement of a T5; its layers attend with fused kernels, its operators without."""
 
     model: T5
 
@@ -44,7 +44,7 @@ class T5Job(ChainJob):
 
     @cached_property
     def works(self) -> Mapping[str, Work]:
-        """Return what every operator does."""
+        """Return the work of every operator."""
         return t5_work(self.model, self.micro_batch, self.tp, self.settings.width)
 
     @cached_property
@@ -97,7 +97,7 @@ class T5Job(ChainJob):
         return t5_operators(self)
 
     def describe(self, device: Any, dtype: Any) -> dict[str, str]:
-        """Return which kernels compute attention."""
+        """Return the kernel of attention."""
         return {"attention": attention_kernels(self, device=device, dtype=dtype)}
 
     def kept(self, operator: str) -> float:
@@ -116,15 +116,15 @@ class T5Job(ChainJob):
         return moved
 
     def passing(self, kind: str) -> float:
-        """Return the bytes of the encoder's output, which travels through the decoder."""
+        """Return the bytes of the encoder's output that travel through the decoder."""
         if kind != DECODER:
             return 0.0
         t5 = self.model
         return float(self.micro_batch * t5.encoder_sequence * t5.hidden * self.settings.width)
 
     def handed(self, kind: str) -> tuple[float, float]:
-        """Return the bytes that a part takes over and leaves, without the encoder's output where
-        that is only passed on."""
+        """Return the bytes that a part takes over and leaves, without the encoder's output if that
+        is only passed on."""
         taken, left = super().handed(kind)
         encoded = self.passing(DECODER)
         if kind in (DECODER, HEAD):

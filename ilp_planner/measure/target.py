@@ -1,4 +1,4 @@
-"""The device that is measured: how time is taken there, how memory is counted, what can go wrong.
+"""The measured device: its clock, its count of memory, and its failures.
 
 On a GPU an event is recorded at every mark, and nobody waits until all of them are: launches stay
 asynchronous, as in training. On a CPU a mark is the time of day.
@@ -38,9 +38,9 @@ LOST = ("CUDA error", "CUDA driver error", "NVML", "device-side assert", "device
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where and in which precision is measured.
+    """Device and precision of a measurement.
 
-    kind: `cuda` or `cpu`. name: what the table calls the device. dtype: `bf16`, `fp16` or `fp32`.
+    kind: `cuda` or `cpu`. name: of the device in the table. dtype: `bf16`, `fp16` or `fp32`.
     """
 
     kind: str
@@ -81,7 +81,7 @@ class Target:
     ) -> Iterator[list[float]]:
         """Yield the seconds between the marks of so many passes, one after the other.
 
-        run: does a pass, and calls what it is given at every mark. chain: passes from one waiting
+        run: does a pass, and calls its argument at every mark. chain: passes from one waiting
             to the next; of each chain on a GPU, so many first ones do not count.
         """
         lead = LEAD if self.kind == "cuda" else 0
@@ -107,7 +107,7 @@ class Target:
         return found
 
     def tidy(self) -> None:
-        """Give back what is not used any more, after something large."""
+        """Free unused memory, after something large."""
         gc.collect()
         if self.kind == "cuda":
             torch.cuda.empty_cache()
@@ -136,7 +136,7 @@ def open_target(
 ) -> Target:
     """Return the device to measure.
 
-    kind: `cuda` or `cpu`; None: a GPU where there is one. dtype: None: the model's precision, but
+    kind: `cuda` or `cpu`; None: a GPU if there is one. dtype: None: the model's precision, but
         fp32 on a CPU, which computes with nothing else at full speed. name: what the table calls
         the device; None: its own name.
 
@@ -183,7 +183,7 @@ def free_memory() -> float:
 
 
 def memory_of_host() -> float:
-    """Return the bytes that the machine can still give; infinity where it does not say so."""
+    """Return the bytes that the machine can still give; infinity if it does not say so."""
     try:
         for line in MEMORY_INFO.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -207,7 +207,7 @@ def median_spread(values: Sequence[float]) -> float:
 
 
 def _driver() -> str:
-    """Return the version of the GPU's driver, empty where nothing tells it."""
+    """Return the version of the GPU's driver, empty if nothing tells it."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""

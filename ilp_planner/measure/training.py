@@ -1,4 +1,4 @@
-"""What a training step does besides forward and backward: add up gradients, and Adam."""
+"""The rest of a training step besides forward and backward: adding up gradients, and Adam."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class MixedAdam:
     """Adam as in mixed-precision training, and the gradients of all micro-batches of a step.
 
     Gradients are added up in single precision, with 2-byte parameters a master copy is stepped and
-    then rounded: 2 + 4 + 4 + 8 bytes for each, in single precision 4 + 4 + 8 (what Megatron-LM
-    keeps). A product's gradient is made first and then added: PyTorch has no kernel for both.
+    then rounded: 2 + 4 + 4 + 8 bytes for each, in single precision 4 + 4 + 8 (as in Megatron-LM). A
+    product's gradient is made first and then added: PyTorch has no kernel for both.
 
-    scale: what the loss is to be multiplied by.
+    scale: factor of the loss.
 
     stepped: make the master copy and the moments as well; without, gradients only.
     """
@@ -61,7 +61,7 @@ class MixedAdam:
         torch._foreach_zero_(self.gradients)
 
     def release(self) -> None:
-        """Let go of the parameters, which would keep the gradients otherwise."""
+        """Let go of the parameters, as they would keep the gradients otherwise."""
         for hook in self.hooks:
             hook.remove()
 
@@ -72,7 +72,7 @@ def state_bytes(parameters: float, dtype: str) -> float:
 
 
 def learnt_bytes(parameters: int, width: int, dtype: str) -> dict[str, float]:
-    """Return the columns of what so many parameters, of so many bytes each, hold."""
+    """Return the columns of the states of so many parameters, of so many bytes each."""
     return {
         "weight_bytes": parameters * width,
         "gradient_bytes": 4 * parameters,

@@ -1,9 +1,9 @@
 """Operators of transformer layers: each runs by itself, pass after pass without waiting, with the
-kernels of Megatron-LM without fused attention: a bias is added by what follows its product, and
-hidden states are [tokens, batch, width].
+kernels of Megatron-LM without fused attention: a bias is added by the operator after its product,
+and hidden states are [tokens, batch, width].
 
-Split 0 divides the columns of the products into attention and MLP and the rows of those out of
-them; split 1 the other way round.
+Split 0 divides the columns of the products into attention and MLP and the rows of the products out
+of them; split 1 the other way round.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _branch(hidden: Any, weight: Any, bias: Any) -> Any:
 
 
 def norm(side: Side) -> Operator:
-    """Return the norm at which a residual begins."""
+    """Return the norm at the beginning of a residual."""
     return Operator(
         run=_branch,
         inputs=(side.wide,),
@@ -104,9 +104,9 @@ def final_norm(side: Side) -> Operator:
 
 
 def _product(side: Side, inner: int, outer: int, *, by_columns: bool, bias: bool) -> Operator:
-    """Return a product of which each rank holds some columns, or some rows, of the weights.
+    """Return a product with some columns, or some rows, of the weights on each rank.
 
-    bias: what follows adds it, so it crosses the cut; else it is added here.
+    bias: the next operator adds it, so it crosses the cut; else it is added here.
     """
     tp, past = side.job.tp, side.past + side.hidden
     rows, columns = (inner, outer // tp) if by_columns else (inner // tp, outer)
@@ -129,7 +129,7 @@ def _product(side: Side, inner: int, outer: int, *, by_columns: bool, bias: bool
 
 def _crossing(side: Side, memory: int) -> Operator:
     """Return the products of queries, and of keys and values from a memory of so many tokens,
-    which passes on: its gradients are added here."""
+    passed on: its gradients are added here."""
     batch, inner = side.job.micro_batch, side.model.heads * side.model.head // side.job.tp
     seen = float(memory * batch * side.width)
 
@@ -162,7 +162,7 @@ def attention(
 ) -> dict[str, Operator]:
     """Return the operators of an attention, from the products into it to the residual.
 
-    number: how their names end. masked: tokens see those before them only. memory: tokens that are
+    number: how their names end. masked: tokens see earlier ones only. memory: tokens that are
         attended to; 0: the side's own.
     """
     model, batch, tokens = side.model, side.job.micro_batch, side.tokens

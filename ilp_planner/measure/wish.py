@@ -1,4 +1,4 @@
-"""What is to be measured, and how that went."""
+"""The wish of a measurement, and its outcome."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 class Spread(NamedTuple):
     """Degrees besides tensor parallelism, of decoders. context: context-parallel ones. experts:
-    expert-parallel ones besides 1, where all parts are measured. tensor: tensor-parallel ones of
-    experts, 1 or those of other parts; none: the same."""
+    expert-parallel ones besides 1, if all parts are measured. tensor: tensor-parallel ones of
+    experts, 1 or the other parts' degree; none: the same."""
 
     context: tuple[int, ...] = (1,)
     experts: tuple[int, ...] = ()
@@ -38,8 +38,8 @@ NOWHERE = Spread()
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What to measure. sequences: tokens of a sample, none: the model's; copies: of each kind of
-    layer in the stack; repeats: None: as many as fit in a few seconds; records: `layer`,
+    """The wished measurements. sequences: tokens of a sample, none: the model's; copies: of each
+    kind of layer in the stack; repeats: None: as many as fit in a few seconds; records: `layer`,
     `operator`."""
 
     model: ModelSpec
@@ -57,7 +57,7 @@ class Wish:
         return Record.OPERATOR in self.records and has_operators(self.model)
 
     def jobs(self, dtype: str) -> list[Job]:
-        """Return every shard, those that differ in the micro-batch only next to each other.
+        """Return every shard, with neighbours that differ in the micro-batch only.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class Wish:
         ]
 
     def _spreads(self, tp: int) -> list[dict[str, Any]]:
-        """Return the context- and expert-parallel degrees, what is the same once."""
+        """Return the different context- and expert-parallel degrees."""
         found = {
             (cp, ep, etp)
             for cp in self.spread.context
@@ -112,11 +112,11 @@ class Wish:
 
 
 def chain_job(model: Architecture, *, tp: int, micro_batch: int, dtype: str) -> ChainJob | None:
-    """Return the job whose first rank's share is measured; None of another family.
+    """Return the job; its first rank's share is measured; None of another family.
 
     Raises
     ------
-    UsageError: tp does not divide what is divided.
+    UsageError: tp does not divide the model.
     """
     kinds: dict[str, type[ChainJob]] = {"t5": T5Job, "resnet": ResnetJob}
     if model.family not in kinds:
