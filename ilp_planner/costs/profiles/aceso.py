@@ -63,11 +63,11 @@ BANDWIDTH_UNIT = 1000 * MIB  # "GB/s" in the p2p files: MiB per millisecond
 def read_aceso_profile(
     folder: Path, key: str, *, devices_per_node: int, unused: bool = False
 ) -> Profile:
-    """Read what the database holds for one model.
+    """Read the database's content for one model.
 
     folder: the database. key: the model's name in it (`gpt_1_3B`).
     devices_per_node: caps the tensor-parallel degree, as Aceso does.
-    unused: read also what Aceso profiled and does not use.
+    unused: read also rows that Aceso profiled and does not use.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def _number(path: Path, line: int, column: str, text: str) -> float:
 def _read_operators(
     path: Path, m: int, t: int, a: int, rows: dict[RowKey, OperatorRow], failed: list[RowKey]
 ) -> None:
-    """Add the rows of one file, and the keys of those that failed."""
+    """Add the rows of one file, and the keys of failed ones."""
     table = _read_rows(path)
     header = [name.strip() for name in table[0][1]] if table else []
     for column in OPERATOR_COLUMNS:

@@ -48,7 +48,7 @@ class AlpaSeries:
 
     name: a collective, or `matmul`. mesh: hosts, devices of each. groups: ranks of each group.
     dtype: as Alpa writes it. sizes: elements of the whole tensor; flop of a product. seconds: inf
-    where it failed.
+    if it failed.
     """
 
     cluster: str
@@ -76,7 +76,7 @@ class AlpaSeries:
 
     @property
     def kinds(self) -> list[RowKind]:
-        """What each of the rows is."""
+        """The kind of each row."""
         if self.name == "matmul":
             return product_kinds(self.sizes, self.seconds)
         return collective_kinds(self.name, self.group_size, self.sizes, self.seconds)
@@ -85,13 +85,13 @@ class AlpaSeries:
 def read_alpa(path: Path) -> Measurements:
     """Read Alpa's profile database, genuine rows only.
 
-    `device` is the cluster key: the file does not say what the devices are. Rows whose time Alpa's
-    make_monotonic replaced are kept, with provenance `extrapolated`. Matrix products, which Alpa
-    copies to every mesh, are there once.
+    `device` is the cluster key: the file does not name the devices. Rows with a time replaced by
+    Alpa's make_monotonic are kept, with provenance `extrapolated`. Matrix products, copied by Alpa
+    to every mesh, are there once.
 
     Raises
     ------
-    ProfileError: not such a file; a pickle with anything else in it is refused, nothing run.
+    ProfileError: another kind of file; a pickle with anything else in it is refused, nothing run.
     """
     memory: dict[str, float] = {}
     series = sorted(alpa_series(path, memory), key=lambda one: one.name == "matmul")
@@ -133,7 +133,7 @@ def alpa_series(path: Path, memory: dict[str, float] | None = None) -> Iterator[
 
     Raises
     ------
-    ProfileError: not such a file.
+    ProfileError: another kind of file.
     """
     found: dict[str, float] = {} if memory is None else memory
     content = read_content(path, ProfileError, PICKLE_BYTES)
@@ -331,7 +331,7 @@ def _groups(groups: Any, mesh: tuple[int, int], where: str) -> tuple[tuple[int, 
 
 
 def _shown(value: Any) -> str:
-    """Return a value for an error message; what could be without end only by its type."""
+    """Return a value for an error message; possibly endless ones only by type."""
     if isinstance(value, str):
         return repr(value[:40])
     if isinstance(value, float) or (isinstance(value, int) and abs(value) < LARGEST):

@@ -1,7 +1,7 @@
 """Reads a pickle of Alpa's profile database without running anything that it names.
 
 Only the opcodes that data needs are carried out, by this module itself, and the few classes that
-such a file names become stand-ins of it: nothing is imported, called or given attributes.
+the file names become stand-ins of it: nothing is imported, called or given attributes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Dtype:
 
 
 class _Name:
-    """A class or function that the file names: what it may be used as."""
+    """A class or function that the file names, with its allowed uses."""
 
     def __init__(self, text: str, make: Callable[..., Any] | None) -> None:
         self.text = text
@@ -57,12 +57,12 @@ class _Name:
 
 
 def read_alpa_pickle(content: bytes, source: str) -> Any:
-    """Return what a pickle holds: dict, list, tuple, str, bytes, numbers, None and `Result`.
+    """Return the content of a pickle: dict, list, tuple, str, bytes, numbers, None and `Result`.
 
     Raises
     ------
-    ProfileError: broken, or it names a class, function or opcode that such a file does not need;
-        nothing of it was run.
+    ProfileError: broken, or it names a class, function or opcode beyond the format; nothing of it
+        was run.
     """
     try:
         return _Machine(source).run(content)
@@ -134,7 +134,7 @@ KNOWN: dict[str, Callable[..., Any] | None] = {
 
 
 class _Measure(NamedTuple):
-    """What a value is when all that it shares is written out.
+    """The size of a value with all shared parts written out.
 
     value: itself, so that its id is not given to another one. size: values in it, characters
     counted. height: how deep lists, tuples and dicts in it are in one another.
@@ -150,7 +150,7 @@ class _TooMuchError(Exception):
 
 
 def _measured(value: Any, known: dict[int, _Measure], depth: int = 0) -> _Measure:
-    """Return the measure of a value. known: measures by id, which are added to.
+    """Return the measure of a value. known: measures by id, with additions.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def _measured(value: Any, known: dict[int, _Measure], depth: int = 0) -> _Measur
 
 
 def _parts(value: Any) -> Iterable[Any] | None:
-    """Return what a value holds; None where it holds none."""
+    """Return the parts of a value; None if it holds none."""
     if isinstance(value, Result):
         value = value.attributes
     if isinstance(value, dict):
@@ -294,8 +294,7 @@ class _Machine:
             target[key] = value
 
     def charge(self, key: Any, target: dict[Any, Any]) -> None:
-        """Take what hashing a key costs, every time, and comparing it with those of the same
-        hash."""
+        """Charge the cost of hashing a key, every time, and of comparing it with equal hashes."""
         if isinstance(key, list | dict):
             raise ValueError("a key that can change")
         try:

@@ -1,6 +1,6 @@
-"""Which rows of Alpa's profile database are genuine: told from the numbers alone.
+"""The genuine rows of Alpa's profile database, told from the numbers alone.
 
-Its profiler runs an empty loop where a tensor is too small to be shared among a group, and its
+Its profiler runs an empty loop if a tensor is too small to be shared among a group, and its
 `make_monotonic` overwrites every time that would mean a lower bandwidth than at the size before
 (alpa/mesh_profiling.py); neither leaves a mark in the file.
 """
@@ -18,7 +18,7 @@ SAME = 1e-9  # relative: bandwidths that were computed from each other, not meas
 
 
 class RowKind(StrEnum):
-    """What a row is.
+    """The kind of a row.
 
     measured: genuine. carried: size / bandwidth of the size before, a mild underestimate. noop: an
     empty loop, the size is less than the group can share. carried_noop: the bandwidth of an empty
@@ -43,7 +43,7 @@ def collective_kinds(
     name: str, group_size: int, sizes: Sequence[float], seconds: Sequence[float]
 ) -> list[RowKind]:
     """Return the kind of each row of one series.
-    sizes: elements of the whole tensor, ascending. seconds: inf where it failed."""
+    sizes: elements of the whole tensor, ascending. seconds: inf if it failed."""
     # The profiler rounds the size down to a multiple of these elements; 0 is an empty loop.
     unit = {"all_reduce": 1, "all_to_all": group_size**2}.get(name, group_size)
     first = RowKind.EMPTY if name == "all_reduce" else RowKind.NOOP
@@ -59,7 +59,7 @@ def product_kinds(flops: Sequence[float], seconds: Sequence[float]) -> list[RowK
 def _kinds(
     sizes: Sequence[float], seconds: Sequence[float], made: Sequence[RowKind | None]
 ) -> list[RowKind]:
-    """Return the kind of each row. made: what its size alone says."""
+    """Return the kind of each row. made: from its size alone."""
     kinds: list[RowKind] = []
     for place, (time, kind) in enumerate(zip(seconds, made, strict=True)):
         found = kind if math.isfinite(time) else RowKind.FAILED
@@ -70,7 +70,7 @@ def _kinds(
 def _carried(
     place: int, sizes: Sequence[float], seconds: Sequence[float], kinds: Sequence[RowKind]
 ) -> RowKind:
-    """Return whether a row has the bandwidth of the one before, and where that comes from."""
+    """Return whether a row has the bandwidth of the one before, and its origin."""
     if place == 0 or sizes[place - 1] <= 0 or not math.isfinite(seconds[place - 1]):
         return RowKind.MEASURED
     expected = sizes[place] * seconds[place - 1] / sizes[place - 1]

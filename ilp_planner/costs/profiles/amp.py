@@ -36,9 +36,9 @@ LONGEST = 1e9  # seconds; no layer takes longer, and none takes less than 1 / LO
 class AmpProfile:
     """Measured rows of one model on the device types of one cluster.
 
-    source: what to show the user. forward: (device type, tp) -> float64 [L], seconds of the forward
-    pass of one sample, tensor-parallel communication included. whole: likewise, with what runs
-    before each layer, or behind the last, and is not charged by AMP; empty: nothing does.
+    source: for the user. forward: (device type, tp) -> float64 [L], seconds of the forward pass of
+    one sample, tensor-parallel communication included. whole: likewise, with operators before each
+    layer, or after the last, that AMP does not charge; empty: nothing does.
     """
 
     source: str
@@ -72,7 +72,7 @@ def read_amp(
 
     Raises
     ------
-    SpecError, ProfileError: one line with the file, the key, what was found and what was expected.
+    SpecError, ProfileError: one line with the file, the key, the found and the expected value.
     """
     root = _root(path)
     clusters = child(root, "clusters")
@@ -91,7 +91,7 @@ def read_amp(
 def read_amp_profile(path: Path, model: str, devices: Sequence[str]) -> AmpProfile:
     """Read the rows of a model for device types of a cluster that is described elsewhere.
 
-    devices: what the cluster's types are called in profiles (`Device.profile`); each is the
+    devices: names of the cluster's types in profiles (`Device.profile`); each is the
         `instance` or the `device` of some profile.
     """
     root = _root(path)
@@ -209,7 +209,7 @@ def layer_profile(profile: AmpProfile) -> LayerProfile:
 
     Raises
     ------
-    ProfileError: nobody said what the model's layers hold.
+    ProfileError: the memory of the model's layers is unknown.
     """
     model, memory = profile.model, profile.model.memory
     if memory is None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Group(NamedTuple):
     """Blocks of TransGAN's generator of one size.
 
-    narrower: what the model's width is divided by. behind: layers before the first block that are
-    no blocks, as AMP's program counts them.
+    narrower: divisor of the model's width. behind: layers before the first block that are no
+    blocks, as AMP's program counts them.
     """
 
     name: str
@@ -57,11 +57,11 @@ class GptShape(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AmpMemory:
-    """What layers hold and send, of which AMP has no model; float64 [L].
+    """Memory and messages of layers; AMP has no model of these; float64 [L].
 
     parameters: numbers that tensor-parallel ranks divide. repeated: numbers that each of them has.
-    divided: bytes per sample that are kept for the backward pass, which the ranks divide. kept:
-    likewise, that each of them keeps. sent: bytes per sample that leave a layer.
+    divided: bytes per sample kept for the backward pass and divided among ranks. kept: likewise,
+    that each of them keeps. sent: bytes per sample that leave a layer.
     """
 
     parameters: Floats
@@ -73,13 +73,13 @@ class AmpMemory:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AmpModel:
-    """What AMP's cost model knows of a model, L layers that can be cut between.
+    """A model in AMP's cost model, with L layers that can be cut between.
 
     layers: names. sent: float64 [L], numbers per sample that leave a layer. split: bool [L], each
         tensor-parallel rank sends its share only, not all of them.
     parameters: float64 [L]. tied: bool [L], layers that share one table of tied_parameters, which a
         stage with any of them reduces once.
-    rows: of the profile, for each layer. shape: None where the model is no GPT. memory: None where
+    rows: of the profile, for each layer. shape: None if the model is no GPT. memory: None where
         nobody said what the layers hold.
     """
 
@@ -97,11 +97,11 @@ class AmpModel:
 
 
 def read_model(root: Table, name: str) -> AmpModel:
-    """Return a model of a file: a TransGAN where it has a `depth`, else a GPT.
+    """Return a model of a file: a TransGAN if it has a `depth`, else a GPT.
 
     Raises
     ------
-    SpecError: one line with the file, the key, what was found and what was expected.
+    SpecError: one line with the file, the key, the found and the expected value.
     """
     table = child(root, name)
     return _transgan(root, table, name) if "depth" in table.values else _gpt(table, name)
@@ -144,7 +144,7 @@ def _gpt_memory(
     sent: Floats,
     parameters: Floats,
 ) -> AmpMemory:
-    """Return what the layers of a GPT hold, without recomputation.
+    """Return the memory of the layers of a GPT, without recomputation.
 
     A block keeps s h (10 + 24 / tp + 5 a s / (h tp)) bytes per sample (Korthikanti et al. 2022,
     table 2), the logits themselves and their fp32 copy, any other layer its input.
@@ -165,8 +165,8 @@ def _transgan(root: Table, table: Table, name: str) -> AmpModel:
     """Return the blocks of TransGAN's generator that AMP cuts between.
 
     Six groups of blocks; the image has twice the side from one to the next, and the width falls
-    from the fourth on. AMP charges every cut with what leaves the first group. Blocks stand in the
-    profile where AMP's program has them, unless the file has a list of its own
+    from the fourth on. AMP charges every cut with the output of the first group. Blocks are placed
+    in the profile as in AMP's program, unless the file has a list of its own
     (`NAME_units.dp_units_to_ds_layer`).
     """
     depth = table.values.get("depth")
@@ -198,14 +198,15 @@ def _transgan(root: Table, table: Table, name: str) -> AmpModel:
 
 
 def _transgan_memory(depth: Sequence[int], width: int, bottom: int) -> AmpMemory:
-    """Return what the layers of a TransGAN hold, counted in AMP's program, without recomputation.
+    """Return the memory of the layers of a TransGAN, counted in AMP's program, without
+    recomputation.
 
     A block of T tokens and width w keeps, in fp16 and for each token, its input, that of both norms
-    and of the products behind them (8 w bytes); queries, keys, values and what attention returns
+    and of the products behind them (8 w bytes); queries, keys, values and the output of attention
     (8 w), and the wide part of the feed-forward layer four times, as its activation is written out
-    (32 w), which tensor-parallel ranks divide; and for each head the shares of all tokens of its
-    window, which they do not: every rank has all heads, narrower ones. The first layer is one
-    product, and each group adds a table of positions to its input, which every rank has whole.
+    (32 w), divided among tensor-parallel ranks; and for each head the shares of all tokens of its
+    window, undivided: every rank has all heads, narrower ones. The first layer is one product, and
+    each group adds a table of positions to its input, whole on every rank.
     """
     groups = np.repeat(np.arange(len(GROUPS)), depth)
     sides = bottom * 2.0 ** np.arange(len(GROUPS))
@@ -226,7 +227,8 @@ def _transgan_memory(depth: Sequence[int], width: int, bottom: int) -> AmpMemory
 
 
 def _placed(depth: Sequence[int]) -> tuple[int, ...]:
-    """Return where AMP's program has the first layer and the blocks, by DeepSpeed's numbers."""
+    """Return the places of the first layer and the blocks in AMP's program, by DeepSpeed's
+    numbers."""
     before = itertools.accumulate(depth, initial=0)
     starts = [group.behind + blocks for group, blocks in zip(GROUPS, before, strict=False)]
     spans = (range(start, start + count) for start, count in zip(starts, depth, strict=True))
@@ -234,7 +236,7 @@ def _placed(depth: Sequence[int]) -> tuple[int, ...]:
 
 
 def _units(root: Table, name: str, wanted: int) -> tuple[int, ...]:
-    """Return where a file says that the first layer and the blocks are."""
+    """Return a file's places of the first layer and the blocks."""
     rows = child(root, f"{name}_units").values.get("dp_units_to_ds_layer")
     place = f"{root.file}: {name}_units: dp_units_to_ds_layer"
     if not isinstance(rows, list) or len(rows) != wanted:

@@ -1,7 +1,7 @@
 """A profile without measurements: arithmetic at the rate of large products, bytes over bandwidth.
 
 Good for a first plan, and for the order of magnitude of everything. `work.py` has the rules,
-`analytic_*.py` what each operator does.
+`analytic_*.py` the work of each operator.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def analytic_profile(
 
 
 def operator_work(model: ModelSpec, micro_batch: int, degree: int) -> dict[str, Work]:
-    """Return what every distinct operator does for one micro-batch of one replica, per device."""
+    """Return the work of every distinct operator for one micro-batch of one replica, per device."""
     architecture, number = model.architecture, model.bytes_per_number
     if isinstance(architecture, Gpt):
         return gpt_work(architecture, micro_batch, degree, number)

@@ -3,10 +3,10 @@
 
 For stages with degrees of their own, so nothing is divided among replicas: Adam's states are on
 every one, and activations between products on every tensor-parallel rank. A layer profile has one
-number of bytes that a micro-batch in flight keeps and one that a running layer needs. Both are
-those of a stage of this layer alone: what one micro-batch more adds to its peak, and the rest of
-it. Loss and logits are of the second kind, as the last stage's backward pass follows its forward
-pass at once.
+number of bytes that a micro-batch in flight keeps and one that a running layer needs. Both are of a
+stage of this layer alone: the addition of one more micro-batch to its peak, and the rest of it.
+Loss and logits are of the second kind, as the last stage's backward pass follows its forward pass
+at once.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def decoder_rows(
     etp: int = 0,
     recompute: Recompute = NOT_RECOMPUTED,
 ) -> DecoderRows:
-    """Return what every layer does and holds. flash: fused attention runs on the devices. cp, ep,
-    etp, recompute: as in `Settings`; of the latter, what a layer alone computes again."""
+    """Return the work and memory of every layer. flash: fused attention runs on the devices. cp,
+    ep, etp, recompute: as in `Settings`; of the latter, the recomputation of a layer alone."""
     single = precision == "fp32"
     job = TrainingJob(
         model=decoder,
@@ -176,7 +176,7 @@ def _seconds(
 
 
 def _seconds_again(job: TrainingJob, device: Device, link: Link, *, experts: bool) -> float:
-    """Return seconds of what a layer computes again: all of its forward pass, or the core of its
+    """Return the seconds of a layer's recomputation: all of its forward pass, or the core of its
     attention."""
     recompute, precision = job.settings.recompute, job.settings.precision
     if recompute.granularity == "none":

@@ -1,7 +1,7 @@
-"""A layer profile without measurements, for clusters whose devices differ.
+"""A layer profile without measurements, for clusters of different devices.
 
 The operators of `analytic.py`, added up over each layer; decoders (GPT and its kin) from the same
-anatomy as Megatron's training jobs (`analytic_decoder`). What a layer does is found once per
+anatomy as Megatron's training jobs (`analytic_decoder`). The work of a layer is found once per
 (micro-batch, tensor-parallel degree) and timed on every device type.
 """
 
@@ -49,10 +49,10 @@ def analytic_layers(
 ) -> LayerProfile:
     """Estimate every layer of a model on every device type of a cluster.
 
-    Tensor-parallel degrees are those that fit the largest node of a type and divide the model. An
-    optimiser step reads and writes the states once, at the device's sustained memory bandwidth.
-    Layers of decoders are estimated computed again too, whole, and the core of their attention
-    where that keeps its scores; of other models the forward passes are told apart.
+    Tensor-parallel degrees fit the largest node of a type and divide the model. An optimiser step
+    reads and writes the states once, at the device's sustained memory bandwidth. Layers of decoders
+    are estimated computed again too, whole, and the core of their attention if that keeps its
+    scores; of other models the forward passes are told apart.
 
     samples: of one replica per micro-batch, besides the model's own list.
 
@@ -142,9 +142,9 @@ def _rows(
 
 @dataclass(frozen=True, eq=False)
 class _LayerWork:
-    """What every layer does for one micro-batch on one rank, in bytes; seconds, forward: on a
-    device with a link to the tensor-parallel peers, of both passes and of the first one alone,
-    where it is told apart."""
+    """The work of every layer for one micro-batch on one rank, in bytes; seconds, forward: on a
+    device with a link to the tensor-parallel peers, of both passes and of the first one alone, if
+    it is told apart."""
 
     activations: Floats
     workspace: Floats
@@ -155,7 +155,7 @@ class _LayerWork:
 
 @dataclass(frozen=True, eq=False)
 class _DecoderChain:
-    """A decoder's layers, of which each computes something again, or nothing."""
+    """A decoder's layers, each with or without recomputation."""
 
     decoder: Decoder
     precision: str
@@ -179,7 +179,7 @@ class _DecoderChain:
         )
 
     def work(self, size: int, degree: int) -> _LayerWork:
-        """Return what a micro-batch does and keeps."""
+        """Return the work and the activations of a micro-batch."""
         rows = self.rows(size, degree)
         sent = size * self.decoder.sequence * self.decoder.hidden * rows.job.settings.width
         return _LayerWork(
@@ -215,7 +215,7 @@ class _Chain:
         self.starts = np.array([part.start for part in parts], dtype=np.int64)
 
     def _along(self, values: Mapping[str, float]) -> Floats:
-        """Return a figure of every operator along the chain; 0 for those without."""
+        """Return a figure of every operator along the chain; 0 for others."""
         return np.array([values.get(name, 0.0) for name in self.kinds])[self.order]
 
     def added(self, values: Mapping[str, float]) -> Floats:
@@ -223,7 +223,7 @@ class _Chain:
         return np.add.reduceat(self._along(values), self.starts)
 
     def work(self, size: int, degree: int) -> _LayerWork:
-        """Return what a micro-batch does and keeps."""
+        """Return the work and the activations of a micro-batch."""
         works = operator_work(self.model, size, degree)
 
         def passes(device: Device, link: Link) -> Iterator[tuple[str, tuple[float, float]]]:

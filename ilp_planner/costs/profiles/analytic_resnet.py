@@ -4,8 +4,8 @@ Tensor parallelism divides the output channels of convolutions; every other oper
 tensors. So a convolution gathers its output, and backward reduces the gradient of its input.
 
 In single precision a 3 x 3 convolution of stride 1 runs as Winograd's F(4 x 4, 3 x 3), as in cuDNN:
-a quarter of the multiplications, but tensors and weights are transformed into memory first, where
-36 numbers stand for 16 of a tensor and for 9 of the weights (Lavin, Gray 2016, arXiv 1509.09308).
+a quarter of the multiplications, but tensors and weights are transformed into memory first, with 36
+numbers for 16 of a tensor and for 9 of the weights (Lavin, Gray 2016, arXiv 1509.09308).
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _relu(size: float) -> Work:
 
 
 def _downsample(images: Images, block: Block, residual: float, output: float) -> Work:
-    """Return the addition of the residual, projected and normalised first where shapes change."""
+    """Return the addition of the residual, projected and normalised first if shapes change."""
     addition = streaming(3 * output)
     if not block.projects:
         return Work(

@@ -1,7 +1,7 @@
 """Work of GPT's and T5's operators, with the kernels of Megatron-LM without fused attention.
 
-Sizes are bytes on one device: of the hidden state, of what is inside attention (queries; keys or
-values), of scores and of the MLP's inside (ffn). Live is what travels past an operator: the
+Sizes are bytes on one device: of the hidden state, of the inside of attention (queries; keys or
+values), of scores and of the MLP's inside (ffn). Live are tensors that bypass an operator: the
 residual, and in a decoder the encoder's output. An operator stores the activations it makes
 (compare Korthikanti et al. 2022, arXiv 2205.05198, section 4.1); its backward pass needs the
 gradient of its input and two buffers like its output, softmax and dropout three and four.
@@ -61,7 +61,7 @@ class Share:
         return size / self.number
 
     def transposed(self, size: float) -> float:
-        """Return the bytes copied where batch and sequence change places; 0 for one sample."""
+        """Return the bytes copied if batch and sequence change places; 0 for one sample."""
         return size if self.samples > 1 else 0.0
 
     def product(self, operator: str, moved: tuple[float, float, float], **sizes: Any) -> Work:
@@ -94,12 +94,12 @@ class Side:
 
     @property
     def live(self) -> float:
-        """Return the bytes that travel past what is inside attention or the MLP."""
+        """Return the bytes that bypass the inside of attention or the MLP."""
         return self.past + self.hidden
 
     @property
     def bias(self) -> float:
-        """Return the bytes of a bias that is added by what follows its product."""
+        """Return the bytes of a bias that the operator after its product adds."""
         return float(self.model.hidden * self.share.number)
 
 
@@ -182,7 +182,7 @@ def attention(side: Side, number: str = "", *, causal: bool, across: int = 0) ->
 
 
 def _back_to_hidden(side: Side, operator: str, inner: float) -> Work:
-    """Return the second product of attention or the MLP, whose results the ranks add up."""
+    """Return the second product of attention or the MLP, with results that the ranks add up."""
     hidden = side.hidden
     return side.share.product(
         operator,

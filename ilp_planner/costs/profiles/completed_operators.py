@@ -1,9 +1,8 @@
 """A native table with the operator rows that planning needs and the table lacks, predicted.
 
-Those are: every tensor-parallel degree that a node holds and the model allows, with every number of
-samples that the table has or that is asked for. What failed, or ran out of memory, when it was
-measured stays impossible. A table that came from Aceso is left as it is, as Aceso plans with what
-was profiled only.
+These are: every tensor-parallel degree that a node holds and the model allows, with every number of
+samples that the table has or that is asked for. Rows that failed or ran out of memory stay
+impossible. A table that came from Aceso is left as it is, as Aceso plans with profiled rows only.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ def completed_operators(
     degrees: Sequence[int] = (),
 ) -> Measurements:
     """Return the table with the missing operator rows of one model added.
-    samples, degrees: besides those of the table.
+    samples, degrees: besides the table's.
 
     Raises
     ------
-    ProfileError: no rows, or those of several models.
+    ProfileError: no rows, or rows of several models.
     """
     if table.machine.get("format") == "aceso":
         return table

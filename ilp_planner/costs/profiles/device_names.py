@@ -1,4 +1,4 @@
-"""Measured profiles have their own names for device types; planning uses those of the cluster."""
+"""Measured profiles have their own names for device types; planning uses the cluster's."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Row = TypeVar("Row")
 
 
 def names_of_types(known: Sequence[str], cluster: ClusterSpec, source: str) -> dict[str, str]:
-    """Return device type -> what the profile calls it, of all that a cluster has, by the rule of
-    `for_cluster`. known: names in the profile. source: what to call the profile.
+    """Return device type -> its name in the profile, for all of a cluster, by the rule of
+    `for_cluster`. known: names in the profile. source: the profile's name.
 
     Raises
     ------
@@ -49,8 +49,8 @@ def for_cluster(profile: LayerProfile, cluster: ClusterSpec) -> LayerProfile:
     """Return the rows of the cluster's device types, under the cluster's names for them.
 
     A type's rows are those of its `profile`, by default its own name; without an exact match upper
-    and lower case are the same, then those of its own name, as estimates have, and rows that name
-    no type are of every one. Several types may share rows; rows of other types are dropped.
+    and lower case are the same, then rows of its own name, as in estimates, and rows that name no
+    type are of every one. Several types may share rows; rows of other types are dropped.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def _renamed(profile: LayerProfile, source: Mapping[str, str]) -> LayerProfile:
 
 
 def rows_of_device(rows: pandas.DataFrame, device: str) -> pandas.DataFrame:
-    """Return the rows of a device type, else those that name none, else all; '': all."""
+    """Return the rows of a device type, else rows that name none, else all; '': all."""
     names = rows["device"].str.casefold()
     for wanted in (device.casefold(), "") if device else ():
         chosen = rows[names == wanted]

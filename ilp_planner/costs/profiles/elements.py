@@ -1,7 +1,7 @@
 """Seconds of single layers under the degrees of a training job, as far as a profile has them.
 
-Unlike a `LayerProfile`, whose keys have all layers or none and know no other degree than the
-tensor-parallel one, a table of elements may lack any row: whoever reads it says what stands in.
+Unlike a `LayerProfile`, with all layers or none for a key and the tensor-parallel degree alone, a
+table of elements may lack any row: its reader decides the substitute.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ SUM_AGREES = 0.02  # relative: medians of passes do not quite add up to the medi
 
 
 class Shard(NamedTuple):
-    """What a rank has of a layer: device type, degrees, samples of a replica.
-    ep, etp: of routed experts; 0 of what has none, which they do not divide."""
+    """A rank's share of a layer: device type, degrees, samples of a replica.
+    ep, etp: of routed experts; 0 for elements that they do not divide."""
 
     device: str
     tp: int
@@ -66,8 +66,8 @@ class Shard(NamedTuple):
 class ElementRow(NamedTuple):
     """Seconds of an element for one micro-batch.
 
-    both: forward and backward. forward: of these; NaN where it is not known. sent: what
-    tensor-parallel ranks send each other is in them. origin: where they come from.
+    both: forward and backward. forward: of these; NaN if it is not known. sent: messages of
+    tensor-parallel ranks are in them. origin: their source.
     """
 
     both: float
@@ -80,10 +80,10 @@ class ElementRow(NamedTuple):
 class ElementProfile:
     """Rows of one model of so many layers, embedding and head included.
 
-    source: what to show the user. rows: (shard, number of the layer) -> its seconds. optimizer:
-    (device type, tp) -> float64 [layers], seconds of the optimiser's step of a rank that has all
-    experts; empty where unknown. links: what messages take, where that was measured; None: it was
-    not. notes: one-line remarks.
+    source: for the user. rows: (shard, number of the layer) -> its seconds. optimizer: (device
+    type, tp) -> float64 [layers], seconds of the optimiser's step of a rank that has all experts;
+    empty if unknown. links: times of messages, if measured; None: it was not. notes: one-line
+    remarks.
     """
 
     source: str
@@ -123,15 +123,15 @@ class ElementProfile:
 
 
 def routed_elements(decoder: Decoder) -> tuple[bool, ...]:
-    """Return for each element of the chain whether it has routed experts: layers that have, and a
-    head that predicts tokens ahead by such layers."""
+    """Return for each element of the chain whether it has routed experts: layers with them, and a
+    head that predicts tokens ahead by layers with them."""
     ahead = bool(decoder.prediction_layers) and decoder.expert_layers[-1]
     return (False, *decoder.expert_layers, ahead)
 
 
 def elements_of_layers(profile: LayerProfile, decoder: Decoder) -> ElementProfile:
-    """Return the rows of a layer profile: without context and expert parallelism, and with what
-    tensor-parallel ranks send each other in them."""
+    """Return the rows of a layer profile: without context and expert parallelism, and with messages
+    of tensor-parallel ranks in them."""
     routed = routed_elements(decoder)
     rows = {}
     for key, seconds in profile.time.items():
@@ -154,7 +154,7 @@ def elements_of_layers(profile: LayerProfile, decoder: Decoder) -> ElementProfil
 
 
 def _worst(profile: LayerProfile, key: LayerKey) -> Provenance:
-    """Return the least trustworthy source of a key's seconds; analytic where none is said."""
+    """Return the least trustworthy source of a key's seconds; analytic if none is said."""
     sources = list(profile.origins.get(key, {}))
     trust = list(Provenance)
     return max(sources, key=trust.index) if sources else Provenance.ANALYTIC
@@ -168,7 +168,7 @@ def element_table(
     Raises
     ------
     ProfileError: no rows, rows of several models, two rows of the same, or one that cannot be of
-        this model: which line.
+        this model, with its line.
     """
     frame = rows_of_model(table, Record.LAYER, wanted)
     plain = None if plain_rows(frame).empty else layer_rows(table, wanted)
@@ -203,7 +203,7 @@ def element_table(
 
 
 def _place(table: Measurements, number: int) -> str:
-    """Return which line of which file a row is, as far as that is known."""
+    """Return the file and line of a row, as far as known."""
     line = f"line {table.lines[number]}" if table.lines else f"row {number + 1}"
     return f"{table.source}: {line}"
 
@@ -231,7 +231,7 @@ def _row(line: Mapping[Hashable, Any], where: str) -> ElementRow:
 
 
 def _shard(line: Mapping[Hashable, Any], decoder: Decoder, where: str) -> Shard:
-    """Return what a row is of.
+    """Return the subject of a row.
 
     Raises
     ------
@@ -265,7 +265,7 @@ def _same(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 
 def _mean(rows: list[ElementRow]) -> ElementRow:
-    """Return the mean of rows that differ in degrees which do not divide the element."""
+    """Return the mean of rows that differ in degrees without effect on the element."""
     if len(rows) == 1:
         return rows[0]
     return rows[0]._replace(

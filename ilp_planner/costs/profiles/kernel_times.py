@@ -1,11 +1,10 @@
 """Seconds of single kernels on one GPU: products by shape, attention by length, the rest by bytes.
 
-A matrix product is cut into tiles, which run in waves over the GPU's processors; where there are
-few tiles, k is split among several of them and what they found is added up. Of the usual tiles and
-splits the fastest one counts; what lies beyond the operands in the tiles at their edges takes less.
-With T seconds of arithmetic and M of operands through memory, a product takes
-(T^(1/b) + M^(1/b))^b, at least the longer of the two. Constants come from measured tables
-(`specs.kernel_constants`).
+A matrix product is cut into tiles that run in waves over the GPU's processors; if there are few
+tiles, k is split among several of them and their results are added up. Of the usual tiles and
+splits the fastest one counts; the part of edge tiles beyond the operands takes less. With T seconds
+of arithmetic and M of operands through memory, a product takes (T^(1/b) + M^(1/b))^b, at least the
+longer of the two. Constants come from measured tables (`specs.kernel_constants`).
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class KernelRates:
 
         Parameters
         ----------
-        flops: of the forward pass, without what a mask leaves out.
+        flops: of the forward pass, without masked ones.
         length: tokens of a sequence.
         head: channels of a head.
         backward: the backward pass instead, 2.5 times the work.
@@ -143,20 +142,20 @@ class KernelRates:
         return self.constants.launch + work * slower / rate
 
     def large(self, flops: float, precision: str = TENSOR_CORES) -> float:
-        """Return the seconds of a product of which only the arithmetic is known: a large one."""
+        """Return the seconds of a product from its arithmetic alone: a large one."""
         constants = self._constants(precision)
         return constants.t0 + flops / (self.peak[precision] * constants.e * self.sustained)
 
     def fastest_product(self, precision: str = TENSOR_CORES) -> float:
-        """Return the FLOP/s that no product of this precision exceeds, of its own shape: those of
-        the best tile, without edges, starts and traffic."""
+        """Return an upper bound on the FLOP/s of products of this precision: the best tile's,
+        without edges, starts and traffic."""
         constants = self._constants(precision)
         tile = max(constants.p1**i * constants.p2**j for _, _, i, j in TILES)
         return self.peak[precision] * self.sustained * constants.e * max(1.0, tile)
 
     def fastest_attention(self, precision: str = TENSOR_CORES) -> tuple[float, float]:
-        """Return the FLOP/s that no fused attention exceeds, of a sequence without an end: in the
-        forward pass, and in the backward pass, of which two products count for each forward one."""
+        """Return an upper bound on the FLOP/s of fused attention, for an endless sequence: in the
+        forward pass, and in the backward pass, with two products for each forward one."""
         constants = self.constants.attention
         rate = self.peak[precision] * self.sustained * constants.f0
         return rate, rate * constants.backward * 2 / BACKWARD_WORK
@@ -201,7 +200,7 @@ class KernelRates:
 
     @cached_property
     def _known(self) -> dict[tuple[tuple[float, float, float, float], str], float]:
-        """What `_tiled` has found: thousands of jobs of a search have the same products."""
+        """Results of `_tiled`: thousands of jobs of a search have the same products."""
         return {}
 
     def _product(

@@ -1,8 +1,8 @@
 """From a native table to the layer profile that planners of whole layers read.
 
-Times are the rows', with the tensor-parallel messages that they leave out. Memory is what rows say
-of its parts; of rows that say one figure for all (Metis's) it is split as `metis` does. Rows that
-were not measured are predicted (`predicted_layers`); each second keeps where it comes from.
+Times are the rows', with the tensor-parallel messages that they leave out. Memory is the sum of the
+rows' parts; of rows that say one figure for all (Metis's) it is split as `metis` does. Rows that
+were not measured are predicted (`predicted_layers`); each second keeps its source.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def layer_profile(
     table: Measurements, wanted: Wanted = ANY, cluster: ClusterSpec | None = None
 ) -> LayerProfile:
     """Return the rows of one model as a layer profile, under the table's names of device types.
-    cluster: whose links say what tensor-parallel messages take where the table does not.
+    cluster: its links time tensor-parallel messages if the table does not.
 
     Raises
     ------
-    ProfileError: no complete rows, rows of several models, or a figure that is not there: which.
+    ProfileError: no complete rows, rows of several models, or a missing figure, with its name.
     """
     rows = complete_layers(table, wanted)
     messages = MessageTimes(table, cluster)
@@ -87,7 +87,7 @@ def layer_profile(
 
 
 class _Times:
-    """Where the seconds of every key come from."""
+    """Sources of the seconds of every key."""
 
     def __init__(self, rows: LayerRows, messages: MessageTimes) -> None:
         self.rows = rows
@@ -112,7 +112,7 @@ class _Times:
         return bool(rows.all()) and self.sent[key].provenance is Provenance.MEASURED
 
     def origins(self, key: LayerKey, time: Floats) -> dict[Provenance, Floats]:
-        """Return the seconds of each layer by where they come from."""
+        """Return the seconds of each layer by source."""
         frame, added = self.rows.complete[key], self.added[key]
         found = {}
         for source in Provenance:
@@ -229,8 +229,8 @@ def optimizer_steps(
 
 
 def _optimizer_step(frames: Sequence[pandas.DataFrame]) -> Floats | None:
-    """Return the seconds of the optimiser step, float64 [L]: the same whatever the micro-batch, so
-    the median of all that were measured, else predicted; None where nothing says it."""
+    """Return the seconds of the optimiser step, float64 [L]: the same for any micro-batch, so the
+    median of all measured ones, else predicted; None if nothing says it."""
     for measured in (True, False):
         known = [
             frame["optimizer_s"].to_numpy(np.float64)
@@ -254,7 +254,7 @@ def _column(table: Measurements, rows: LayerRows, key: LayerKey, name: str) -> F
 
 
 def _workspace(frame: pandas.DataFrame) -> Floats:
-    """Return the bytes beside what is kept, in whichever pass needs more."""
+    """Return the bytes beside kept ones, in the pass that needs more."""
     both = frame[["forward_workspace_bytes", "backward_workspace_bytes"]].max(axis=1)
     return both.fillna(0.0).to_numpy(np.float64)
 
@@ -304,7 +304,7 @@ def _boundary(table: Measurements, rows: LayerRows, wanted: Wanted, key: LayerKe
 
 
 def _names(rows: LayerRows) -> tuple[str, ...]:
-    """Return a name of its own for every layer: those of one kind are numbered."""
+    """Return a name of its own for every layer: layers of one kind are numbered."""
     if not any(rows.names):
         return layer_names(rows.layers)
     count: dict[str, int] = {}
@@ -320,9 +320,9 @@ def _names(rows: LayerRows) -> tuple[str, ...]:
 
 
 def _most_samples(rows: LayerRows) -> dict[tuple[str, int], int]:
-    """Return the samples that can run where more ran out of memory or failed.
+    """Return the samples that can run if more ran out of memory or failed.
 
-    What was measured was a few layers, fewer than most stages have: what did not run there is not
+    Measured were a few layers, fewer than in most stages: sizes that did not run there are not
     planned. A row that did run, of as many samples, says otherwise.
     """
     most: dict[tuple[str, int], int] = {}

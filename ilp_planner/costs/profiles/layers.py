@@ -1,4 +1,4 @@
-"""The layer profile: what each whole layer takes and holds on one device of each type."""
+"""The layer profile: time and memory of each whole layer on one device of each type."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class LayerKey(NamedTuple):
 class LayerProfile:
     """Measured or estimated rows of one model, L layers; per device of a replica of tp devices.
 
-    source: what to show the user (`metis:DIR`, `analytic`).
+    source: for the user (`metis:DIR`, `analytic`).
     layers: names, in order.
     time: float64 [L], seconds, forward and backward of one micro-batch, tensor-parallel
         communication included. A missing key means: not profiled.
-    state: (device type, tp) -> float64 [L], bytes held whatever the micro-batch: parameters,
+    state: (device type, tp) -> float64 [L], bytes held for any micro-batch: parameters,
         gradients, optimiser states.
     activation: (device type, tp) -> float64 [L], bytes per sample that a micro-batch in flight
         keeps.
@@ -41,19 +41,19 @@ class LayerProfile:
     boundary: float64 [L + 1], bytes per sample that cross a cut before layer i in one direction; 0
         at both ends.
     optimizer: (device type, tp) -> float64 [L], seconds of the optimiser step; empty when unknown.
-    measured: keys whose rows are measurements; the others are predictions.
+    measured: keys with measured rows; the others are predictions.
     origins: keys that are not simply one or the other -> {where from: seconds, float64 [L]}, which
         add up to the key's time. errors: key -> expected relative error of the predicted part.
-    most_samples: (device type, tp) -> samples that a replica can run at most, where more ran out of
+    most_samples: (device type, tp) -> samples that a replica can run at most, if more ran out of
         memory when they were measured.
-    forward: keys whose forward pass is known by itself -> its seconds, float64 [L], a part of time.
-    recomputed: `full` or `selective` -> the same rows where every layer is computed again in that
+    forward: keys with a separate forward pass -> its seconds, float64 [L], a part of time.
+    recomputed: `full` or `selective` -> the same rows if every layer is computed again in that
         way: of the same keys, no faster, with `activation` and `workspace` of their own. The first
         and the last layer, embedding and output, are as they are here. Empty when unknown.
     isolated: every layer was timed by itself, the host waiting for the device: a row is what one
         pass costs at most, not what it adds to a pass over the whole model (AMP's profiles).
-    links: what messages between devices take, where that was measured; None: it was not.
-    notes: one-line remarks about what is missing or suspicious.
+    links: times of messages between devices, if measured; None: it was not.
+    notes: one-line remarks about missing or suspicious values.
     """
 
     source: str

@@ -1,7 +1,7 @@
-"""What messages take by the measured links of a table: collectives, and sends between two devices.
+"""Times of messages by the measured links of a table: collectives, and sends between two devices.
 
-Only groups of a size, number of hosts and stride that were measured: what others would take, a
-cluster's links say as well.
+Only groups of a measured size, number of hosts and stride: for others, a cluster's links serve as
+well.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class LinkGroup(NamedTuple):
     """Devices that send to each other.
 
     size: of them. hosts: that they are on, equally many on each. stride: between their ranks.
-    device: what profiles call their type; None: they are of several. sharing: groups that do the
-    same at once over a host's network; None: as busy as it was measured.
+    device: their type in profiles; None: they are of several. sharing: groups that do the same at
+    once over a host's network; None: as busy as it was measured.
     """
 
     size: int
@@ -64,7 +64,7 @@ class LinkTimes:
         self._devices = {device for device, *_ in self._known}
 
     def knows(self, name: str, group: LinkGroup) -> bool:
-        """Tell whether such a message was measured in groups like this one."""
+        """Tell whether the message was measured in groups like this one."""
         if group.device is None:
             return False
         own = group.device.casefold()
@@ -77,17 +77,17 @@ class LinkTimes:
         return self._at(name, size, group).value
 
     def line(self, name: str, group: LinkGroup, least: float, most: float) -> tuple[float, float]:
-        """Return (seconds, seconds per byte) of the line through what messages of `least` to `most`
-        bytes take in a group that is known: by the least squares of its relative errors, and
-        neither of the two is negative."""
+        """Return (seconds, seconds per byte) of the line through the times of messages of `least`
+        to `most` bytes in a known group: by the least squares of its relative errors, and neither
+        of the two is negative."""
         sizes = np.geomspace(least, most, POINTS)
         return relative_line(sizes, self._curve(name, sizes, group))
 
     def origin(
         self, name: str, size: float, group: LinkGroup, seconds: float | None = None
     ) -> Origin:
-        """Return where the seconds of a message come from.
-        seconds: what a line says of it, which adds its own error; None: `LinkTimes.seconds`."""
+        """Return the source of a message's seconds.
+        seconds: from a line, with its own error; None: `LinkTimes.seconds`."""
         found = self._at(name, size, group)
         if seconds is None:
             return Origin(found.provenance, found.error)
@@ -112,20 +112,20 @@ class LinkTimes:
 
 
 def _query(group: LinkGroup) -> dict[str, Any]:
-    """Return what the predictor calls a group."""
+    """Return a group in the predictor's terms."""
     said = group._asdict()
     return said | {"group_size": said.pop("size"), "device": group.device or ""}
 
 
 def link_times(table: Measurements) -> LinkTimes | None:
-    """Return the measured links of a table; None where it has none."""
+    """Return the measured links of a table; None if it has none."""
     found = LinkTimes(table)
     return found if found._known else None
 
 
 def relative_line(sizes: Floats, seconds: Floats) -> tuple[float, float]:
-    """Return (seconds, seconds per byte), neither negative, of the line whose relative errors have
-    the least sum of squares. Arguments: positive, float64 [n]."""
+    """Return (seconds, seconds per byte), neither negative, of the line with the least squares of
+    relative errors. Arguments: positive, float64 [n]."""
     rows = np.stack((1 / seconds, sizes / seconds))
     ((a, b), (_, c)), (p, q) = rows @ rows.T, rows.sum(axis=1)
     whole = a * c - b * b

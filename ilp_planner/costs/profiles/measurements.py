@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Record(StrEnum):
-    """What a row is of.
+    """The subject of a row.
 
     layer: consecutive layers of the model that take the same, each by itself. operator: the
     smallest thing that can be placed. step: a part of a whole training step (`forward_backward`,
@@ -49,7 +49,7 @@ class Record(StrEnum):
 
 
 class RowStatus(StrEnum):
-    """What came of measuring a row; the times of one that is not `ok` are empty."""
+    """The outcome of measuring a row; the times of one that is not `ok` are empty."""
 
     OK = "ok"
     OUT_OF_MEMORY = "out_of_memory"
@@ -121,9 +121,9 @@ class Measurements:
     """A native table.
 
     frame: one row each, with all of COLUMNS: numbers as float64 (NaN: does not apply), others as
-    str ('' likewise). source: what to show the user. machine: what it was measured on, in words.
-    notes: one-line remarks about what is missing or suspicious. lines: of the file that each row
-    was read from, from 1; empty where it was read from none.
+    str ('' likewise). source: for the user. machine: in words.
+    notes: one-line remarks about missing or suspicious values. lines: of the file that each row was
+    read from, from 1; empty if there was none.
     """
 
     frame: pandas.DataFrame
@@ -145,9 +145,9 @@ def measurements_of(
     machine: Mapping[str, str] | None = None,
     notes: Iterable[str] = (),
 ) -> Measurements:
-    """Return a table of rows given as mappings, column to value; what is left out is empty.
+    """Return a table of rows given as mappings, column to value; missing ones are empty.
 
-    A row is `ok` and `measured` where it says nothing else.
+    A row is `ok` and `measured` if it says nothing else.
 
     Raises
     ------
@@ -169,8 +169,8 @@ def measurements_of(
 
 
 def plain_rows(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the rows without context and expert parallelism, whose experts are divided like an
-    MLP: what a tensor-parallel rank has of whole samples and of all experts."""
+    """Return the rows without context and expert parallelism, with experts divided like an MLP: a
+    tensor-parallel rank's share of whole samples and of all experts."""
     alone = frame["cp"].isna() | (frame["cp"] == 1)
     all_experts = frame["ep"].isna() | (frame["ep"] == 1)
     alike = frame["etp"].isna() | (frame["etp"] == frame["tp"])
@@ -195,7 +195,7 @@ def read_measurements(path: Path) -> Measurements:
 
     Raises
     ------
-    ProfileError: not there or malformed: file, line, column, what was found and expected.
+    ProfileError: not there or malformed: file, line, column, the found and the expected value.
     """
     import pandas as pd
 
@@ -227,7 +227,7 @@ def write_measurements(path: Path, table: Measurements) -> None:
 
 
 def head_lines(machine: Mapping[str, str]) -> list[str]:
-    """Return the lines above the rows: what was measured on, and the names of the columns."""
+    """Return the lines above the rows: the machine, and the names of the columns."""
     described = [f"# {key}: {' '.join(str(value).split())}" for key, value in machine.items()]
     return [VERSION_LINE, *described, ",".join(COLUMNS)]
 
@@ -240,7 +240,7 @@ def row_line(row: Mapping[str, Any]) -> str:
 
 
 def rows_of(frame: pandas.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows as mappings, without what does not apply."""
+    """Return the rows as mappings, without empty columns."""
     return [
         {str(k): v for k, v in row.items() if not (v == "" or v != v)}
         for row in frame.to_dict(orient="records")
@@ -302,7 +302,7 @@ def _check_columns(names: list[str], kinds: set[str], path: Path) -> None:
 
 
 def _number(cell: Any) -> float:
-    """Return a number to the last bit, which `pandas.to_numeric` gives since pandas 3 only."""
+    """Return a number to the last bit; `pandas.to_numeric` gives it since pandas 3 only."""
     try:
         return math.nan if "_" in str(cell) else float(cell)
     except (TypeError, ValueError):
@@ -322,7 +322,7 @@ class _Fault(NamedTuple):
 def _checked(frame: pandas.DataFrame, source: str, unit: str) -> pandas.DataFrame:
     """Return the frame with numbers as numbers and texts on one line, every row checked.
 
-    unit: what the index of the frame counts, `line` or `row`.
+    unit: of the frame's index, `line` or `row`.
     """
     frame = frame.copy()
     for column, wrong, expected, cells in _faults(frame, unit):
@@ -338,7 +338,7 @@ def _checked(frame: pandas.DataFrame, source: str, unit: str) -> pandas.DataFram
 
 
 def _faults(frame: pandas.DataFrame, unit: str) -> Iterator[_Fault]:
-    """Yield what each rule finds, and turn cells into texts and numbers on the way."""
+    """Yield the findings of each rule, and turn cells into texts and numbers on the way."""
     import numpy as np
 
     for name in (*TEXT_COLUMNS, "status", "provenance", "source"):
@@ -400,7 +400,7 @@ def _range(column: str) -> tuple[float, float]:
 
 
 def _expected(column: str, found: str) -> str:
-    """Say what a number should be, with the value that would do for one with a unit."""
+    """Say the expected number, with a valid value for one with a unit."""
     unit = "seconds" if column.endswith("_s") else "bytes" if column.endswith("bytes") else ""
     text = f"a number of {unit}, at least 0" if unit else "a number of at least 0"
     match = QUANTITY.fullmatch(found.strip())

@@ -1,7 +1,7 @@
 """Seconds of the tensor-parallel messages that measured rows leave out.
 
 A shard is measured on one device, so the all-reduces between its ranks are not in its time. They
-are added from the collectives of the same table, or, where it has none, from the cluster's links.
+are added from the collectives of the same table, or, if it has none, from the cluster's links.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALL_REDUCE = "all_reduce"
 
 class MessageTimes:
     """Seconds of all-reduces among tensor-parallel ranks inside a node.
-    cluster: whose links stand in where the table has no all-reduces; None: there are no links."""
+    cluster: its links stand in if the table has no all-reduces; None: there are no links."""
 
     def __init__(self, table: Measurements, cluster: ClusterSpec | None = None) -> None:
         self.table, self.cluster = table, cluster
@@ -38,14 +38,14 @@ class MessageTimes:
         self.measured = bool((rows["name"] == ALL_REDUCE).any())
 
     def added(self, frame: pandas.DataFrame, device: str, tp: int) -> tuple[Floats, Origin]:
-        """Return the seconds of one pass that each row leaves out, float64 [rows], and where they
-        come from: of several, the least trustworthy.
+        """Return the seconds of one pass that each row leaves out, float64 [rows], and their
+        source: of several, the least trustworthy.
 
         frame: rows of one device type and degree. device: as the table calls it.
 
         Raises
         ------
-        ProfileError: there is nothing that says what a message takes.
+        ProfileError: the time of a message is unknown.
         """
         counts = frame["messages"].fillna(0.0).to_numpy(np.float64)
         sizes = frame["message_bytes"].fillna(0.0).to_numpy(np.float64)
@@ -86,8 +86,8 @@ class MessageTimes:
 
 
 def links_inside(cluster: ClusterSpec, device: str) -> list[Link]:
-    """Return the links inside the nodes of the types whose rows are of `device`; of all types where
-    none is."""
+    """Return the links inside the nodes of the types with rows of `device`; of all types if none
+    is."""
     names = [
         name
         for name in cluster.type_names
@@ -97,7 +97,7 @@ def links_inside(cluster: ClusterSpec, device: str) -> list[Link]:
 
 
 def worst(origins: list[Origin]) -> Origin:
-    """Return the least trustworthy of several; measured where there is none."""
+    """Return the least trustworthy of several; measured if there is none."""
     if not origins:
         return Origin(Provenance.MEASURED, 0.0)
     least = max((origin.provenance for origin in origins), key=TRUST.index)

@@ -1,9 +1,9 @@
 """Metis's measurements of a model: one row of layers per device type, tensor-parallel degree and
 micro-batch size of one replica.
 
-What is the same for the whole model (parameters, optimiser and batch generator) Metis takes from
-whichever file the directory lists first; here it is the one with the least (tp, bs) of the first
-type by name, unless another is named.
+Metis takes figures of the whole model (parameters, optimiser and batch generator) from the file
+that the directory lists first; here it is the one with the least (tp, bs) of the first type by
+name, unless another is named.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MetisProfile:
     """A whole folder.
 
     source: the folder. rows: in the order of (type, tp, samples). constants: the key of the row
-    that holds for the whole model. notes: one-line remarks about what is missing or suspicious.
+    that holds for the whole model. notes: one-line remarks about missing or suspicious values.
     """
 
     source: str
@@ -96,7 +96,7 @@ class MetisProfile:
 
 
 def total(values: Iterable[float]) -> float:
-    """Return the sum in plain floating point, first to last, whatever the Python version."""
+    """Return the sum in plain floating point, first to last, for any Python version."""
     result = 0.0
     for value in values:
         result += float(value)
@@ -109,7 +109,7 @@ def file_name(key: LayerKey) -> str:
 
 
 def layer_names(layers: int) -> tuple[str, ...]:
-    """Return what Metis takes the layers for: an embedding, transformer layers and a head."""
+    """Return the layers as Metis sees them: an embedding, transformer layers and a head."""
     if layers < 3:
         return tuple(f"layer {i + 1}" for i in range(layers))
     return ("embedding", *(f"layer {i}" for i in range(1, layers - 1)), "head")

@@ -32,12 +32,12 @@ MODEL_WIDE = ("optimizer", "batch_generator", "parameters")  # of `MetisRow`
 
 
 def read_metis_profile(folder: Path, *, model_file: str | None = None) -> MetisProfile:
-    """Read a folder; the order in which the system lists it does not matter.
+    """Read a folder; the system's order of it does not matter.
     model_file: the file that model-wide constants come from.
 
     Raises
     ------
-    ProfileError: one line with the file, the key, what was found and what was expected.
+    ProfileError: one line with the file, the key, the found and the expected value.
     """
     if not folder.is_dir():
         raise ProfileError(missing_folder(folder, f"files {PATTERN}"))
@@ -80,8 +80,8 @@ def write_metis_profile(profile: MetisProfile, folder: Path) -> None:
     """Write a folder that Metis reads, and that `read_metis_profile` reads back as the same
     numbers.
 
-    What the profile does not know is left out of the files; Metis itself needs
-    forward_backward_time_ms in each, and the model-wide figures in whichever it reads first.
+    Unknown values are left out of the files; Metis itself needs forward_backward_time_ms in each,
+    and the model-wide figures in the file that it reads first.
 
     Raises
     ------

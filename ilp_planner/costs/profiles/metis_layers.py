@@ -1,5 +1,4 @@
-"""Metis's measurements as a layer profile: memory told apart, and what its parameters are counted
-in."""
+"""Metis's measurements as a layer profile: memory by parts, and the unit of its parameters."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def metis_layer_profile(profile: MetisProfile, *, hidden: int, sequence: int) ->
       (never negative) is the activation per sample, and state is the least that covers every row.
       With one size only, state is 18 bytes (mixed-precision Adam) per parameter, at most what was
       measured.
-    * gradients: 2 bytes (fp16) per parameter, 4 where the profile evidently counts fp32 bytes. The
+    * gradients: 2 bytes (fp16) per parameter, 4 if the profile evidently counts fp32 bytes. The
       figures of the file are compared with the 12 hidden^2 parameters of a transformer layer: as
       elements, as fp16 or as fp32 bytes, of the whole layer or of one of tp devices; what comes
       within 40 % is what they are. Models of another shape: the memory of a layer at no sample, of
@@ -86,7 +85,7 @@ def metis_layer_profile(profile: MetisProfile, *, hidden: int, sequence: int) ->
 def _split_memory(sizes: Sequence[int], memory: Floats, known: Floats) -> tuple[Floats, Floats]:
     """Return (state, activation per sample) in bytes, float64 [L], that cover every row.
 
-    memory: float64 [sizes, L], bytes. known: float64 [L], state in bytes where one size must do.
+    memory: float64 [sizes, L], bytes. known: float64 [L], state in bytes if one size must do.
     """
     at = np.asarray(sizes, dtype=np.float64)
     if at.size == 1:

@@ -1,9 +1,9 @@
 """From a native table to the profile that planners of operators read.
 
 Rows of operators as they are, with the tensor-parallel messages that they leave out. Collectives
-and messages between devices are looked up by cost models at whole MiB of what a device passes in:
-rows of those sizes as they are, others predicted from the table's own, or, where it has none,
-estimated from the cluster's links.
+and messages between devices are looked up by cost models at whole MiB of a device's input: rows of
+these sizes as they are, others predicted from the table's own, or, if it has none, estimated from
+the cluster's links.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def operator_profile(
 
     Raises
     ------
-    ProfileError: no rows, rows of several models, or a figure that is not there: which.
+    ProfileError: no rows, rows of several models, or a missing figure, with its name.
     """
     frame = _of_device(table, rows_of_model(table, Record.OPERATOR, wanted), cluster)
     if largest_degree is not None:
@@ -219,8 +219,8 @@ def _collectives(
 
 
 def _whole_sizes(frame: pandas.DataFrame, device: str) -> tuple[Tables, Origins]:
-    """Return the rows inside one node, of neighbouring ranks and one group at a time, whose size is
-    whole MiB; those of another device type are no measurements."""
+    """Return the rows inside one node, of neighbouring ranks and one group at a time, with sizes of
+    whole MiB; rows of another device type are no measurements."""
     tables: Tables = {}
     origins: Origins = {}
     plain = frame[["hosts", "stride", "groups"]].fillna(1.0).eq(1.0).all(axis=1)
@@ -251,7 +251,7 @@ def _is_other(found: str, device: str) -> bool:
 def estimated_collectives(
     rows: Mapping[RowKey, OperatorRow], degrees: Sequence[int], cluster: ClusterSpec
 ) -> tuple[Tables, Origins]:
-    """Return what the cluster's links make of the collectives that operators may need."""
+    """Return estimates of the collectives that operators may need, from the cluster's links."""
     (link, *_) = links_inside(cluster, cluster.device.profile)
     sizes = sorted({round(row.input / MIB) for row in rows.values()})
     tables = ring_tables(sizes, [devices for devices in degrees if devices > 1], link)
@@ -304,8 +304,8 @@ def _links(
 
 
 def _from_gathers(table: Measurements) -> tuple[tuple[float, ...] | None, Origin]:
-    """Return bandwidths inside a node from all-gathers of two devices, in which each sends its half
-    to the other; None where there are none."""
+    """Return bandwidths inside a node from all-gathers of two devices, each sending its half to the
+    other; None if there are none."""
     frame = table.of(Record.COLLECTIVE)
     frame = frame[(frame["name"] == "all_gather") & (frame["group_size"] == 2.0)]
     frame = frame[frame["hosts"].fillna(1.0) == 1.0]
@@ -324,7 +324,7 @@ def _from_gathers(table: Measurements) -> tuple[tuple[float, ...] | None, Origin
 
 
 def _read_off(rows: pandas.DataFrame, device: str) -> tuple[tuple[float, ...], Origin]:
-    """Return bandwidths at 1, 2, 4 ... MiB: the rows' own where they are of these sizes, else on
+    """Return bandwidths at 1, 2, 4 ... MiB: the rows' own if they are of these sizes, else on
     straight lines through their times; above the largest, its bandwidth."""
     times = rows.groupby("bytes")["time_s"].median().sort_index()
     sizes, seconds = times.index.to_numpy(np.float64), times.to_numpy(np.float64)

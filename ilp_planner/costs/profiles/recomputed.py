@@ -1,4 +1,4 @@
-"""Rows of layers that are computed again, from what a profile says of them as they are."""
+"""Rows of recomputed layers, from a profile's plain rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def with_recomputation(profile: LayerProfile) -> LayerProfile:
-    """Return a profile that knows what layers take and hold that are computed again, as far as its
-    rows say: those of both passes do not, those whose forward pass is known by itself do.
+    """Return a profile with time and memory of recomputed layers, as far as its rows allow: rows
+    with a separate forward pass do, others do not.
 
-    A layer that is computed again keeps its input, which crosses the cut before it, and takes its
-    forward pass once more, messages included. While that runs, all that it keeps otherwise is there
-    once (Chen et al. 2016, arXiv 1604.06174, section 4).
+    A recomputed layer keeps its input, the message over the cut before it, and takes its forward
+    pass once more, messages included. While that runs, all that it keeps otherwise is there once
+    (Chen et al. 2016, arXiv 1604.06174, section 4).
     """
     pairs = {(key.device, key.tp) for key in profile.time}
     known = {key: row for key, row in profile.forward.items() if key in profile.time}
@@ -56,8 +56,8 @@ def with_recomputation(profile: LayerProfile) -> LayerProfile:
 
 
 def with_ends_of(profile: LayerProfile, again: LayerProfile) -> LayerProfile:
-    """Return rows of layers that are computed again, with those of embedding and output, the first
-    and the last layer, as they are without: these are never computed again."""
+    """Return rows of recomputed layers, with plain rows of embedding and output, the first and the
+    last layer: these are never recomputed."""
 
     def ends(kept: Mapping[Key, Floats], rows: Mapping[Key, Floats]) -> dict[Key, Floats]:
         found = {}
@@ -76,5 +76,5 @@ def with_ends_of(profile: LayerProfile, again: LayerProfile) -> LayerProfile:
 
 
 def _times(both: Floats, once: Floats) -> Floats:
-    """Return how much longer layers take whose forward pass of `once` comes twice."""
+    """Return how much longer layers take with the forward pass of `once` twice."""
     return 1 + np.divide(once, both, out=np.zeros_like(both), where=both > 0)

@@ -1,4 +1,4 @@
-"""Sailor's profiles: what each layer takes on every GPU type, and what it holds.
+"""Sailor's profiles: time and memory of each layer on every GPU type.
 
 Sailor (SOSP 2025, https://github.com/eth-easl/sailor) reads two files of its repository:
 
@@ -52,7 +52,7 @@ UNUSED = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SailorSizes:
-    """What the layers of one tensor-parallel rank have, numbers, float64 [L].
+    """Sizes of the layers of one tensor-parallel rank, numbers, float64 [L].
 
     parameters: of the layer. activations: of one sample, kept for the backward pass. outputs: of
     one sample, sent to the next layer.
@@ -67,9 +67,9 @@ class SailorSizes:
 class SailorProfile:
     """Measured rows of one model, L layers.
 
-    source: what to show the user. times: float64 [L, 3], seconds forward, backward and of the
-    optimiser's step of a layer, 0 of all layers where that was not measured. sizes:
-    tensor-parallel degree -> sizes. notes: one-line remarks.
+    source: for the user. times: float64 [L, 3], seconds forward, backward and of the optimiser's
+    step of a layer, 0 of all layers if that was not measured. sizes: tensor-parallel degree ->
+    sizes. notes: one-line remarks.
     """
 
     source: str
@@ -84,7 +84,7 @@ def sailor_file(folder: Path, name: str) -> Path | None:
 
     Raises
     ------
-    ProfileError: there is no such folder.
+    ProfileError: unknown folder.
     """
     if not folder.is_dir():
         raise ProfileError(missing_folder(folder, f"Sailor's {TIMES} and {SIZES}, or a checkout"))
@@ -119,7 +119,7 @@ def read_sailor_profile(folder: Path, model: str) -> SailorProfile:
 
     Raises
     ------
-    ProfileError: one line with the file, the key, what was found and what was expected.
+    ProfileError: one line with the file, the key, the found and the expected value.
     """
     paths = [needed_file(folder, name) for name in (TIMES, SIZES)]
     timed, sized = (
@@ -146,7 +146,7 @@ def read_sailor_profile(folder: Path, model: str) -> SailorProfile:
 
 
 def _layer_count(path: Path, times: Mapping[LayerKey, Floats], model: str) -> int:
-    """Return the number of layers, which all ways to run the model must agree on."""
+    """Return the number of layers, equal in all configurations of the model."""
     (first, rows), *others = times.items()
     for key, other in others:
         if len(other) != len(rows):
@@ -158,7 +158,7 @@ def _layer_count(path: Path, times: Mapping[LayerKey, Floats], model: str) -> in
 
 
 def _unstepped(path: Path, times: Mapping[LayerKey, Floats]) -> list[str]:
-    """Say whose optimiser's step takes no time, which is to say that it was not measured."""
+    """Say the types with zero time of the optimiser's step: it was not measured."""
     found = [describe_key(key) for key, rows in times.items() if not rows[:, 2].any()]
     if not found:
         return []
@@ -171,7 +171,7 @@ def _unstepped(path: Path, times: Mapping[LayerKey, Floats]) -> list[str]:
 def _remarks(
     paths: list[Path], degrees: list[int], sizes: Mapping[int, SailorSizes], sized: dict[str, Any]
 ) -> list[str]:
-    """Say what is not used."""
+    """Say the unused parts."""
     times, figures = (path.name for path in paths)
     notes = []
     unsized = [str(tp) for tp in degrees if tp not in sizes]
@@ -196,8 +196,8 @@ def _chosen(path: Path, models: dict[str, Any], model: str) -> dict[str, Any]:
 def _times(
     path: Path, devices: dict[str, Any], model: str
 ) -> tuple[dict[LayerKey, Floats], list[str]]:
-    """Return the seconds of every way to run the layers, at least one, and what is said of those
-    that have none."""
+    """Return the seconds of every configuration of the layers, at least one, and remarks on ones
+    without."""
     found, notes = {}, []
     for device, by_size in devices.items():
         where = f"{model}.{device}"
@@ -250,7 +250,7 @@ def _sizes(path: Path, sized: dict[str, Any], where: str, layers: int) -> Sailor
 def _by_layer(
     path: Path, value: Any, where: str, read: Callable[[Any, str], list[float]]
 ) -> list[list[float]]:
-    """Return what is read of every layer, in order; layers are numbered from 0."""
+    """Return the values read of every layer, in order; layers are numbered from 0."""
     layers = object_of(path, value, where)
     if not layers:
         raise ProfileError(f"{path}: {where}: found no layers, expected one at least")

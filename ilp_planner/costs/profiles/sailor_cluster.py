@@ -1,4 +1,4 @@
-"""Sailor's clusters: GPUs of every type and zone, and curves of what their links do.
+"""Sailor's clusters: GPUs of every type and zone, and curves of their links.
 
 Sailor (https://github.com/eth-easl/sailor) plans for a file of quotas, GPU type, zone -> GPUs, and
 reads from its repository:
@@ -76,7 +76,7 @@ class Curve:
     coefficients: tuple[float, ...]
 
     def seconds(self, sizes: Floats) -> Floats:
-        """Return what messages of so many bytes take.
+        """Return the time of messages of so many bytes.
 
         Raises
         ------
@@ -105,11 +105,11 @@ class Curve:
 def sailor_cluster(folder: Path, quotas: Path, profile: SailorProfile) -> ClusterSpec:
     """Return the cluster of a file of quotas, by the figures of Sailor's repository.
 
-    A device type is a GPU type; where quotas name several zones, one in each zone.
+    A device type is a GPU type; if quotas name several zones, one in each zone.
 
     Raises
     ------
-    ProfileError: one line with the file, the key, what was found and what was expected.
+    ProfileError: one line with the file, the key, the found and the expected value.
     """
     machines, left_over = _machines(folder, quotas, profile)
     names = _names(machines)
@@ -150,7 +150,7 @@ def sailor_cluster(folder: Path, quotas: Path, profile: SailorProfile) -> Cluste
 def _machines(
     folder: Path, quotas: Path, profile: SailorProfile
 ) -> tuple[list[Machines], list[str]]:
-    """Return the machines that quotas fill, and what is said of the GPUs that fill none."""
+    """Return the machines that quotas fill, and remarks on the GPUs that fill none."""
     path = needed_file(folder, MACHINES)
     described = object_of(path, read_json(path, ProfileError), "")
     timed = sorted({key.device for key in profile.times})
@@ -186,13 +186,13 @@ def _machines(
 
 
 def _names(machines: list[Machines]) -> dict[Machines, str]:
-    """Return what each device type is called."""
+    """Return the name of each device type."""
     several = len({machine.zone for machine in machines}) > 1
     return {m: f"{m.gpu}-{m.zone}" if several else m.gpu for m in machines}
 
 
 class _Curves:
-    """The curves between machines. root: what the file holds."""
+    """The curves between machines. root: content of the file."""
 
     def __init__(self, path: Path, root: Any) -> None:
         self.path, self.root = path, root
@@ -229,8 +229,8 @@ def _curve(path: Path, where: str, value: Any) -> Curve:
 def _within(
     folder: Path, machines: list[Machines], names: Mapping[Machines, str], sizes: Floats
 ) -> tuple[dict[str, Link], list[str]]:
-    """Return device type -> link inside its machines, and what is said of them; none where the file
-    is not there."""
+    """Return device type -> link inside its machines, and remarks; none if the file is not
+    there."""
     path = sailor_file(folder, WITHIN)
     if path is None:
         return {}, [

@@ -1,5 +1,4 @@
-"""Which share of a plan's time rests on measurements, and which on predictions of how good a
-kind."""
+"""Shares of a plan's time by source: measurements, and predictions by quality."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ class Share:
 
 
 class Tally:
-    """Seconds by where they come from."""
+    """Seconds by source."""
 
     def __init__(self) -> None:
         self._seconds: dict[Provenance, float] = {}
@@ -48,7 +47,7 @@ class Tally:
     def shares(self) -> dict[Provenance, Share]:
         """Return the share of each source, the most trustworthy first.
 
-        The error of a source is the mean over its seconds whose error is known.
+        The error of a source is the mean over its seconds with known errors.
         """
         total = self.total
         return {
@@ -64,8 +63,8 @@ class Tally:
 def term_shares(
     terms: Mapping[str, float], links: Collection[str], profiled: Origin
 ) -> dict[Provenance, Share]:
-    """Return the shares of a time whose terms come each from one source. terms: seconds by name.
-    links: those that the cluster's links make; all others are `profiled`."""
+    """Return the shares of a time with one source for each term. terms: seconds by name.
+    links: terms from the cluster's links; all others are `profiled`."""
     tally = Tally()
     for name, seconds in terms.items():
         tally.add(LINKS if name in links else profiled, seconds)
@@ -73,8 +72,8 @@ def term_shares(
 
 
 def predicted_error(shares: Mapping[Provenance, Share]) -> float | None:
-    """Return the expected relative error of all that was predicted from measurements; None where
-    that is nothing, or not known."""
+    """Return the expected relative error of all that was predicted from measurements; None if there
+    are none, or it is unknown."""
     judged = [
         share
         for source, share in shares.items()

@@ -1,5 +1,4 @@
-"""The profile: what each operator costs on one device, and what sending costs, with provenance per
-row."""
+"""The profile: costs of each operator on one device, and of messages, with provenance per row."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ MIB = 2**20
 
 
 class Provenance(StrEnum):
-    """Where a number comes from. scaled: an analytic one, times what measured ones of the same kind
-    are of theirs."""
+    """The source of a number. scaled: an analytic one, times the measured ratio of the same
+    kind."""
 
     MEASURED = "measured"
     INTERPOLATED = "interpolated"
@@ -30,8 +29,8 @@ TRUST = tuple(Provenance)  # from the most trustworthy on
 
 
 class Origin(NamedTuple):
-    """How far to trust a number. error: expected relative error of a prediction; None: not known,
-    0 where measured."""
+    """How far to trust a number. error: expected relative error of a prediction; None: not known, 0
+    if measured."""
 
     provenance: Provenance = Provenance.MEASURED
     error: float | None = None
@@ -41,9 +40,9 @@ class Origin(NamedTuple):
 class Prediction:
     """A predicted number, and how far to trust it.
 
-    value: seconds or bytes. provenance: `measured` where the table has the row itself. error: mean
+    value: seconds or bytes. provenance: `measured` if the table has the row itself. error: mean
     absolute relative error of predictions of this kind, by cross-validation on the same table; None
-    where the table has too few rows to tell, 0 where measured. basis: how it was made, in words.
+    if the table has too few rows to tell, 0 if measured. basis: how it was made, in words.
     """
 
     value: float
@@ -90,16 +89,16 @@ class OperatorRow:
 class Profile:
     """Tidy table of operator rows and communication tables for one model.
 
-    source: what to show the user (`aceso:eurosys`, `analytic`).
+    source: for the user (`aceso:eurosys`, `analytic`).
     micro_batch_sizes, tensor_degrees, splits: the values that occur, ascending.
     rows: the table. A missing key means: not profiled.
     collectives: (primitive, devices) -> {size in whole MiB: seconds}; primitives are all_gather,
         all_reduce, reduce_scatter, all_to_all. Size is the tensor's, as in Aceso's tables.
     intra_node, inter_node: bandwidth in bytes/s for point-to-point messages of 1, 2, 4 ... MiB.
-    collective_origins: (primitive, devices) -> {size: where its seconds come from}, where they are
+    collective_origins: (primitive, devices) -> {size: source of its seconds}, if they are
         not measured. link_origins: likewise of intra_node and inter_node.
-    failed: keys whose measurement failed or ran out of memory; they have no row.
-    notes: one-line remarks about what is missing or suspicious.
+    failed: keys with measurements that failed or ran out of memory; they have no row.
+    notes: one-line remarks about missing or suspicious values.
     """
 
     source: str

@@ -1,5 +1,4 @@
-"""Rows of a native table that are of one model, chosen by what is asked for, and laid out by
-layer."""
+"""Rows of a native table of one model, chosen by the request, and laid out by layer."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which model's rows; None: the table has those of one only.
+    """The model of the rows; None: the table has a single one.
 
     hidden: width of the layers. sequence: tokens of a sample. dtype: of weights and activations.
     """
@@ -42,7 +41,7 @@ ANY = Wanted()
 class LayerRows:
     """Layer rows by layer.
 
-    layers: number of layers, L. names: of them, empty where not said. complete: key -> frame with a
+    layers: number of layers, L. names: of them, empty if not said. complete: key -> frame with a
     row per layer, the columns of the table. refused: key -> why it cannot run, from rows that ran
     out of memory or failed. partial: keys with some layers only -> the first that has no row.
     """
@@ -54,26 +53,26 @@ class LayerRows:
     partial: Mapping[LayerKey, int] = field(default_factory=dict)
 
     def lacking(self) -> str:
-        """Say what keeps keys from being complete, of the first three."""
+        """Say the gaps of incomplete keys, of the first three."""
         found = [f"{describe_key(key)}: {why}" for key, why in self.refused.items()]
         found += [f"{describe_key(key)}: none for layer {n}" for key, n in self.partial.items()]
         return "; ".join(found[:3]) + (f"; {len(found) - 3} more" if len(found) > 3 else "")
 
 
 def describe_records(table: Measurements) -> str:
-    """Return `24 of layer, 8 of collective`: what a table has, however it went."""
+    """Return `24 of layer, 8 of collective`: the rows of a table, with any outcome."""
     counts = table.frame["record"].value_counts()
     return ", ".join(f"{counts[kind]} of {kind}" for kind in counts.index) or "no rows"
 
 
 def rows_of_model(table: Measurements, record: Record, wanted: Wanted = ANY) -> pandas.DataFrame:
-    """Return the rows of a kind, of one model, whatever their status.
+    """Return the rows of a kind, of one model, with any status.
 
     Rows that do not say a size or a type are of every one.
 
     Raises
     ------
-    ProfileError: none, or those of several models that nothing chooses between.
+    ProfileError: none, or rows of several models without a choice.
     """
     frame = table.frame[table.frame["record"] == record]
     if frame.empty:
@@ -118,7 +117,7 @@ def _of_dtype(
 
 
 def several_sizes(table: Measurements, wanted: Wanted) -> Wanted:
-    """Return the sizes that choose between rows; those that all rows have are understood."""
+    """Return the sizes that choose between rows; sizes of all rows are understood."""
     several = [name for name in ("sequence", "hidden") if table.frame[name].nunique() > 1]
     return Wanted(**{name: getattr(wanted, name) for name in several})
 
@@ -199,7 +198,7 @@ def describe_key(key: LayerKey) -> str:
 
 
 def step_seconds(table: Measurements, name: str, wanted: Wanted = ANY) -> dict[LayerKey, Any]:
-    """Return the rows of a part of the whole step, by key; none where the table has none."""
+    """Return the rows of a part of the whole step, by key; none if the table has none."""
     frame = table.of(Record.STEP)
     frame = frame[frame["name"] == name]
     for column in ("sequence", "hidden"):

@@ -26,7 +26,8 @@ TITLE = "ilp-plan profile, version"  # stands before the number in the first lin
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableText:
     """machine: from the lines above the header. names: of the columns. columns: their cells, one
-    for each row in each of them, without rows that are empty. lines: where rows begin, from 1."""
+    for each row in each of them, without rows that are empty. lines: first line of each row, from
+    1."""
 
     machine: Mapping[str, str]
     names: list[str]
@@ -91,7 +92,7 @@ def _columns(
 
 
 def _cells(lines: Iterable[str], above: int, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line where each row begins, and its cells: a quoted cell may have several lines.
+    """Yield the first line of each row, and its cells: a quoted cell may have several lines.
 
     above: lines of the file before these.
     """
@@ -106,7 +107,7 @@ def _cells(lines: Iterable[str], above: int, path: Path) -> Iterator[tuple[int, 
 
 
 def _machine(lines: list[str], path: Path) -> dict[str, str]:
-    """Return what `# key: value` lines say, and refuse what a later version has written."""
+    """Return the content of `# key: value` lines, and refuse a later version's."""
     machine = {}
     for line in lines:
         words = line.lstrip(COMMENT).strip()

@@ -1,4 +1,4 @@
-"""What an operator does for one micro-batch on one device, and how long that takes.
+"""The work of an operator for one micro-batch on one device, and its time.
 
 A kernel takes its launch and the longer of its arithmetic and its memory traffic (the roofline of
 Williams et al. 2009). Collectives run on a ring.
@@ -34,7 +34,7 @@ class Work:
     """One operator, one micro-batch, one device; sizes in bytes.
 
     forward, backward: kernels. forward_exchanges, backward_exchanges: collectives.
-    input, output: what crosses a pipeline cut before and after the operator, residuals included.
+    input, output: message over a pipeline cut before and after the operator, residuals included.
     activations: kept for the backward pass.
     forward_reserved, backward_reserved: temporary buffers.
     """
@@ -67,7 +67,7 @@ def product_backward(flops: float, left: float, right: float, result: float) -> 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Roofline:
-    """Kernels of a device of which data sheet and two shares of it are all that is known."""
+    """Kernels of a device from its data sheet and two shares of it alone."""
 
     device: Device
 
@@ -97,13 +97,13 @@ class Roofline:
         return self.device.streaming
 
     def collective(self, name: str, ranks: int, size: float) -> float | None:
-        """Return nothing: no data sheet says what collectives take."""
+        """Return nothing: no data sheet has times of collectives."""
         return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """Kernels of a GPU whose kernels were measured, on a machine.
+    """Measured kernels of a GPU, on a machine.
 
     A kernel of arithmetic without a shape is a large product.
     """
@@ -112,7 +112,7 @@ class Measured:
     machine: Machine
 
     def seconds(self, kernel: Kernel, precision: str) -> float:
-        """Return what the kernel's shape takes."""
+        """Return the time of the kernel's shape."""
         rates, machine = self.rates, self.machine
         match kernel.shape:
             case Product() as p if p.batched:
@@ -133,8 +133,8 @@ class Measured:
         return max(streamed, rates.large(kernel.flops, precision)) if kernel.flops else streamed
 
     def fastest(self, precision: str) -> float:
-        """Return the FLOP/s that no kernel exceeds, where the backward pass of attention is counted
-        as two products for each of the forward pass.
+        """Return an upper bound on the FLOP/s of kernels, with the backward pass of attention
+        counted as two products for each of the forward pass.
 
         Raises
         ------
@@ -167,7 +167,7 @@ Rates = Roofline | Measured
 
 @lru_cache(maxsize=256)  # a fit of constants asks for thousands
 def rates_of(device: Device) -> Rates:
-    """Return what kernels take on a device; the same of equal ones."""
+    """Return the times of kernels on a device; the same of equal ones."""
     if device.kernels is None:
         return Roofline(device)
     machine = device.machine
@@ -203,7 +203,7 @@ def exchange_time(exchange: Exchange, devices: int, link: Link) -> float:
     """Return seconds of a ring collective: latency, and the bytes that each device sends.
 
     Each sends (n - 1) / n of the tensor, in an all-reduce twice that. The tensor of an all-gather
-    is n times what a device passes in (the accounting of `nccl-tests`, doc/PERFORMANCE.md).
+    is n times a device's input (the accounting of `nccl-tests`, doc/PERFORMANCE.md).
     """
     if devices == 1:
         return 0.0

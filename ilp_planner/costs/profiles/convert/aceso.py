@@ -1,8 +1,8 @@
 """Between Aceso's profile database and the native table.
 
 Of one model: a row per operator, number of samples, tensor-parallel degree and split; rows of
-collectives and of messages between two devices. What failed in Aceso's measurement is a failed row.
-Aceso's collectives say what each device passes in, the native table says the whole tensor.
+collectives and of messages between two devices. A failure of Aceso's measurement is a failed row.
+Sizes of Aceso's collectives are a device's input, in the native table the whole tensor.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def _messages(profile: Profile) -> Iterator[dict[str, Any]]:
 def write_aceso_profile(profile: Profile, folder: Path, key: str) -> list[str]:
     """Write the files of one model that Aceso and `read_aceso_profile` read; return their names.
 
-    Operators of a file are in the order in which the profile has them. Predicted rows are written
-    like measured ones: the format has no place for where a number comes from.
+    Operators of a file are in the profile's order. Predicted rows are written like measured ones:
+    the format has no place for sources.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def _csv(lines: Sequence[Sequence[Any]]) -> str:
 
 
 def check_exportable(profile: Profile, source: str, key: str) -> list[str]:
-    """Return what Aceso will miss or not read, one line each.
+    """Return the rows that Aceso will miss or not read, one line each.
 
     Raises
     ------

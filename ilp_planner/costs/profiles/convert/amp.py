@@ -2,8 +2,8 @@
 itself.
 
 AMP charges a layer three times its forward pass; a row has all that was measured between two cuts.
-Memory it does not measure: what layers hold follows from their dimensions, and is written as the
-analytic figure that it is (columns of bytes; the row's provenance is that of its time).
+Memory it does not measure: the memory of layers follows from their dimensions, and is written as an
+analytic figure (columns of bytes; the row's provenance is that of its time).
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ def amp_table(profile: AmpProfile) -> Measurements:
 
 
 def amp_models(path: Path) -> dict[str, dict[str, str]]:
-    """Return the models of a file, and for each what the table calls its devices: name -> instance.
+    """Return the models of a file, and for each the names of its devices in the table: name ->
+    instance.
 
-    A device has the GPU's name, or that of its instance where several instances have the GPU.
+    A device has the GPU's name, or its instance's if several instances have the GPU.
 
     Raises
     ------

@@ -44,7 +44,7 @@ def metis_table(
     profile: MetisProfile, *, hidden: int | None = None, sequence: int | None = None
 ) -> Measurements:
     """Return a folder as a native table.
-    hidden, sequence: sizes of the model, which the folder does not say."""
+    hidden, sequence: sizes of the model, as the folder lacks them."""
     sizes = {"hidden": hidden, "sequence": sequence}
     rows: list[dict[str, Any]] = []
     for key, row in profile.rows.items():
@@ -100,7 +100,7 @@ def _time(milliseconds: float) -> dict[str, Any]:
 
 
 def is_metis_like(frames: Mapping[LayerKey, pandas.DataFrame]) -> bool:
-    """Tell whether layers say what they need altogether, and nothing of what that is made of."""
+    """Tell whether layers have their total memory alone, without its parts."""
     return all(
         frame["memory_bytes"].notna().all()
         and frame[["state_bytes", "activation_bytes"]].isna().all(axis=None)
@@ -109,9 +109,9 @@ def is_metis_like(frames: Mapping[LayerKey, pandas.DataFrame]) -> bool:
 
 
 def metis_profile(table: Measurements, wanted: Wanted = ANY) -> MetisProfile:
-    """Return a native table in Metis's terms: what `metis_table` made, to the last digit.
+    """Return a native table in Metis's terms: a table of `metis_table`, to the last digit.
 
-    Layers that say what their memory is made of have its sum.
+    Layers with parts of their memory have its sum.
 
     Raises
     ------
@@ -169,14 +169,14 @@ def _milliseconds(row: pandas.Series | None) -> float | None:
 def exportable_profile(
     table: Measurements, wanted: Wanted = ANY, *, model: str = ""
 ) -> tuple[MetisProfile, list[str]]:
-    """Return any table with layers as Metis needs it, and what had to be put in for it.
+    """Return any table with layers as Metis needs it, and the substitutes for missing values.
 
     Tensor-parallel messages that times leave out are added, as Metis's times have them. A pass over
     all layers that the table does not say is their sum; an optimiser step likewise.
 
     Raises
     ------
-    ProfileError: something is missing that nothing stands in for: which.
+    ProfileError: a missing value without a substitute, by name.
     """
     profile, rows = metis_profile(table, wanted), layer_rows(table, wanted)
     messages, notes = MessageTimes(table), []

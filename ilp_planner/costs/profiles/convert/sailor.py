@@ -1,11 +1,11 @@
 """Sailor's profiles as a native table.
 
-Times are the file's: of whole replicas, tensor-parallel messages included. Bytes are what Sailor's
-planner counts of the numbers in its files (`check_stage_fits` of
+Times are the file's: of whole replicas, tensor-parallel messages included. Bytes follow Sailor's
+planner's count of the numbers in its files (`check_stage_fits` of
 https://github.com/eth-easl/sailor, sailor/Planner/sailor_planner/cpp_src/planner_utils.cpp): single
 precision; 24 bytes per parameter (Adam's two moments 8; weights, gradients, a buffer to reduce them
-and DeepSpeed's copy 4 each), every kept activation 4 per sample in flight, and what is allocated
-outside of the tensors, 2 GB without tensor parallelism and 3 GB with it.
+and DeepSpeed's copy 4 each), every kept activation 4 per sample in flight, and memory outside of
+the tensors, 2 GB without tensor parallelism and 3 GB with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def sailor_table(
     profile: SailorProfile, *, hidden: int | None = None, sequence: int | None = None
 ) -> Measurements:
     """Return the rows of one model as a native table, a row per layer.
-    hidden, sequence: sizes of the model, which the files do not say."""
+    hidden, sequence: sizes of the model, as the files lack them."""
     said = {"hidden": hidden, "sequence": sequence}
     sizes = {name: size for name, size in said.items() if size is not None}
     rows: list[dict[str, Any]] = []

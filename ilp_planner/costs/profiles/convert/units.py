@@ -1,7 +1,7 @@
 """From one unit to another and back to the same number.
 
 A product or a quotient is rounded, so undoing it gives a neighbour of the number now and then. Here
-the way back is searched among the neighbours, and what cannot be found that way is said.
+the way back is searched among the neighbours, and failures are reported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def undo(value: float, change: Callable[[float], float], guess: float) -> float:
     """Return the number that a change of units makes `value` of.
 
     Of several, the one that is written shortest: a clock's figure rather than its neighbour. The
-    guess itself where none is found, which is then within rounding.
+    guess itself if none is found, within rounding.
 
     change: the change of units. guess: the number but for rounding.
     """
@@ -35,15 +35,15 @@ def undo(value: float, change: Callable[[float], float], guess: float) -> float:
 
 
 def to_seconds(milliseconds: float) -> tuple[float, str]:
-    """Return seconds, and the milliseconds as a text where seconds do not give them back."""
+    """Return seconds, and the milliseconds as a text if seconds do not give them back."""
     seconds = milliseconds / MILLISECONDS
     same = to_milliseconds(seconds) == milliseconds
     return seconds, "" if same else f"{milliseconds!r} ms"
 
 
 def to_milliseconds(seconds: float, original: str = "") -> float:
-    """Return milliseconds. original: what `to_seconds` said besides; another unit than
-    milliseconds, or another time than `seconds`, does not count."""
+    """Return milliseconds. original: the text of `to_seconds`; another unit than milliseconds, or
+    another time than `seconds`, does not count."""
     number, _, unit = original.partition(" ")
     if unit == "ms":
         try:

@@ -1,4 +1,4 @@
-"""What is asked of a table's predictions, and the answers."""
+"""Questions to a table's predictions, and the answers."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def answer_products(table: Measurements, wants: Iterable[ProductWant]) -> list[A
 
     Raises
     ------
-    ProfileError: the table has no products, or those of several types.
+    ProfileError: the table has no products, or products of several types.
     """
     from ilp_planner.costs.profiles.predict.products import ProductPredictor
 
@@ -160,7 +160,7 @@ def answer_products(table: Measurements, wants: Iterable[ProductWant]) -> list[A
 def _answer(
     record: Record, what: str, where: str, said: Mapping[str, Any], time: Prediction
 ) -> Answer:
-    """Return an answer whose row has these columns."""
+    """Return an answer with these columns in its row."""
     row = {
         "record": record.value,
         **said,

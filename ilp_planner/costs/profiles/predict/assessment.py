@@ -1,4 +1,5 @@
-"""How well a table predicts itself: every row against what the others say of it."""
+"""The accuracy of a table's predictions of itself: every row against its prediction by the
+others."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ SHORT = {"tp": "tp", "micro_batch": "micro-batch", "sequence": "sequence", "hidd
 class Judged:
     """One column of one series, n rows predicted from others in one way.
 
-    kind: a record. label: of the series. column: in seconds or bytes. rows: what each is. measured,
+    kind: a record. label: of the series. column: in seconds or bytes. rows: kind of each. measured,
     predicted: float64 [n]. protocol: how they were predicted from others.
     """
 
@@ -56,7 +57,7 @@ class Judged:
 
     @property
     def errors(self) -> Floats:
-        """Relative errors with their sign, float64 [n]; NaN where 0 was measured."""
+        """Relative errors with their sign, float64 [n]; NaN if 0 was measured."""
         known = self.measured > 0
         off = self.predicted - self.measured
         return np.where(known, off / np.where(known, self.measured, 1.0), np.nan)
@@ -74,7 +75,7 @@ class Score:
 
 
 def score(errors: Floats) -> Score:
-    """Return what relative errors come to; those that are NaN do not count."""
+    """Return the score of relative errors; NaN do not count."""
     known = np.abs(errors[np.isfinite(errors)])
     if not known.size:
         return Score(rows=0, mean=np.nan, median=np.nan, high=np.nan)
@@ -135,7 +136,7 @@ def _judge_series(predictor: LayerPredictor, series: Series, column: str) -> Ite
 
 
 def describe_point(series: Series, point: Floats) -> str:
-    """Return `tp 4, micro-batch 2`; sequence and width only where the rows have several."""
+    """Return `tp 4, micro-batch 2`; sequence and width only if the rows have several."""
     said = []
     for place, name in enumerate(DIMENSIONS):
         varied = (series.points[:, place] != point[place]).any()
@@ -207,7 +208,7 @@ def _judge_curves(
 
 
 def dropped_rows(table: Measurements) -> tuple[str, ...]:
-    """Say which rows predictions do not rest on as they are, and why, a line for each reason."""
+    """Say the rows that predictions do not use as they are, and why, a line for each reason."""
     frame = table.frame
     found = []
     for status, why in (

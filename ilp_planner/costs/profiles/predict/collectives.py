@@ -1,4 +1,4 @@
-"""Times of collectives that were not measured, from the rows of those that were."""
+"""Times of unmeasured collectives, from the rows of measured ones."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Series:
-    """Rows of one collective in one setting. sizes: bytes. times: seconds. own: which are measured,
-    not themselves predicted."""
+    """Rows of one collective in one setting. sizes: bytes. times: seconds. own: whether each is
+    measured, not itself predicted."""
 
     sizes: Floats
     times: Floats
@@ -89,9 +89,9 @@ class CollectivePredictor:
         size: bytes of the whole tensor.
         group_size, hosts, stride: as in the table.
         groups: that do the same at once; None: as many as the hosts have room for, as in training.
-        sharing: of several hosts, those that share a host's network, instead: the hosts of the
+        sharing: of several hosts, the groups that share a host's network, instead: the hosts of the
             table may have room for fewer.
-        device, dtype: rows of these only, where there are any; '': of all. Rows of another device
+        device, dtype: rows of these only, if there are any; '': of all. Rows of another device
             type, or of several together, are no measurements of the one that is asked for.
         """
         if group_size <= 1:
@@ -147,7 +147,7 @@ class CollectivePredictor:
         return self._readers[device]
 
     def _foreign(self, device: str) -> str:
-        """Return whose rows stand in for those of a device type; '' for its own."""
+        """Return the device type with rows that stand in for another one; '' for its own."""
         named = [name for name in dict.fromkeys(self._rows["device"]) if name]
         if device and "" not in set(self._rows["device"]):
             own = device.casefold() in {name.casefold() for name in named}
@@ -200,7 +200,7 @@ class _OfDevice:
         groups: int | None,
         sharing: int | None = None,
     ) -> Setting:
-        """Return what matters of a group."""
+        """Return the relevant properties of a group."""
         if hosts < 1 or stride < 1 or (groups is not None and groups < 1) or group_size < hosts:
             raise ValueError(
                 f"a group of {group_size} on {hosts} hosts, stride {stride}, {groups} at once: "
@@ -219,7 +219,7 @@ class _OfDevice:
         return Setting(group_size=group_size, hosts=hosts, stride=0, sharing=sharing)
 
     def place(self, name: str, setting: Setting, dtype: str) -> tuple[str, Setting, str] | None:
-        """Return the key of the rows of a setting, of a number type where there are such."""
+        """Return the key of the rows of a setting, of a number type if there are any."""
         if (name, setting, dtype) in self._series:
             return name, setting, dtype
         return (name, setting, "") if (name, setting, "") in self._series else None

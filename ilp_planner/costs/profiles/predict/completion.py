@@ -33,7 +33,7 @@ def complete(
     that needs no less than one that ran out of memory when measured says `out_of_memory`, and has
     no times.
 
-    predictor: of the same table, to use what it has fitted already.
+    predictor: of the same table, to reuse its fits.
 
     Raises
     ------

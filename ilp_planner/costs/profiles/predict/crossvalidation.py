@@ -1,9 +1,9 @@
-"""How far predictions are off: rows of a series predicted from its other rows.
+"""The error of predictions: rows of a series predicted from its other rows.
 
 Three questions, three ways to leave rows out. Between rows: one row that others surround. At the
 edge: one row that they do not surround, but that is no further out than all of them. Beyond: all
-rows with the largest (or the least) value of one dimension, predicted from the rest, which is one
-step outside what was measured.
+rows with the largest (or the least) value of one dimension, predicted from the rest: one step
+outside of the measurements.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LeftOut:
 
     @property
     def errors(self) -> Floats:
-        """Absolute relative errors, float64; of the rows where more than 0 was measured."""
+        """Absolute relative errors, float64; of the rows if more than 0 was measured."""
         known = self.measured > 0
         return np.asarray(np.abs(self.predicted[known] / self.measured[known] - 1))
 
@@ -83,9 +83,9 @@ class Trials:
     def beyond(self, dimension: int, end: int, *, alone: bool = False) -> LeftOut | None:
         """Return all rows at the upper end (1) or lower end (-1) of a dimension, from the others.
 
-        None where it has one value.
+        None if it has one value.
 
-        alone: instead, those of the second value from the first, as if no other had been measured.
+        alone: instead, errors of the second value from the first, as if no other had been measured.
         """
         key = (dimension, end, alone)
         if key not in self._beyond:
@@ -123,7 +123,7 @@ class Trials:
 
 
 def _further(law: Law, dimension: int, end: int, alone: bool) -> LeftOut | None:
-    """Predict the rows with the outermost value of a dimension; None where it has one."""
+    """Predict the rows with the outermost value of a dimension; None if it has one."""
     values = np.unique(law.points[:, dimension])[::end]
     if values.size < 2:
         return None
@@ -142,13 +142,13 @@ def _chosen(law: Law, rows: NDArray[np.intp], predicted: Floats, protocol: Proto
 
 
 def peers_of(own: T, alike: Sequence[T]) -> list[T]:
-    """Return which of the series help to tell the error of one: a few, evenly spread over them."""
+    """Return the series that help to estimate the error of one: a few, evenly spread over them."""
     places = np.linspace(0, len(alike) - 1, min(len(alike), PEERS + 1)).round().astype(int)
     return [alike[place] for place in places if alike[place] is not own][:PEERS]
 
 
 def expected_error(own: Trials, others: Iterable[Trials], law: Law, point: Floats) -> float | None:
-    """Return the mean absolute relative error of such predictions; None if nothing tells.
+    """Return the mean absolute relative error of these predictions; None if nothing tells.
 
     Inside the rows' box: of rows between others, or at the edge of them. Outside: of going further
     in each dimension that the point is outside in, as independent errors add up.
@@ -175,10 +175,10 @@ def _error_beyond(own: Trials, peers: list[Trials], dimension: int, octaves: flo
     """Return the error of going some octaves further in a dimension; None if nothing tells.
 
     The rows left out show it from one value less than there is, so too large; rows at the edge of
-    the others from one value more, so too small: the mean of both. Few rows of one series tell
-    little of how large its next error is, so those of its peers count as much as its own; of the
-    two their quadratic mean, which is nearer to the larger. Where its own rows have one value of
-    the dimension, its peers' rows with one value tell.
+    the others from one value more, so too small: the mean of both. Few rows of one series say
+    little of its next error, so its peers' rows count as much as its own; of the two their
+    quadratic mean, nearer to the larger. If its own rows have one value of the dimension, its
+    peers' rows with one value tell.
     """
     end = 1 if octaves > 0 else -1
     mine = own.beyond(dimension, end)

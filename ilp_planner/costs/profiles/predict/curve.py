@@ -1,4 +1,4 @@
-"""Time against bytes of one kind of message: monotone and positive, whatever the rows are like."""
+"""Time against bytes of one kind of message: monotone and positive, for any rows are like."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def monotone(times: Floats) -> Floats:
     """Return the non-decreasing times that differ least in the sum of |log ratio|.
 
     Pool-adjacent-violators with medians: the L1 isotonic regression. A single row that is far off
-    moves nothing, which means would not have.
+    moves nothing, unlike with means.
     """
     blocks: list[list[float]] = []
     middles: list[float] = []
@@ -91,8 +91,8 @@ def monotone(times: Floats) -> Floats:
 
 
 def _middle(ordered: list[float]) -> float:
-    """Return the median of a few values in order, to the last bit as NumPy has it, which takes
-    fifty times as long for them."""
+    """Return the median of a few values in order, to the last bit like NumPy, which takes fifty
+    times as long for them."""
     half, odd = divmod(len(ordered), 2)
     return ordered[half] if odd else (ordered[half - 1] + ordered[half]) / 2
 
@@ -150,7 +150,7 @@ def _distinct(sizes: Floats, times: Floats) -> tuple[Floats, Floats]:
 
 
 def _shaped(x: Floats, y: Floats, alike: Sequence[Curve]) -> tuple[Floats, Floats]:
-    """Return the rows with those between them that the curves of others add."""
+    """Return the rows with additional ones between them from the curves of others."""
     more = np.setdiff1d(np.concatenate([x[:0], *(curve.sizes for curve in alike)]), x)
     more = more[(more > x[0]) & (more < x[-1])]
     if not more.size:

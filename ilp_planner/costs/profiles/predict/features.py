@@ -1,5 +1,4 @@
-"""What a layer's time and memory are made of: the terms of a scaling law, and their values at a
-point.
+"""The terms of a layer's time and memory in a scaling law, and their values at a point.
 
 A point is (tp, micro_batch, sequence, hidden); a dimension that a table does not have is 1. With
 n = micro_batch x sequence tokens, a transformer layer multiplies matrices (2 n h^2 FLOP each, up to
@@ -26,12 +25,12 @@ ALIKE = 1e-9  # of 1 - cosine: two terms that the rows cannot tell apart
 
 
 class Quantity(StrEnum):
-    """What kind of number a column has.
+    """The kind of number of a column.
 
-    time: of passes over a micro-batch. step: seconds, once per iteration. held: bytes whatever the
+    time: of passes over a micro-batch. step: seconds, once per iteration. held: bytes for any
     micro-batch. whole: likewise, of all tensor-parallel devices together. kept: bytes of a
     micro-batch. both: bytes, held and kept together. work: FLOP and traffic. count: a number of
-    something, which does not scale.
+    something, without scaling.
     """
 
     TIME = "time"
@@ -116,7 +115,7 @@ def terms(points: Floats, quantity: Quantity) -> Floats:
 
 
 def distinct_terms(design: Floats) -> NDArray[np.intp]:
-    """Return which columns to keep: the first of those that are proportional on all rows.
+    """Return the columns to keep: the first of columns that are proportional on all rows.
     design: float64 [n, terms], at least 0."""
     norms = np.sqrt((design**2).sum(axis=0))
     scaled = design / np.where(norms > 0, norms, 1.0)

@@ -1,6 +1,6 @@
-"""What a collective moves, and over how many hops, by the group of devices that takes part.
+"""Volume and hops of a collective, by its group of devices.
 
-Volumes are those of the ring algorithms and of direct all-to-alls (NVIDIA's nccl-tests,
+Volumes are of the ring algorithms and of direct all-to-alls (NVIDIA's nccl-tests,
 doc/PERFORMANCE.md); hops as NCCL's own model of latencies counts them (src/graph/tuning.cc).
 """
 
@@ -19,8 +19,8 @@ class Setting:
     """A group of devices, as far as the time of a collective depends on it.
 
     group_size: devices. hosts: that they are on, evenly. stride: between their ranks; 0 on several
-    hosts, where only the devices of each host count. sharing: groups that do the same at once: all
-    of them on one host, those that share a host's network on several.
+    hosts, if only the devices of each host count. sharing: groups that do the same at once: all of
+    them on one host, the groups that share a host's network on several.
     """
 
     group_size: int
@@ -35,7 +35,7 @@ class Setting:
 
     @property
     def family(self) -> tuple[int, int, int]:
-        """The setting without what happens beside it."""
+        """The setting without concurrent groups."""
         return self.group_size, self.hosts, self.stride
 
     def __str__(self) -> str:
@@ -50,8 +50,8 @@ class Setting:
 def volume(name: str, setting: Setting, *, tree: bool = False) -> float:
     """Return the bytes that pass the narrowest place, per byte of the whole tensor.
 
-    On several hosts that is the network of one of them, in one direction: what each of the sharing
-    groups sends through it. On one host it is a device's own link.
+    On several hosts that is the network of one of them, in one direction: the sum over the sharing
+    groups. On one host it is a device's own link.
 
     tree: an all-reduce by NCCL's two trees over the hosts, each with half of the tensor, instead of
         around the ring. Of two hosts each sends the whole once. Of more, a host inside one tree and

@@ -1,6 +1,6 @@
 """One column of one layer kind as a function of tensor-parallel degree, samples, sequence, width.
 
-The prior times what the rows say beyond it, made to agree with what must hold: measured rows are
+The prior times the residual of the rows, made to agree with all constraints: measured rows are
 returned as they are; nothing is negative; more samples or longer ones never take less.
 """
 
@@ -140,8 +140,8 @@ def _with_residuals(
 class _Surface:
     """A law at one degree and width: values on a grid of samples and sequences that never fall.
 
-    Between nodes it is bilinear in what the prior does there, so a law that is affine in samples
-    and in a function of the sequence is met exactly, and what rises at nodes rises between them.
+    Between nodes it is bilinear in the prior, so a law that is affine in samples and in a function
+    of the sequence is met exactly, and values that rise at nodes rise between them.
     """
 
     samples: Floats
@@ -203,8 +203,8 @@ def _agreeing(
 ) -> dict[tuple[float, float], float]:
     """Return the rows of one degree and width that rise with samples and sequence.
 
-    Of two rows that contradict each other, more samples in less time, the one that is further off
-    from what all rows together say is left out: nothing follows it.
+    Of two rows that contradict each other, more samples in less time, the one further off from all
+    rows together is left out: nothing follows it.
     """
     if all(_agree(a, b) for a, b in itertools.combinations(rows.items(), 2)):
         return rows
@@ -237,10 +237,10 @@ def _agree(
 def _rising(
     values: Floats, samples: Floats, sequences: Floats, rows: dict[tuple[float, float], float]
 ) -> Floats:
-    """Return values that never fall along either axis and pass through the rows where these rise.
+    """Return values that never fall along either axis and pass through the rows if these rise.
 
-    What is no row comes between the rows before and after it. Where still something falls, it is
-    half way (geometrically) between the least rising values above and the greatest below.
+    Other points come between the rows before and after them. If still something falls, it is half
+    way (geometrically) between the least rising values above and the greatest below.
     """
     before = np.zeros_like(values)
     after = np.full_like(values, np.inf)
@@ -274,7 +274,8 @@ def _nodes(values: Floats, dimension: int) -> Floats:
 
 
 def _along(law: Law, points: Floats, dimension: int) -> Floats:
-    """Return where points lie along one axis: the prior there, the other dimension held fixed."""
+    """Return the places of points along one axis: the prior there, the other dimension held
+    fixed."""
     held = points.copy()
     if dimension == MICRO_BATCH:
         held[:, SEQUENCE] = np.median(law.points[:, SEQUENCE])

@@ -1,8 +1,8 @@
 """Predicting rows of layers and operators that a table does not have.
 
 Every column of every series (a layer kind or operator on one device type) has a `Law`: a roofline
-fitted on the series' rows, times what these say beyond it, interpolated over tensor-parallel
-degree, micro-batch, sequence and width.
+fitted on the series' rows, times their residuals, interpolated over tensor-parallel degree,
+micro-batch, sequence and width.
 """
 
 from __future__ import annotations
@@ -73,13 +73,14 @@ class LayerPredictor:
     ) -> Prediction:
         """Return one value of one layer kind or operator.
 
-        column: a value column of the native table. name, layers: which; a part of a range will do.
-        device: may be left out where the table has one type. sequence, hidden: likewise where its
-        rows have one. split: of an operator, which dimension is split.
+        column: a value column of the native table. name, layers: of the series; a part of a range
+        will do.
+        device: may be left out if the table has one type. sequence, hidden: likewise if its rows
+        have one. split: of an operator, the divided dimension.
 
         Raises
         ------
-        ProfileError: no such rows, or more than one series; a column that is never predicted.
+        ProfileError: unknown rows, or more than one series; a column that is never predicted.
         """
         want = Want(record=record, name=name, layers=layers, device=device, split=split)
         found = self.find(want)
@@ -100,7 +101,7 @@ class LayerPredictor:
 
         Raises
         ------
-        ProfileError: none does; says what the table has.
+        ProfileError: none does; says the table's content.
         """
         record, device = want.record, want.device
         every = [s for s in self.series if record is None or s.key.record is record]
@@ -134,7 +135,7 @@ class LayerPredictor:
         sequence: int | None = None,
         hidden: int | None = None,
     ) -> Floats:
-        """Return a point of a series, float64 [4]; what is left out is what all its rows have.
+        """Return a point of a series, float64 [4]; missing values are those of all its rows.
 
         Raises
         ------
@@ -209,14 +210,14 @@ class LayerPredictor:
         return self._laws[key]
 
     def tested(self, series: Series, column: str) -> Trials:
-        """Return what predicting the rows of a column from each other shows."""
+        """Return the errors of predicting the rows of a column from each other."""
         key = (id(series), column)
         if key not in self._tested:
             self._tested[key] = Trials(self.law(series, column))
         return self._tested[key]
 
     def _others(self, series: Series, column: str) -> Iterator[Trials]:
-        """Yield what other series of the same kind and device say of the column's errors."""
+        """Yield the column's errors in other series of the same kind and device."""
         kind = (series.key.record, series.key.device)
         alike = [s for s in self.series if (s.key.record, s.key.device) == kind and s.has(column)]
         for other in peers_of(series, alike):

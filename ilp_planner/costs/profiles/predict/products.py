@@ -1,4 +1,4 @@
-"""Times of matrix products that were not measured, from those that were."""
+"""Times of unmeasured matrix products, from measured ones."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ LEAST_ERROR = 0.02  # what no law is believed to be better than
 class ProductPredictor:
     """Predicts the time of a matrix product from its FLOP.
 
-    Linear between rows, which a rate and a launch make it; below the first towards the launch
-    alone. Beyond the last as two laws go on, of matrices that are about square: a roofline of all
-    rows (launch, FLOP, and edges, which grow as FLOP^(2/3)), and the rate that the last rows are
-    on their way to. Each counts by how well it goes on from fewer of the rows, as forecasts are
-    combined by Bates and Granger (1969, Operational Research Quarterly 20).
+    Linear between rows, as by a rate and a launch; below the first towards the launch alone. Beyond
+    the last as two laws go on, of matrices that are about square: a roofline of all rows (launch,
+    FLOP, and edges, growing as FLOP^(2/3)), and the limit rate of the last rows. Each counts by how
+    well it goes on from fewer of the rows, as forecasts are combined by Bates and Granger (1969,
+    Operational Research Quarterly 20).
     """
 
     def __init__(self, table: Measurements) -> None:
@@ -57,11 +57,11 @@ class ProductPredictor:
 
     def predict(self, flop: float, *, device: str = "", dtype: str = "") -> Prediction:
         """Return seconds of one product.
-        flop: at least 0. device, dtype: of the rows; '' where the table has one.
+        flop: at least 0. device, dtype: of the rows; '' if the table has one.
 
         Raises
         ------
-        ProfileError: no such rows, or those of several device types or number types.
+        ProfileError: unknown rows, or those of several device types or number types.
         """
         rows = self._chosen(device, dtype)
         sizes, times = rows["flop"].to_numpy(np.float64), rows["time_s"].to_numpy(np.float64)
@@ -153,11 +153,11 @@ def _roofline(curve: Curve) -> Growth:
 
 
 def _rate(curve: Curve) -> Growth:
-    """Return what a rate makes that comes nearer to a limit the longer the edges are.
+    """Return the time by a rate that approaches a limit with longer edges.
 
-    What lacks of the limit, in the logarithm, is taken to be as the inverse of the edge, as where
-    it is lost at the edges (half-performance length of Hockney and Jesshope 1981, Parallel
-    Computers): as much again as the rate rose since edges of half the length.
+    The gap to the limit, in the logarithm, is assumed to go with the inverse of the edge, as a loss
+    at the edges (half-performance length of Hockney and Jesshope 1981, Parallel Computers): as much
+    again as the rate rose since edges of half the length.
     """
     last = curve.sizes[-1]
     since = max(last / EDGES, curve.sizes[0])
@@ -174,7 +174,7 @@ LAWS: tuple[Law, ...] = (_roofline, _rate)
 
 
 def beyond_error(sizes: Floats, times: Floats, flop: float) -> float | None:
-    """Return the mean relative error of going as far beyond the rows; None where too few tell it.
+    """Return the mean relative error of going as far beyond the rows; None if too few tell it.
 
     The rows as far below the last one (above the first one) predict the others; half of them at
     least.

@@ -1,4 +1,4 @@
-"""Where a point lies among the rows: at one, between them, or how far beyond them."""
+"""The place of a point among the rows: at one, between them, or how far beyond them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ON = 1e-9  # of the distance from the convex hull, in octaves
 
 
 def row_at(points: Floats, point: Floats) -> int | None:
-    """Return which row is at the point, None if none is."""
+    """Return the row at the point, None if none is."""
     found = np.flatnonzero((points == point).all(axis=1))
     return int(found[0]) if found.size else None
 
@@ -40,6 +40,6 @@ def octaves_beyond(points: Floats, point: Floats) -> float:
 
 
 def never_varied(points: Floats, point: Floats) -> NDArray[np.bool_]:
-    """Return in which dimensions the point differs from rows that are all the same there."""
+    """Return the dimensions in which the point differs from rows that are all the same there."""
     fixed = (points == points[0]).all(axis=0)
     return np.asarray(fixed & (points[0] != point))

@@ -1,4 +1,4 @@
-"""What the rows say beyond the prior: residuals, interpolated between neighbours.
+"""Residuals of the rows over the prior, interpolated between neighbours.
 
 A Gaussian process with the kernel exp(-|distance|), a product over the dimensions in octaves
 (Ornstein-Uhlenbeck): in one dimension it joins neighbouring rows by nearly straight lines, and

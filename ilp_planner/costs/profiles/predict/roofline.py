@@ -1,10 +1,10 @@
-"""The prior of a prediction: a roofline whose coefficients are fitted on the rows themselves.
+"""The prior of a prediction: a roofline with coefficients fitted on the rows themselves.
 
 time = launch + work / rate + traffic / bandwidth, every coefficient at least 0, fitted by relative
 non-negative least squares. Work and traffic are columns of the table, or the terms of a scaling law
-(`features`). Where it explains the rows much better, the launch is a floor under the rest instead
-of a part of it: kernels that the host launches ahead of a busy device cost it nothing (the
-roofline of Williams et al. 2009, with the host as a third roof).
+(`features`). If it explains the rows much better, the launch is a floor under the rest instead of a
+part of it: kernels that the host launches ahead of a busy device cost it nothing (the roofline of
+Williams et al. 2009, with the host as a third roof).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ ZERO_WEIGHT = 1e-2  # of the largest value: what a row of 0 bytes counts as
 class Prior:
     """A fitted law.
 
-    quantity: what of. coefficients: float64 [(2 with work +) terms], at least 0. floor: seconds
-    under which nothing comes, 0 without. least: the value never to go below. weights: float64 [n],
-    how much each row counted. worked: FLOP and traffic are the first two terms.
+    quantity: of the column. coefficients: float64 [(2 with work +) terms], at least 0. floor: least
+    seconds, 0 without. least: the value never to go below. weights: float64 [n], how much each row
+    counted. worked: FLOP and traffic are the first two terms.
     """
 
     quantity: Quantity
@@ -153,7 +153,7 @@ def _robust(design: Floats, values: Floats) -> tuple[Floats, Floats]:
 def _floored(
     design: Floats, quantity: Quantity, values: Floats, coefficients: Floats, weights: Floats
 ) -> tuple[Floats, Floats, float]:
-    """Return the fit with a floor where that explains the rows better, else the one given."""
+    """Return the fit with a floor if that explains the rows better, else the one given."""
     best = (coefficients, weights, 0.0)
     least = FLOOR_GAIN * float(np.mean(np.abs(_log_residual(design @ coefficients, values))))
     if least < LEAST_SPREAD * FLOOR_GAIN:

@@ -1,4 +1,4 @@
-"""The rows of a table that belong together: those of one layer kind, operator or part of a step on
+"""The rows of a table that belong together: rows of one layer kind, operator or part of a step on
 one device type."""
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ OPTIMIZER = "optimizer"  # the part of a step that no micro-batch changes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
-    """Rows that are asked for; what is None means all that the table has.
+    """Rows that are asked for; None means all of the table's.
 
-    Without record, layers and operators. sequence, hidden: None means those of each row.
+    Without record, layers and operators. sequence, hidden: None means each row's.
     """
 
     device: str | None = None
@@ -58,8 +58,8 @@ class Want:
 
 
 class SeriesKey(NamedTuple):
-    """What a series is of. split: -1 where it does not apply. layers: '' where the rows of several
-    models are one series. dimensions: those of `features.DIMENSIONS` that its rows say."""
+    """The subject of a series. split: -1 if it does not apply. layers: '' if the rows of several
+    models are one series. dimensions: the ones of `features.DIMENSIONS` in its rows."""
 
     record: Record
     device: str
@@ -71,7 +71,7 @@ class SeriesKey(NamedTuple):
     dimensions: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return what to call it."""
+        """Return its name."""
         what = self.name or "layer"
         if self.layers:
             what += f" ({self.layers})" if self.name else f" {self.layers}"
@@ -82,10 +82,10 @@ class SeriesKey(NamedTuple):
 class Series:
     """Rows of one key.
 
-    points: float64 [n, 4], in the order of `features.DIMENSIONS`, 1 where the rows do not say; no
-    two alike. values: column -> float64 [n], NaN where a row does not say; the mean of rows of the
-    same point. layers: of every row. out_of_memory: float64 [k, 4], points that ran out of it.
-    provenance: of the rows; measured where there are any such.
+    points: float64 [n, 4], in the order of `features.DIMENSIONS`, 1 if the rows do not say; no two
+    alike. values: column -> float64 [n], NaN if a row does not say; the mean of rows of the same
+    point. layers: of every row. out_of_memory: float64 [k, 4], points that ran out of it.
+    provenance: of the rows; measured if there are any.
     """
 
     key: SeriesKey
@@ -105,7 +105,7 @@ class Series:
         return self.points[known], values[known]
 
     def quantity(self, column: str) -> Quantity:
-        """Return what kind of number a column is."""
+        """Return the kind of number of a column."""
         if self.key.record is Record.STEP and self.key.name == OPTIMIZER:
             return Quantity.STEP
         return QUANTITIES[column]
@@ -121,7 +121,7 @@ class Series:
         return all(bool(np.isfinite(v).all()) for v in pair) and any(bool(v.any()) for v in pair)
 
     def layers_at(self, point: Floats) -> str:
-        """Return which layers of the model a row at this point is of: those of the nearest row."""
+        """Return the layers of the model for a row at this point: the nearest row's."""
         if not self.layers:
             return ""
         apart = np.abs(np.log2(self.points) - np.log2(point))
@@ -145,11 +145,10 @@ class Series:
 def find_series(table: Measurements) -> tuple[Series, ...]:
     """Return the series of layers, operators and parts of a step, in the order of the table.
 
-    Rows of context and expert parallelism are left out. So are those that a prediction made; where
-    nothing was measured, the analytic ones count.
-    Rows of one name are one series whatever their layers, as long as no two are of the same point:
-    the same kind of layer in models of other sizes. Otherwise every range of layers has its own,
-    cut where any row's range begins or ends.
+    Rows of context and expert parallelism are left out. So are those that a prediction made; if
+    nothing was measured, the analytic ones count. Rows of one name are one series whatever their
+    layers, as long as no two are of the same point: the same kind of layer in models of other
+    sizes. Otherwise every range of layers has its own, cut at the ends of all rows' ranges.
     """
     import pandas as pd
 

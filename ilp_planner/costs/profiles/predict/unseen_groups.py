@@ -64,8 +64,8 @@ class Stretched:
 
 
 def stretched(known: Known, name: str, target: Setting) -> Stretched | None:
-    """Return the curve of a collective in a setting that was not measured; None where nothing was.
-    known: what was measured."""
+    """Return the curve of a collective in a setting that was not measured; None if nothing was.
+    known: measured ones."""
     donors = sorted(
         ((kind, setting) for kind, curves in known.items() for setting in curves),
         key=lambda donor: _distance(name, target, *donor),
@@ -127,9 +127,9 @@ def _ring_ratio(name: str, target: Setting, kind: str, source: Setting) -> float
 def _ring_parts(known: Known, target: Setting) -> tuple[Stretched, ...]:
     """Return the two halves of a ring all-reduce among more than two hosts.
 
-    Between two hosts NCCL's trees send half of what a ring does; with more they send no less, and
-    its rings are the faster ones again for large sizes (tuning.cc counts the speed within a host
-    for up to two). A ring all-reduce is a reduce-scatter and an all-gather.
+    Between two hosts NCCL's trees send half of a ring's bytes; with more they send no less, and its
+    rings are the faster ones again for large sizes (tuning.cc counts the speed within a host for up
+    to two). A ring all-reduce is a reduce-scatter and an all-gather.
     """
     halves = []
     for name in HALF_RINGS if target.hosts > 2 else ():
@@ -148,7 +148,7 @@ def _ring_parts(known: Known, target: Setting) -> tuple[Stretched, ...]:
 def _by_trees(curves: Mapping[Setting, Curve]) -> bool:
     """Tell whether trees explain the all-reduces between two hosts, not rings.
 
-    Whichever has their largest messages pass the networks at the more even speed.
+    The one with the more even speed of the largest messages through the networks.
     """
     ends = [(s, float(c.times[-1]) / c.range[1]) for s, c in curves.items() if s.hosts == 2]
     spread = {
