@@ -1,4 +1,4 @@
-"""AMP's clusters: nodes with one figure for their links inside and one for those to other nodes.
+"""AMP's clusters: nodes with one figure for their links inside and one for links to other nodes.
 
 A node sends to itself at `intra_Gbps`, and two nodes send to each other at the smaller of their
 `inter_Gbps`. The nodes of one instance type need not have the same figures.
@@ -45,7 +45,7 @@ def read_amp_nodes(cluster: Table) -> tuple[AmpNode, ...]:
 
     Raises
     ------
-    SpecError: one line with the file, the key, what was found and what was expected.
+    SpecError: one line with the file, the key, the found and the expected value.
     """
     values = cluster.values.get("nodes")
     if not isinstance(values, list) or not values:
@@ -93,7 +93,7 @@ def on_hosts(
 ) -> tuple[AmpNode, ...]:
     """Return the nodes that a DeepSpeed hostfile lists, with its names and numbers of devices.
 
-    Hosts are the nodes one by one; where all nodes are equal, there may be more or fewer hosts.
+    Hosts are the nodes one by one; if all nodes are equal, there may be more or fewer hosts.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def on_hosts(
 
 def device_types(nodes: Sequence[AmpNode]) -> tuple[str, ...]:
     """Return the name of each node's device type: its GPU, with the instance or the speed of its
-    links where that alone would name two different ones."""
+    links if the GPU would name two different ones."""
     kinds = {(node.instance, node.gpu, node.memory, node.within) for node in nodes}
     namings: tuple[Callable[[AmpNode], str], ...] = (
         lambda node: node.gpu,

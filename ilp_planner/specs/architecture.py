@@ -1,4 +1,4 @@
-"""What every model family says about itself: operators, their parameters and arithmetic."""
+"""The interface of model families: operators, their parameters and arithmetic."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol
@@ -25,14 +25,15 @@ class Architecture(Protocol):
     """A model family with its dimensions.
 
     family: `gpt`, `t5`, `resnet` or `decoder`.
-    micro_batch_sizes: samples per replica worth trying, unless the user says which.
+    micro_batch_sizes: samples per replica worth trying, unless the user gives them.
     operators: names along the chain; equal names are equal operators.
     parameters, flops: per operator name. flops is the forward pass of one sample, matrix products
         and convolutions only, a multiplication with its addition counting 2; the backward pass
         takes twice that.
-    masked_flops: of `flops` of all operators, those that a causal mask makes needless; masked: of
+    masked_flops: of `flops` of all operators, the ones that a causal mask makes needless; masked:
+    of
         one operator, by its name.
-    tokens: of a sample; 0 where it has none.
+    tokens: of a sample; 0 if it has none.
     tensor_parts: tensor-parallel degrees must divide this.
     """
 
@@ -56,7 +57,7 @@ class Architecture(Protocol):
 
 
 def check_fields(owner: object, *names: str) -> None:
-    """Refuse in fields of a dataclass what `check_counts` refuses.
+    """Refuse the same as `check_counts` in fields of a dataclass.
 
     Raises
     ------
@@ -84,7 +85,7 @@ def check_choice(name: str, found: str, options: Sequence[str]) -> None:
 
     Raises
     ------
-    ValueError: names what was found and the options.
+    ValueError: with the found value and the options.
     """
     if found not in options:
         raise ValueError(f"{name} must be one of {', '.join(options)}, found {found!r}")
@@ -95,7 +96,7 @@ def check_positive(name: str, found: float) -> None:
 
     Raises
     ------
-    ValueError: names what was found.
+    ValueError: with the found value.
     """
     if not 0 < found < float("inf"):
         raise ValueError(f"{name} must be a positive number, found {found}")

@@ -12,8 +12,7 @@ from ilp_planner.specs.model_reader import read_model
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One of them. hub: its names at Hugging Face. source: what its file says that its numbers are
-    from."""
+    """One of them. hub: its names at Hugging Face. source: of its numbers, from its file."""
 
     model: ModelSpec
     hub: tuple[str, ...]

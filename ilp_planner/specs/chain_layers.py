@@ -1,4 +1,4 @@
-"""The layers of a chain of operators: those that repeat, and what is around them."""
+"""The layers of a chain of operators: repeated ones, and the operators around them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Layer:
 
 
 def find_layers(operators: Sequence[str]) -> tuple[Layer, ...]:
-    """Return the repeated layers of a chain, in order; what belongs to none is in none."""
+    """Return the repeated layers of a chain, in order; others are in none."""
     starts = [i for i, name in enumerate(operators) if name.endswith(FIRST)]
     layers: list[Layer] = []
     for place, start in enumerate(starts):
@@ -45,9 +45,9 @@ class Segment:
 def segments(operators: Sequence[str]) -> tuple[Segment, ...]:
     """Return the whole chain in layers.
 
-    What comes before the first repeated layer is one (`embedding` or `stem`), each repeated one is,
-    and so is what lies between two sides and what comes last (`head`). A GPT of n transformer
-    layers has n + 2, which is how Metis counts.
+    Segments are the operators before the first repeated layer (`embedding` or `stem`), each
+    repeated layer, the operators between two sides, and the last ones (`head`). A GPT of n
+    transformer layers has n + 2, as Metis counts.
     """
     layers = find_layers(operators)
     several = len({layer.side for layer in layers}) > 1

@@ -161,7 +161,7 @@ class Device:
 @dataclass(frozen=True, kw_only=True)
 class NodeGroup:
     """Equal nodes. count: of nodes; devices: in each of them, all of the type `device`. zone: the
-    smallest one that they are in, where there are any."""
+    smallest one that they are in, if there are any."""
 
     device: str
     devices: int
@@ -175,17 +175,17 @@ class NodeGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSpec:
-    """Where to train.
+    """The cluster.
 
     device_types: by name. nodes: in the order of device ranks. intra_node, inter_node: links.
-    within: device type -> link inside its nodes, where that is not intra_node.
+    within: device type -> link inside its nodes, if that is not intra_node.
     between: pair of device types (in the order of their names) -> link between their nodes, where
         that is not inter_node; a pair may be twice the same type.
     matrix: link from node to node, a row and a column per node (each of a NodeGroup counted); empty
         when types decide. The diagonal is not used.
-    zones: a tree that says the link of two nodes: that of the smallest zone that both are in,
+    zones: a tree with the link of two nodes: that of the smallest common zone,
         inter_node where there is none; empty when types or a matrix decide.
-    notes: what every result says of it: what is assumed, not known.
+    notes: assumptions that every result repeats.
     """
 
     name: str
@@ -217,8 +217,8 @@ class ClusterSpec:
         self._check_rings()
 
     def _check_rings(self) -> None:
-        """Refuse collectives of links between nodes, which nothing reads. Of one node, the link
-        inside it may stand for the one between nodes, which nothing reads either."""
+        """Refuse collectives of links between nodes: nothing reads them. Of one node, the link
+        inside it may stand for the unused one between nodes."""
         links = [(f"between, types {', '.join(p)}", link) for p, link in self.between.items()]
         if self.node_count > 1:
             links.append(("inter_node", self.inter_node))
@@ -292,7 +292,7 @@ class ClusterSpec:
 
     @cached_property
     def called(self) -> tuple[str, ...]:
-        """What people call the device type of each node."""
+        """The usual name of each node's device type."""
         return tuple(self.device_types[name].type for name in self.node_types)
 
     @cached_property
@@ -370,8 +370,8 @@ class ClusterSpec:
             )
 
     def _other_precision(self, precision: str, model: str) -> str:
-        """Return which precision would do where some device type has no figure for the asked one;
-        empty where none would."""
+        """Return a possible precision if some device type has no figure for the asked one; empty if
+        none would."""
         peaks = [self.device_types[name].peak or {} for name in self.type_names]
         shared = [p for p in PRECISIONS if all(p in peak for peak in peaks)]
         if precision in shared or not shared:
@@ -397,9 +397,9 @@ class ClusterSpec:
         return tuple(known[group.zone] for group in self.nodes for _ in range(group.count))
 
     def type_link(self, a: str, b: str) -> Link:
-        """Return the link between nodes of two device types; the best one where nodes decide.
+        """Return the link between nodes of two device types; the best one if nodes decide.
 
-        The best: largest bandwidth and least latency that any pair of such nodes has.
+        The best: largest bandwidth and least latency of any pair of these nodes.
         """
         if self.symmetric:
             low, high = sorted((a, b))
@@ -407,8 +407,8 @@ class ClusterSpec:
         return self._best_links.get((a, b), self.inter_node)
 
     def worst_link(self, kind: int, others: tuple[int, ...]) -> Link:
-        """Return the largest latency and the least bandwidth from nodes of a type to those of some,
-        by their numbers."""
+        """Return the largest latency and the least bandwidth from nodes of a type to some nodes, by
+        their numbers."""
         known = self._worst_links
         if (kind, others) not in known:
             names = self.type_names
@@ -442,7 +442,7 @@ class ClusterSpec:
     @cached_property
     def slowest_between(self) -> Link:
         """Least bandwidth and largest latency between any two nodes, or between nodes of any two
-        types where these decide; `inter_node` of one node."""
+        types if these decide; `inter_node` of one node."""
         if self.symmetric:
             links = [self.type_link(a, b) for a in self.type_names for b in self.type_names]
         else:
@@ -469,7 +469,7 @@ class ClusterSpec:
 
         Raises
         ------
-        SpecError: nodes differ. Only what plans operator by operator asks for this.
+        SpecError: nodes differ. Only planning by operators asks for this.
         """
         sizes = sorted({group.devices for group in self.nodes})
         if len(sizes) > 1:
@@ -486,7 +486,7 @@ class ClusterSpec:
 
         Raises
         ------
-        SpecError: nodes hold different types. Only what plans operator by operator asks for this.
+        SpecError: nodes hold different types. Only planning by operators asks for this.
         """
         if len(self.type_names) > 1:
             raise SpecError(
@@ -498,7 +498,7 @@ class ClusterSpec:
 
 def worst_known(devices: Iterable[Device]) -> Machine | None:
     """Return the worst-known of the machines of some devices: times on them are of its error. None
-    where times are not by the constants of machines."""
+    if times are not by the constants of machines."""
     found = list(devices)
     if any(device.kernels is None for device in found):
         return None

@@ -43,7 +43,7 @@ def read_cluster(source: Path | str | Document) -> ClusterSpec:
 
     Raises
     ------
-    SpecError: one line with the file, the key, what was found and what was expected.
+    SpecError: one line with the file, the key, the found and the expected value.
     """
     root = read_toml(Path(source) if isinstance(source, str) else source, KEYS)
     devices = root.table("devices")
@@ -78,7 +78,7 @@ def read_cluster(source: Path | str | Document) -> ClusterSpec:
 
 
 def _read_device(devices: Table, name: str) -> Device:
-    """Return a device type: what the file says, and for the rest the row of the GPU it names."""
+    """Return a device type: the file's values, and for the rest the row of the GPU it names."""
     table = devices.table(name, DEVICE_KEYS, where=f"device {name!r}")
     given = table.values
     row = _read_gpu(table) if "gpu" in given else None
@@ -107,7 +107,7 @@ def _read_device(devices: Table, name: str) -> Device:
 
 
 def _read_kernels(device: Table, row: Gpu | None) -> KernelConstants | None:
-    """Return what was measured of the kernels of a GPU; None where the file names none, or takes a
+    """Return the measured constants of a GPU's kernels; None if the file names none, or takes a
     roofline all the same.
 
     Raises
@@ -126,14 +126,14 @@ def _read_kernels(device: Table, row: Gpu | None) -> KernelConstants | None:
 
 
 def _read_machine(device: Table, row: Gpu | None) -> Machine:
-    """Return a machine's constants: those of its generation where the file says nothing. How far
-    times are off with those is not known of a machine with any other ones.
+    """Return a machine's constants: those of its generation if the file says nothing. The error of
+    times is known for these constants only.
 
-    row: None where kernels are a roofline.
+    row: None if kernels are a roofline.
 
     Raises
     ------
-    SpecError: they are of a device whose kernels are a roofline, which they would do nothing to.
+    SpecError: they are of a device with roofline kernels, without an effect.
     """
     if row is None and "machine" in device.values:
         if "gpu" in device.values:
@@ -174,12 +174,12 @@ def _read_gpu(table: Table) -> Gpu:
 def _optional(
     table: Table, key: str, row: Gpu | None, read: Callable[[str], float]
 ) -> float | None:
-    """Return what the file says of a key, else the GPU's row; None where neither does."""
+    """Return the file's value of a key, else the GPU's row; None if neither does."""
     return read(key) if key in table.values else getattr(row, key, None)
 
 
 def _gpu_notes(devices: Table, types: Mapping[str, Device]) -> list[str]:
-    """Return which memory is derived from a data sheet, and whose kernels were not measured."""
+    """Return notes on memory derived from a data sheet, and on unmeasured kernels."""
     rows = {name: gpu(device.gpu) for name, device in types.items() if device.gpu}
     memory = [
         f"memory of {name}: {format_bytes(row.memory)} is assumed, {row.memory_source}"
@@ -207,7 +207,7 @@ def _read_nodes(table: Table, types: Mapping[str, Device]) -> NodeGroup:
 
 
 def _read_zones(root: Table) -> tuple[Zone, ...]:
-    """Return the zones of the file, which are a tree.
+    """Return the zones of the file, a tree.
 
     Raises
     ------
@@ -226,8 +226,7 @@ def _read_zones(root: Table) -> tuple[Zone, ...]:
 
 
 def _outermost(root: Table, zones: Sequence[Zone]) -> Link:
-    """Return the link of the zone that all others are inside, which stands for nodes that share no
-    zone: there are none.
+    """Return the link of the outermost zone, in place of a link between zones: there is none.
 
     Raises
     ------
@@ -274,10 +273,10 @@ def _read_intra_node(
     within: dict[str, Link],
     assumed: list[str],
 ) -> Link:
-    """Return the default inside nodes; where every type says its own, it may be missing.
+    """Return the default inside nodes; if every type says its own, it may be missing.
 
     Types that name a GPU and say no link take that of its generation, with a note in `assumed`;
-    into `within` where there are several.
+    into `within` if there are several.
     """
     lacking = list(dict.fromkeys(g.device for g in nodes if g.device not in within))
     if "intra_node" in links.values or any(not types[name].gpu for name in lacking):
@@ -298,10 +297,10 @@ def _read_inter_node(
     intra: Link,
     assumed: list[str],
 ) -> Link:
-    """Return the default between nodes; it may be missing where no two nodes would use it.
+    """Return the default between nodes; it may be missing if no two nodes would use it.
 
-    Then it is the slowest of those that are used, or the one inside nodes where there is one node.
-    Types that name GPUs take the network of their generations where they say none, as above.
+    Then it is the slowest used one, or the one inside nodes if there is one node. Types that name
+    GPUs take the network of their generations if they say none, as above.
     """
     if "inter_node" in links.values:
         return _read_link(links.table("inter_node", LINK_KEYS))
@@ -340,7 +339,7 @@ def _bandwidth(link: Link) -> float:
 def _read_matrix(
     links: Table, nodes: Sequence[NodeGroup], within: Mapping[str, Link], intra: Link
 ) -> Matrix:
-    """Return links from node to node; along the diagonal, those inside the nodes."""
+    """Return links from node to node; along the diagonal, links inside the nodes."""
     if "matrix" not in links.values:
         return ()
     table = links.table("matrix", MATRIX_KEYS)

@@ -56,7 +56,7 @@ def quoted(text: str) -> str:
 
 
 def machine_lines(machine: Machine) -> list[str]:
-    """Return what the table of a device's machine has, a line per constant that is known."""
+    """Return the lines of a device's machine table, one per known constant."""
     lines = []
     for name, value in asdict(machine).items():
         if name in DURATIONS and value:

@@ -1,4 +1,4 @@
-"""What the table of GPUs knows of a cluster's devices where its description leaves it out."""
+"""Figures of the table of GPUs for a cluster's devices, if its description lacks them."""
 
 from collections.abc import Iterable
 
@@ -13,8 +13,8 @@ FLASH = AMPERE
 
 def generation(cluster: ClusterSpec, types: Iterable[str] | None = None) -> int:
     """Return the major compute capability of the oldest device type of a cluster, or of some of its
-    types; of those of which no GPU is known that of the others, else that of Hopper, as
-    `capability_notes` say."""
+    types; for types without a known GPU that of the others, else Hopper's, as `capability_notes`
+    say."""
     every = cluster.type_names
     for names in (every if types is None else types, every):
         rows = [known_gpu(cluster.device_types[name]) for name in names]
@@ -25,15 +25,15 @@ def generation(cluster: ClusterSpec, types: Iterable[str] | None = None) -> int:
 
 def known_gpu(device: Device) -> Gpu | None:
     """Return the row of the GPU that a device type names, or that its profile's name or its own
-    begins with; None where none is known."""
+    begins with; None if none is known."""
     if device.gpu:
         return gpu(device.gpu)
     return of_family(device.profile) or of_family(device.name)
 
 
 def capability_notes(cluster: ClusterSpec) -> tuple[str, ...]:
-    """Return a note on device types of which no GPU is known: what `generation` takes them for, and
-    how a cluster file says what they are."""
+    """Return a note on device types without a known GPU: the assumption of `generation`, and how a
+    cluster file names them."""
     types = cluster.device_types
     unknown = [name for name in cluster.type_names if known_gpu(types[name]) is None]
     if not unknown:
@@ -56,9 +56,9 @@ def flash_attention(cluster: ClusterSpec) -> bool:
 
 
 def memory_rates(cluster: ClusterSpec) -> dict[str, float]:
-    """Return device type -> sustained bytes/s of its memory, for the types where it is known.
+    """Return device type -> sustained bytes/s of its memory, for the types if it is known.
 
-    The cluster's own figure, otherwise that of the GPU whose name begins the type's or its
+    The cluster's own figure, otherwise that of the GPU with a name that begins the type's or its
     profile's.
     """
     rates = {}

@@ -1,7 +1,7 @@
 """Decoder-only transformers in Megatron-LM's terms: GPT, Llama, Mixtral, DeepSeek and their kin.
 
-One description for everything that a rank holds and sends (`anatomy`), for the analytic times, and
-for what a launch line says. `Gpt` is the special case that Aceso and Metis profile.
+One description for memory and messages (`anatomy`), for the analytic times, and for launch lines.
+`Gpt` is the special case that Aceso and Metis profile.
 """
 
 import math
@@ -132,7 +132,7 @@ class Decoder:
                 )
 
     def _check_choices(self) -> None:
-        """Refuse values that are none of those known, and those that exclude one another."""
+        """Refuse unknown values, and contradictory ones."""
         for name, options in (
             ("norm", tuple(NORMS)),
             ("positions", POSITIONS),
@@ -160,7 +160,7 @@ class Decoder:
 
     @property
     def expert_layers(self) -> tuple[bool, ...]:
-        """Return which layers have experts."""
+        """Return the layers with experts."""
         if self.experts is None:
             return (False,) * self.layers
         if self.experts_in:
@@ -169,7 +169,7 @@ class Decoder:
 
     @property
     def _kinds(self) -> tuple[str, ...]:
-        """Return which kinds of layers there are."""
+        """Return the kinds of layers."""
         present = self.expert_layers
         return ("mlp",) * (False in present) + ("experts",) * (True in present)
 
@@ -182,7 +182,7 @@ class Decoder:
 
     @property
     def value_width(self) -> int:
-        """Return heads x channels of what attention gives."""
+        """Return heads x channels of attention's output."""
         return self.heads * (self.latent.value if self.latent else self.head)
 
     @property
@@ -223,7 +223,7 @@ class Decoder:
 
     @property
     def norms_of_layer(self) -> tuple[int, int]:
-        """Return the norms before attention and MLP, and those after them."""
+        """Return the norms before attention and MLP, and after them."""
         before = 0 if self.norm_at == "output" else self.parallel_norms or 2
         return before, 0 if self.norm_at == "input" else 2
 
@@ -316,7 +316,7 @@ class Decoder:
     @property
     def masked_flops(self) -> int:
         """Return half of the scores and of their products with the values, and of the other half
-        what windows leave out."""
+        the part outside of windows."""
         half = self.layers * self.sequence**2 * (self.query_width + self.value_width)
         left_out = 0 if self.window is None else half - math.floor(half * self.attention_share)
         return half + left_out
@@ -333,7 +333,7 @@ class Decoder:
 
     @property
     def tensor_parts(self) -> int:
-        """Return what tensor parallelism divides: whole heads, columns of the MLP and of
+        """Return the parts that tensor parallelism divides: whole heads, columns of the MLP and of
         experts."""
         parts = math.gcd(self.heads, self.ffn)
         if self.latent is None:

@@ -153,7 +153,7 @@ class Window:
         check_counts(full_every=self.full_every or 1)
 
     def layers(self, count: int) -> tuple[bool, ...]:
-        """Return which of so many layers have the window."""
+        """Return the layers with the window, of so many."""
         if self.windowed_in:
             return self.windowed_in
         return tuple(not self.full_every or (i + 1) % self.full_every > 0 for i in range(count))

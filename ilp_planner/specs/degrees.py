@@ -1,4 +1,4 @@
-"""Whether a model can be divided as asked; where it cannot, the nearest value that would do."""
+"""Degrees that divide a model; for others, the nearest possible value."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Misfit:
 def divisors(whole: int) -> tuple[int, ...]:
     """Return all divisors of a number, ascending: products of its prime factors.
 
-    Numbers that somebody says are at most 2^31, whose factors are found in 46,000 steps.
+    Given numbers are at most 2^31; their factors are found in 46,000 steps.
     """
     found, rest, factor = [1], whole, 2
     while rest > 1:
@@ -55,7 +55,7 @@ def nearest_multiple(wanted: int, unit: int) -> int:
 
 
 def tensor_misfits(model: Decoder, tp: int) -> Iterator[Misfit]:
-    """Yield what tensor parallelism of this degree cannot divide."""
+    """Yield the parts that tensor parallelism of this degree cannot divide."""
     parts = {"heads": model.heads, "ffn": model.ffn}
     repair = nearest((d for d in divisors(model.heads) if _tensor_fits(model, d)), tp)
     for name, whole in parts.items():
@@ -73,8 +73,8 @@ def _tensor_fits(model: Decoder, tp: int) -> bool:
 
 
 def expert_misfits(model: Decoder, ep: int, etp: int, ranks: int = 0) -> Iterator[Misfit]:
-    """Yield what expert parallelism of these degrees cannot divide. ranks: that a repair of ep must
-    divide as well; 0: any."""
+    """Yield the parts that expert parallelism of these degrees cannot divide. ranks: that a repair
+    of ep must divide as well; 0: any."""
     if model.experts is None:
         if ep > 1:
             yield Misfit(name="ep", found=ep, rule="a model with experts", repair=1)
@@ -140,8 +140,8 @@ def expert_grid_misfits(job: TrainingJob) -> Iterator[Misfit]:
 def _token_misfits(job: TrainingJob) -> Iterator[Misfit]:
     """Yield whether context and sequence parallelism can divide the tokens of a sample.
 
-    Context parallelism gives each rank two pieces, one early and one late, which makes the causal
-    halves equal.
+    Context parallelism gives each rank two pieces, one early and one late, so that the causal
+    halves are equal.
     """
     sequence, cp = job.model.sequence, job.settings.cp
     share = job.tp if job.settings.sequence_parallel else 1
@@ -157,10 +157,11 @@ def _token_misfits(job: TrainingJob) -> Iterator[Misfit]:
 
 
 def _setting_misfits(job: TrainingJob) -> Iterator[Misfit]:
-    """Yield what Megatron finds late or not at all: the order of ranks, and layers to recompute.
+    """Yield faults that Megatron finds late or not at all: the order of ranks, and layers to
+    recompute.
 
-    With pp before dp, the ranks of experts and of everything else are in the same pipelines only
-    where both grids have equally many ranks before pp (`parallel_state.initialize_model_parallel`).
+    With pp before dp, the ranks of experts and of everything else are in the same pipelines only if
+    both grids have equally many ranks before pp (`parallel_state.initialize_model_parallel`).
     """
     settings = job.settings
     inner, experts = job.tp * settings.cp, job.expert_tp * settings.ep

@@ -107,5 +107,5 @@ class Gpt:
 
     @property
     def tensor_parts(self) -> int:
-        """Return what tensor parallelism divides: whole heads, and columns of the MLP."""
+        """Return the parts that tensor parallelism divides: whole heads, and columns of the MLP."""
         return math.gcd(self.heads, self.ffn)

@@ -1,4 +1,4 @@
-"""`16xA100-80GB`: clusters of which only the GPUs are said, and the table says the rest."""
+"""`16xA100-80GB`: clusters given by GPUs alone, with the rest from the table."""
 
 import re
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Gpus:
 
     @property
     def name(self) -> str:
-        """The text that says them, which also names the cluster."""
+        """Their text, also the cluster's name."""
         return f"{self.count}x{self.kind.name}"
 
 
@@ -68,8 +68,8 @@ def is_gpus(text: str) -> bool:
 
 
 def node_size(gpus: Gpus) -> int:
-    """Return the GPUs of a node: those of the kind, or all where they are fewer. Beyond one domain
-    of NVLink, its share of equal domains is a node: what is inside is linked alike.
+    """Return the GPUs of a node: the kind's number, or all if they are fewer. Beyond one domain of
+    NVLink, its share of equal domains is a node: all links inside are equal.
 
     Raises
     ------
@@ -101,12 +101,12 @@ def _sizes(count: int, kind: Gpu) -> list[int]:
 
 
 def gpu_cluster(gpus: Gpus) -> ClusterSpec:
-    """Return the cluster; its notes say what is assumed."""
+    """Return the cluster; its notes have the assumptions."""
     return read_cluster(Document(gpus.name, _text(gpus)))
 
 
 def _text(gpus: Gpus) -> str:
-    """Return a cluster file that leaves to the table what it can."""
+    """Return a cluster file that leaves as much as possible to the table."""
     kind, size = gpus.kind, node_size(gpus)
     nodes = f"nodes of {size} {kind.name} are assumed"
     if size > kind.node:

@@ -32,7 +32,7 @@ def link_between(
 
     Parameters
     ----------
-    types: by name; those of the pair name a GPU.
+    types: by name; types of the pair name a GPU.
     """
     rows = [gpu(types[name].gpu) for name in pair]
     sizes = [min(g.devices for g in nodes if g.device == name) for name in pair]
@@ -50,7 +50,7 @@ def link_between(
 
 
 def link_note(link: Link) -> str:
-    """Return what results say of a link that a file leaves to the table."""
+    """Return the remark of results on a link that a file leaves to the table."""
     return (
         f"{link.bandwidth / 1e9:.4g} GB/s and {link.latency * 1e6:g} us are assumed, of its "
         "generation (`ilp-plan gpus`)"

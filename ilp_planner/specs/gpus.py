@@ -1,4 +1,4 @@
-"""The table of GPUs: what is known of each kind, and what that rests on (`gpus.toml`)."""
+"""The table of GPUs: the figures of each kind, and their sources (`gpus.toml`)."""
 
 import difflib
 import re
@@ -84,7 +84,7 @@ class Gpu:
 
     @property
     def kernels_measured(self) -> bool:
-        """The kernels were measured on this very GPU, whatever its memory."""
+        """The kernels were measured on this very GPU, with any memory."""
         return re.fullmatch(rf"{self.kernels}(-\d+GB)?", self.name) is not None
 
     @property
@@ -94,7 +94,7 @@ class Gpu:
 
     @property
     def kernels_source(self) -> str:
-        """What the kernels' constants rest on."""
+        """The source of the kernels' constants."""
         if not self.kernels_measured:
             return f"scaled from {self.kernels}: its shares of peak and bandwidth"
         if self.kernels in JUDGED:
@@ -121,12 +121,12 @@ def table() -> Mapping[str, Gpu]:
 
 
 def gpu(name: str) -> Gpu:
-    """Return the row of a name, of an alias or of what torch calls the device; case, spaces and
-    hyphens do not matter.
+    """Return the row of a name, of an alias or of torch's device name; case, spaces and hyphens do
+    not matter.
 
     Raises
     ------
-    SpecError: there is none. Names the nearest, and what a cluster file says of other GPUs.
+    SpecError: there is none. Names the nearest, and the cluster file's keys for other GPUs.
     """
     found = _names().get(_plain(name))
     if found is None:
@@ -146,8 +146,8 @@ def gpu(name: str) -> Gpu:
 
 
 def meant(name: str) -> list[str]:
-    """Return the rows that a loosely written name may mean: all whose own name has its letters and
-    numbers, and, where it says a memory that some of them have, that."""
+    """Return the rows that a loosely written name may mean: all with its letters and numbers in
+    their own name, and with its memory if some have that."""
     text = FORM_FACTORS.sub(" ", MAKERS.sub(" ", name.casefold()))
     size = MEMORY.search(text)
     asked = set(WORDS.findall(MEMORY.sub(" ", text)))
@@ -175,7 +175,7 @@ def _of_memory(size: int) -> list[Gpu]:
 
 
 def nearest(name: str) -> list[str]:
-    """Return the rows whose names are most like a name, best first; none where none is."""
+    """Return the rows with names most like a name, best first; none if none is."""
     plain = _plain(name)
 
     def likeness(key: str) -> float:

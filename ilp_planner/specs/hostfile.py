@@ -1,7 +1,7 @@
 """Hostfiles: one node per line, `NAME slots=8` (DeepSpeed, MPI, Metis) or `NAME 8` (Metis's
 README).
 
-Blank lines and what follows a `#` do not count. A name may come twice: two nodes of one kind, as
+Blank lines and text after a `#` do not count. A name may come twice: two nodes of one kind, as
 Metis reads it.
 """
 
@@ -29,7 +29,7 @@ def read_hostfile(source: Path | Document) -> tuple[Host, ...]:
 
     Raises
     ------
-    SpecError: one line with the file, the line, what was found and what was expected.
+    SpecError: one line with the file, the line, the found and the expected value.
     """
     refuse_other_kind(source, FileKind.HOSTFILE, SpecError)
     path, text = source if isinstance(source, Document) else read_document(source, SpecError)

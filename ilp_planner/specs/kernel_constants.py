@@ -1,4 +1,4 @@
-"""What measured tables of kernels say of a GPU: constants of `profiles.kernel_times`."""
+"""Constants of `profiles.kernel_times` for a GPU, from measured tables of kernels."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class ProductConstants:
 class AttentionConstants:
     """How near fused attention comes to the peak.
 
-    f0: share of it in long sequences and large batches, with heads of 128. s0: tokens at which half
-    of f0 is reached. w0: blocks of queries per processor at which half of that is reached. h0: how
-    much of the time in smaller heads goes by their number, not by their products: it is as long as
-    that of so many more channels. backward: rate of the backward pass, of the forward pass's.
+    f0: share of it in long sequences and large batches, with heads of 128. s0: tokens for half of
+    f0. w0: blocks of queries per processor for half of that. h0: how much of the time in smaller
+    heads goes by their number, not by their products: it is as long as that of so many more
+    channels. backward: rate of the backward pass, of the forward pass's.
     """
 
     f0: float
@@ -59,12 +59,12 @@ class AttentionConstants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelConstants:
-    """What is known of the kernels of one GPU.
+    """The constants of one GPU's kernels.
 
     products: by precision (`bf16`, also for fp16; `fp8`, `fp32`, ...). launch: seconds that a small
     kernel takes. grouped: rate of grouped products, of that of single ones. curves: collective ->
     ranks of one node -> (bytes as `anatomy.modules.Message.size` counts them, seconds), rising.
-    source: what was measured, for people.
+    source: the measurement, for people.
     """
 
     products: Mapping[str, ProductConstants]
@@ -80,7 +80,7 @@ FILE = files("ilp_planner.specs") / "kernel_constants.json"
 
 @cache
 def measured_constants() -> Mapping[str, KernelConstants]:
-    """Return what was fitted to measured tables, by GPU (`A100`, `H100`, ...).
+    """Return the constants fitted to measured tables, by GPU (`A100`, `H100`, ...).
 
     `python -m tests.benchmarks --suite kernels` writes the file.
     """

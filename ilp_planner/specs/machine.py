@@ -1,4 +1,4 @@
-"""What of a machine no data sheet says: the shares of its rates that training reaches.
+"""Constants of a machine beyond data sheets: the shares of its rates that training reaches.
 
 Kernels transfer between machines with the same GPU; clocks under load, fusion by the framework,
 host and network do not. `calibrate` fits these numbers to a machine's own runs.
@@ -115,6 +115,6 @@ USUAL = {
 
 
 def usual_machine(generation: int) -> Machine:
-    """Return what to assume of a machine with GPUs of a generation: the constants of the nearest
-    one that has any."""
+    """Return the default machine with GPUs of a generation: the constants of the nearest one that
+    has any."""
     return USUAL[min(USUAL, key=lambda near: abs(near - generation))]

@@ -1,10 +1,10 @@
 """Metis's description of a cluster: a hostfile and a `clusterfile.json`.
 
 The clusterfile has an entry per name of the hostfile: `instance_type`, `inter_bandwidth`,
-`intra_bandwidth` (GB/s) and `memory` (GB, of one device). Metis counts a bandwidth as
-2^20 bytes per millisecond for each GB/s, and a memory as 1024 MB for each GB. Its README gives
-bandwidths in bytes per second, which makes its communication free: such figures are kept for
-Metis's own cost model, and read as what they evidently are everywhere else.
+`intra_bandwidth` (GB/s) and `memory` (GB, of one device). Metis counts a bandwidth as 2^20 bytes
+per millisecond for each GB/s, and a memory as 1024 MB for each GB. Its README gives bandwidths in
+bytes per second, so its communication is free: these figures are kept for Metis's own cost model,
+and read in their evident unit everywhere else.
 """
 
 import math
@@ -53,9 +53,9 @@ class MetisNode(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MetisCluster:
-    """Nodes in the order of the hostfile, which is the order of the device numbers.
+    """Nodes in the order of the hostfile and of the device numbers.
 
-    notes: one-line remarks about what is suspicious.
+    notes: one-line remarks about suspicious values.
     """
 
     nodes: tuple[MetisNode, ...]
@@ -64,22 +64,22 @@ class MetisCluster:
 
     @cached_property
     def device_types(self) -> tuple[str, ...]:
-        """Types by name, whatever the order of the lines."""
+        """Types by name, for any order of the lines."""
         return tuple(sorted({node.device for node in self.nodes}))
 
     @cached_property
     def bandwidth(self) -> dict[str, float]:
         """Bandwidth of each type as Metis's cost model reads it, GB/s.
 
-        Metis reads `intra_bandwidth` also between nodes. Where nodes of a type differ, it takes the
-        least one between nodes and that of the first line inside a node; here it is the least in
-        both, so that the order of the lines does not matter.
+        Metis reads `intra_bandwidth` also between nodes. If nodes of a type differ, it takes the
+        least one between nodes and the first line's inside a node; here it is the least in both, so
+        that the order of the lines does not matter.
         """
         return self.least("intra")
 
     @cached_property
     def memory(self) -> dict[str, float]:
-        """MB (2^20 bytes) of one device of each type; the least where nodes of a type differ."""
+        """MB (2^20 bytes) of one device of each type; the least if nodes of a type differ."""
         return {device: size * 1024 for device, size in self.least("memory").items()}
 
     def least(self, figure: str) -> dict[str, float]:
@@ -95,7 +95,7 @@ def read_metis_cluster(hosts_of: Path | Document, entries_of: Path | Document) -
 
     Raises
     ------
-    SpecError: one line with the file, the key, what was found and what was expected.
+    SpecError: one line with the file, the key, the found and the expected value.
     """
     refuse_other_kind(entries_of, FileKind.CLUSTERFILE, SpecError)
     hosts, content = read_hostfile(hosts_of), read_json(entries_of, SpecError)
@@ -177,7 +177,7 @@ def metis_cluster_of(spec: ClusterSpec) -> MetisCluster:
 
 
 def bytes_per_second(figure: float) -> float:
-    """Return what a bandwidth of a clusterfile evidently means: GB/s, or bytes/s where that is
+    """Return the evident meaning of a clusterfile's bandwidth: GB/s, or bytes/s if that is
     absurd."""
     return figure if figure > MOST_GB_PER_S else figure * GB
 

@@ -1,4 +1,4 @@
-"""The model specification: an architecture, a precision, and what other tools call the model."""
+"""The model specification: an architecture, a precision, and the model's names in other tools."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class ModelSpec:
     micro_batch_sizes: samples per replica to try; the family's when empty.
     profile: profile format -> the model's key there (`aceso` -> `gpt_1_3B`).
     export: export format -> its own settings, handed on as they are.
-    remarks: on what was assumed of it, for whoever reads the plan.
+    remarks: on assumptions, for readers of the plan.
     """
 
     name: str

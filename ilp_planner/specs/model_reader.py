@@ -33,7 +33,7 @@ def read_model(source: Path | str | Document, *, text_only: bool = False) -> Mod
 
     Raises
     ------
-    SpecError: one line with the file, the key, what was found and what was expected.
+    SpecError: one line with the file, the key, the found and the expected value.
     """
     if not isinstance(source, Document):
         source = read_document(Path(source), SpecError)
@@ -80,7 +80,7 @@ def _read_architecture(root: Table, family: str) -> Architecture:
 
 def _read_fields(table: Table, kind: type[Any]) -> dict[str, Any]:
     """Return the values that a table has for the fields of a dataclass, each of its field's type;
-    those without a default must be there."""
+    keys without a default must be there."""
     values: dict[str, Any] = {}
     for f in fields(kind):
         if f.default is not MISSING and f.name not in table.values:

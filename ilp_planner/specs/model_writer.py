@@ -12,7 +12,7 @@ def model_text(spec: ModelSpec, *, source: str = "") -> str:
 
     Parameters
     ----------
-    source: where the model comes from, for whoever reads the file.
+    source: of the model, for readers of the file.
     """
     lines = [f"# {' '.join(source.split())}"] if source else []
     lines += [f"{key} = {_text(getattr(spec, key))}" for key in ("name", "family", "precision")]

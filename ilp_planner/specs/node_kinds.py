@@ -1,8 +1,8 @@
 """Nodes of one type that links tell apart, as types of their own.
 
-Two nodes of a type are of one kind where no other node can tell them apart: their links to each
-other node, in both directions, are equal, and so are those between the two. Where the link between
-two nodes follows from their kinds, a search that knows types alone knows all links.
+Two nodes of a type are of one kind if no other node can tell them apart: their links to each other
+node, in both directions, are equal, and so are the links between the two. If the link between two
+nodes follows from their kinds, a search that knows types alone knows all links.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MOST_KINDS = 12  # beyond, groups of several kinds are too many to try
 
 
 def with_kinds(cluster: ClusterSpec) -> ClusterSpec:
-    """Return the same cluster with a device type for each kind of node, whose `type` is the one
-    that it had, and links between kinds; as it is where types say all links already, where a link
-    differs from the way back, or where there are more than `MOST_KINDS` kinds."""
+    """Return the same cluster with a device type for each kind of node, with its former `type`, and
+    links between kinds; as it is if types determine all links already, if a link differs by
+    direction, or if there are more than `MOST_KINDS` kinds."""
     if cluster.symmetric or _directed(cluster):
         return cluster
     kinds = node_kinds(cluster)
@@ -68,8 +68,8 @@ def node_kinds(cluster: ClusterSpec) -> tuple[tuple[int, ...], ...]:
 
 
 def _alike(cluster: ClusterSpec, a: int, b: int) -> bool:
-    """Tell whether two nodes are of one kind. That is transitive: of three nodes of which two pairs
-    are alike, the links between all of them are one."""
+    """Tell whether two nodes are of one kind. That is transitive: for three nodes with two equal
+    pairs, all links between them are equal."""
     if cluster.node_types[a] != cluster.node_types[b] or cluster.link(a, b) != cluster.link(b, a):
         return False
     others = (node for node in range(cluster.node_count) if node not in (a, b))

@@ -1,4 +1,4 @@
-"""How many parameters a model has, by the table of its operators."""
+"""The number of parameters of a model, by the table of its operators."""
 
 from ilp_planner.specs.architecture import Architecture, Parameters
 from ilp_planner.specs.decoder import Decoder
@@ -8,7 +8,8 @@ from ilp_planner.specs.t5 import T5
 
 
 def tied_parameters(architecture: Architecture) -> int:
-    """Return those that are in the table more than once: word embeddings that operators share."""
+    """Return the parameters that are in the table more than once: word embeddings that operators
+    share."""
     if isinstance(architecture, T5):
         # The decoder's embedding and the output's words are the encoder's.
         words, positions = architecture.vocab, architecture.max_position_embeddings

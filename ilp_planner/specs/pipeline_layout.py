@@ -1,4 +1,4 @@
-"""Which layers each (virtual) pipeline stage holds, as Megatron's layout text says it.
+"""The layers of each (virtual) pipeline stage, as in Megatron's layout text.
 
 E embedding, t a layer, m a multi-token-prediction layer, L loss, | between stages
 (`--pipeline-model-parallel-layout`).
@@ -27,7 +27,7 @@ ANYHOW = "anyhow"  # layers are spread over virtual stages in any way
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutStage:
-    """What one (virtual) stage holds."""
+    """The content of one (virtual) stage."""
 
     layers: int = 0
     embedding: bool = False
@@ -118,7 +118,7 @@ def balanced_layout(layers: int, stages: int, *, prediction_layers: int = 0) -> 
 
 def with_layers(layout: PipelineLayout, layers: int) -> PipelineLayout:
     """Return a layout with so many layers, as like the given one as can be: one more or less in as
-    many stages as it takes; all anew where that is not enough."""
+    many stages as it takes; all anew if that is not enough."""
     stages = layout.stages
     missing = layers - layout.layers
     step = 1 if missing > 0 else -1
@@ -165,7 +165,7 @@ def read_layout(text: str) -> PipelineLayout:
 
     Raises
     ------
-    SpecError: what is wrong with it.
+    SpecError: with its fault.
     """
 
     def refused(problem: str) -> SpecError:
@@ -201,7 +201,7 @@ def read_layout(text: str) -> PipelineLayout:
 
 
 def _flat(text: str) -> str:
-    """Return what a text means, without repetitions.
+    """Return the meaning of a text, without repetitions.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""What nodes cost: clouds bill a node as a whole, from its first device on, and an idle one never.
+"""Prices of nodes: clouds bill a node as a whole, from its first device on, and an idle one never.
 
-A price is per device and hour, in one currency for the whole cluster; a node costs what all its
-devices do.
+A price is per device and hour, in one currency for the whole cluster; a node has the price of all
+its devices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SPOT = "spot"  # the spot prices of the cluster's file
 
 
 def hourly_price(cluster: ClusterSpec, nodes: Iterable[int]) -> float | None:
-    """Return what nodes cost per hour, each counted once; None where a price is not known."""
+    """Return the price of nodes per hour, each counted once; None if a price is not known."""
     total = 0.0
     for node in sorted(set(nodes)):
         price = cluster.device_types[cluster.node_types[node]].price
@@ -38,17 +38,16 @@ def nodes_of(cluster: ClusterSpec, devices: Iterable[int]) -> list[int]:
 
 
 class PriceList(NamedTuple):
-    """What devices cost per hour, whatever a cluster says.
+    """Prices of devices per hour, in place of a cluster's.
 
-    prices: by type. spot: others cost their spot prices, where they have any.
+    prices: by type. spot: others have their spot prices, if any.
     """
 
     prices: Mapping[str, float]
     spot: bool = False
 
     def price_of(self, name: str, price: float | None, spot_price: float | None) -> float | None:
-        """Return what a device costs of which a cluster says two prices; None where nothing is
-        known."""
+        """Return the price of a device with two prices in a cluster; None if nothing is known."""
         said = spot_price if self.spot and spot_price is not None else price
         return self.prices.get(name, said)
 
@@ -74,8 +73,8 @@ def price_list(text: str, names: Sequence[str]) -> PriceList:
 
 
 def with_prices(cluster: ClusterSpec, text: str) -> ClusterSpec:
-    """Return a cluster whose devices cost what a text says (`price_list`). Types that are not named
-    keep the price that they had.
+    """Return a cluster with the prices of a text (`price_list`). Types that are not named keep the
+    price that they had.
 
     Raises
     ------
@@ -97,7 +96,7 @@ def with_prices(cluster: ClusterSpec, text: str) -> ClusterSpec:
 
 
 def check_prices(cluster: ClusterSpec, why: str) -> None:
-    """Refuse a cluster with a type whose price is not known. why: what it is needed for.
+    """Refuse a cluster with a type of unknown price. why: the purpose.
 
     Raises
     ------

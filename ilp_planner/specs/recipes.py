@@ -1,4 +1,4 @@
-"""Recipes of quantised products that devices have, and what a precision says of a job."""
+"""Recipes of quantised products on devices, and the meaning of a precision for a job."""
 
 from dataclasses import replace
 
@@ -16,13 +16,13 @@ NAMES = (*PRECISIONS, *QUANTISED)
 
 
 def precision_of(asked: str, model: str) -> tuple[str, str]:
-    """Return the training precision and the recipe, empty for none, of what is asked for.
+    """Return the training precision and the recipe, empty for none, of a request.
 
     model: the precision of its file.
 
     Raises
     ------
-    UsageError: there is no such precision, or it does not go with the model's.
+    UsageError: an unknown precision, or it does not go with the model's.
     """
     if not asked:
         return model, ""
@@ -67,7 +67,7 @@ def check_recipe(cluster: ClusterSpec, recipe: str) -> None:
 
 
 def recipes_of(device: Device) -> tuple[str, ...] | None:
-    """Return the recipes that a device has; None where its peaks are not known."""
+    """Return the recipes that a device has; None if its peaks are not known."""
     if device.peak is None:
         return None
     row = known_gpu(device)

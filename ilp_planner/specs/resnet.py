@@ -196,5 +196,5 @@ class WideResNet:
 
     @property
     def tensor_parts(self) -> int:
-        """Return what tensor parallelism divides: channels."""
+        """Return the parts that tensor parallelism divides: channels."""
         return self.in_channels

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def with_nodes(cluster: ClusterSpec, nodes: Collection[int]) -> ClusterSpec:
-    """Return the cluster of some nodes alone, in their order and numbered from 0, by the names that
-    they have among all, with a note that says which they are; of all of them, the cluster as it is.
+    """Return the cluster of some nodes alone, in their order and numbered from 0, by their names
+    among all, with a note that lists them; of all of them, the cluster as it is.
 
     Raises
     ------

@@ -22,7 +22,7 @@ CHAIN = re.compile(rf"(?<![\w.-]){NAME}(?:[ \t]*\.[ \t]*{NAME}){{{NESTING},}}")
 
 
 class Table:
-    """One table of a TOML file. `keys` are those it may have.
+    """One table of a TOML file. `keys` are the possible ones.
 
     A reading method without `default` demands the key; with one, the key may be missing.
     """
@@ -72,7 +72,7 @@ class Table:
         return self._read(key, default, "a text", _text)
 
     def choice(self, key: str, options: Sequence[str], hint: str = "") -> str:
-        """Return one of the options. hint: what to say of them where none is near."""
+        """Return one of the options. hint: the message if none is near."""
         value = self.text(key)
         if value not in options:
             near = difflib.get_close_matches(value, options, n=1)
@@ -127,11 +127,11 @@ class Table:
     def square(
         self, key: str, count: int, parse: Callable[..., Value], *, per: str
     ) -> tuple[tuple[Value | None, ...], ...]:
-        """Return a square matrix of quantities, None along its diagonal, which is not read.
+        """Return a square matrix of quantities, None along its unread diagonal.
 
         Parameters
         ----------
-        count: of rows and of entries in each. per: what each of them stands for.
+        count: of rows and of entries in each. per: the subject of each.
         parse: of one entry, as in `ilp_planner.base.units`.
         """
         value = self._get(key, None)
@@ -189,7 +189,7 @@ class Table:
 
         Parameters
         ----------
-        where: how errors name it; the key with what it is in when missing.
+        where: how errors name it; the key with its place when missing.
         """
         value = self._get(key, {} if optional else None)
         name = where or (f"{self.where}.{key}" if self.where else key)
@@ -258,11 +258,12 @@ def read_toml(
 
     Parameters
     ----------
-    keys: the keys that it may have; None: any. kind: what it should be.
+    keys: the keys that it may have; None: any. kind: the expected one.
 
     Raises
     ------
-    SpecError: no such file, not readable, of another kind, not TOML (with the line), or an unknown
+    SpecError: a missing file, not readable, of another kind, not TOML (with the line), or an
+    unknown
     key.
     """
     document = source if isinstance(source, Document) else read_document(source, SpecError)
@@ -290,8 +291,8 @@ def read_toml(
 
 
 def _refuse_other_spec(name: str, others: set[str], kind: FileKind) -> None:
-    """Refuse a cluster where a model is expected, and the other way round; others: keys that are
-    not of what is expected."""
+    """Refuse a cluster if a model is expected, and the other way round; others: keys of other
+    kinds."""
     if kind is not FileKind.SPEC:
         return
     for key, found, expected in (
@@ -303,7 +304,7 @@ def _refuse_other_spec(name: str, others: set[str], kind: FileKind) -> None:
 
 
 def _too_deep(document: Document, at: int | None = None) -> SpecError:
-    """Return what to say of tables and lists in one another. at: where they begin, if known."""
+    """Return the message on nested tables and lists. at: their beginning, if known."""
     line = "" if at is None else f"line {document.text.count(chr(10), 0, at) + 1}: "
     return SpecError(
         f"{document.name}: {line}found tables and lists more than {NESTING} deep in one another, "
@@ -312,7 +313,7 @@ def _too_deep(document: Document, at: int | None = None) -> SpecError:
 
 
 def _too_long(document: Document) -> SpecError:
-    """Return what to say of the first number that is too long."""
+    """Return the message on the first number that is too long."""
     where = ""
     for number, line in enumerate(document.text.split("\n"), 1):
         key, _, value = line.partition("=")
@@ -324,7 +325,7 @@ def _too_long(document: Document) -> SpecError:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Return what to say of a name that is none of those that are known."""
+    """Return the message on an unknown name."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else f"expected {', '.join(known)}"
 
@@ -362,7 +363,7 @@ def _share(value: object) -> float | None:
 def _list_of(
     convert: Callable[[object], Value | None],
 ) -> Callable[[object], tuple[Value, ...] | None]:
-    """Return what makes a tuple of a list, not empty, of values of a kind."""
+    """Return a reader of a non-empty list of values of a kind as a tuple."""
 
     def converted(value: object) -> tuple[Value, ...] | None:
         if not isinstance(value, list) or not value:

@@ -1,7 +1,7 @@
 """A training job: a model, how it is spread over ranks, and how each rank trains.
 
-Everything here is what a launch line of Megatron-LM can say. `anatomy` tells what such a job holds
-and sends; `formats` reads and writes it in other tools' words.
+Everything here can be said by a launch line of Megatron-LM. `anatomy` has memory and messages of a
+job; `formats` reads and writes it in other tools' words.
 """
 
 from dataclasses import dataclass, field, replace
@@ -339,7 +339,7 @@ class TrainingJob:
 
     micro_batch: samples per data-parallel replica. layout: of the pipeline, pp x virtual stages;
     None: equally many layers everywhere. devices_per_node: for links and group names. generation:
-    major compute capability of the GPUs, which decides attention kernels and workspaces.
+    major compute capability of the GPUs; it decides attention kernels and workspaces.
 
     Raises
     ------
@@ -417,7 +417,7 @@ class TrainingJob:
 
     @property
     def schedule(self) -> Schedule:
-        """In which order pipeline ranks run their stages."""
+        """The order in which pipeline ranks run their stages."""
         return schedule_of(
             self.micro_batches,
             ranks=self.pp,

@@ -1,7 +1,7 @@
 """Arithmetic and parameters of a transformer layer's operators, shared by GPT and T5.
 
-Operator names are Aceso's: 13 to an encoder layer, which is also GPT's only kind, 21 to a decoder
-layer with cross-attention. inner: heads x channels per head, the width inside attention.
+Operator names are Aceso's: 13 to an encoder layer, also GPT's only kind, 21 to a decoder layer with
+cross-attention. inner: heads x channels per head, the width inside attention.
 """
 
 from ilp_planner.specs.architecture import Parameters

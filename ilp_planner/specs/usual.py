@@ -1,4 +1,4 @@
-"""What few decoders have, for tools that know the usual ones only."""
+"""Unusual features of decoders, for tools that know the usual ones only."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,7 +34,7 @@ def is_implied(model: object, name: str) -> bool:
 
 
 def unusual(model: Decoder) -> Iterator[tuple[str, object, object]]:
-    """Yield what only few decoders have: key of the model, its value, and the usual one."""
+    """Yield unusual features: key of the model, its value, and the usual one."""
     for name, usual in USUAL.items():
         if (found := getattr(model, name)) != usual:
             yield name, found, usual

@@ -1,4 +1,4 @@
-"""Zones of nodes: a tree that says which link two nodes have."""
+"""Zones of nodes: a tree with the links of nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Zone:
-    """A rack, a zone, a region: what nodes or other zones are in.
+    """A rack, a zone, a region: a place of nodes or other zones.
 
     link: between two nodes that are both in it, and in no smaller zone together.
     inside: name of the zone that it is in itself; empty: in none.
@@ -88,6 +88,6 @@ def check_filled(zones: Sequence[Zone], used: Sequence[str], nodes: int) -> None
 
 
 def common(a: Sequence[Zone], b: Sequence[Zone]) -> Zone | None:
-    """Return the smallest zone that two ways share; None where they share none."""
+    """Return the smallest zone that two ways share; None if they share none."""
     shared = [x for x, _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))]
     return shared[-1] if shared else None

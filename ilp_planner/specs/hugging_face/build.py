@@ -1,4 +1,4 @@
-"""What most families of Hugging Face say alike: sizes, norms, activation, biases, experts."""
+"""Common readers of Hugging Face families: sizes, norms, activation, biases, experts."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def decoder(
     Parameters
     ----------
     epsilon, act: keys of the epsilon of norms and of the activation. usual_epsilon, usual_act,
-        tied: where the file does not say. choices: fields of the decoder that are otherwise.
+        tied: defaults of the file. choices: fields of the decoder that are otherwise.
     """
     heads = config.whole(config.first(*SIZES["heads"]))
     longest = choices.pop("longest", None)
@@ -117,5 +117,5 @@ def with_experts(
 
 
 def expert_count(config: Config) -> int:
-    """Return the number of routed experts, which has three names."""
+    """Return the number of routed experts, under one of three names."""
     return config.whole(config.first("num_local_experts", "num_experts", "n_routed_experts"))

@@ -1,4 +1,4 @@
-"""One object of a `config.json`, read key by key; what is null is as if it were not there."""
+"""One object of a `config.json`, read key by key; null counts as missing."""
 
 import math
 import re
@@ -35,7 +35,7 @@ class Config:
         self.values: dict[str, Any] = values
 
     def error(self, key: str, expected: str, found: str = "") -> SpecError:
-        """Return the error to raise for a key. found: what to say instead of its value."""
+        """Return the error to raise for a key. found: a text instead of its value."""
         text = found or shown(self.values.get(key))
         place = f"{self.where}.{key}" if self.where else key
         return SpecError(f"{self.file}: {place}: found {text}, expected {expected}")
@@ -45,7 +45,7 @@ class Config:
         return any(self.values.get(key) is not None for key in keys)
 
     def first(self, *keys: str) -> str:
-        """Return the first key that has a value; the first of all where none has."""
+        """Return the first key that has a value; the first of all if none has."""
         return next((key for key in keys if self.has(key)), keys[0])
 
     def whole(
@@ -60,7 +60,7 @@ class Config:
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """Return a number above 0, or 0 where that is the default."""
+        """Return a number above 0, or 0 if that is the default."""
         value: Any = self.values.get(key)
         if value is None and default is not None:
             return default
@@ -105,7 +105,7 @@ class Config:
         return value
 
     def wholes(self, key: str) -> list[int]:
-        """Return a list of whole numbers; empty where it is missing."""
+        """Return a list of whole numbers; empty if it is missing."""
         value = self.values.get(key)
         if value is None:
             return []
@@ -125,7 +125,7 @@ class Config:
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """Say what a constructor refuses with the file and the keys that say it."""
+        """Report a constructor's refusal with the file and its keys."""
         try:
             yield
         except SpecError:

@@ -10,7 +10,7 @@ from ilp_planner.specs.hugging_face.positions import rotary_of, window_of
 
 
 def llama(config: Config) -> Decoder:
-    """Llama 1 to 3, and what has its architecture."""
+    """Llama 1 to 3, and models of its architecture."""
     return decoder(config, **attention_biases(config))
 
 
@@ -20,7 +20,7 @@ def mistral(config: Config) -> Decoder:
 
 
 def ministral3(config: Config) -> Decoder:
-    """Ministral 3: Mistral whose window is off unless it is said."""
+    """Ministral 3: Mistral with the window off by default."""
     return decoder(config, usual_epsilon=1e-5, window=window_of(config))
 
 
@@ -36,7 +36,7 @@ def qwen3(config: Config) -> Decoder:
 
 
 def qwen_window(config: Config) -> Window | None:
-    """Return the window, which has a switch, from a layer on."""
+    """Return the window, with its switch, from a layer on."""
     if not config.flag("use_sliding_window", False):
         return None
     return window_of(config, first=config.whole("max_window_layers", 28, least=0))
@@ -152,8 +152,8 @@ def olmo3(config: Config) -> Decoder:
 
 
 def _plain(config: Config) -> dict[str, Any]:
-    """Return biases of OLMo, whose epsilon is fixed and whose products may be clipped: that costs
-    nothing and changes what is trained."""
+    """Return biases of OLMo, with a fixed epsilon and perhaps clipped products: that costs nothing
+    and changes the trained model."""
     if config.has("clip_qkv"):
         raise config.error("clip_qkv", "null: clipped queries, keys and values are not modelled")
     return attention_biases(config)

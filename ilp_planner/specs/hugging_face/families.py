@@ -1,4 +1,4 @@
-"""Which function reads which `model_type`, and what is known and not modelled."""
+"""The reader of every `model_type`, and known types that are not modelled."""
 
 from collections.abc import Callable, Mapping
 

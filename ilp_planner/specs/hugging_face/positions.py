@@ -18,7 +18,7 @@ def rotary_of(
     local_base: float = 0.0,
     none_every: int = 0,
 ) -> Rotary:
-    """Return how positions turn. base, share, local_base: where the file does not say."""
+    """Return how positions turn. base, share, local_base: defaults of the file."""
     said = config.inside("rope_parameters") if config.has("rope_parameters") else config
     local = config.number("rope_local_base_freq", local_base)
     if said.has(FULL):
@@ -82,12 +82,12 @@ def window_of(
     full_every: int = 0,
     first: int = 0,
 ) -> Window | None:
-    """Return the window of attention, where some layers have one.
+    """Return the window of attention, if some layers have one.
 
     Parameters
     ----------
-    key: of its size. default: where the key is missing, not null. full_every, first: which layers
-        have it where the file does not list them: all but one in so many, from this one on.
+    key: of its size. default: for a missing key, not null. full_every, first: its layers if the
+        file does not list them: all but one in so many, from this one on.
     """
     size = config.whole(key, 0, least=0) if key in config.values else default
     if not size:

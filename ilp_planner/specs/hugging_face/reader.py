@@ -36,7 +36,7 @@ def read_config(document: Document, *, text_only: bool = False) -> ModelSpec:
 
     Raises
     ------
-    SpecError: one line with the file, the key, what was found and what was expected.
+    SpecError: one line with the file, the key, the found and the expected value.
     """
     whole = Config(read_json(document, SpecError, constants=True), file=document.name)
     family, config = _family(whole)
@@ -88,7 +88,7 @@ def _family(whole: Config) -> tuple[str, Config]:
 
 
 def _other_parts(whole: Config) -> list[tuple[str, str]]:
-    """Return what of a model is not of text: keys, and what they say."""
+    """Return the parts of a model besides text: keys, and their content."""
     parts = [(key, key.removesuffix("_config") + " parts") for key in OTHER_PARTS if whole.has(key)]
     kind = whole.text("model_type")
     if not parts and kind in TEXT_OF and whole.has(*NESTED):
@@ -121,7 +121,7 @@ def _refuse_signs(*places: Config) -> None:
 
 
 def _completed(config: Config, whole: Config) -> Config:
-    """Return the text's object with what only the whole file says of it."""
+    """Return the text's object with values of the whole file."""
     if config is whole or config.has("tie_word_embeddings"):
         return config
     tied = whole.values.get("tie_word_embeddings")
@@ -130,7 +130,7 @@ def _completed(config: Config, whole: Config) -> Config:
 
 
 def _name(whole: Config, file: str) -> str:
-    """Return what to call the model: what the file says, else its folder's name, or its own."""
+    """Return the name of the model: the file's, else its folder's name, or its own."""
     said = whole.values.get("_name_or_path")
     if isinstance(said, str) and said.strip() and not said.startswith((".", "/", "~")):
         return " ".join(said.split())[:LONGEST_NAME]
@@ -140,7 +140,7 @@ def _name(whole: Config, file: str) -> str:
 
 
 def _precision(config: Config, whole: Config) -> str:
-    """Return the precision of training: fp16 where the weights are, else bf16."""
+    """Return the precision of training: fp16 if the weights are, else bf16."""
     for place in (config, whole):
         kind = place.text(place.first("dtype", "torch_dtype"), "")
         if kind:
@@ -149,7 +149,7 @@ def _precision(config: Config, whole: Config) -> str:
 
 
 def _remarks(model: Decoder, precision: str, parts: list[str], *places: Config) -> list[str]:
-    """Return notes on what was assumed, and on what is not planned."""
+    """Return notes on assumptions, and on unplanned parts."""
     found = []
     if model.sequence == SEQUENCE:
         found.append(

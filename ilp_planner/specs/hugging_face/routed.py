@@ -155,8 +155,8 @@ def _routed(
     normed: bool = True,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return the fields of `Experts` that all families say. top_k, normed: where the file does not
-    say. ffn: key of the width."""
+    """Return the fields of `Experts` that all families say. top_k, normed: defaults of the file.
+    ffn: key of the width."""
     count = expert_count(config)
     key = config.first("num_experts_per_tok", "experts_per_token")
     return {
@@ -182,7 +182,7 @@ def _sparse(config: Config, experts: dict[str, Any], **choices: Any) -> Decoder:
 
 
 def _after(config: Config, first: int) -> list[bool]:
-    """Return which layers have experts: those after the first dense ones, one of so many."""
+    """Return the layers with experts: after the first dense ones, one of so many."""
     start = config.whole("first_k_dense_replace", first, least=0)
     every = config.whole("moe_layer_freq", 1)
     return [i >= start and i % every == 0 for i in range(config.layers)]
