@@ -1,7 +1,7 @@
 """Prose is short and in plain words; `python -m tests.prose` prints the counts."""
 
 from tests.manual import ROOT
-from tests.prose import lengths, manual, own_words, sentences
+from tests.prose import asking, lengths, manual, modules, own_words, relative, sentences
 
 
 def test_sentences_are_counted_without_code_tables_and_links() -> None:
@@ -24,3 +24,14 @@ def test_sentences_of_the_changelog_are_short() -> None:
 
 def test_the_glossary_has_few_words_of_our_own() -> None:
     assert 1 <= len(own_words()) <= 15
+
+
+def test_no_module_opens_with_a_question() -> None:
+    rewritten = [
+        path for path in modules() if "launch_scripts" not in path.parts
+    ]  # a reader to come
+    assert asking(rewritten) == []
+
+
+def test_docstrings_have_few_relative_words() -> None:
+    assert relative(modules()) <= 1.5
