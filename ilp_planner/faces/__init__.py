@@ -1,1 +1,1 @@
-"""How people reach the planner: command line, Python, reports, pages and sweeps."""
+"""The faces of the planner: command line, Python, reports, pages and sweeps."""
