@@ -26,7 +26,7 @@ def resident(process: int | str = "self") -> int:
 
 
 class MemoryLimit:
-    """The most that a search may hold, asked if the clock is asked.
+    """The most that a search may hold, asked whenever the clock is asked.
 
     most: bytes, with its child processes. Once they are reached the search has to end, even if
     memory is freed later.

@@ -28,8 +28,8 @@ AS_SAID = (LAYOUT, KEEP)  # whose commas do not part what may be instead
 
 class Constraints:
     """What a user demands of plans and of the devices that they use: an attribute for each row of
-    the table of settings, `blank` of its domain where nothing is said. Instances are equal and hash
-    alike where they say the same.
+    the table of settings, `blank` of its domain if nothing is said. Instances are equal and hash
+    alike if they say the same.
 
     said: values by name, as their domains read them.
     """

@@ -56,7 +56,7 @@ def flash_attention(cluster: ClusterSpec) -> bool:
 
 
 def memory_rates(cluster: ClusterSpec) -> dict[str, float]:
-    """Return device type -> sustained bytes/s of its memory, for the types if it is known.
+    """Return device type -> sustained bytes/s of its memory, for the types with a known one.
 
     The cluster's own figure, otherwise that of the GPU with a name that begins the type's or its
     profile's.

@@ -6,7 +6,7 @@ data parallelism with the distributed optimizer. Its GB are 2^30 bytes and its M
 
 Its errors are kept here, so that a user finds the familiar figures; `defects` names it. In the
 table of measured peaks that the tool was published with, the row of dp 8, tp 1 and pp 1 says 68.8
-GB if the tool's own code gives 69.0: 68.8 takes 4.5 bytes per logit and sample from the "full
+GB while the tool's own code gives 69.0: 68.8 takes 4.5 bytes per logit and sample from the "full
 model" line instead of the 5 of the line per GPU, so that table is of another revision.
 """
 

@@ -1,13 +1,14 @@
-"""A lower bound on all chains of groups, by boxes: ranges of the slowest stage and of each peak.
+"""A lower bound on all chains of groups, by branching into boxes: ranges of the slowest stage and
+of each peak.
 
 In a box, every slower stage and every higher peak is left out, and the lower ends count in full:
 
     weight * low + sum of the peaks' low ends + (least sum of stages within the capacities)
 
-The last term is bounded by prices on devices (`resource_prices`) on the states of `group_chain`, or
-found by labels (`group_labels`). Boxes are split at the lowest sum, until the ends are close
-together; then labels look a little further above the bound each time. Candidates that no box can
-hold below the cutoff are left out for good, so the chain gets smaller as boxes do.
+The last term is bounded by multipliers on devices (`resource_prices`) on the states of
+`group_chain`, or found by labels (`group_labels`). Boxes are split at the lowest sum, until the
+ends are close together; then labels look a little further above the bound each time. Candidates
+that no box can hold below the cutoff are left out for good, so the chain gets smaller as boxes do.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A way through the chain: candidate numbers from the first layer on, and its seconds on the
+    """A path through the chain: candidate numbers from the first layer on, and its seconds on the
     best links that it can have."""
 
     choices: tuple[int, ...]
@@ -92,11 +93,11 @@ class Found:
 
 
 class BoxSearch:
-    """All ways of a chain below a cutoff, in boxes.
+    """All paths of a chain below a cutoff, in boxes.
 
     Parameters
     ----------
-    cutoff: seconds; ways that take as long are of no interest.
+    cutoff: seconds; equally long paths are pruned.
     levels: stages after a stage, told apart in potentials (labels count them exactly).
     small: most candidates of a box that labels try to settle before it is split.
     goon: tells whether there is time left; multipliers are final if there is none.
@@ -143,7 +144,7 @@ class BoxSearch:
 
     @property
     def bound(self) -> float:
-        """Seconds: no way below the cutoff takes less; the cutoff if there is none."""
+        """Seconds: no path below the cutoff takes less; the cutoff if there is none."""
         least = self.heap[0][0] if self.heap else np.inf
         return min(least, self.closed, self.cutoff)
 
@@ -153,11 +154,11 @@ class BoxSearch:
         return not self.heap or self.heap[0][0] >= min(self.closed, self.cutoff)
 
     def lower(self, cutoff: float) -> None:
-        """Look for ways below a lower cutoff only."""
+        """Look for paths below a lower cutoff only."""
         self.cutoff = min(self.cutoff, cutoff)
 
     def advance(self, effort: float = np.inf) -> Found | None:
-        """Split the box with the lowest bound, or look into it; return a way if one was found.
+        """Split the box with the lowest bound, or look into it; return a path if one was found.
 
         Parameters
         ----------
@@ -179,13 +180,13 @@ class BoxSearch:
     # ---- prices ---------------------------------------------------------------------------------
 
     def _open(self, boxes: Sequence[Box]) -> None:
-        """Bound boxes by prices; keep boxes that may hold anything below the cutoff."""
+        """Bound boxes by multipliers; keep boxes that may hold anything below the cutoff."""
         for box in self.each(self._bounded, boxes):
             if box is not None:
                 self._push(box)
 
     def _bounded(self, box: Box) -> Box | None:
-        """Return a box with the candidates, prices and bound that are left of it; None if it holds
+        """Return a box with its remaining candidates, multipliers and bound; None if it holds
         nothing below the cutoff."""
         stages, high, arcs = self.chain.stages, box.high, box.arcs.numbers()
         least = float(box.peak_low.sum())
@@ -303,7 +304,7 @@ class BoxSearch:
         return found, Found(choices=choices, value=found.value)
 
     def _look(self, box: Box, most: float) -> Found | None:
-        """Let labels look for ways a little above the bound of a box."""
+        """Let labels look for paths a little above the bound of a box."""
         others = self.heap[0][0] if self.heap else np.inf
         cutoff = min(self.cutoff, max(others, box.bound * (1 + box.step)))
         found, way = self._labels(box, cutoff, min(box.effort, most))

@@ -1,4 +1,5 @@
-"""The best prices of shared devices, by cutting planes in a trust region that moves and grows."""
+"""The best Lagrange multipliers of shared devices, by cutting planes in a trust region that moves
+and grows."""
 
 from __future__ import annotations
 
@@ -32,14 +33,14 @@ def best_prices(
     close: float = 0.0,
     goon: Callable[[], bool] = always,
 ) -> tuple[NDArray[np.float64], float]:
-    """Return good prices and the bound that they prove; stop if that is `enough`.
+    """Return good multipliers and the bound that they prove; stop if that is `enough`.
 
     Parameters
     ----------
-    priced: for prices, the least priced sum less the price of all devices, the sum of its path
-        without prices, and the devices that the path uses (None without a path).
+    priced: for multipliers, the least priced sum less the cost of all devices, the sum of its path
+        without multipliers, and the devices that the path uses (None without a path).
     capacity: float64 [D], devices of each type.
-    close: seconds, how near to the model's promise prices are good enough at any rate.
+    close: seconds, how near to the model's promise multipliers are good enough at any rate.
     goon: tells whether to look for better ones.
     """
     types = capacity.size
@@ -80,10 +81,10 @@ def best_prices(
 
 
 class _Model:
-    """The lower envelope of cutting planes over the prices: highest point within a box.
+    """The lower envelope of cutting planes over the multipliers: highest point within a box.
 
-    height, price: a usual height and price; the program is in these units, so that its tolerances
-    fit.
+    height, price: a usual height and multiplier; the program is in these units, so that its
+    tolerances fit.
     """
 
     def __init__(self, types: int, height: float, price: float) -> None:
@@ -100,7 +101,7 @@ class _Model:
         self.solver.Objective().SetMaximization()
 
     def add(self, constant: float, slope: NDArray[np.float64]) -> None:
-        """Add the plane height <= constant + slope * prices."""
+        """Add the plane height <= constant + slope * multipliers."""
         height, unit = self.units
         row = self.solver.Constraint(-self.infinity, constant / height)
         row.SetCoefficient(self.height, 1.0)
@@ -110,8 +111,8 @@ class _Model:
     def highest(
         self, low: NDArray[np.float64], high: NDArray[np.float64]
     ) -> tuple[float, NDArray[np.float64]] | None:
-        """Return the highest point with prices from `low` to `high`, its height first; None when
-        the program fails."""
+        """Return the highest point with multipliers from `low` to `high`, its height first; None
+        when the program fails."""
         height, unit = self.units
         for price, least, most in zip(
             self.prices, (low / unit).tolist(), (high / unit).tolist(), strict=True

@@ -1,4 +1,5 @@
-"""The fastest legal way to run one stage, exactly: labels between a Lagrangian bound and a time.
+"""The fastest legal configuration of one stage, exactly: labels between a Lagrangian bound and a
+time.
 
 Maxima of the memory rule are enumerated: stages are classed by their largest recompute run. A class
 is first bounded by the best Lagrange multiplier of memory, which also gives a configuration of the
@@ -38,10 +39,11 @@ SMALLEST_CLASS = 0.02  # of the largest: below, a class would gain nothing
 class StageOptimum:
     """Bounds on the fastest configuration of a stage.
 
-    bound: seconds, no legal way is faster. time: seconds of the best configuration found, INFINITE
-    if none is below the cutoff. choices: option per operator; flags: recomputed? exact: bound and
-    time meet, or nothing below the cutoff exists. open: classes that prices did not settle; floors:
-    seconds that no way in an open class undercuts, by its number. searched: labels have looked.
+    bound: seconds, no legal configuration is faster. time: seconds of the best configuration found,
+    INFINITE if none is below the cutoff. choices: option per operator; flags: recomputed? exact:
+    bound and time meet, or nothing below the cutoff exists. open: classes that multipliers did not
+    settle; floors: lower bounds in seconds of the open classes, by number. searched: labels have
+    looked.
     price: seconds per byte, the best one of the class with the least bound; 0 if none is known.
     """
 
@@ -64,7 +66,7 @@ class Ceilings(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A class of stages that prices leave open, and the best price."""
+    """A class of stages that multipliers leave open, and the best multiplier."""
 
     number: int
     ends: Ends
@@ -86,10 +88,10 @@ def solve_stage(
     known: StageOptimum | None = None,
     workers: int = 1,
 ) -> StageOptimum:
-    """Find the fastest way below `cutoff` seconds to run operators [start, stop) within `limit`
-    bytes.
+    """Find the fastest configuration below `cutoff` seconds of operators [start, stop) within
+    `limit` bytes.
 
-    effort caps the elementary label operations (some 1e8 a second); 0: prices only, no labels.
+    effort caps the elementary label operations (some 1e8 a second); 0: multipliers only, no labels.
     known: the earlier result of the same stage, to continue from. workers: classes that are
     searched side by side. With `exact` the answer is final: `bound` is the optimum, or at least
     `cutoff` when nothing faster exists.

@@ -1,8 +1,8 @@
 """Pipelines on the bounds of their stages, told apart by the devices that are left alone.
 
 A suffix of a pipeline is a state (devices u, first operator i); how many stages it has is not
-counted. The stage before it is taken to have as many behind it as the suffix with the fewest
-stages, so it holds no more micro-batches than in any pipeline. As a stage that may use more memory
+counted. The stage before it is taken to have as many downstream stages as the suffix with the
+fewest, so it holds no more micro-batches than in any pipeline. As a stage that may use more memory
 is no slower, results here bound all pipelines, with fewer states than in `pipeline` by the number
 of stages.
 """
@@ -52,7 +52,7 @@ class Suffixes(NamedTuple):
 
 
 class FewestBehind(Pipelines):
-    """All pipelines of a part, relaxed in the stages behind each stage.
+    """All pipelines of a part, relaxed in the downstream stages of each stage.
 
     stages: bounds, kept here in one array. check: called now and then, may raise.
     """
@@ -152,8 +152,8 @@ class FewestBehind(Pipelines):
         )  # fmt: skip
 
     def _lengths(self, slowest: float) -> NDArray[np.int64]:
-        """Return the longest stage within `slowest` seconds with nothing behind, by start
-        ([G, n])."""
+        """Return the longest stage within `slowest` seconds with nothing downstream, by start ([G,
+        n])."""
         rows, lengths = self.stages.rows, []
         for g in self.stages.groups:
             extent = self.stages.extents[g]

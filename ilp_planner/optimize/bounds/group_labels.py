@@ -1,4 +1,4 @@
-"""Cheapest chain of groups within the capacities, with its slowest stage and peaks in a box.
+"""Shortest chain of groups within the capacities, with its slowest stage and peaks in a box.
 
 Labels (slowest stage, sum, peaks, devices used, stages, state of the first group) grow from the
 last layer to the first. Below its box, the slowest stage and the peaks do not tell labels apart. A
@@ -33,8 +33,8 @@ MOST = 5_000_000  # labels, as if the effort were spent: memory
 class ChainSearch:
     """The result of a search of a box.
 
-    path: arcs of the cheapest way found, from the first layer on, () without one. value: its
-    seconds. bound: seconds, proved for every way of the box, at most the cutoff. exact: whether
+    path: arcs of the shortest path found, from the first layer on, () without one. value: its
+    seconds. bound: seconds, proved for every path of the box, at most the cutoff. exact: whether
     nothing was left out. effort: comparisons and labels, a measure of time.
     """
 
@@ -63,7 +63,7 @@ class Aim(NamedTuple):
 
 
 class Rivals(NamedTuple):
-    """States that beat state s are number[first[s] : first[s + 1]]."""
+    """States that dominate state s are number[first[s] : first[s + 1]]."""
 
     first: NDArray[np.int64]
     number: NDArray[np.int64]
@@ -79,11 +79,11 @@ def search_chain(
     width: int = 2**40,
     effort: float = np.inf,
 ) -> ChainSearch:
-    """Return the cheapest way below `cutoff` seconds.
+    """Return the shortest path below `cutoff` seconds.
 
     Parameters
     ----------
-    known: of the same candidates; ways with stages slower than its `slowest` are not looked for.
+    known: of the same candidates; paths with stages slower than its `slowest` are pruned.
     low: seconds, the slowest stage counts at least that. peak_low: float64 [K], likewise.
     width: labels per layer. effort: comparisons; beyond, few labels are kept.
     """

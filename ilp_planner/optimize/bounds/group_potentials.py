@@ -27,9 +27,9 @@ class Potentials(NamedTuple):
 
     Entry n - 1 is for n stages after; the last two are for levels - 1 of them and more.
     price: float64 [D], seconds per device. slowest: seconds, slower stages do not count.
-    priced: float64 [arcs], the candidates' totals with the price of their devices. least: seconds,
-    of all stages together, less the price of all devices; INFINITE if there is no path. path: arcs
-    of the cheapest one; total: its seconds without prices.
+    priced: float64 [arcs], the candidates' totals with the cost of their devices. least: seconds,
+    of all stages together, less the cost of all devices; INFINITE if there is no path. path: arcs
+    of the shortest one; total: its seconds without multipliers.
     """
 
     table: NDArray[np.float64]
@@ -62,7 +62,7 @@ def prefixes(
 
 
 def through(chain: GroupChain, known: Potentials) -> NDArray[np.float64]:
-    """Return the least priced sum of a path through each candidate, less the price of devices."""
+    """Return the least priced sum of a path through each candidate, less the cost of devices."""
     least = _through(
         chain.layers, chain.stages, chain.sending, chain.states, chain.regions, known.priced,
         known.slowest, known.table,
@@ -75,7 +75,7 @@ def plain(
     chain: GroupChain, price: NDArray[np.float64], slowest: float
 ) -> tuple[float, NDArray[np.int64]]:
     """Return the same least sum if sending costs the least and any stage may follow any other: at
-    most the one of `prefixes`, much sooner; and the arcs of the cheapest way."""
+    most the one of `prefixes`, much sooner; and the arcs of the shortest path."""
     priced = chain.stages.total + chain.stages.use @ price
     first, start, time = chain.stages[:3]
     least, path = _plain(chain.layers, first, start, time, priced, float(slowest))
@@ -284,7 +284,7 @@ def _prefixes(layers, levels, arcs, sending, states, regions, priced, slowest): 
 
 @kernel
 def _cheapest(layers, arcs, sending, states, regions, priced, slowest, table):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the cheapest path: least sum, arcs, addition of sending."""
+    """Return the shortest path: least sum, arcs, addition of sending."""
     first, start, time, _, _, _, behind, row, own, state, _, number = arcs
     send_time, send_total, _ = sending
     top = table.shape[3] - 1

@@ -1,10 +1,10 @@
 """Zone states: devices of a zone's types are counted along a run of stages within the zone.
 
-Prices count devices on average over ways. With slow links between types, paths within few types use
-more devices than there are, pay for no crossing, and respect the averages of all types. So a state
-has the devices of its region that were taken since the way came there, itself included: with these
-it has to leave in time, and to pay for it. A way that comes back is counted anew, and devices are
-counted in units, rounded down; both only let in more.
+Multipliers count devices on average over paths. With slow links between types, paths within few
+types use more devices than there are, pay for no crossing, and respect the averages of all types. A
+state therefore counts the devices of its region taken since the path entered it, itself included:
+with these it has to leave in time, and to pay for it. Leaving the region resets the counter, and
+devices are counted in units, rounded down; both only let in more.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ ANY = np.array([0.0, 1e-13, 1e-12, 3e-12, 1e-11, 3e-11, 1e-10, 1e-9, 1e-8])  # w
 class Ahead(NamedTuple):
     """The rest of a stage after an operator; m operators, O options.
 
-    prices: float64 [X], seconds per byte. seconds: float64 [X, m, 2, O], least time + price *
+    prices: float64 [X], seconds per byte. seconds: float64 [X, m, 2, O], least time + multiplier *
     memory. memory: float64 [m, 2, O], least bytes. reserved: float64 [2, m + 1], least bytes that
     operators reserve forward and backward.
     """
@@ -63,7 +63,8 @@ def look_ahead(
     price: float,
     reserved: NDArray[np.float64],
 ) -> Ahead:
-    """Complete stages at prices around `price`, in seconds per byte; negative: none is known."""
+    """Complete stages at multipliers around `price`, in seconds per byte; negative: none is
+    known."""
     prices = price * AROUND if price >= 0.0 else ANY
     shape = (*operators.compute.shape[:1], 2, *operators.compute.shape[1:])
     seconds, lightest = np.empty((prices.size, *shape)), np.empty(shape)

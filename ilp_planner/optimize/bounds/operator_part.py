@@ -48,10 +48,10 @@ class OperatorPart:
     """Plans with one micro-batch size.
 
     check: called now and then, may raise. bound: seconds; no plan of this part takes less. source:
-    the argument that proved it. proof: its basis. counted: whether the stages behind each stage are
-    counted, or taken to be as few as possible. closed: nothing more can be learned about plans
-    below the last cutoff. ceiling: seconds that every plan of this part stays below; a bound that
-    reaches it proves that there is no plan.
+    the argument that proved it. proof: its basis. counted: whether the downstream stages of each
+    stage are counted, or taken to be as few as possible. closed: nothing more can be learned about
+    plans below the last cutoff. ceiling: seconds that every plan of this part stays below; a bound
+    that reaches it proves that there is no plan.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class OperatorPart:
         return bool(fewest[-1] <= self.problem.max_stages)
 
     def count_stages(self) -> None:
-        """Count the stages behind from now on; proofs stay."""
+        """Count the downstream stages from now on; proofs stay."""
         self.counted, self.digits, self.closed, self._fewest = True, EXACT, False, None
 
     def repeat(self, record: Mapping[str, Any]) -> None:
@@ -108,7 +108,7 @@ class OperatorPart:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """Every way that a stage can stand in a pipeline, suffixes first."""
+        """Every place of a stage in a pipeline, suffixes first."""
         cluster = self.problem.cluster
         return steps(
             devices=cluster.device_count, per_node=cluster.devices_per_node,
@@ -120,7 +120,7 @@ class OperatorPart:
         return self.landscape() if self._fewest is None else self._fewest
 
     def landscape(self, times: Callable[[Place], NDArray[np.float64]] | None = None) -> Landscape:
-        """Return the pipelines with the stages behind counted, over the stages' bounds or over
+        """Return the pipelines with the downstream stages counted, over the stages' bounds or over
         other numbers for the stages."""
         return Landscape(
             operators=len(self.problem.costs.chain), devices=self.problem.cluster.device_count,
@@ -283,7 +283,7 @@ class OperatorPart:
         return self.weight * slower + most - float(times[arc])
 
     def way(self, arc: int) -> Way | None:
-        """Return the best known way to run an arc's stage."""
+        """Return the best known configuration of an arc's stage."""
         return self.stages.exact.get(self.key(arc))
 
     def sizes(self, path: Sequence[int]) -> tuple[int, ...]:
@@ -305,7 +305,8 @@ class OperatorPart:
         return self.schedule.iteration_time(times)
 
     def best_known_path(self, cutoff: float) -> tuple[int, ...]:
-        """Return the cheapest path below `cutoff` seconds of stages with a known way, or ()."""
+        """Return the shortest path below `cutoff` seconds of stages with known configurations, or
+        ()."""
         assert self.open is not None
         times = np.full(self._codes.size, INFINITE)
         for key, way in self.stages.exact.items():

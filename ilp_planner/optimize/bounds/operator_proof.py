@@ -51,7 +51,7 @@ class Proof(NamedTuple):
 
 
 def recorded_prices(record: Mapping[str, Any]) -> dict[tuple[int, int], list[float]]:
-    """Return the prices that a certificate lists, by devices and micro-batches in flight.
+    """Return the multipliers that a certificate lists, by devices and micro-batches in flight.
 
     Raises
     ------

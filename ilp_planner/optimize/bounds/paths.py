@@ -1,8 +1,8 @@
 """Best path of a stage graph, exactly: labels (slowest stage, sum of stages) at every node.
 
-A label survives when no other one at its node is at least as good in both, and when the best way to
-reach the node can be completed by it below the cutoff. A search that keeps a few labels at each
-node comes first: its result is a cutoff for the one that keeps all.
+A label survives when no other one at its node is at least as good in both, and when the best path
+to the node can be completed by it below the cutoff. A search that keeps a few labels at each node
+comes first: its result is a cutoff for the one that keeps all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FEW = 8  # labels at each node of a first search
 
 
 def best_path(graph: StageGraph, cutoff: float = np.inf) -> tuple[tuple[int, ...], float]:
-    """Return the arcs and seconds of the cheapest path below `cutoff` seconds, or ((), inf)."""
+    """Return the arcs and seconds of the shortest path below `cutoff` seconds, or ((), inf)."""
     path, value, _ = search_paths(graph, cutoff)
     return path, value
 
@@ -30,7 +30,7 @@ def best_path(graph: StageGraph, cutoff: float = np.inf) -> tuple[tuple[int, ...
 def search_paths(
     graph: StageGraph, cutoff: float = np.inf, most_labels: int = 2**62
 ) -> tuple[tuple[int, ...], float, float]:
-    """Return the cheapest path below `cutoff`, its time and a bound on all paths, in seconds.
+    """Return the shortest path below `cutoff`, its time and a bound on all paths, in seconds.
 
     Without a path, () and inf. The bound is the path's time, or `cutoff` when there is none; a
     search that needs more than `most_labels` ends early, without a path and with a weaker bound.

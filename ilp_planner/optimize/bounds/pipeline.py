@@ -40,7 +40,7 @@ def steps(
     max_stages: int,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[Step, ...]:
-    """List every way a stage can stand in a pipeline on `devices` devices, suffixes first.
+    """List every place of a stage in a pipeline on `devices` devices, suffixes first.
 
     Only steps are listed that reach both ends of the pipeline with groups inside one node, or of
     whole nodes. check: called now and then, may raise.

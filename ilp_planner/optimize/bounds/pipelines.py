@@ -107,7 +107,7 @@ class Pipelines(ABC):
         return min(slowest, max(0.0, (cutoff - self.least_sum(slowest)) / weight))
 
     def least_total(self, weight: float, cutoff: float, low: float, least: float) -> float:
-        """Return seconds that no pipeline faster than `cutoff` seconds undercuts.
+        """Return a lower bound in seconds of pipelines faster than `cutoff` seconds.
 
         The less the slowest stage may take, the more the sum of stages is: for pipelines with the
         slowest stage between two lengths, the lower one and the least sum at the upper one are
@@ -115,8 +115,8 @@ class Pipelines(ABC):
 
         Parameters
         ----------
-        weight: how often the slowest stage counts beyond the first time. low, least: seconds that
-            no pipeline's slowest stage, and no sum of stages, undercuts.
+        weight: how often the slowest stage counts beyond the first time. low, least: lower bounds
+            in seconds on the slowest stage and the sum of stages of all pipelines.
         """
         most = max(low, self.slowest_below(weight, cutoff))
         lengths = np.geomspace(low, most, LENGTHS + 1) if low > 0 else np.array([low, most])

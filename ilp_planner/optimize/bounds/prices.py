@@ -1,4 +1,5 @@
-"""Pricing the memory of one stage: Lagrangian completions, the paths they lead to, the best price.
+"""Lagrangian relaxation of one stage's memory: completions, the paths they lead to, the best
+multiplier.
 
 All functions are compiled. Arrays are cut to the operators of the stage: [m, O] per operator and
 option, [m] per operator; m operators, O options. Seconds and bytes. A state is 2 * option + 1 if an
@@ -35,7 +36,7 @@ class Ends(NamedTuple):
 
 @kernel
 def completion(price, operators, leave, memory, pair_most, out):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Fill out[q, r, o]: least time + price * memory after operator q."""
+    """Fill out[q, r, o]: least time + multiplier * memory after operator q."""
     compute, recompute, activations, weights, _, _, pair, reshard, free, saves, _, _ = operators
     in_flight, factor, _, _ = memory
     m, options = compute.shape
@@ -69,7 +70,8 @@ def completion(price, operators, leave, memory, pair_most, out):  # type: ignore
 
 @inner
 def _follow(price, operators, ends, memory, pair_most, out, path):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Walk the Lagrangian path for one price; return its Lagrangian value, INFINITE without one."""
+    """Walk the Lagrangian path for one multiplier; return its Lagrangian value, INFINITE without
+    one."""
     compute, recompute, activations, weights, _, _, pair, reshard, _, saves, _, _ = operators
     in_flight, factor, _, _ = memory
     m, options = compute.shape
@@ -163,8 +165,8 @@ def search_price(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Bisect for the least multiplier of memory with a path that fits; the best path is written to
     best_path.
 
-    room: bytes below the limit that prices pay for. Returns (fastest time that fits, price, bound);
-    the price is negative when none was found.
+    room: bytes below the limit, in the Lagrangian term. Returns (fastest time that fits,
+    multiplier, bound); the multiplier is negative when none was found.
     """
     m, options = operators.compute.shape
     limit = memory.limit

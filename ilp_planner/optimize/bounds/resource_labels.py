@@ -1,4 +1,4 @@
-"""Labels of ways from the nodes of a stage graph to its end: the kernels of `resource_paths`.
+"""Labels of paths from the nodes of a stage graph to its end: the kernels of `resource_paths`.
 
 Its steps are functions of their own: inlined, they would take twice as long to compile.
 """
@@ -23,8 +23,8 @@ class Costs(NamedTuple):
 
     low: seconds, the slowest stage counts at least that. capacity: int64 [types], devices. sending:
     float64 [rows, classes], seconds added to a total when an arc of a class follows. equal: bool
-    [classes, classes], whether an arc of the first class is never dearer to send to than one of the
-    second. many: whether the cheapest way of every family is wanted.
+    [classes, classes], whether an arc of the first class never costs more to send to than one of
+    the second. many: whether the shortest path of every family is wanted.
     """
 
     weight: float
@@ -45,7 +45,7 @@ class Effort(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """Ways from a node to the sink, one an entry.
+    """Paths from a node to the sink, one an entry.
 
     top, total: float64, slowest stage and sum. peaks: float64 [., K]. used: int32 [., types]. arc:
     its first, -1 at the sink; follow: the label behind that. depth: arcs. room: devices left beside
@@ -103,10 +103,10 @@ def no_candidates() -> Candidates:
 def search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     arcs, nodes, context, pricing, reached, sink, costs, effort, labels, found
 ):
-    """Return the ways found, arc by arc one after the other; the lengths of each; their seconds;
+    """Return the paths found, arc by arc one after the other; the lengths of each; their seconds;
     the bound on all; whether nothing was dropped for lack of width or effort.
 
-    labels: the first one is the empty way at the sink; it and `found` are to work in.
+    labels: the first one is the empty path at the sink; it and `found` are to work in.
     """
     types, rows = arcs.use.shape[1], pricing.price.shape[0]
     budget = np.zeros(rows)  # what all devices cost
@@ -298,7 +298,7 @@ def _dominated(y, found, arcs, context, costs, labels, since, count, taken, room
 
 @inner
 def _add(n, y, found, arcs, costs, labels, taken, room, mark):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Make candidate y label n; return the seconds of its way."""
+    """Make candidate y label n; return the seconds of its path."""
     a, behind = found.arc[y], found.follow[y]
     labels.top[n], labels.total[n] = found.top[y], found.total[y]
     labels.arc[n], labels.follow[n] = a, behind

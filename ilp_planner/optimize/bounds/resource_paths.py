@@ -55,10 +55,10 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathSearch:
-    """The cheapest path found and its time, () and inf without one; `bound`: seconds, proved for
+    """The shortest path found and its time, () and inf without one; `bound`: seconds, proved for
     every path (never above the cutoff that was given). exact: nothing was dropped for lack of
-    width. reached: for another search of the same graph. others: with families, the cheapest path
-    of every family below the cutoff, the cheapest first."""
+    width. reached: for another search of the same graph. others: with families, the shortest path
+    of every family below the cutoff, the shortest first."""
 
     path: tuple[int, ...]
     value: float
@@ -80,7 +80,7 @@ def search_resource_paths(
     effort: float = np.inf,
     reached: Reached | None = None,
 ) -> PathSearch:
-    """Return the cheapest path below `cutoff` seconds, and a bound on all paths.
+    """Return the shortest path below `cutoff` seconds, and a bound on all paths.
 
     With `families`, the cheapest path below the cutoff of every family: paths are of one family
     when their arcs' numbers are the same, one after the other. (Told apart by hashes of 64 bits.)
@@ -88,7 +88,7 @@ def search_resource_paths(
     Parameters
     ----------
     width: labels to keep per node. intervals: all that the slowest arc of a path below the cutoff
-    may be in, with prices; any time, without prices, when None.
+    may be in, with multipliers; any time, without multipliers, when None.
     families: int64 [arcs], a number for each arc.
     most_labels: of all nodes together; beyond, as if the width were reached. effort: comparisons of
     labels, beyond which only a few labels per node are kept.
@@ -185,7 +185,8 @@ def _pricing(
     *,
     sends: bool,
 ) -> Pricing | None:
-    """Return the prices of intervals, and the coarse capacities; None when there is no interval.
+    """Return the multipliers of intervals, and the coarse capacities; None when there is no
+    interval.
 
     Parameters
     ----------

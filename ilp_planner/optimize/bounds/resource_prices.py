@@ -1,8 +1,9 @@
-"""Prices of shared devices: a lower bound on every path of a stage graph within its capacities.
+"""Lagrange multipliers of shared devices: a lower bound on every path of a stage graph within its
+capacities.
 
 Let F(tau) be the least sum of (time + extra) over paths of arcs of at most tau. With one Lagrange
 multiplier per device type, the shortest path including multipliers, less the cost of all devices,
-is a lower bound on F(tau) (Lagrangian relaxation); the best prices are found by cutting planes
+is a lower bound on F(tau) (Lagrangian relaxation); the best multipliers are found by cutting planes
 within a trust region. A path with the slowest stage above a and at most b seconds then costs at
 least
 
@@ -60,7 +61,7 @@ class Interval:
 
 
 class PricedGraph:
-    """A stage graph, prepared for many price vectors."""
+    """A stage graph, prepared for many vectors of multipliers."""
 
     def __init__(self, graph: StageGraph) -> None:
         self.graph = graph
@@ -91,7 +92,7 @@ class PricedGraph:
         return least - float(price @ self.capacity), path
 
     def _offer(self, arcs: NDArray[np.int64]) -> None:
-        """Keep a path that fits, if it is the cheapest so far."""
+        """Keep a path that fits, if it is the shortest so far."""
         if (self.use[arcs].sum(axis=0) <= self.capacity).all():
             path = tuple(int(a) for a in self.order[arcs])
             value = self.graph.path_time(path)
@@ -140,8 +141,8 @@ class PricedGraph:
     def sweep(
         self, cutoff: float, splits: int = SPLITS, goon: Callable[[], bool] = lambda: True
     ) -> list[Interval]:
-        """Return intervals that hold every path cheaper than `cutoff` seconds; the least of their
-        bounds is a bound on these paths. Empty: there is none."""
+        """Return intervals that hold every path below `cutoff` seconds; the least of their bounds
+        is a bound on these paths. Empty: there is none."""
         if not self.times.size:
             return []
         peaks = self.least_peaks(np.inf)
@@ -191,7 +192,7 @@ class PricedGraph:
         return times[bisect_left(times, True, hi=len(times) - 1, key=passes)]
 
     def open_arcs(self, intervals: list[Interval], cutoff: float) -> NDArray[np.int64]:
-        """Return the arcs of the graph that a path cheaper than `cutoff` seconds may use."""
+        """Return the arcs of the graph that a path below `cutoff` seconds may use."""
         least = np.full(self.time.size, np.inf)
         tails = np.repeat(np.arange(self.graph.nodes), np.diff(self.first))
         for interval in intervals:

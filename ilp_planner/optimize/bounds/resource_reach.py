@@ -60,8 +60,9 @@ class Pricing(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """Least of any way from a source to each node: slowest: float64 [nodes]; peaks: float64 [nodes,
-    K]; priced: float64 [nodes, Q, levels], the sum with prices, for every coarse capacity."""
+    """Least of any path from a source to each node: slowest: float64 [nodes]; peaks: float64
+    [nodes, K]; priced: float64 [nodes, Q, levels], the sum with multipliers, for every coarse
+    capacity."""
 
     slowest: NDArray[np.float64]
     peaks: NDArray[np.float64]
@@ -83,9 +84,9 @@ def coarse(capacity: tuple[int, ...], most: float) -> tuple[NDArray[np.int64], .
 
 
 def reach(arcs: Arcs, nodes: Nodes, pricing: Pricing) -> Reach:
-    """Return the least of any way to each node.
+    """Return the least of any path to each node.
 
-    A way that uses n devices in groups of n_1, n_2 ... uses sum(n_i // unit) levels, at most (sum
+    A path that uses n devices in groups of n_1, n_2 ... uses sum(n_i // unit) levels, at most (sum
     n_i) // unit: the remaining capacity never allows less than it should.
     """
     count = arcs.first.size - 1

@@ -155,7 +155,8 @@ class StageBounds:
         return self._tables[key]
 
     def sharpen(self, workers: int) -> bool:
-        """Raise all bounds by the prices that stages were solved with, now and then; tell whether.
+        """Raise all bounds by the multipliers that stages were solved with, now and then; tell
+        whether.
 
         The best multiplier of one stage is nearly the best for similar ones.
         """

@@ -34,8 +34,8 @@ class Times(NamedTuple):
 
     flat: float64, all tables. offset: int64 [G, K, 2], the start of a group's, a class's and an
     entry's table, -1: nowhere yet; stages that leave the node come `entries` later. entries: int64
-    [G]. kind: int64 [max_stages], the class by the stages behind. common, above: int64 [n], as in
-    `Rows`. base: int64 [G, n + 1], as in `Extent`.
+    [G]. kind: int64 [max_stages], the class by the downstream stages. common, above: int64 [n], as
+    in `Rows`. base: int64 [G, n + 1], as in `Extent`.
     """
 
     flat: NDArray[np.float64]

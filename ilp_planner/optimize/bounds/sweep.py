@@ -1,8 +1,9 @@
 """Lagrangian lower bounds on the time of every stage at once.
 
-The memory limit of a stage is relaxed with a price (seconds per byte). For one price the best stage
-(i, j) is then a shortest path over its operators, state (option, recomputed?), and one sweep from i
-serves every end j. Each price gives a valid bound, so their maximum does.
+The memory limit of a stage is relaxed with a Lagrange multiplier (seconds per byte). For one
+multiplier the best stage (i, j) is then a shortest path over its operators, state (option,
+recomputed?), and one sweep from i serves every end j. Each multiplier gives a valid bound, so their
+maximum does.
 
 Relaxed besides: the tensor degree that decides the size of messages, the memory of recompute runs,
 and all but the largest parts of the reserved memory.

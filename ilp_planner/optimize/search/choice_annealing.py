@@ -41,7 +41,7 @@ class Choices(Protocol[Choice]):
         """Return one that differs a little."""
 
     def least(self, choice: Choice) -> float:
-        """Return seconds that no plan of a choice undercuts, quickly."""
+        """Return a quick lower bound in seconds of a choice's plans."""
 
     def cost(self, choice: Choice) -> float:
         """Return the seconds of a good plan, inf if none was found."""

@@ -81,7 +81,7 @@ def take_near(
     search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int], seconds: float
 ) -> None:
     """Judge the plan of stage candidates that take so long if nodes are shared well: seated one
-    after the other and, if that is dearer, placed in other ways."""
+    after the other and, if that takes longer, placed otherwise."""
     if search.problem.cluster.symmetric:
         plan = state.part.seat(choices)
         if plan is not None:

@@ -128,7 +128,7 @@ def open_below(
     """Return the graph of a part's plans below `guess` seconds, as far as it is not too large: of
     too many candidates, the best ones under the multipliers. None if there is nothing.
 
-    And a path of it to start from: the best one that was met on the way to the prices, if any.
+    And a path of it to start from: the best one found while searching the multipliers, if any.
     """
     part = state.part
     cutoff = min(guess - part.constant, NEVER)

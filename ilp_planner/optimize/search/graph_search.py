@@ -1,10 +1,10 @@
 """The search of parts that are stage graphs, for a plan and a proof.
 
-Each part is bounded by prices on devices (`bounds/resource_prices`) on a small outline of its stage
-graph; the residual problem below the incumbent is a stage graph, solved by labels
-(`bounds/resource_paths`) or an integer program. If that is too much, parts that can be a chain of
-groups are searched in boxes (`climb`), up to a little above their bound each time. A part's bound
-only rises, so an interrupt loses nothing.
+Each part is bounded by Lagrange multipliers on devices (`bounds/resource_prices`) on a small
+outline of its stage graph; the residual problem below the incumbent is a stage graph, solved by
+labels (`bounds/resource_paths`) or an integer program. If that is too much, parts that can be a
+chain of groups are searched in boxes (`climb`), up to a little above their bound each time. A
+part's bound only rises, so an interrupt loses nothing.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def settle(search: GroupSearch[Any], state: PartState[Any]) -> None:
 
 
 def place_exactly(search: GroupSearch[Any], state: PartState[Any]) -> None:
-    """Place every plan that is cheaper on the best links than the incumbent on the true ones.
+    """Place every plan that is faster on the best links than the incumbent on the true ones.
 
     Labels count the best links that groups can have; paths without a placement keep the bound below
     the incumbent. If few plans are in between, placing them all closes the gap.

@@ -138,7 +138,7 @@ class PartSearch(SearchState, Generic[AnyPart]):
 def narrowed(
     opened: OpenGraph, cutoff: float, goon: Callable[[], bool], splits: int = SPLITS
 ) -> tuple[OpenGraph, list[Interval]]:
-    """Return the graph of the arcs that prices on devices leave open below the cutoff, and the
+    """Return the graph of the arcs that multipliers on devices leave open below the cutoff, and the
     intervals that the slowest one may be in."""
     priced = PricedGraph(opened.graph)
     intervals = priced.sweep(cutoff, splits, goon)
@@ -173,7 +173,7 @@ class GroupSearch(PartSearch[AnyGraphPart]):
     def bounded(
         self, state: PartState[AnyGraphPart], priced: PricedGraph, cutoff: float, splits: int
     ) -> list[Interval]:
-        """Bound a part by prices; return the residual problem below the cutoff (without the
+        """Bound a part by multipliers; return the residual problem below the cutoff (without the
         constant)."""
         intervals = priced.sweep(cutoff, splits, self.goon)
         bound = intervals[0].bound if intervals else min(cutoff, NEVER)

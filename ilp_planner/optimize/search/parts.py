@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """The cheapest plan found, None without one. bound: seconds that no packed placement of the
-    same groups undercuts, inf if there is none."""
+    """The fastest plan found, None without one. bound: lower bound in seconds of packed placements
+    of the same groups, inf if there is none."""
 
     plan: GroupPlan | None
     bound: float
@@ -69,7 +69,7 @@ class Part(Protocol):
 
 class SpacePart(ABC):
     """A part in stage graphs: all its plans have the same number of micro-batches. Unless it says
-    otherwise its graph is small, and plans are placed in one way, at the graph's own times.
+    otherwise its graph is small, and plans have one placement, at the graph's own times.
 
     constant: seconds that every plan of it takes besides its path. boxable: it has a `chain`.
     check_time: called between the steps of long work; raises if the time is up.
@@ -87,8 +87,8 @@ class SpacePart(ABC):
 
     @abstractmethod
     def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
-        """Return the graph of all plans cheaper than `cutoff` seconds (without the constant) that
-        use only these candidates, all of them when None."""
+        """Return the graph of all plans below `cutoff` seconds (without the constant) that use only
+        these candidates, all of them when None."""
 
     @abstractmethod
     def explicit(self, opened: OpenGraph) -> OpenGraph | None:
@@ -114,25 +114,25 @@ class SpacePart(ABC):
         return None
 
     def outline(self, cutoff: float) -> OpenGraph | None:
-        """Return a small graph, to bound the part and to find relevant candidates: every plan
-        cheaper than `cutoff` seconds (without the constant) has a path in it that costs no more.
-        None if `graph` is small already."""
+        """Return a small graph, to bound the part and to find relevant candidates: every plan below
+        `cutoff` seconds (without the constant) has a path in it that costs no more. None if `graph`
+        is small already."""
         return None
 
     def unplaced(self, cutoff: float) -> OpenGraph | None:
-        """Return the graph of all plans that the best links allow below `cutoff` seconds
-        (without the constant), also of candidates that others beat there. None if there is
-        nothing to place."""
+        """Return the graph of all plans that the best links allow below `cutoff` seconds (without
+        the constant), also of candidates that others dominate there. None if there is nothing to
+        place."""
         return None
 
     def placed(self, choices: Sequence[int]) -> Placed:
-        """Return the cheapest placement found of stage candidates in a row, and a bound on all of
-        them (without the constant)."""
+        """Return the best placement found of stage candidates in a row, and a bound on all of them
+        (without the constant)."""
         return Placed(plan=None, bound=0.0)
 
     def at_least(self, choices: Sequence[int]) -> float:
-        """Return seconds (without the constant) that no placement of stage candidates in a row
-        undercuts, at once."""
+        """Return a quick lower bound in seconds (without the constant) of placements of stage
+        candidates in a row."""
         return 0.0
 
     def seat(self, choices: Sequence[int]) -> GroupPlan | None:
@@ -142,7 +142,8 @@ class SpacePart(ABC):
     def improve(  # noqa: B027 - nothing, where placing costs nothing
         self, search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int]
     ) -> None:
-        """Look for better plans like these candidates in a row, if placing them was dear."""
+        """Look for better plans like these candidates in a row, if placing them took much longer
+        than the path."""
 
 
 class FixedGraph(SpacePart):

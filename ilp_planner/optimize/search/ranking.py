@@ -1,9 +1,9 @@
 """The best plans that differ in more than cuts.
 
 Two plans are of one family when they have the same number of micro-batches and the same groups one
-after the other; they differ in cuts only, and the cheapest one stands for them. All families below
-a cutoff are listed by labels that dominate only within their family; the cutoff grows until there
-are enough.
+after the other; they differ in cuts only, and the fastest one stands for them. All families below a
+cutoff are listed by labels that dominate only within their family; the cutoff grows until there are
+enough.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A bound of a part holds if the part's plans are among the proved ones, and none of them takes less.
 The two requests decide that, never the bounds: in doubt only the plan is taken. Bounds are not
-derived again; the certificate of the result claims them with its own, so that whoever derives that
-one again checks them as well.
+derived again; the certificate of the result claims them with its own, so that deriving that one
+again checks them as well.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Proved(Protocol):
 
     @property
     def bound(self) -> float:
-        """Seconds that none of its plans undercuts."""
+        """Lower bound of its plans in seconds."""
 
     @property
     def source(self) -> str:
@@ -52,7 +52,7 @@ class Proved(Protocol):
 class Unlisted(NamedTuple):
     """A whole space without a list of its parts.
 
-    bound: seconds that none of its plans undercuts; source: of its proof. key: of a part's name in
+    bound: lower bound of its plans in seconds; source: of its proof. key: of a part's name in
     certificates of the space.
     """
 
@@ -150,7 +150,7 @@ class SearchState(ABC):
 
         Parameters
         ----------
-        bound: seconds that it cannot undercut.
+        bound: its lower bound in seconds.
 
         Raises
         ------

@@ -59,7 +59,8 @@ class Anneal(Backend):
 
 
 class _Contest:
-    """State of one solve: a path, its best version, prices and random numbers of each start."""
+    """State of one solve: a path, its best version, multipliers and random numbers of each
+    start."""
 
     def __init__(self, search: Search, limits: Limits, deadline: Deadline, effort: float) -> None:
         self.search, self.limits, self.deadline = search, limits, deadline
@@ -162,7 +163,8 @@ class _Contest:
         return True
 
     def begin(self, start: int, least: NDArray[np.float64]) -> None:
-        """Draw a first path: the cheapest one at shaken costs under random maxima and prices."""
+        """Draw a first path: the shortest one at shaken costs under random maxima and
+        multipliers."""
         state = self.states[start]
         draws = np.array([chance(state) for _ in range(1 + self.arcs.peaks.shape[0])])
         aim = least[1 : 1 + draws.size] * (1 + NEAR * (FAR / NEAR) ** draws)

@@ -2,7 +2,7 @@
 
 Where devices are limited, taking some from one stage means giving some to another, anywhere along
 the path: two stages swap groups, share theirs anew, merge, or one is split. For the new groups, in
-a row, the cheapest cuts are found by dynamic programming over (stages so far, node), as AMP splits
+a row, the best cuts are found by dynamic programming over (stages so far, node), as AMP splits
 layers for each placement that it tries. Groups that use the same devices are of one kind; the keys
 of kinds add up as their devices do.
 """

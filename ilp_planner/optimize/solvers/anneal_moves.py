@@ -1,9 +1,9 @@
 """The compiled part of simulated annealing: moves of one path through a stage graph.
 
-A move takes out a few neighbouring stages and puts the cheapest way through in their place, at
-costs that were shaken with the temperature: with one stage out, its group or strategy changes, or
-it is split; with two, the cut between them moves, or they merge; with three, groups swap. Nodes are
-numbered so that every arc goes to a higher number, arcs are sorted by tail and then by head.
+A move takes out a few neighbouring stages and puts the shortest path in their place, at costs that
+were shaken with the temperature: with one stage out, its group or strategy changes, or it is split;
+with two, the cut between them moves, or they merge; with three, groups swap. Nodes are numbered so
+that every arc goes to a higher number, arcs are sorted by tail and then by head.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def judge(graph, price, path, length, most):  # type: ignore[no-untyped-def]  # 
 
 @inner
 def way_through(graph, begin, end, aim, price, shake, state, value, into, found):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the arcs from `begin` (-1: any source) to `end` that are cheapest at shaken costs, and
+    """Return the arcs from `begin` (-1: any source) to `end` that are shortest at shaken costs, and
     how many arcs were looked at.
 
     aim: [1 + K], maxima that cost nothing. price: [D], seconds per device. shake: seconds.
@@ -183,7 +183,7 @@ def _replace(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
 
 @inner
 def _raise_prices(use, capacity, price, path, length, dearest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Let devices that are too many become dearer, slowly, and the others cheaper, more slowly."""
+    """Raise the multipliers of exceeded devices slowly, and lower the others more slowly."""
     for d in range(price.size):
         used = 0
         for place in range(length):
@@ -252,7 +252,7 @@ def anneal(graph, groups, effort, hot, cold, price, state, path, best, known):  
 
 @kernel
 def begin(graph, aim, shake, price, state, path, best, known):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Find a first path, at prices that make it use about as many devices as there are.
+    """Find a first path, at multipliers that make it use about as many devices as there are.
 
     aim: [1 + K], maxima that cost nothing. shake: seconds. price: [D], seconds per device, to begin
     with; becomes the last ones. path, best, known: as in `anneal`.

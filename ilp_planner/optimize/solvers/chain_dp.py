@@ -36,7 +36,7 @@ class ChainDP(Backend):
         self.most_labels = most_labels
 
     def run(self, search: Search, limits: Limits, deadline: Deadline) -> Stop:
-        """Find the cheapest path; its time is the bound."""
+        """Find the shortest path; its time is the bound."""
         if not search.graph.plain:
             most = min(self.most_labels, MOST_LABELS)
             return _ResourceSearch(search, limits, deadline, most).run()
@@ -58,7 +58,7 @@ class _ResourceSearch:
         self.limits, self.deadline, self.most_labels = limits, deadline, most_labels
 
     def run(self) -> Stop:
-        """Bound by prices, then search with more and more labels."""
+        """Bound by multipliers, then search with more and more labels."""
         from ilp_planner.optimize.bounds.resource_prices import PricedGraph
 
         known, priced = self.known, PricedGraph(self.graph)

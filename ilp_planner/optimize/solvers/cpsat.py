@@ -35,7 +35,7 @@ SUM_BITS = 60
 class CpSat(ArcFlow):
     """CP-SAT over one boolean per arc, times rounded down to integers.
 
-    Rounding down makes every path cheaper, so CP-SAT's bound holds for the graph. A path that is
+    Rounding down makes every path shorter, so CP-SAT's bound holds for the graph. A path that is
     optimal after rounding is within (weight + its arcs) / scale seconds of the optimum (its arcs
     count twice if they have an extra, each peak once), less than 1e-9 of it in practice.
     """

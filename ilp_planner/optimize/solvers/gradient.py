@@ -180,7 +180,7 @@ class _Descent:
     def _forget(self, members: NDArray[np.int64]) -> None:
         """Free the arrays of starts outside of the contest, and of the worst if they are many.
 
-        Remaining ones begin anew, with other numbers, when their turn comes.
+        Remaining ones begin anew, with other numbers, later.
         """
         kept, most = members, self.tuning.most_kept
         if len(self.logits) * self.soft.size > most:

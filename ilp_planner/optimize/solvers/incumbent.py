@@ -1,4 +1,4 @@
-"""A first path of a graph: shortest paths under ceilings, with prices on devices that are few."""
+"""A first path of a graph: shortest paths under ceilings, with multipliers on scarce devices."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def shortest_path(
 
 
 class _Fitting:
-    """Shortest paths within the capacities, by a price per device of each type.
+    """Shortest paths within the capacities, by a Lagrange multiplier per device type.
 
-    Prices are kept from one set of allowed arcs to the next, as the sets are alike.
+    Multipliers are kept from one set of allowed arcs to the next, as the sets are alike.
     """
 
     def __init__(self, graph: StageGraph) -> None:
@@ -93,7 +93,7 @@ class _Fitting:
 
 
 def incumbent(graph: StageGraph, tries: int = INCUMBENT_TRIES) -> tuple[int, ...]:
-    """Return the cheapest of a few shortest paths, under different ceilings on their arcs.
+    """Return the best of a few shortest paths, under different ceilings on their arcs.
 
     Ceilings are put on the time, then on each peak under the best ceilings so far. If devices are
     limited, none of the paths may fit: empty then, as without any path.

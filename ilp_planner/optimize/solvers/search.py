@@ -99,9 +99,9 @@ class Search:
         return True
 
     def recheck(self) -> None:
-        """Try to prove by reduction alone that no path is cheaper than the best by more than 1e-9.
+        """Try to prove by reduction alone that no path is shorter than the best by more than 1e-9.
 
-        Often the best path leaves no arc that a cheaper one could use: a proof without a solver's
+        Often the best path leaves no arc that a shorter one could use: a proof without a solver's
         tolerances.
         """
         if self.path:

@@ -143,7 +143,7 @@ def relaxed(
 ) -> tuple[float, NDArray[np.float64]]:
     """Return the relaxed objective, in units of the scale, and its derivative by each logit.
 
-    The prices themselves are dual variables; their derivative is the excess use.
+    The multipliers themselves are dual variables; their derivative is the excess use.
     """
     room = scratch(soft)
     value = sweep_forward(soft, logits, q, room)
@@ -180,8 +180,8 @@ class Steps(NamedTuple):
     """How descent steps.
 
     rows: float64 [steps, 3], q, p and heat of each. rate: how far logits move. price_rates: of the
-    price of a device and of its slope, per heat, so that a change of price moves the choices alike
-    for any heat. steepest: as in `sweep_back`.
+    multiplier of a device and of its slope, per heat, so that a change of it moves the choices
+    alike for any heat. steepest: as in `sweep_back`.
     """
 
     rows: NDArray[np.float64]
@@ -198,9 +198,9 @@ def descend(soft, logits, prices, steps, visits, room):  # type: ignore[no-untyp
     It leaves the factor x_a of the gradient out (a natural gradient), which would starve nodes that
     are rarely reached. visits: float32 [m] to add the flows to, or empty.
 
-    Devices are priced as by an augmented Lagrangian: price + slope * (share used - 1), the price
-    itself following the excess use. The slope keeps all choices from flipping from one type of
-    device to another at once.
+    Device limits are relaxed by an augmented Lagrangian: multiplier + slope * (share used - 1); the
+    multiplier itself follows the excess use. The slope keeps all choices from flipping from one
+    type of device to another at once.
     """
     rows, rate, price_rates, steepest = steps
     first = soft.first

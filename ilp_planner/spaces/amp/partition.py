@@ -1,4 +1,4 @@
-"""The best cut of a pipeline into stages under AMP's cost, exactly, over every way to place the
+"""The best cut of a pipeline into stages under AMP's cost, exactly, over all placements of the
 stages.
 
 The cost has two maxima: the slowest stage and the slowest gradient reduction. With a limit on each,
@@ -26,7 +26,7 @@ INFINITE = 1e30
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Routes:
-    """Ways to place the stages of a pipeline one after the other, as steps between states.
+    """Placements of the stages of a pipeline one after the other, as steps between states.
 
     State 0 is before the first stage; a pipeline is a path of one step per stage.
     stage: int64 [steps], ascending, the stage that a step places. tail, head: int64 [steps],

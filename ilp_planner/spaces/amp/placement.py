@@ -38,7 +38,8 @@ ROUNDS = 4  # partition and placement in turn
 class Placed:
     """The best plan over placements, and how it was proved.
 
-    plan: its bound is that of its own degrees. bound: seconds per iteration that no plan undercuts.
+    plan: its bound is that of its own degrees. bound: lower bound of plans in seconds per
+    iteration.
     proof: one line. opened: choices of degrees that were searched; the others were closed by their
         bound.
     """
@@ -148,7 +149,7 @@ class _Search:
         return self.costs.tables(self.cluster, degrees, self.global_batch)
 
     def least_cost(self, degrees: AmpDegrees) -> float:
-        """Return seconds that no placement undercuts; inf if no pipeline can be cut."""
+        """Return a lower bound in seconds of placements; inf if no pipeline can be cut."""
         tables = self.tables(degrees)
         routes, detour = best_links(self.slow, room_of(self.cluster, degrees), degrees)
         cut = best_cut(tables, routes)

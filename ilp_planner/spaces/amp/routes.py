@@ -3,9 +3,9 @@ nodes are one.
 
 A tensor-parallel group stays inside a node, so a placement says how many replicas of each stage
 each node hosts. The pairs of replicas that send to each other are free, because pipelines can be
-numbered at will: the cheapest matching counts. The ring of a stage is charged with a link that none
-of its orders can avoid; if a node's link to others is its own, at most as fast as the link inside
-it, every order has exactly that as its slowest.
+numbered at will: the least-cost matching counts. The ring of a stage is charged with a link that
+none of its orders can avoid; if a node's link to others is its own, at most as fast as the link
+inside it, every order has exactly that as its slowest.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Hosts:
         return tuple((used + new, new) for (used, _), new in zip(state, hosted, strict=True))
 
     def choices(self, state: State, replicas: int, *, whole: bool = False) -> Iterator[Counts]:
-        """Yield the ways to host a stage; of equal slots, the first hosts at least as many.
+        """Yield the possible hosts of a stage; of equal slots, the first hosts at least as many.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class Hosts:
         return (replicas - leaving) * fastest + leaving * max(float(self.away.min()), fastest)
 
     def matching(self, before: Counts, after: Counts) -> NDArray[np.int64]:
-        """Return how many replicas on node a send to node b in a cheapest matching, int64 [N,
+        """Return how many replicas on node a send to node b in a least-cost matching, int64 [N,
         N]."""
         here, there = np.array(before), np.array(after)
         stay = np.minimum(here, there) * self.near_first
@@ -182,7 +182,7 @@ class Hosts:
 def transport(
     cost: NDArray[np.float64], supply: Sequence[int], demand: Sequence[int]
 ) -> NDArray[np.int64]:
-    """Return the cheapest flow from supplies to demands of the same sum, int64 [N, N], by
+    """Return the least-cost flow from supplies to demands of the same sum, int64 [N, N], by
     successive shortest paths."""
     left, need = np.array(supply), np.array(demand)
     flow = np.zeros(cost.shape, np.int64)
@@ -273,7 +273,7 @@ def placements(
 
 def pipelines(hosts: Hosts, counts: Sequence[Counts]) -> NDArray[np.int64]:
     """Return the node of every replica, int64 [pp, dp], so that replica by replica the stages send
-    over the cheapest matchings; pipelines on the same nodes are neighbours in the ring."""
+    over least-cost matchings; pipelines on the same nodes are neighbours in the ring."""
     chains = [[n] for n, number in enumerate(counts[0]) for _ in range(number)]
     for before, after in itertools.pairwise(counts):
         matching = hosts.matching(before, after)

@@ -75,7 +75,7 @@ class Catalogue:
 
     @cached_property
     def again(self) -> NDArray[np.bool_]:
-        """Candidates that a faster one of the same option and range computes less again than, bool
+        """Candidates that a faster one of the same option and range recomputes less than, bool
         [candidates]."""
         order = np.lexsort((self.stages.time, self.place))
         place, again = self.place[order], np.empty(order.size, np.bool_)
@@ -109,7 +109,7 @@ class Catalogue:
         better: NDArray[np.bool_],
         choices: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int64]:
-        """Return the candidates that no other one of the same range beats in everything.
+        """Return the candidates that no other one of the same range dominates.
 
         Parameters
         ----------

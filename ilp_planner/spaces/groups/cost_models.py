@@ -66,7 +66,7 @@ def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
 
 
 def _not_priced(asked: Request, rows: LayerProfile) -> str:
-    """Return that a profile has none of the ways to recompute that are asked for."""
+    """Return that a profile has none of the requested kinds of recomputation."""
     found = f"`recompute={asked.constraints.texts['recompute']}`: found {rows.source}"
     if "full" in rows.recomputed:
         return (

@@ -24,7 +24,7 @@ class Stages(NamedTuple):
     """Costs of kinds of groups: float64 or int64 [kinds, ...] of `OptionTables`; and seconds of
     sending to a group of a class, float64 [kinds, classes, L + 1]. own: class of each kind.
 
-    Stages that compute layers again: of [start, stop) they are again_first[kind, start, stop] ..
+    Stages with recomputation: of [start, stop) they are again_first[kind, start, stop] ..
     again_first[kind, start, stop + 1], int64 [kinds, L, L + 2], the fastest first; again_time:
     float64, again_peaks: float64 [stages, K], again_held: int64.
     """
@@ -120,7 +120,7 @@ def cheapest_cuts(layers, stages, groups, needs, weight):  # type: ignore[no-unt
     last one on; none if memory allows no cuts.
 
     groups: int64, the kind of each group, from the last one on. needs: int64, micro-batches in
-    flight with 0, 1 ... stages behind, as many as there may be stages.
+    flight with 0, 1 ... downstream stages, as many as there may be stages.
     """
     kinds, starts = np.empty(needs.size, np.int64), np.empty(needs.size, np.int64)
     best_kinds, best_starts = kinds.copy(), starts.copy()
@@ -154,7 +154,7 @@ def cheapest_cuts(layers, stages, groups, needs, weight):  # type: ignore[no-unt
 
 
 def again_columns(tables: Sequence[OptionTables]) -> dict[str, NDArray[Any]]:
-    """Return the columns of `Stages` that are of stages that compute layers again, by name."""
+    """Return the columns of `Stages` for stages with recomputation, by name."""
     layers, kinds = tables[0].time.shape[0], len(tables[0].peaks)
     first = np.zeros((len(tables), layers, layers + 2), np.int64)
     time, peaks, held = [np.zeros(0)], [np.zeros((0, kinds))], [np.zeros(0, np.int64)]

@@ -38,7 +38,7 @@ def leveled_graph(
 ) -> OpenGraph:
     """Return the graph with a level for every range of stages after: from begins[n] to the next.
 
-    A sender's cost above that for its cheapest class of groups is context.
+    A sender's cost above that for its fastest class of groups is context.
 
     Parameters
     ----------

@@ -315,14 +315,15 @@ class GroupPart(SpacePart):
         return max(taken)
 
     def at_least(self, choices: Sequence[int]) -> float:
-        """Return seconds, without the constant, that no placement of candidates in a row
-        undercuts."""
+        """Return seconds, without the constant, as a lower bound of placements of candidates in a
+        row."""
         return self.best_links(choices) * (1 - ROUNDING)
 
     def improve(
         self, search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int]
     ) -> None:
-        """Look for better plans like these candidates in a row, if placing them was dear."""
+        """Look for better plans like these candidates in a row, if placing them took much longer
+        than the path."""
         from ilp_planner.spaces.groups.placed_moves import improve_placed
 
         improve_placed(search, state, choices)

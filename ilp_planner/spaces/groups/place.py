@@ -67,11 +67,12 @@ def place(
     least: float = 0.0,
     most_packings: int = MOST_PACKINGS,
 ) -> Placed:
-    """Put groups on devices, packed or spread as their options say, as cheaply as can be found.
+    """Put groups on devices, packed or spread as their options say, with the least time that can be
+    found.
 
     Parameters
     ----------
-    least: seconds that no placement undercuts; one that reaches it is not improved upon.
+    least: lower bound of placements in seconds; one that reaches it is not improved upon.
     """
     search = _Placing(problem, micro_batches, choices)
     cluster = problem.cluster
@@ -98,7 +99,7 @@ def place(
 
 
 class _Placing:
-    """The cheapest of the placements offered."""
+    """The fastest of the placements offered."""
 
     def __init__(
         self, problem: Problem[GroupTables], micro_batches: int, choices: Sequence[GroupChoice]
@@ -155,7 +156,7 @@ def seated(
 
 
 def packings(cluster: ClusterSpec, choices: Sequence[GroupChoice]) -> Iterator[Seats]:
-    """Yield ways to seat all replicas: stages in their order, in the reverse one, and the largest
+    """Yield placements of all replicas: stages in their order, in the reverse one, and the largest
     groups first."""
     forward = list(range(len(choices)))
     by_size = sorted(forward, key=lambda s: (-choices[s].option.tp, -sum(choices[s].option.use), s))
@@ -238,8 +239,8 @@ class _Steps:
 def every_packing(
     cluster: ClusterSpec, choices: Sequence[GroupChoice], steps: _Steps | None = None
 ) -> Iterator[Seats]:
-    """Yield all ways to seat all replicas, packed or spread as options say, one of each class under
-    swaps of equal nodes.
+    """Yield all placements of all replicas, packed or spread as options say, one of each class
+    under swaps of equal nodes.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """The order in which groups take devices, if links depend on nothing but device types.
 
-From the last stage to the first, each group takes the next devices of its types: in the node where
-the group behind it ended if it fits there as a whole, otherwise from the next node on that holds
-it; a group larger than a node takes whole nodes first. Tensor-parallel ranks stay inside a node.
+From the last stage to the first, each group takes the next devices of its types: in the last node
+of the downstream group if it fits there as a whole, otherwise from the next node on that holds it;
+a group larger than a node takes whole nodes first. Tensor-parallel ranks stay inside a node.
 Devices that are passed over stay idle. All of this follows from how many devices of a type are
 taken, passed ones included, so labels can count it exactly.
 """

@@ -29,7 +29,7 @@ class Sending:
     """Seconds of sending: rows are (option, cut), option * (layers + 1) + cut; columns are classes
     of the next group.
 
-    least_time, least_extra: float64 [rows], to the class that is cheapest to send to; `time` is of
+    least_time, least_extra: float64 [rows], to the class with the fastest messages; `time` is of
     every micro-batch, `extra` of an iteration. more_time, more_extra: float64 [rows, columns], the
     addition of each class.
     column: of each class. own: int64 [options], each option's column. apart: int64 [columns], of
@@ -64,7 +64,7 @@ def price_sending(
     tables: Sequence[OptionTables],
     check_time: Callable[[], None] = no_limit,
 ) -> Sending:
-    """Price sending from each option to all classes.
+    """Compute the cost of sending from each option to all classes.
 
     Parameters
     ----------

@@ -8,8 +8,8 @@ stage, and stages s on replicas r of tp devices with x samples each:
 with a partial last one counted as a fraction.
 
 *Work.* A sample of a layer keeps devices of type k busy for e_k device-seconds at least, for any
-tensor degree and the samples of its replica. For any price p_k of a device-second, all samples X of
-all layers are paid for by the price of all devices during u:
+tensor degree and the samples of its replica. For any weight p_k of a device-second, all samples X
+of all layers weigh no more than all devices during u:
 
     u sum_k p_k devices_k >= X sum_layers min_k p_k e_k
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 def work_bounds(
     problem: Problem[GroupTables], degrees: Sequence[Sequence[int]]
 ) -> dict[int, float]:
-    """Return, for each number of micro-batches, seconds that no plan undercuts; NEVER if none fits,
-    0 if the costs have no bounds for replicas.
+    """Return, for each number of micro-batches, lower bounds in seconds of all plans; NEVER if none
+    fits, 0 if the costs have no bounds for replicas.
 
     Parameters
     ----------

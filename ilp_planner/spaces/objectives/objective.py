@@ -103,7 +103,7 @@ class Price(Objective):
 
 
 class Both(Objective):
-    """Time and price: all plans that no other one beats in both."""
+    """Time and price: all plans that no other one dominates."""
 
     name = "both"
     figures = ("seconds", "price")

@@ -87,8 +87,8 @@ def plan_graph(
 def _replay(part: OperatorPart, record: Mapping[str, Any], claimed: float) -> None:
     """Solve the listed stages again, and look for a pipeline below the claimed bound.
 
-    Where the stages behind are not counted, what is solved may leave no pipeline with as few of
-    them as there were: a stage before them then holds more, and no one has solved that yet.
+    If downstream stages are not counted, solved stages may leave no pipeline with as few of them as
+    before: an upstream stage then holds more, and is not solved yet.
     """
     claimed = min(claimed, part.ceiling)
     _solve_again(part, record["exact_stages"], claimed)

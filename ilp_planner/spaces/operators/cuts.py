@@ -1,4 +1,4 @@
-"""Cutting a chain of operators into stages that are run in one way each, up to a slowest stage.
+"""Cutting a chain of operators into stages of one configuration each, up to a slowest stage.
 
 From the end of the pipeline, each stage takes as many operators as fit into the time and into
 memory, beside the micro-batches in flight that the stages after it ask for. A stage keeps to one
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Manners(NamedTuple):
-    """Ways to run all operators of a stage alike: C of them, n operators.
+    """Configurations that run all operators of a stage alike: C of them, n operators.
 
     devices, option: int64 [C], of the stage, and the number of the option in its tables. again:
     bool [C], whether everything is recomputed. seconds, change: float64 [C, n], of the operator,
@@ -116,7 +116,7 @@ class Cut(NamedTuple):
 def seats(sizes: Sequence[int], per_node: int, in_flight: Sequence[int]) -> Seats:
     """Return the places of stages on so many devices, in a row on nodes of `per_node` devices.
 
-    in_flight: micro-batches that a stage with 0, 1 ... stages behind it holds.
+    in_flight: micro-batches that a stage with 0, 1 ... downstream stages holds.
     """
     devices = np.array(sizes, np.int64)
     stop = np.cumsum(devices)
@@ -131,7 +131,7 @@ def seats(sizes: Sequence[int], per_node: int, in_flight: Sequence[int]) -> Seat
 
 
 def fastest_cut(ways: Manners, at: Seats, limit: float, weight: float) -> tuple[Cut, float] | None:
-    """Return the best cut that is met on the way to the least slowest stage, and its seconds.
+    """Return the best cut on the way to the least slowest stage, and its seconds.
 
     limit: bytes per device. weight: how often the slowest stage counts beyond the first time.
     """

@@ -1,8 +1,9 @@
 """A legal plan at once, before any bound: cuts into stages that are run in one way each.
 
 Every part tries rows of equal groups, and of larger ones before smaller ones, as the first stages
-hold most micro-batches. The best cut is then improved: each of its stages gets the ways that prices
-of memory find for its operators, and operators move from the slowest stage to its neighbours.
+hold most micro-batches. The best cut is then improved: each of its stages gets the configurations
+that memory multipliers find for its operators, and operators move from the slowest stage to its
+neighbours.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class FirstPlan:
 def first_plan(
     part: OperatorPart, rows: Iterable[tuple[int, ...]] | None = None
 ) -> FirstPlan | None:
-    """Return the best cut of a part into stages that are run in one way each, if any is met.
+    """Return the best cut of a part into stages of one configuration each, if any is met.
 
     Parameters
     ----------
@@ -218,7 +219,8 @@ class Improver:
         return self.solved(plan, cuts, {boundary - 1, boundary})
 
     def decoded(self, plan: FirstPlan) -> FirstPlan:
-        """Return the plan with the best ways for the operators of each stage that prices find."""
+        """Return the plan with the best configurations that multipliers find for the operators of
+        each stage."""
         better = self.solved(plan, plan.cuts, set(range(len(plan.sizes))))
         return better if better.seconds < plan.seconds else plan
 

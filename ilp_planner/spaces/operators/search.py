@@ -1,8 +1,8 @@
 """The search for a plan of operators, and its proof.
 
 Outer enumeration over the micro-batch size, best bound first. Each part is bounded without memory,
-then by the bounds of its stages; the residual problem is a stage graph. The cheapest path of that
-graph is a bound. Its stages are solved exactly and put back, until the cheapest path is made of
+then by the bounds of its stages; the residual problem is a stage graph. The shortest path of that
+graph is a bound. Its stages are solved exactly and put back, until the shortest path is made of
 exact stages: then it is the optimum of its part.
 """
 
@@ -216,7 +216,7 @@ class OperatorSearch(SearchState):
                 graph, path = part.expand(cutoff).graph, ()
 
     def cheapest(self, graph: StageGraph, hint: Sequence[int]) -> GraphSolution:
-        """Return the cheapest path of a graph.
+        """Return the shortest path of a graph.
 
         `auto` gives the DP's residual problem to CP-SAT; a backend that fails is replaced by the
         DP.

@@ -174,7 +174,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     # ---- where its seconds go -------------------------------------------------------------------
 
     def recomputed_flops(self, problem: Problem[OperatorTables], plan: Plan[Any]) -> float | None:
-        """Return the forward FLOPs of a sample of the operators that are computed again."""
+        """Return the forward FLOPs of a sample of the recomputed operators."""
         if problem.spec is None or not is_of_operators(plan):
             return None
         model, chain = problem.spec.architecture, problem.costs.chain

@@ -1,7 +1,8 @@
 """Lower bounds of the operators of a chain, known before any stage is examined.
 
 A stage on g devices computes its operators one after the other, so it keeps g devices busy for at
-least the sum of their least seconds. No pipeline beats all device-seconds spread over all devices.
+least the sum of their least seconds. No pipeline is faster than all device-seconds spread over all
+devices.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Work(NamedTuple):
     alone: float
 
     def seconds(self, devices: int) -> float:
-        """Return seconds that no plan on so many devices undercuts."""
+        """Return a lower bound in seconds of plans on so many devices."""
         each = self.device_seconds / devices
         return self.weight * each + max(self.alone, each)
 
