@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.settings.domains import Degree
-from ilp_planner.settings.table import BY_NAME, SETTINGS
+from ilp_planner.settings.table import BY_NAME, DEMANDS
 from ilp_planner.specs.training import PARTS, Recompute
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from ilp_planner.settings.asked_layout import AskedLayout
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 
-NAMES = tuple(setting.name for setting in SETTINGS)
-DEGREES = tuple(one.name for one in SETTINGS if isinstance(one.domain, Degree))
+NAMES = tuple(setting.name for setting in DEMANDS)
+DEGREES = tuple(one.name for one in DEMANDS if isinstance(one.domain, Degree))
 LAYOUT, KEEP = "layout", "keep"
-CHOICES = {one.name: one.domain.values for one in SETTINGS if one.domain.values}
-OF_PLANS = tuple(one.name for one in SETTINGS if not one.of_devices and one.name != KEEP)
-OF_DEVICES = tuple(one.name for one in SETTINGS if one.of_devices)
+CHOICES = {one.name: one.domain.values for one in DEMANDS if one.domain.values}
+OF_PLANS = tuple(one.name for one in DEMANDS if not one.of_devices and one.name != KEEP)
+OF_DEVICES = tuple(one.name for one in DEMANDS if one.of_devices)
 AS_SAID = (LAYOUT, KEEP)  # whose commas do not part what may be instead
 
 
@@ -40,7 +40,7 @@ class Constraints:
     def __init__(self, **said: Any) -> None:
         if unknown := said.keys() - BY_NAME.keys():
             raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}")
-        values = {one.name: said.get(one.name, one.domain.blank) for one in SETTINGS}
+        values = {one.name: said.get(one.name, one.domain.blank) for one in DEMANDS}
         found = {n: value for n, value in values.items() if value != BY_NAME[n].domain.blank}
         self.__dict__.update(values, _said=found, _hash=hash(tuple(found.items())))
 

@@ -70,6 +70,9 @@ class Domain:
         return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+NOTHING = Domain()  # of a setting that cannot be demanded
+
+
 class Degree(Domain):
     """Whole numbers of at least 1, lists and ranges of them: `4`, `2,4`, `2..8`."""
 

@@ -1,21 +1,23 @@
-"""The table of settings that a user may demand of plans, and of the devices that they use.
+"""The table of settings: of training jobs, and of the devices that plans use.
 
-The options of commands, the keywords of Python, the tables of files, the axes of sweeps and the
-records of saved plans are made of it: a new setting is a row here, and the module that prices it.
+The options of commands, the keywords of Python, the tables of files, the axes of sweeps, the
+records of saved plans and the searches of all runtimes are made of it: a new setting is a row here,
+a field of `specs.training`, and the module that prices it.
 """
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ilp_planner.schedule.formulas import DIVIDED, PIPELINES
+from ilp_planner.settings import values
+from ilp_planner.settings.base import AS_ASKED, FIXED, FOLLOWS, LEFT_OUT, SEARCHED, Search, Setting
 from ilp_planner.settings.domains import (
+    NOTHING,
     SWITCH,
     Count,
     Counts,
     Degree,
-    Domain,
     Layers,
     Nodes,
     Offloads,
@@ -39,40 +41,131 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ON_SWITCH = "on, off or both; off without this option"
-NOT_ELSEWHERE: Mapping[str, str] = MappingProxyType({})
-
-
-class Setting(NamedTuple):
-    """One row.
-
-    name: of the keyword; the option is the same with dashes. help: of the option; empty: an option
-    of another kind says it. metavar: of the option. of_devices: it is about the devices, not about
-    plans. only: value -> the one runtime whose plans may have it; plans of `megatron` may have all
-    others.
-    """
-
-    name: str
-    domain: Domain
-    help: str = ""
-    metavar: str = "N"
-    of_devices: bool = False
-    only: Mapping[str, str] = NOT_ELSEWHERE
-
+NO_SETTING = "it has no setting for it"
+OF_FIGURES = "the figures are of Megatron-LM's kernels"
+UNSAID = "no export says it"
+IMPORTED = "judged in imported plans, never tried"
+DEFAULT = "Megatron-LM's default"
 
 SETTINGS = (
-    Setting("tp", Degree(), "Tensor-parallel degree: 4, a list as 2,4 or a range as 2..8."),
-    Setting("pp", Degree(), "Pipeline stages, but for virtual ones; likewise."),
-    Setting("cp", Degree(), "Context-parallel degree; likewise."),
-    Setting("ep", Degree(), "Expert-parallel degree; likewise."),
-    Setting("dp", Degree(), "Data-parallel degree; likewise."),
-    Setting("micro_batch_size", Degree()),  # samples of a replica
-    Setting("virtual_stages", Degree(), "Virtual stages of a pipeline rank; likewise."),
+    Setting(
+        "inputs",
+        title="inputs",
+        fields=("model", "global_batch", "devices_per_node", "generation"),
+        search={"": Search(AS_ASKED, ("as given",))},
+        asked_by=("model", "global_batch", "cluster", "gpus"),
+    ),
+    Setting(
+        "tp",
+        Degree(),
+        "Tensor-parallel degree: 4, a list as 2,4 or a range as 2..8.",
+        title="tp",
+        fields=("tp",),
+        remark="must divide heads, widths and samples",
+        search={"": Search(SEARCHED, ("divisors of a node's devices",))},
+    ),
+    Setting(
+        "pp",
+        Degree(),
+        "Pipeline stages, but for virtual ones; likewise.",
+        title="pp",
+        fields=("pp",),
+        remark="at most layers + 2",
+        search={"": Search(SEARCHED, ("divisors of the devices",))},
+    ),
+    Setting(
+        "cp",
+        Degree(),
+        "Context-parallel degree; likewise.",
+        title="cp",
+        fields=("settings.cp",),
+        remark="more with `max_cp`; 1 without flash attention",
+        search={
+            "": Search(SEARCHED, ("1 to 8",)),
+            "deepspeed": Search(
+                FIXED, ("1",), remark="it has no ring, only Ulysses, which divides heads"
+            ),
+        },
+    ),
+    Setting(
+        "ep",
+        Degree(),
+        "Expert-parallel degree; likewise.",
+        title="ep",
+        fields=("settings.ep",),
+        remark="1 without experts",
+        search={
+            "": Search(SEARCHED, ("divisors of the experts",)),
+            "deepspeed": Search(
+                SEARCHED, ("divisors of the experts",), remark="without a pipeline alone"
+            ),
+        },
+    ),
+    Setting(
+        "etp",
+        title="tp of experts",
+        fields=("settings.etp",),
+        remark="1 where experts have biases",
+        search={
+            "": Search(SEARCHED, ("1", "tp")),
+            "torchtitan": Search(SEARCHED, ("1", "tp"), remark="1 with ep above 1, tp otherwise"),
+            "torchtitan@0.2.2": Search(
+                SEARCHED, ("1", "tp"), remark="1 or tp with ep above 1, tp otherwise"
+            ),
+            "deepspeed": Search(SEARCHED, ("1", "tp"), remark="1 with ep; tp in pipelines"),
+        },
+    ),
+    Setting(
+        "dp",
+        Degree(),
+        "Data-parallel degree; likewise.",
+        title="dp",
+        fields=("dp",),
+        search={"": Search(SEARCHED, ("what the others leave",))},
+    ),
+    Setting(
+        "micro_batch_size",
+        Degree(),
+        title="micro-batch",
+        fields=("micro_batch",),
+        remark="samples of a replica",
+        search={"": Search(SEARCHED, ("divisors of a replica's samples",))},
+    ),
+    Setting(
+        "virtual_stages",
+        Degree(),
+        "Virtual stages of a pipeline rank; likewise.",
+        title="virtual stages",
+        fields=("virtual",),
+        remark="where pp divides the number of micro-batches",
+        search={
+            "": Search(
+                SEARCHED,
+                ("any number",),
+                remark=(
+                    "where pp divides the number of micro-batches: Interleaved1F1B, or "
+                    "InterleavedZeroBubble; two with ZBVZeroBubble and DualPipeV"
+                ),
+            ),
+            "megatron": Search(SEARCHED, ("any number",)),
+            "deepspeed": Search(FIXED, ("1",), remark="its pipeline has one stage per rank"),
+        },
+    ),
     Setting(
         "micro_batch_group_size",
         Degree(),
         "Micro-batches that pass one virtual stage of a rank before the next one's turn "
         "(--microbatch-group-size-per-virtual-pipeline-stage); likewise; as many as pipeline ranks "
         "without this option.",
+        title="turns",
+        fields=("settings.turn",),
+        remark="of micro-batches that pass one virtual stage before the next one's",
+        search={
+            "": Search(FIXED, ("pp micro-batches",), remark=NO_SETTING),
+            "megatron": Search(
+                AS_ASKED, ("pp micro-batches",), ("more, with none or at least pp left over",)
+            ),
+        },
     ),
     Setting(
         "layout",
@@ -80,6 +173,24 @@ SETTINGS = (
         "Which layers every virtual stage has: even, any, how many as 10,11,11, or Megatron's "
         "letters as 'Et*10|t*11|t*11L'.",
         "LAYERS",
+        title="layout",
+        fields=("layout",),
+        remark=(
+            "a rank's layers are spread evenly over its virtual stages, the first or "
+            "the last ones taking what is left over, with or without stages for the "
+            "embedding and the output alone; or, where layers differ, all virtual "
+            "stages but the first and the last have as many; any that is asked for, or "
+            "any at all"
+        ),
+        search={
+            "": Search(SEARCHED, ("any cuts between ranks",)),
+            "deepspeed": Search(
+                SEARCHED,
+                ("any cuts between ranks",),
+                remark="every stage needs a layer, the embedding or the output layer",
+            ),
+        },
+        asked_by=("layout", "remainder"),
     ),
     Setting(
         "remainder",
@@ -88,8 +199,31 @@ SETTINGS = (
         "alone (the last ones, and the embedding and the output have stages without layers); all "
         "are tried without this option.",
         "WHICH",
+        search={"": Search(SEARCHED, REMAINDERS), "deepspeed": Search(FIXED, REMAINDERS[:1])},
     ),
-    Setting("rank_order", OneOf(ORDERS), f"Order of ranks: {', '.join(ORDERS)} or both.", "ORDER"),
+    Setting(
+        "rank_order",
+        OneOf(ORDERS),
+        f"Order of ranks: {', '.join(ORDERS)} or both.",
+        "ORDER",
+        title="order of ranks",
+        fields=("settings.order",),
+        remark="with pp and dp above 1",
+        search={
+            "": Search(FIXED, ("tp-cp-ep-dp-pp",), remark="the one that it has"),
+            "megatron": Search(SEARCHED, ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")),
+        },
+    ),
+    Setting(
+        "sequence_parallel",
+        title="sequence parallelism",
+        fields=("settings.sequence_parallel",),
+        remark="yes with tp above 1",
+        search={
+            "": Search(FOLLOWS, ("no", "yes")),
+            "deepspeed": Search(FOLLOWS, ("no", "yes"), remark="yes with tp above 1 in a pipeline"),
+        },
+    ),
     Setting(
         "schedule",
         OneOf(PIPELINES),
@@ -97,6 +231,23 @@ SETTINGS = (
         "has are tried without this option.",
         "NAME",
         only=dict.fromkeys(DIVIDED, "torchtitan"),
+        title="schedule",
+        fields=("settings.schedule",),
+        remark="1f1b is interleaved where ranks have several virtual stages",
+        search={
+            "": Search(SEARCHED, ("1f1b",)),
+            "torchtitan": Search(
+                SEARCHED,
+                ("1f1b", "interleaved-zb", "zb-v", "dualpipe-v"),
+                remark=(
+                    "1f1b is 1F1B or Interleaved1F1B; interleaved-zb, zb-v and dualpipe-v "
+                    "(InterleavedZeroBubble, ZBVZeroBubble, DualPipeV) divide backward passes: "
+                    "in a pipeline, without recomputation, quantised products, compiled layers "
+                    "and parameters that are given up; all stages but the first and the last "
+                    "have as many layers, or all ranks but that of the output"
+                ),
+            ),
+        },
     ),
     Setting(
         "recompute",
@@ -105,12 +256,104 @@ SETTINGS = (
         f"layer: some of {', '.join(PARTS)}.",
         "KIND",
         only={OPERATORS: "torchtitan"},
+        title="recomputation",
+        fields=(
+            "settings.recompute.granularity",
+            "settings.recompute.modules",
+            "settings.recompute.method",
+            "settings.recompute.layers",
+        ),
+        remark=(
+            "of parts those that a layer has, combined as in NVIDIA's recipes; in every"
+            " combination where they are asked for"
+        ),
+        search={
+            "": Search(
+                SEARCHED,
+                ("none", "operators", "full"),
+                remark=(
+                    "operators: outputs of attention, of messages and of every other product "
+                    "are kept (`selective` with `op`); of every n-th layer is left out"
+                ),
+                heard=("none", "selective", "full", "operators"),
+            ),
+            "megatron": Search(
+                SEARCHED,
+                (
+                    "none",
+                    "core_attn",
+                    "moe_act",
+                    "layernorm",
+                    "mla_up_proj",
+                    "mlp",
+                    "moe",
+                    "full",
+                    "block of any number of layers",
+                ),
+                ("shared_experts",),
+                heard=(
+                    "none",
+                    "selective",
+                    "full",
+                    "block",
+                    "core_attn",
+                    "moe_act",
+                    "layernorm",
+                    "mla_up_proj",
+                    "mlp",
+                    "moe",
+                    "shared_experts",
+                ),
+            ),
+            "deepspeed": Search(
+                SEARCHED,
+                ("none", "full"),
+                remark="checkpoints of equally many layers, a divisor of the model's",
+            ),
+        },
+    ),
+    Setting(
+        "distribute",
+        title="kept inputs divided",
+        fields=("settings.recompute.distribute",),
+        remark="sequence parallelism divides them already",
+        search={
+            "": Search(LEFT_OUT, ("no",)),
+            "torchtitan": Search(
+                LEFT_OUT, ("no",), remark="tensor parallelism divides them already"
+            ),
+        },
     ),
     Setting(
         "sharding",
         OneOf(SHARDINGS),
         f"What data-parallel ranks share: some of {', '.join(SHARDINGS)} (ZeRO 0 to 3).",
         "KIND",
+        title="sharding",
+        fields=("settings.optimizer.sharding",),
+        remark=(
+            "where several ranks have the same parameters; sharded parameters or "
+            "gradients in a pipeline only if asked for"
+        ),
+        search={
+            "": Search(
+                SEARCHED,
+                ("gradients", "parameters", "none"),
+                remark=(
+                    "by FSDP: parameters are given up after a layer's forward pass where they "
+                    "are sharded (`fsdp_reshard_after_forward` always), else never; or none, "
+                    "plain replicas (`data_parallel_replicate_degree` alone), without cp; by "
+                    "0.2.2 with nothing but dp"
+                ),
+            ),
+            "megatron": Search(SEARCHED, ("optimizer", "parameters"), ("none", "gradients")),
+            "deepspeed": Search(
+                SEARCHED,
+                ("optimizer", "none", "gradients", "parameters"),
+                remark="ZeRO 0 to 3; none or optimizer in a pipeline",
+            ),
+        },
+        choice=values.SHARDING,
     ),
     Setting(
         "sharding_copies",
@@ -118,12 +361,51 @@ SETTINGS = (
         "How many copies there are of what is sharded, divisors of dp: 2, or a list as 1,2,4 "
         "(--num-distributed-optimizer-instances, HSDP); without this option 1 for Megatron-LM, all "
         "for torchtitan.",
+        title="copies of sharded states",
+        fields=("settings.optimizer.instances",),
+        remark="any divisor of dp x cp but this itself: instances of the distributed optimizer",
+        search={
+            "": Search(SEARCHED, ("1", "2"), remark="HSDP: any divisor of dp but dp x cp itself"),
+            "megatron": Search(AS_ASKED, ("1",), ("2",)),
+            "deepspeed": Search(FIXED, ("1",), remark="it shards over all replicas"),
+        },
+        choice=values.SHARDING_COPIES,
     ),
     Setting(
         "cp_comm",
         OneOf(CP_COMMUNICATIONS),
         f"How context-parallel ranks attend: some of {', '.join(CP_COMMUNICATIONS)}.",
         "HOW",
+        title="cp by",
+        fields=("settings.cp_comm",),
+        remark=(
+            "a2a where cp divides a rank's heads and groups; nothing else with windows "
+            "and sinks; with latent attention only if asked for"
+        ),
+        search={
+            "": Search(SEARCHED, ("p2p", "a2a"), ("all_gather", "a2a+p2p")),
+            "torchtitan": Search(
+                FIXED, ("all_gather",), remark="keys and values gathered for flex attention"
+            ),
+            "torchtitan@0.2.2": Search(
+                SEARCHED, ("all_gather", "p2p"), remark="keys and values gathered, or around a ring"
+            ),
+            "deepspeed": Search(
+                FIXED, (), remark="it has no context parallelism around a ring", heard=("p2p",)
+            ),
+        },
+        choice=values.CP_COMM,
+    ),
+    Setting(
+        "cp_inner",
+        title="inner ranks of a2a+p2p",
+        fields=("settings.cp_inner",),
+        remark="those that exchange heads",
+        search={
+            "": Search(FIXED, ("none",), remark=NO_SETTING),
+            "megatron": Search(AS_ASKED, ("none",), ("divisors of cp between 1 and cp",)),
+        },
+        asked_by=("cp_comm",),
     ),
     Setting(
         "overlap",
@@ -131,24 +413,133 @@ SETTINGS = (
         "Whether gradients and parameters travel while passes compute: data, none or both; data "
         "without this option.",
         "WHAT",
+        title="overlap of data parallelism",
+        fields=("settings.optimizer.overlap_gradients", "settings.optimizer.overlap_parameters"),
+        remark="of gradients and parameters with passes; none for being asked alone",
+        search={
+            "": Search(
+                FOLLOWS,
+                ("overlap_gradients yes or no", "overlap_parameters yes"),
+                remark="of gradients without a pipeline",
+                heard=("data", "none"),
+            ),
+            "megatron": Search(AS_ASKED, ("data",), ("none",)),
+            "deepspeed": Search(
+                FOLLOWS,
+                ("overlap_gradients yes or no", "overlap_parameters no"),
+                remark="of gradients, without a pipeline, from ZeRO 1 on",
+                heard=("none",),
+            ),
+        },
+        choice=values.OVERLAP,
     ),
     Setting(
         "fused_loss",
         OneOf(("native", "none")),
         "The loss as one kernel, Megatron's own: native, none or both; native without this option.",
         "KERNEL",
+        title="fused loss",
+        fields=("settings.kernels.fused_loss", "settings.kernels.loss_kernel"),
+        remark="Megatron-LM's own kernel; none for being asked alone",
+        search={
+            "": Search(
+                FIXED, ("fused_loss no, loss_kernel te",), remark=OF_FIGURES, heard=("none",)
+            ),
+            "megatron": Search(AS_ASKED, ("native",), ("none",)),
+        },
+        choice=values.FUSED_LOSS,
+    ),
+    Setting(
+        "fused_dropout",
+        title="fused dropout and bias",
+        fields=("settings.kernels.fused_dropout",),
+        remark=DEFAULT,
+        search={
+            "": Search(FIXED, ("yes",), remark=OF_FIGURES),
+            "megatron": Search(FIXED, ("yes",)),
+        },
+    ),
+    Setting(
+        "fused_activation",
+        title="fused activation",
+        fields=("settings.kernels.fused_activation",),
+        remark=DEFAULT,
+        search={
+            "": Search(FIXED, ("yes",), remark=OF_FIGURES),
+            "megatron": Search(FIXED, ("yes",)),
+        },
+    ),
+    Setting(
+        "fused_softmax",
+        title="fused softmax",
+        fields=("settings.kernels.fused_softmax",),
+        remark="counts for local layers alone",
+        search={
+            "": Search(FIXED, ("yes",), remark=OF_FIGURES),
+            "megatron": Search(FIXED, ("yes",)),
+        },
+    ),
+    Setting(
+        "accumulation_fusion",
+        title="fused gradient accumulation",
+        fields=("settings.kernels.accumulation_fusion",),
+        remark=DEFAULT,
+        search={
+            "": Search(FIXED, ("yes",), remark=OF_FIGURES),
+            "megatron": Search(FIXED, ("yes",)),
+        },
     ),
     Setting(
         "gradients",
         OneOf(("fp32", "bf16")),
         "Types that gradients may be added up and sent in: fp32, bf16.",
         "TYPE",
+        title="gradients",
+        fields=("settings.optimizer.gradient",),
+        remark=(
+            "changes the arithmetic: never without being asked for; bf16 with parameters of bf16"
+        ),
+        search={
+            "": Search(FIXED, ("fp32",), remark="no others in the figures"),
+            "megatron": Search(AS_ASKED, ("fp32",), ("bf16",)),
+        },
+        choice=values.GRADIENTS,
     ),
     Setting(
         "moments",
         OneOf(("fp32", "bf16", "fp8")),
         "Types that Adam's moments may be kept in: fp32, bf16, fp8.",
         "TYPE",
+        title="moments",
+        fields=("settings.optimizer.moments",),
+        remark=(
+            "changes the arithmetic: never without being asked for; others with parameters of bf16"
+        ),
+        search={
+            "": Search(FIXED, ("fp32",), remark="no others in the figures"),
+            "megatron": Search(AS_ASKED, ("fp32",), ("bf16", "fp8")),
+        },
+        choice=values.MOMENTS,
+    ),
+    Setting(
+        "master",
+        title="bytes of the stepped copy",
+        fields=("settings.optimizer.master",),
+        remark="0 where parameters are fp32 themselves; 2 with moments of bf16 or fp8",
+        search={
+            "": Search(FOLLOWS, ("4", "0"), remark="0 where parameters are fp32 themselves"),
+            "megatron": Search(FOLLOWS, ("4", "0")),
+        },
+    ),
+    Setting(
+        "from_master",
+        title="parameters from the stepped copy",
+        fields=("settings.optimizer.from_master",),
+        remark="they are gathered in the training precision",
+        search={
+            "": Search(FIXED, ("no",)),
+            "torchtitan": Search(FOLLOWS, ("yes", "no"), remark="where several ranks have them"),
+        },
     ),
     Setting(
         "keep",
@@ -163,6 +554,26 @@ SETTINGS = (
         "Whether messages of tensor parallelism travel while products run (Megatron-LM's "
         f"--tp-comm-overlap, torchtitan's async tensor parallelism): {ON_SWITCH}.",
         "SWITCH",
+        title="overlap of tensor parallelism",
+        fields=("settings.overlap_tensor",),
+        remark=(
+            "with tp above 1 and parameters of 2 bytes; Megatron-LM turns it off with "
+            "latent attention"
+        ),
+        search={
+            "": Search(
+                AS_ASKED,
+                ("off",),
+                ("on",),
+                remark=(
+                    "async tensor parallelism, with tp above 1 and parameters of 2 bytes; "
+                    "compiles the layers as well"
+                ),
+            ),
+            "megatron": Search(AS_ASKED, ("off",), ("on",)),
+            "deepspeed": Search(FIXED, ("off",), remark=NO_SETTING),
+        },
+        choice=values.TENSOR_OVERLAP,
     ),
     Setting(
         "expert_overlap",
@@ -170,6 +581,71 @@ SETTINGS = (
         "Whether tokens travel to experts and back while another micro-batch computes "
         f"(--overlap-moe-expert-parallel-comm): {ON_SWITCH}.",
         "SWITCH",
+        title="overlap of expert parallelism",
+        fields=("settings.overlap_experts",),
+        remark=(
+            "with ep above 1, virtual stages in a pipeline, and neither layers nor "
+            "experts computed again whole"
+        ),
+        search={
+            "": Search(FIXED, ("off",), remark=NO_SETTING),
+            "megatron": Search(AS_ASKED, ("off",), ("on",)),
+        },
+        choice=values.EXPERT_OVERLAP,
+    ),
+    Setting(
+        "async_tensor",
+        title="asynchronous backward products",
+        fields=("settings.async_tensor",),
+        remark=DEFAULT,
+        search={
+            "": Search(FIXED, ("yes",), remark=OF_FIGURES),
+            "megatron": Search(FIXED, ("yes",)),
+        },
+    ),
+    Setting(
+        "overlap_sends",
+        title="overlap of virtual stages' messages",
+        fields=("settings.overlap_sends",),
+        remark=DEFAULT,
+        search={
+            "": Search(FIXED, ("yes",), remark=OF_FIGURES),
+            "megatron": Search(FIXED, ("yes",)),
+        },
+    ),
+    Setting(
+        "scatter_sends",
+        title="shares of sends gathered",
+        fields=("settings.scatter_sends",),
+        remark="only without sequence parallelism, and until 2023",
+        search={"": Search(FIXED, ("no",), remark=OF_FIGURES), "megatron": Search(FIXED, ("no",))},
+    ),
+    Setting(
+        "keeps_gathered",
+        title="gathered inputs kept",
+        fields=("settings.keeps_gathered",),
+        remark="they are gathered again for gradients of weights",
+        search={
+            "": Search(FIXED, ("no",)),
+            "torchtitan": Search(FIXED, ("yes",), remark="DTensor keeps them"),
+        },
+    ),
+    Setting(
+        "vocab_multiple",
+        title="vocabulary padded to a multiple of",
+        fields=("settings.vocab_multiple",),
+        remark="times tp",
+        search={
+            "": Search(FIXED, ("1",), remark="what tp divides"),
+            "megatron": Search(FIXED, ("128",)),
+        },
+    ),
+    Setting(
+        "carried",
+        title="words of a launch line",
+        fields=("settings.carried",),
+        remark="what is not modelled of an imported line, for an export to write back",
+        search={"": Search(FIXED, ("none",))},
     ),
     Setting(
         "cuda_graphs",
@@ -177,6 +653,28 @@ SETTINGS = (
         "What CUDA graphs have: some of none, attn, router (attention and routing), layer, "
         "full_iteration; none without this option.",
         "WHAT",
+        title="CUDA graphs",
+        fields=("settings.kernels.graphs", "settings.kernels.graphed"),
+        remark=(
+            "they hide what the host takes to start kernels, of which only experts have"
+            " any before a calibration; router: attention and routing; layer and "
+            "full_iteration without experts; layers are computed again whole with "
+            "full_iteration alone"
+        ),
+        search={
+            "": Search(AS_ASKED, ("none",), ("attn", "router", "layer", "full_iteration")),
+            "torchtitan": Search(
+                FIXED,
+                ("none",),
+                remark=(
+                    "of whole steps, without a pipeline and ep: judged in imported plans, never"
+                    " tried"
+                ),
+            ),
+            "torchtitan@0.2.2": Search(FIXED, ("none",), remark="it has none"),
+            "deepspeed": Search(FIXED, ("none",), remark=NO_SETTING),
+        },
+        choice=values.CUDA_GRAPHS,
     ),
     Setting(
         "optimizer_offload",
@@ -184,6 +682,107 @@ SETTINGS = (
         "Shares of the optimizer's states that may be in the host's memory and stepped there, from "
         "0 to 1: 0.5, or a list as 0,0.5,1; 0 without this option.",
         "SHARE",
+        title="states on the host",
+        fields=("settings.optimizer.offload", "settings.optimizer.overlap_offload"),
+        remark=(
+            "any share, with optimizer sharding and moments of fp32; stepped there "
+            "while gradients and parameters travel"
+        ),
+        search={
+            "": Search(FIXED, ("none",), remark="judged in imported plans alone", heard=("0",)),
+            "megatron": Search(AS_ASKED, ("0",), ("0.25", "0.5", "0.75", "1")),
+        },
+        choice=values.OPTIMIZER_OFFLOAD,
+    ),
+    Setting(
+        "precision",
+        title="precision",
+        fields=("settings.precision",),
+        remark="else the model's; changes the arithmetic",
+        search={
+            "": Search(AS_ASKED, ("bf16", "fp16", "fp32")),
+            "torchtitan": Search(AS_ASKED, ("bf16", "fp32")),
+        },
+        asked_by=("precision",),
+    ),
+    Setting(
+        "quantised",
+        title="products in 8 or 4 bits",
+        fields=("settings.kernels.quantised",),
+        remark="where the devices have it; changes the arithmetic",
+        search={
+            "": Search(
+                AS_ASKED, ("none", "fp8-delayed", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4")
+            ),
+            "torchtitan": Search(
+                AS_ASKED,
+                ("none", "mxfp8", "nvfp4"),
+                remark=(
+                    "where the devices have it, by torchao's converters; times and bytes are "
+                    "those of Transformer Engine's recipe; changes the arithmetic"
+                ),
+            ),
+            "torchtitan@0.2.2": Search(
+                AS_ASKED,
+                ("none", "fp8-current", "mxfp8"),
+                remark=(
+                    "where the devices have it, by torchao's converters; times and bytes are "
+                    "those of Transformer Engine's recipe; changes the arithmetic"
+                ),
+            ),
+            "deepspeed": Search(FIXED, ("none",), remark=NO_SETTING),
+        },
+        asked_by=("precision",),
+    ),
+    Setting(
+        "number_format",
+        title="format of these",
+        fields=("settings.kernels.number_format",),
+        search={
+            "": Search(FIXED, ("the recipe's",)),
+            "deepspeed": Search(FIXED, ("the recipe's",), remark=NO_SETTING),
+        },
+    ),
+    Setting(
+        "quantised_parameters",
+        title="parameters gathered so",
+        fields=("settings.kernels.quantised_parameters",),
+        remark="as NVIDIA's recipes: but for fp8-blockwise and nvfp4",
+        search={
+            "": Search(FOLLOWS, ("no", "yes")),
+            "deepspeed": Search(FIXED, ("no",), remark=NO_SETTING),
+        },
+    ),
+    Setting(
+        "exact_first",
+        title="layers at the ends not so",
+        fields=("settings.kernels.exact_first", "settings.kernels.exact_last"),
+        remark=IMPORTED,
+        search={
+            "": Search(LEFT_OUT, ("none",)),
+            "deepspeed": Search(FIXED, ("none",), remark=NO_SETTING),
+        },
+    ),
+    Setting(
+        "implementation",
+        title="layers",
+        fields=("settings.kernels.implementation",),
+        remark=DEFAULT,
+        search={
+            "": Search(FIXED, ("transformer_engine",), remark=OF_FIGURES),
+            "megatron": Search(FIXED, ("transformer_engine",)),
+        },
+    ),
+    Setting(
+        "attention",
+        title="attention",
+        fields=("settings.kernels.attention",),
+        remark="unfused where a device has no flash attention",
+        search={
+            "": Search(FIXED, ("flash",), remark=OF_FIGURES),
+            "megatron": Search(FOLLOWS, ("flash", "unfused")),
+            "deepspeed": Search(FOLLOWS, ("flash", "unfused"), remark=OF_FIGURES),
+        },
     ),
     Setting(
         "activation_offload",
@@ -192,6 +791,23 @@ SETTINGS = (
         "core_attn+attn_proj (--offload-modules), or of a number of layers as 4 "
         "(--cpu-offloading-num-layers); likewise a list; none without this option.",
         "WHAT",
+        title="activations on the host",
+        fields=("settings.offload.layers", "settings.offload.modules", "settings.offload.smallest"),
+        remark=(
+            "any modules together; or of a number of layers, without a pipeline and recomputation"
+        ),
+        search={
+            "": Search(FIXED, ("none",), remark=NO_SETTING),
+            "megatron": Search(AS_ASKED, ("none",), ("core_attn", "qkv_linear+mlp_norm", "1")),
+        },
+        choice=values.ACTIVATION_OFFLOAD,
+    ),
+    Setting(
+        "name",
+        title="optimiser",
+        fields=("settings.optimizer.name",),
+        remark="the states of Adam",
+        search={"": Search(FIXED, ("adam",))},
     ),
     Setting(
         "dispatcher",
@@ -199,6 +815,33 @@ SETTINGS = (
         "How tokens get to experts: some of alltoall, allgather, flex (DeepEP); alltoall without "
         "this option.",
         "HOW",
+        title="dispatcher of tokens",
+        fields=("settings.kernels.dispatcher",),
+        remark=(
+            "alltoall where nothing is asked, as Megatron's recipes; flex is DeepEP, from Ampere on"
+        ),
+        search={
+            "": Search(FOLLOWS, ("allgather", "alltoall"), remark=OF_FIGURES, heard=("alltoall",)),
+            "megatron": Search(AS_ASKED, ("alltoall",), ("allgather", "flex")),
+        },
+        choice=values.DISPATCHER,
+    ),
+    Setting(
+        "capacity",
+        title="capacity of experts",
+        fields=("settings.kernels.capacity", "settings.kernels.pad_to_capacity"),
+        remark=("drops tokens, which changes the training: judged in imported plans, never tried"),
+        search={
+            "": Search(LEFT_OUT, ("all tokens",)),
+            "torchtitan": Search(FIXED, ("all tokens",), remark="its routers drop no tokens"),
+        },
+    ),
+    Setting(
+        "imbalance",
+        title="imbalance of tokens",
+        fields=("settings.kernels.imbalance",),
+        remark="routing is assumed even",
+        search={"": Search(FIXED, ("1",))},
     ),
     Setting(
         "fused_permute",
@@ -206,6 +849,24 @@ SETTINGS = (
         "Whether one kernel puts tokens in the order of experts (--moe-permute-fusion): "
         f"{ON_SWITCH}.",
         "SWITCH",
+        title="fused permutation of tokens",
+        fields=("settings.kernels.fused_permute",),
+        remark="needs Transformer Engine 2.1",
+        search={
+            "": Search(FIXED, ("off",), remark=OF_FIGURES),
+            "megatron": Search(AS_ASKED, ("off",), ("on",)),
+        },
+        choice=values.FUSED_PERMUTE,
+    ),
+    Setting(
+        "grouped_experts",
+        title="grouped products of experts",
+        fields=("settings.kernels.grouped_experts",),
+        remark="with experts, as Megatron's recipes",
+        search={
+            "": Search(FOLLOWS, ("no", "yes"), remark=OF_FIGURES),
+            "megatron": Search(FOLLOWS, ("no", "yes")),
+        },
     ),
     Setting(
         "compile",
@@ -214,6 +875,38 @@ SETTINGS = (
         f"{ON_SWITCH}, but for async tensor parallelism (--tensor-overlap on).",
         "SWITCH",
         only={"on": "torchtitan"},
+        title="compiled layers",
+        fields=("settings.kernels.compiled",),
+        remark="by torch.compile; what it gains is not in the figures",
+        search={
+            "": Search(AS_ASKED, ("off",), ("on",)),
+            "megatron": Search(
+                FIXED, ("off",), remark="it has no setting for it: fused kernels are its own"
+            ),
+            "deepspeed": Search(FIXED, ("off",), remark=NO_SETTING),
+        },
+        choice=values.COMPILE,
+    ),
+    Setting(
+        "deterministic",
+        title="deterministic",
+        fields=("settings.kernels.deterministic",),
+        remark=IMPORTED,
+        search={"": Search(FIXED, ("no",), remark=UNSAID), "megatron": Search(LEFT_OUT, ("no",))},
+    ),
+    Setting(
+        "loader_mask",
+        title="mask of the loader",
+        fields=("settings.kernels.loader_mask",),
+        remark="causal attention needs none: judged in imported plans, never tried",
+        search={"": Search(FIXED, ("no",), remark=UNSAID), "megatron": Search(LEFT_OUT, ("no",))},
+    ),
+    Setting(
+        "flash_package",
+        title="package flash-attn",
+        fields=("settings.kernels.flash_package",),
+        remark=IMPORTED,
+        search={"": Search(FIXED, ("no",), remark=UNSAID), "megatron": Search(LEFT_OUT, ("no",))},
     ),
     Setting(
         "max_devices", Count(), "Devices at most, in whole nodes that are equal.", of_devices=True
@@ -235,3 +928,4 @@ SETTINGS = (
     ),
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
+DEMANDS = tuple(setting for setting in SETTINGS if setting.domain is not NOTHING)

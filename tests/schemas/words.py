@@ -12,8 +12,8 @@ from ilp_planner.faces.sweeps.row import NO_PLAN
 from ilp_planner.formats import inputs_json
 from ilp_planner.inputs.constraints import KEEP, NAMES
 from ilp_planner.optimize.result import Status, Stop
+from ilp_planner.settings.base import Treatment
 from ilp_planner.settings.kept import KeptStage
-from ilp_planner.spaces.megatron.treatment import Treatment
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.gpus import Gpu
 from ilp_planner.specs.training import Settings

@@ -6,7 +6,7 @@
 from pathlib import Path
 
 from ilp_planner.settings import keywords
-from ilp_planner.settings.table import SETTINGS
+from ilp_planner.settings.table import DEMANDS
 
 FILE = Path(str(keywords.__file__))
 HEAD = '''"""The settings that are keywords of Python, with their types.
@@ -28,7 +28,7 @@ def text() -> str:
     """Return the module."""
     rows = (
         f"    {setting.name}: {setting.domain.python} | None\n"
-        for setting in SETTINGS
+        for setting in DEMANDS
         if setting.help
     )
     return HEAD + "".join(rows)

@@ -8,8 +8,9 @@ import pytest
 import ilp_planner
 from ilp_planner.base.errors import UsageError
 from ilp_planner.faces.cli.constraint_options import OPTIONS
+from ilp_planner.settings.base import Setting
 from ilp_planner.settings.keywords import Demands
-from ilp_planner.settings.table import BY_NAME, SETTINGS, Setting
+from ilp_planner.settings.table import BY_NAME, DEMANDS, SETTINGS
 from tests.settings.keywords import FILE, text
 
 
@@ -23,7 +24,7 @@ def test_keywords_are_those_of_the_table() -> None:
 
 
 def test_all_faces_have_the_same_names() -> None:
-    named = [setting.name for setting in SETTINGS if setting.help]
+    named = [setting.name for setting in DEMANDS if setting.help]
     assert [name for name in OPTIONS if name != "constraints"] == named
     assert [*Demands.__annotations__] == named
     assert {*named}.isdisjoint(inspect.signature(ilp_planner.problem).parameters)
@@ -35,7 +36,7 @@ def test_an_unknown_keyword_is_refused() -> None:
         ilp_planner.problem("llama3-8b", gpus="8xH100", tq=4)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", DEMANDS, ids=lambda row: row.name)
 def test_a_demand_is_read_from_its_own_text(row: Setting) -> None:
     examples = {"layout": ["even", "10,11,11"], "keep": ["plan.json:stage0"], "headroom": ["2 GiB"]}
     for example in examples.get(row.name, [*row.domain.values] or ["4"]):

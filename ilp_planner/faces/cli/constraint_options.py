@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ilp_planner.faces.cli.help import CONSTRAINTS
 from ilp_planner.faces.cli.options import option
 from ilp_planner.inputs.constraints import Constraints, constraints_of
-from ilp_planner.settings.table import SETTINGS
+from ilp_planner.settings.table import DEMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ilp_planner.settings.table import Setting
+    from ilp_planner.settings.base import Setting
 
 asked = partial(option, CONSTRAINTS)
-DEMANDS = "demands"  # the parameter of a command that all of these options together are
+JOINT = "demands"  # the parameter of a command that all of these options together are
 
 
 def _annotation(setting: Setting) -> Any:
@@ -38,7 +38,7 @@ ConstraintsFile = Annotated[
 ]
 OPTIONS = {
     "constraints": ConstraintsFile,
-    **{setting.name: _annotation(setting) for setting in SETTINGS if setting.help},
+    **{setting.name: _annotation(setting) for setting in DEMANDS if setting.help},
 }
 
 
@@ -63,7 +63,7 @@ def constrained(**others: Any) -> Callable[[Callable[..., None]], Callable[..., 
         kept = list[inspect.Parameter]()
         for one in signature.parameters.values():
             own = one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            kept += more if one.name == DEMANDS else [own]
+            kept += more if one.name == JOINT else [own]
         run.__dict__["__signature__"] = signature.replace(parameters=kept)
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         return run

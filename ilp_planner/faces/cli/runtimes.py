@@ -10,7 +10,7 @@ from ilp_planner.faces.cli.completion import runtimes as complete
 from ilp_planner.faces.cli.wording import as_typed, option_of
 
 if TYPE_CHECKING:
-    from ilp_planner.spaces.megatron.treatment import Treatment
+    from ilp_planner.settings.base import Treatment
 
 
 def runtimes(
@@ -46,6 +46,7 @@ def runtimes(
     from ilp_planner.faces.report.tables import summary
     from ilp_planner.faces.schemas import headed
     from ilp_planner.formats.exports import RELEASES
+    from ilp_planner.settings.base import HOW
     from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 
     if name is None:
@@ -66,7 +67,7 @@ def runtimes(
         print_json(headed("runtime") | runtime_object(name) | {"settings": settings})
     elif runtime:
         about = [("above", f"what a search does about the settings of {runtime.title}")]
-        legend = about + treatments_legend(runtime.treatment_words())
+        legend = about + treatments_legend(HOW)
         print_report(summary(runtime_lines(name) + legend), treatments_table(rows))
     else:
         print_report(summary(runtime_lines(name)))

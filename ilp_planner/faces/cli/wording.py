@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from ilp_planner.settings.table import SETTINGS
+from ilp_planner.settings.table import DEMANDS
 from ilp_planner.spaces.registry import RUNTIMES
 
 # Parameters whose option is not their own name with dashes.
@@ -23,7 +23,7 @@ RENAMED = {
 }
 # Parameters that messages of the planner name.
 NAMED = (
-    *(setting.name for setting in SETTINGS),
+    *(setting.name for setting in DEMANDS),
     "model", "cluster", "gpus", "hostfile", "clusterfile", "profile", "experiment",
     "cost_model", "constraints", "space", "memory_rule", "placement", "shares", "stage_tp",
     "seats", "global_batch", "micro_batch_sizes", "memory_limit", "max_stages", "max_tp",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ilp_planner.formats.exports import Export
-    from ilp_planner.spaces.megatron.treatment import Treatment
+    from ilp_planner.settings.base import Treatment
 
 OPTIONS = "options"  # what JSON calls them
 COLUMNS = ("setting", "plans have", "asked for", "how", "option", "remark")

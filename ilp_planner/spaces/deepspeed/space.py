@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.spaces.megatron.build import build_for
-from ilp_planner.spaces.megatron.checked import NO_SETTING, CheckedRuntime
+from ilp_planner.spaces.megatron.checked import CheckedRuntime
 from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.spaces.runtimes.deepspeed import check_deepspeed
 from ilp_planner.specs.degrees import divisors
@@ -29,10 +29,6 @@ class DeepSpeed(CheckedRuntime):
 
     name = "deepspeed"
     title = "DeepSpeed"
-    tried: ClassVar = {
-        "sharding": ("optimizer", "none", "gradients", "parameters"),
-        "cp_comm": ("p2p",),
-    }
     usual_sharding = SHARDINGS
     told: ClassVar[tuple[str, ...]] = (
         "sequence_parallel", "recompute.distribute", "optimizer.gradient", "kernels.capacity",
@@ -40,27 +36,6 @@ class DeepSpeed(CheckedRuntime):
     )  # fmt: skip
     interleaves = False
     most_cp = 1
-    lacks: ClassVar = {
-        **CheckedRuntime.lacks,
-        "cp": "it has no ring, only Ulysses, which divides heads",
-        "cp by": "it has no context parallelism around a ring",
-        "virtual stages": "its pipeline has one stage per rank",
-        "copies of sharded states": "it shards over all replicas",
-        "products in 8 or 4 bits": NO_SETTING,
-        "format of these": NO_SETTING,
-        "parameters gathered so": NO_SETTING,
-        "layers at the ends not so": NO_SETTING,
-    }
-    says: ClassVar = {
-        **CheckedRuntime.says,
-        "ep": "without a pipeline alone",
-        "tp of experts": "1 with ep; tp in pipelines",
-        "layout": "every stage needs a layer, the embedding or the output layer",
-        "sequence parallelism": "yes with tp above 1 in a pipeline",
-        "recomputation": "checkpoints of equally many layers, a divisor of the model's",
-        "sharding": "ZeRO 0 to 3; none or optimizer in a pipeline",
-        "overlap of data parallelism": "of gradients, without a pipeline, from ZeRO 1 on",
-    }
 
     def check_job(self, job: TrainingJob) -> None:
         """Refuse a job that DeepSpeed cannot run: a PlanError with its limit."""

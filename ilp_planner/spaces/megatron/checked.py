@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ilp_planner.base.errors import PlanError, SpecError
 from ilp_planner.evaluate import Violation
 from ilp_planner.spaces.megatron.choices import CHOICES, choices
+from ilp_planner.spaces.megatron.demands import check_demands
 from ilp_planner.spaces.megatron.job import base_settings, layout_of
 from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING
 from ilp_planner.spaces.megatron.rules import JOB_RULES
@@ -21,7 +22,7 @@ from ilp_planner.spaces.megatron.untold import untold
 from ilp_planner.specs.training import ORDERS, TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.spaces.megatron.degrees import MegatronDegrees
@@ -30,15 +31,12 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Kernels, Recompute, Settings
 
 
-NO_SETTING = "it has no setting for it"
 # What an export tells each of them; whether they take it say their checks.
 TOLD = (
     "cp", "ep", "etp", "order", "schedule", "precision", "recompute.granularity",
     "recompute.modules", "recompute.method", "recompute.layers", "optimizer.name",
     "optimizer.sharding", "optimizer.offload",
 )  # fmt: skip
-UNSAID = "no export says it"
-OF_FIGURES = "the figures are of Megatron-LM's kernels"
 
 
 class CheckedRuntime(Runtime):
@@ -50,51 +48,6 @@ class CheckedRuntime(Runtime):
     orders = ORDERS[:1]
     selective: tuple[Recompute, ...] = ()
     told: ClassVar[tuple[str, ...]] = ()
-    lacks: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("deterministic", "mask of the loader", "package flash-attn"), UNSAID),
-        **dict.fromkeys(
-            (
-                "turns",
-                "inner ranks of a2a+p2p",
-                "activations on the host",
-                "CUDA graphs",
-                "compiled layers",
-                "overlap of tensor parallelism",
-                "overlap of expert parallelism",
-            ),
-            NO_SETTING,
-        ),
-    }
-    says: ClassVar[Mapping[str, str]] = {
-        "order of ranks": "the one that it has",
-        **dict.fromkeys(("gradients", "moments"), "no others in the figures"),
-        **dict.fromkeys(
-            (
-                "layers",
-                "attention",
-                "fused loss",
-                "fused dropout and bias",
-                "fused activation",
-                "fused softmax",
-                "fused gradient accumulation",
-                "fused permutation of tokens",
-                "grouped products of experts",
-                "dispatcher of tokens",
-                "asynchronous backward products",
-                "overlap of virtual stages' messages",
-                "shares of sends gathered",
-            ),
-            OF_FIGURES,
-        ),
-        "states on the host": "judged in imported plans alone",
-        "bytes of the stepped copy": "0 where parameters are fp32 themselves",
-        "vocabulary padded to a multiple of": "what tp divides",
-    }
-
-    @property
-    def listens(self) -> tuple[str, ...]:
-        """Names of `CHOICES` that a user may ask for: the tried ones."""
-        return tuple(self.tried)
 
     @abstractmethod
     def check_job(self, job: TrainingJob) -> None:
@@ -137,10 +90,7 @@ class CheckedRuntime(Runtime):
         ------
         UsageError: the name, the found value and the plans' ones.
         """
-        from ilp_planner.spaces.megatron.askable import check_askable
-
-        super().check_asked(asked)
-        check_askable(self, asked)
+        check_demands(self, asked)
 
     def check_model(self, model: Decoder, settings: Settings) -> None:
         """Refuse a model, or settings, that not even two replicas can have.

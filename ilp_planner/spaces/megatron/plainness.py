@@ -65,7 +65,7 @@ def _sharding(t: Traits) -> int:
 
 
 def _context(t: Traits) -> int:
-    settings, usual = t.settings, t.runtime.tried["cp_comm"][0]
+    settings, usual = t.settings, t.runtime.search_of("cp_comm").demandable[0]
     return (settings.cp > 1) * (1 + (settings.cp_comm != usual))
 
 
@@ -84,8 +84,8 @@ ORDER = (
     ),
     Row(
         "schedule",
-        "A schedule that divides backward passes, or virtual stages in turns of more micro-batches "
-        "than there are ranks.",
+        "A schedule that divides backward passes, or microbatch groups larger than the number of "
+        "pipeline ranks.",
         lambda t: (t.schedule in DIVIDED) + (t.virtual > 1 and t.turn > t.pp),
     ),
     Row(

@@ -6,11 +6,14 @@ A space has one runtime. Others share the engine of this folder and answer other
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.inputs.constraints import NAMES
 from ilp_planner.schedule.formulas import USUAL
+from ilp_planner.settings.base import Treatment, treatment
+from ilp_planner.settings.table import BY_NAME, SETTINGS
 from ilp_planner.spaces.megatron.choices import CHOICES, choices, settled, with_inner
 from ilp_planner.spaces.megatron.combined import (
     does_otherwise,
@@ -19,6 +22,7 @@ from ilp_planner.spaces.megatron.combined import (
     of_virtual_stages,
 )
 from ilp_planner.spaces.megatron.degrees import MOST_CP
+from ilp_planner.spaces.megatron.demands import check_demands
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.recomputations import whole_recomputations
 from ilp_planner.spaces.megatron.rules import (
@@ -38,9 +42,9 @@ if TYPE_CHECKING:
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
+    from ilp_planner.settings.base import Search
     from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.degrees import MegatronDegrees
-    from ilp_planner.spaces.megatron.treatment import Treatment
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Kernels, Recompute, Settings, TrainingJob
@@ -49,14 +53,12 @@ if TYPE_CHECKING:
 class Runtime:
     """Megatron-LM.
 
-    name: of the space. title: for people. tried: values of whole jobs that are tried without being
-    asked for, by the names of `CHOICES`, the plainest first. orders: of ranks that are tried, some
-    of `ORDERS`. blocks: the first layers of each stage can be computed again alone. interleaves:
-    ranks may have several virtual stages. schedules: its ones of `PIPELINES`. most_cp:
-    context-parallel degree that is tried without being asked for more. deaf: names of `CHOICES`
-    that it has no setting for. untold: fields of `Settings` that plans have as it has them always,
-    as no setting says them. lacks: names of `rows.ROWS` likewise, and how that is. says: its texts
-    on others instead of their remark. usual_sharding: of `SHARDINGS`, in its usual jobs.
+    name: of the space. title: for people. orders: of ranks that are tried, some of `ORDERS`.
+    blocks: the first layers of each stage can be computed again alone. interleaves: ranks may have
+    several virtual stages. schedules: those of `PIPELINES` that it has. most_cp: context-parallel
+    degree that is tried without being asked for more. usual_sharding: of `SHARDINGS`, those that
+    its usual jobs have. untold: fields of `Settings` that plans have as it has them always, as no
+    setting says them.
     """
 
     name = "megatron"
@@ -66,45 +68,37 @@ class Runtime:
     schedules: tuple[str, ...] = (USUAL,)
     most_cp = MOST_CP
     orders: tuple[str, ...] = ORDERS
-    tried: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "sharding": ("optimizer", "parameters"),
-        "cp_comm": ("p2p", "a2a"),
-        "overlap": ("data",),
-        "fused_loss": ("native",),
-    }
     usual_sharding: ClassVar[tuple[str, ...]] = ("none", "optimizer")
-    deaf: ClassVar[tuple[str, ...]] = ("compile",)
     untold: ClassVar[tuple[str, ...]] = (
         "keeps_gathered",
         "kernels.compiled",
         "optimizer.from_master",
     )
-    lacks: ClassVar[Mapping[str, str]] = {
-        "compiled layers": "it has no setting for it: fused kernels are its own"
-    }
-    says: ClassVar[Mapping[str, str]] = {}
+
+    def search_of(self, name: str) -> Search:
+        """Return the part of a setting in its search. name: of a row of the table of settings."""
+        return BY_NAME[name].search_of(self.name)
+
+    @cached_property
+    def tried(self) -> Mapping[str, tuple[str, ...]]:
+        """The values of whole jobs that are tried unasked, the plainest first, by the names of
+        `CHOICES` that a user may demand."""
+        rows = {name: self.search_of(name) for name in CHOICES}
+        return {name: search.values for name, search in rows.items() if search.is_open}
 
     @property
     def listens(self) -> tuple[str, ...]:
-        """Names of `CHOICES` that a user may ask for."""
-        return tuple(name for name in CHOICES if name not in self.deaf)
+        """Names of `CHOICES` whose values a user may demand."""
+        return tuple(self.tried)
 
     @property
     def other_turns(self) -> bool:
         """Virtual stages may take turns of more micro-batches than there are ranks."""
-        return "turns" not in self.lacks
+        return bool(self.search_of("micro_batch_group_size").on_request)
 
     def treatments(self) -> tuple[Treatment, ...]:
-        """Return the search's treatment of each setting of a training job."""
-        from ilp_planner.spaces.megatron.treatment import known_treatments
-
-        return known_treatments(self)
-
-    def treatment_words(self) -> Mapping[str, str]:
-        """Return the meanings of the words of `Treatment.how`."""
-        from ilp_planner.spaces.megatron.treatment import HOW
-
-        return HOW
+        """Return the treatment of each setting of a training job by the search."""
+        return tuple(treatment(row, self.search_of(row.name)) for row in SETTINGS if row.fields)
 
     def notes(self) -> tuple[str, ...]:
         """Return remarks for every result."""
@@ -139,9 +133,7 @@ class Runtime:
         ------
         UsageError: the name, the found value and the plans' ones.
         """
-        from ilp_planner.spaces.megatron.askable import check_askable
-
-        check_askable(self, asked.but({*NAMES} - {*self.deaf, "schedule"}))
+        check_demands(self, asked.but({*NAMES} - {"compile", "schedule"}))
 
     def settings(
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str

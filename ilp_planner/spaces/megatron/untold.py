@@ -12,9 +12,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.evaluate import Violation
+from ilp_planner.settings import table
 from ilp_planner.spaces.megatron.choices import CHOICES
 from ilp_planner.spaces.megatron.degrees import MegatronDegrees
-from ilp_planner.spaces.megatron.rows import ROWS
 from ilp_planner.specs.recipes import quantised_kernels
 from ilp_planner.specs.training import ORDERS
 
@@ -37,8 +37,8 @@ class Field(NamedTuple):
 
 
 FIELDS = tuple(
-    Field(field.removeprefix(SETTINGS), row.name, row.choice)
-    for row in ROWS
+    Field(field.removeprefix(SETTINGS), row.title, row.name)
+    for row in table.SETTINGS
     for field in row.fields
     if field.startswith(SETTINGS)
 )

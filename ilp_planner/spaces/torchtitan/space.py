@@ -50,43 +50,8 @@ class Torchtitan(CheckedRuntime):
         "cp_comm", "overlap_tensor", "optimizer.instances", "kernels.compiled", "kernels.quantised",
         "kernels.number_format", "kernels.exact_first", "kernels.exact_last",
     )  # fmt: skip
-    tried: ClassVar = {
-        "sharding": ("gradients", "parameters", "none"),
-        "sharding_copies": ("1",),
-        "tensor_overlap": ("off",),
-        "compile": ("off",),
-    }
-    lacks: ClassVar = {
-        name: why
-        for name, why in CheckedRuntime.lacks.items()
-        if name not in ("compiled layers", "overlap of tensor parallelism")
-    } | {"capacity of experts": "its routers drop no tokens"}
     schedules = PIPELINES
     usual_sharding = ("none", "gradients", "parameters")
-    says: ClassVar = {
-        **CheckedRuntime.says,
-        "recomputation": "operators: outputs of attention, of messages and of every other product "
-        "are kept (`selective` with `op`); of every n-th layer is left out",
-        "virtual stages": "where pp divides the number of micro-batches: Interleaved1F1B, or "
-        "InterleavedZeroBubble; two with ZBVZeroBubble and DualPipeV",
-        "schedule": "1f1b is 1F1B or Interleaved1F1B; interleaved-zb, zb-v and dualpipe-v "
-        "(InterleavedZeroBubble, ZBVZeroBubble, DualPipeV) divide backward passes: in a pipeline, "
-        "without recomputation, quantised products, compiled layers and parameters that are given "
-        "up; all stages but the first and the last have as many layers, or all ranks but that of "
-        "the output",
-        "overlap of tensor parallelism": "async tensor parallelism, with tp above 1 and parameters "
-        "of 2 bytes; compiles the layers as well",
-        "products in 8 or 4 bits": "where the devices have it, by torchao's converters; times and "
-        "bytes are those of Transformer Engine's recipe; changes the arithmetic",
-        "kept inputs divided": "tensor parallelism divides them already",
-        "sharding": "by FSDP: parameters are given up after a layer's forward pass where they are "
-        "sharded (`fsdp_reshard_after_forward` always), else never; or none, plain replicas "
-        "(`data_parallel_replicate_degree` alone), without cp; by 0.2.2 with nothing but dp",
-        "copies of sharded states": "HSDP: any divisor of dp but dp x cp itself",
-        "overlap of data parallelism": "of gradients without a pipeline",
-        "parameters from the stepped copy": "where several ranks have them",
-        "gathered inputs kept": "DTensor keeps them",
-    }
 
     def implied(self, asked: Constraints) -> Constraints:
         """Return the request: async tensor parallelism is a pass of the compiler."""
@@ -174,21 +139,12 @@ class Newest(Torchtitan):
 
     name = "torchtitan"
     title = torchtitan_python.TOOL
-    tried: ClassVar = {**Torchtitan.tried, "cp_comm": ("all_gather",)}
     told: ClassVar[tuple[str, ...]] = (
         *Torchtitan.told,
         "sequence_parallel",
         "kernels.graphs",
         "kernels.graphed",
     )
-    lacks: ClassVar = {name: why for name, why in Torchtitan.lacks.items() if name != "CUDA graphs"}
-    says: ClassVar = {
-        **Torchtitan.says,
-        "cp by": "keys and values gathered for flex attention",
-        "tp of experts": "1 with ep above 1, tp otherwise",
-        "CUDA graphs": "of whole steps, without a pipeline and ep: judged in imported plans, never "
-        "tried",
-    }
 
     def check_release(self, job: TrainingJob) -> None:
         """Refuse a job that it cannot run."""
@@ -205,13 +161,6 @@ class Earlier(Torchtitan):
 
     name = "torchtitan@0.2.2"
     title = torchtitan.TOOL
-    tried: ClassVar = {**Torchtitan.tried, "cp_comm": ("all_gather", "p2p")}
-    lacks: ClassVar = {**Torchtitan.lacks, "CUDA graphs": "it has none"}
-    says: ClassVar = {
-        **Torchtitan.says,
-        "cp by": "keys and values gathered, or around a ring",
-        "tp of experts": "1 or tp with ep above 1, tp otherwise",
-    }
 
     def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
         """Return the fields of settings that it is told: parameters are gathered in FP8, or not."""

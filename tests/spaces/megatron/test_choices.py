@@ -187,7 +187,7 @@ def test_expert_overlap_needs_virtual_stages_and_layers_that_are_kept() -> None:
             assert "moe" not in variant.recompute.modules
             assert variant.virtual > 1 or part.degrees.pp == 1
     with pytest.raises(InfeasibleError, match="`expert_overlap=on`"):
-        runtime_problem("megatron", "experts", constraints=replace(asked, recompute=("full",)))
+        runtime_problem("megatron", "experts", constraints=asked.with_(recompute=("full",)))
 
 
 def test_a_plan_that_breaks_a_rule_of_overlap_or_graphs_is_illegal() -> None:

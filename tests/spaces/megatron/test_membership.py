@@ -177,7 +177,7 @@ def test_a_stage_that_is_kept_is_in_a_plan_or_named() -> None:
     plan = plan_of(part, ONE, 3, 3)
     devices = tuple(replica.devices for replica in plan.stages[0].replicas)
     stage = KeptStage(said="old.json:stage0", ranges=((0, 3),), devices=devices)
-    kept = replace(problem, constraints=replace(problem.constraints, keep=(stage,)))
+    kept = replace(problem, constraints=problem.constraints.with_(keep=(stage,)))
     assert list(left_out(kept, plan)) == []
     other = plan_of(part, ONE, 2, 4)
     assert "keep: old.json:stage0 is no stage of it" in list(left_out(kept, other))

@@ -17,7 +17,7 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.solve import solve
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.megatron.treatment import AS_ASKED, SEARCHED
+from ilp_planner.settings.base import AS_ASKED, SEARCHED
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from tests.divided_layouts import DIVIDED
 from tests.examples import everything, examples

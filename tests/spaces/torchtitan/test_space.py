@@ -14,6 +14,7 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.job.memory import memory_parts, stage_of_rank
 from ilp_planner.optimize.solve import solve
 from ilp_planner.schedule.formulas import PIPELINES
+from ilp_planner.settings.table import NO_SETTING
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS, FULL
 from ilp_planner.spaces.torchtitan.space import EARLIER, NEWEST, Torchtitan
 from ilp_planner.specs.model import ModelSpec
@@ -330,10 +331,10 @@ RELEASES = [NEWEST, EARLIER]
 @pytest.mark.parametrize("release", RELEASES, ids=lambda one: one.name)
 def test_what_a_release_has_no_setting_for(release: Torchtitan) -> None:
     """It compiles layers and hides messages of tensor parallelism; the newest has CUDA graphs."""
-    lacks = {*release.lacks}
-    assert {"turns", "overlap of expert parallelism", "activations on the host"} <= lacks
-    assert not lacks & {"compiled layers", "overlap of tensor parallelism"}
-    assert ("CUDA graphs" in lacks) == (release is EARLIER)
+    for name in ("micro_batch_group_size", "expert_overlap", "activation_offload"):
+        assert release.search_of(name).remark == NO_SETTING
+    assert {"compile", "tensor_overlap"} <= {*release.listens}
+    assert (release.search_of("cuda_graphs").remark == "it has none") == (release is EARLIER)
 
 
 @for_each(
@@ -351,7 +352,7 @@ def test_async_tensor_parallelism_asks_for_compiling_unless_something_else_is_as
     said: dict[str, str], compile: tuple[str, ...]
 ) -> None:
     asked = constraints_of(said)
-    assert NEWEST.implied(asked) == replace(asked, compile=compile)
+    assert NEWEST.implied(asked) == asked.with_(compile=compile)
 
 
 @for_each(

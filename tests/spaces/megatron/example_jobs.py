@@ -1,27 +1,20 @@
 """Small examples of a runtime's search: the jobs of a few models on four GPUs."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from ilp_planner.base.library import find_spec
-from ilp_planner.inputs.constraints import ANY, constraints_of, names_of
+from ilp_planner.inputs.constraints import ANY, Constraints, constraints_of, names_of
 from ilp_planner.spaces.megatron.choices import decided
 from ilp_planner.spaces.megatron.degrees import megatron_space
 from ilp_planner.spaces.megatron.job import base_layout
-from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.spaces.megatron.runtime import Runtime
+from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.training import PARTS, QUANTISED, RECOMPUTATIONS, TrainingJob
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.inputs.constraints import Constraints
-    from ilp_planner.spaces.megatron.runtime import Runtime
-    from ilp_planner.specs.decoder import Decoder
 
 BATCH = 8  # samples per iteration
 

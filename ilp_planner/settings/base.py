@@ -1,0 +1,118 @@
+"""The row of a setting, and its part in the search of each training runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.settings.domains import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ilp_planner.settings.domains import Domain
+    from ilp_planner.settings.values import Choice
+
+SEARCHED, AS_ASKED, FOLLOWS = "searched", "as asked", "follows"
+FIXED, LEFT_OUT = "fixed", "left out"
+HOW = {
+    SEARCHED: "the search tries these values",
+    AS_ASKED: "the user says it; otherwise as in the model's file, or the first value",
+    FOLLOWS: "from degrees, model and devices",
+    FIXED: "plans have this one value",
+    LEFT_OUT: "could be otherwise, and is not tried",
+}
+
+
+class Search(NamedTuple):
+    """The part of a setting in the search of a runtime.
+
+    how: a key of `HOW`. values: of its plans. on_request: further values of plans, on request.
+    remark: the reason or the condition; empty: as in the row. heard: the values that a user may
+    demand, if these differ from both together.
+    """
+
+    how: str
+    values: tuple[str, ...]
+    on_request: tuple[str, ...] = ()
+    remark: str = ""
+    heard: tuple[str, ...] | None = None
+
+    @property
+    def demandable(self) -> tuple[str, ...]:
+        """The values that a user may demand."""
+        return (*self.values, *self.on_request) if self.heard is None else self.heard
+
+    @property
+    def is_open(self) -> bool:
+        """Whether searches try several values, or other ones on request."""
+        return self.how in (SEARCHED, AS_ASKED) or bool(self.on_request)
+
+
+class Setting(NamedTuple):
+    """One row.
+
+    name: of the keyword; the option is the same with dashes. domain: of a user's demands. help: of
+    the option; empty: an option of another kind says it. metavar: of the option. of_devices: it is
+    about the devices, not about plans. only: value -> the one runtime whose plans may have it;
+    plans of `megatron` may have all others.
+
+    title: in the table of a runtime. fields: attributes of a `TrainingJob`, each in one row alone.
+    search: by the name of a runtime; empty: of all others. remark: the reason or the condition.
+    asked_by: parameters of a request that decide it, if others than the row's own. choice: its
+    values in a job, if the job as a whole has one.
+    """
+
+    name: str
+    domain: Domain = NOTHING
+    help: str = ""
+    metavar: str = "N"
+    of_devices: bool = False
+    only: Mapping[str, str] = MappingProxyType({})
+    title: str = ""
+    fields: tuple[str, ...] = ()
+    search: Mapping[str, Search] = MappingProxyType({})
+    remark: str = ""
+    asked_by: tuple[str, ...] = ()
+    choice: Choice | None = None
+
+    def search_of(self, runtime: str) -> Search:
+        """Return its part in the search of a runtime. runtime: `torchtitan@0.2.2` and `torchtitan`
+        are releases of one, and a row of the second counts for the first."""
+        for name in (runtime, runtime.partition("@")[0], ""):
+            if name in self.search:
+                return self.search[name]
+        raise KeyError(f"{self.name}: no search of {runtime}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Treatment:
+    """The treatment of a setting by the search of a runtime.
+
+    how: a key of `HOW`. values: of plans; on_request: further ones, on request. asked_by: the
+    parameters of a request for them. remark: the reason or the condition, with parameters in
+    backquotes.
+    """
+
+    setting: str
+    fields: tuple[str, ...]
+    how: str
+    values: tuple[str, ...]
+    on_request: tuple[str, ...] = ()
+    asked_by: tuple[str, ...] = ()
+    remark: str = ""
+
+
+def treatment(row: Setting, search: Search) -> Treatment:
+    """Return the treatment of a setting."""
+    own = (row.name,) if row.domain is not NOTHING else ()
+    return Treatment(
+        setting=row.title,
+        fields=row.fields,
+        how=search.how,
+        values=search.values,
+        on_request=search.on_request,
+        asked_by=(row.asked_by or own) if search.is_open else (),
+        remark=search.remark or row.remark,
+    )

@@ -1,0 +1,262 @@
+"""The values of settings in a job: how a job has them, and how it gets other ones.
+
+Widths of gradients and moments change the computation: searches try other widths only on request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import attrgetter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.specs.training import Offload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ilp_planner.specs.training import Settings
+
+GRADIENT_BYTES = {"fp32": 4, "bf16": 2}
+MOMENT_BYTES = {"fp32": 8, "bf16": 4, "fp8": 2}  # of both together
+# Way and what of a layer is in graphs: NVIDIA's recipes have attention, with experts what comes
+# before their tokens are exchanged as well, and without experts all of a layer or an iteration.
+GRAPHED: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "attn": ("transformer_engine", ("attn",)),
+    "router": ("transformer_engine", ("attn", "moe_router", "moe_preprocess")),
+    "layer": ("transformer_engine", ()),
+    "full_iteration": ("full_iteration", ()),
+}
+REMAINDERS = 2  # bytes of a copy that has what a parameter of 16 bits lacks
+
+
+def _never(settings: Settings, replicated: bool) -> bool:
+    return False
+
+
+class Choice(NamedTuple):
+    """read: the value of settings. write: settings with a value; None if there are none. text: how
+    names of parts say it. idle: whether it decides nothing in settings of a job, with or without
+    replicated parameters. rest: its value there; empty: as in the plainest settings. uncounted: of
+    values, the effects that neither time nor memory count."""
+
+    read: Callable[[Settings], str]
+    write: Callable[[Settings, str], Settings | None]
+    text: str
+    idle: Callable[[Settings, bool], bool] = _never
+    rest: str = ""
+    uncounted: Mapping[str, str] = MappingProxyType({})
+
+
+def _with_sharding(settings: Settings, value: str) -> Settings:
+    """Only if gradients or parameters are divided, these are gathered from the stepped copy.
+    Overlap stays as it is, so that equal choices are equal settings."""
+    own, overlap = settings.optimizer, _overlap(settings)
+    from_master = own.from_master and value in ("gradients", "parameters")
+    settings = replace(settings, optimizer=replace(own, sharding=value, from_master=from_master))
+    return _with_overlap(settings, overlap) if overlap == "data" else settings
+
+
+def _overlap(settings: Settings) -> str:
+    optimizer = settings.optimizer
+    gathers = optimizer.overlap_parameters or optimizer.sharding == "none"
+    return "data" if optimizer.overlap_gradients and gathers else "none"
+
+
+def _with_overlap(settings: Settings, value: str) -> Settings:
+    """Without a distributed optimizer no parameters are gathered (`overlap_param_gather`)."""
+    optimizer, on = settings.optimizer, value == "data"
+    gathers = on and optimizer.sharding != "none"
+    optimizer = replace(optimizer, overlap_gradients=on, overlap_parameters=gathers)
+    return replace(settings, optimizer=optimizer)
+
+
+def _loss(settings: Settings) -> str:
+    return settings.kernels.loss_kernel if settings.kernels.fused_loss else "none"
+
+
+def _with_loss(settings: Settings, value: str) -> Settings:
+    fused = value != "none"
+    own = settings.kernels.loss_kernel
+    kernels = replace(settings.kernels, fused_loss=fused, loss_kernel=value if fused else own)
+    return replace(settings, kernels=kernels)
+
+
+def _name(sizes: Mapping[str, int], size: int) -> str:
+    return next((name for name, own in sizes.items() if own == size), f"{size} bytes")
+
+
+def _gradients(settings: Settings) -> str:
+    return _name(GRADIENT_BYTES, settings.optimizer.gradient)
+
+
+def _with_gradients(settings: Settings, value: str) -> Settings | None:
+    """Megatron adds gradients up in 2 bytes if parameters are bf16 (`grad_reduce_in_bf16`)."""
+    if value != "fp32" and settings.precision != value:
+        return None
+    optimizer = replace(settings.optimizer, gradient=GRADIENT_BYTES[value])
+    return replace(settings, optimizer=optimizer)
+
+
+def _moments(settings: Settings) -> str:
+    return _name(MOMENT_BYTES, settings.optimizer.moments)
+
+
+def _with_moments(settings: Settings, value: str) -> Settings | None:
+    """Smaller moments need the precision-aware optimiser; it keeps the bits of the stepped copy
+    that a bf16 parameter lacks (`store_param_remainders`)."""
+    if value == "fp32":
+        return settings
+    if settings.precision != "bf16":
+        return None
+    optimizer = replace(settings.optimizer, moments=MOMENT_BYTES[value], master=REMAINDERS)
+    return replace(settings, optimizer=optimizer)
+
+
+def _with_tensor_overlap(settings: Settings, value: str) -> Settings | None:
+    """Transformer Engine's buffers for it have numbers of 2 bytes (`comm_gemm_overlap.h`)."""
+    if value == "on" and settings.width > 2:
+        return None
+    return replace(settings, overlap_tensor=value == "on")
+
+
+def _graphs(settings: Settings) -> str:
+    kernels = settings.kernels
+    found = (kernels.graphs, kernels.graphed)
+    named = (name for name, graphs in GRAPHED.items() if graphs == found)
+    return next(named, " ".join((kernels.graphs, *kernels.graphed))) if kernels.graphs else "none"
+
+
+def _with_graphs(settings: Settings, value: str) -> Settings:
+    graphs, graphed = GRAPHED.get(value, ("", ()))
+    kernels = replace(settings.kernels, graphs=graphs, graphed=graphed)
+    return replace(settings, kernels=kernels)
+
+
+def _with_offload(settings: Settings, value: str) -> Settings | None:
+    """States on the host are of single precision, those of the device beside them likewise
+    (`hybrid_optimizer.py`); transfers overlap with steps, as its authors advise."""
+    optimizer, share = settings.optimizer, float(value)
+    if share and optimizer.moments != MOMENT_BYTES["fp32"]:
+        return None
+    optimizer = replace(optimizer, offload=share, overlap_offload=share > 0)
+    return replace(settings, optimizer=optimizer)
+
+
+def _activations(settings: Settings) -> str:
+    offload = settings.offload
+    return str(offload.layers) if offload.layers else "+".join(offload.modules) or "none"
+
+
+def _with_activations(settings: Settings, value: str) -> Settings:
+    if value.isdigit():
+        return replace(settings, offload=Offload(layers=int(value)))
+    modules = () if value == "none" else tuple(value.split("+"))
+    return replace(settings, offload=Offload(modules=modules))
+
+
+def _has_experts(settings: Settings) -> bool:
+    """Tell whether a job has experts: their products are always grouped."""
+    return settings.kernels.grouped_experts
+
+
+def _with_dispatcher(settings: Settings, value: str) -> Settings:
+    if not _has_experts(settings):
+        return settings
+    return replace(settings, kernels=replace(settings.kernels, dispatcher=value))
+
+
+def _switch(on: bool) -> str:
+    return "on" if on else "off"
+
+
+def switch(field: str, text: str, **others: Any) -> Choice:
+    """Return the choice of a field of settings that is true or false: `on` or `off`.
+
+    field: by its name, such as `kernels.fused_permute`. text, others: as of `Choice`.
+    """
+    group, _, name = field.rpartition(".")
+    read = attrgetter(field)
+
+    def write(settings: Settings, value: str) -> Settings:
+        said: dict[str, Any] = {name: value == "on"}
+        if not group:
+            return replace(settings, **said)
+        own: dict[str, Any] = {group: replace(getattr(settings, group), **said)}
+        return replace(settings, **own)
+
+    return Choice(lambda settings: _switch(read(settings)), write, text, **others)
+
+
+SHARDING = Choice(
+    lambda s: s.optimizer.sharding,
+    _with_sharding,
+    "{} sharded",
+    idle=lambda s, replicated: not replicated,
+)
+SHARDING_COPIES = Choice(
+    lambda s: str(s.optimizer.instances),
+    lambda s, v: replace(s, optimizer=replace(s.optimizer, instances=int(v))),
+    "in {} copies",
+    idle=lambda s, replicated: not replicated or s.optimizer.sharding == "none",
+    rest="1",
+)
+CP_COMM = Choice(
+    lambda s: s.cp_comm,
+    lambda s, v: replace(s, cp_comm=v, cp_inner=0),
+    "cp by {}",
+    idle=lambda s, _: s.cp == 1,
+    rest="p2p",
+)
+OVERLAP = Choice(_overlap, _with_overlap, "overlap {}")
+FUSED_LOSS = Choice(_loss, _with_loss, "fused loss {}")
+GRADIENTS = Choice(_gradients, _with_gradients, "gradients {}")
+MOMENTS = Choice(_moments, _with_moments, "moments {}")
+# Of the messages of sequence parallelism: `--tp-comm-overlap`, async tensor parallelism.
+TENSOR_OVERLAP = Choice(
+    lambda s: _switch(s.overlap_tensor),
+    _with_tensor_overlap,
+    "tensor overlap {}",
+    idle=lambda s, _: not s.sequence_parallel,
+    rest="off",
+    uncounted={"on": "userbuffers or symmetric memory, which are none of PyTorch's allocator"},
+)
+EXPERT_OVERLAP = switch(
+    "overlap_experts",
+    "expert overlap {}",
+    idle=lambda s, _: s.ep == 1,
+    rest="off",
+    uncounted={"on": "memory of the second micro-batch in flight"},
+)
+CUDA_GRAPHS = Choice(
+    _graphs,
+    _with_graphs,
+    "CUDA graphs {}",
+    uncounted=dict.fromkeys(GRAPHED, "memory of graphs, whose buffers stay"),
+)
+OPTIMIZER_OFFLOAD = Choice(
+    lambda s: f"{s.optimizer.offload:g}",
+    _with_offload,
+    "{} of the states on the host",
+)
+ACTIVATION_OFFLOAD = Choice(_activations, _with_activations, "{} on the host")
+# Flex needs several ranks (`token_dispatcher.py`); alone, ranks exchange nothing.
+DISPATCHER = Choice(
+    lambda s: s.kernels.dispatcher,
+    _with_dispatcher,
+    "dispatcher {}",
+    idle=lambda s, _: s.ep * s.etp <= 1,
+    rest="alltoall",
+    uncounted={"flex": "DeepEP's buffers, which are none of PyTorch's"},
+)
+FUSED_PERMUTE = switch(
+    "kernels.fused_permute",
+    "fused permute {}",
+    idle=lambda s, _: not _has_experts(s),
+    rest="off",
+)
+COMPILE = switch(
+    "kernels.compiled",
+    "compile {}",
+    uncounted={"on": "what torch.compile makes of kernels, in seconds and in bytes"},
+)
