@@ -116,7 +116,7 @@ class GroupStage(Stage):
 
     degrees: devices of replicas, each number once, ascending. recompute: of its layers, if the plan
     has no settings that say so for all stages. Embedding and output, the first and the last layer
-    of the model, are never computed again, and a `block` does not count them.
+    of the model, are never recomputed, and a `block` does not count them.
     """
 
     replicas: tuple[Replica, ...]

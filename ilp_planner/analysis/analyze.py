@@ -116,8 +116,8 @@ class Analysis:
     def frame(self, table: str = "modules") -> pd.DataFrame:
         """Return one of the tables: `modules`, `memory`, `traffic`, `groups` or `recompute`.
 
-        Bytes and messages; one row per module, pipeline stage, kind of message, of group, or way
-        to recompute.
+        Bytes and messages; one row per module, pipeline stage, kind of message, of group, or kind
+        of recomputation.
 
         Raises
         ------

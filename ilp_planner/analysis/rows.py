@@ -185,7 +185,7 @@ def group_table(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 
 def recompute_table(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """Yield a row per way to recompute and pipeline stage."""
+    """Yield a row per kind of recomputation and pipeline stage."""
     for saving in analysis.savings:
         for stage, peak in enumerate(saving.peaks):
             yield {

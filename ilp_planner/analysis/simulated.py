@@ -30,8 +30,8 @@ class Simulated:
 
     timeline: of the pipeline. outside: seconds of the iteration outside of the schedule, as of
     gradient reduction. judged: seconds of the whole iteration as the judge has them, by the plan's
-    own schedule (`by_formula` is False) or by a formula. least: seconds of the pipeline that no
-    order of these passes undercuts.
+    own schedule (`by_formula` is False) or by a formula. least: lower bound of the pipeline in
+    seconds, over orders of these passes.
     """
 
     schedule: str

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class GroupOption(NamedTuple):
-    """One way to form a stage: replicas of `tp` devices each, so many of each device type.
+    """One form of a stage: replicas of `tp` devices each, so many of each device type.
 
     replicas: in the order of the cluster's device types (`ClusterSpec.type_names`).
     degrees: devices of a replica of each type, if types differ (`option_of`): `tp` is then the
@@ -115,7 +115,7 @@ class GroupClass(NamedTuple):
 
 
 class RecomputedStages(NamedTuple):
-    """Stages of an option that compute layers again, each holding more micro-batches than the same
+    """Stages of an option that recompute layers, each holding more micro-batches than the same
     range of layers with fewer of them.
 
     start, stop: int64 [stages]. way: int64 [stages], number of the recomputation
@@ -150,7 +150,7 @@ class OptionTables:
         once; 0 where not even one does, or where the range is empty or not profiled.
     samples: of each replica, in the order of the types, per micro-batch (fixed for the option).
     last: the same of a short last micro-batch, at most; none if it is like the others.
-    recomputed: stages that compute layers again, besides the stages above that do not; None: none.
+    recomputed: stages that recompute layers, besides the stages above that do not; None: none.
     """
 
     time: NDArray[np.float64]
@@ -163,7 +163,7 @@ class OptionTables:
 
     @property
     def possible(self) -> NDArray[np.bool_]:
-        """Ranges of layers that fit, computed again or not, bool [L, L + 1]."""
+        """Ranges of layers that fit, recomputed or not, bool [L, L + 1]."""
         fits: NDArray[np.bool_] = self.in_flight > 0
         if self.recomputed is not None:
             fits[self.recomputed.start, self.recomputed.stop] = True

@@ -37,7 +37,8 @@ class LayerRows:
     recomputed: kinds of recomputation that the profile knows; None: all of them.
     least: rows that these are never faster than, nor between the samples of the profile.
 
-    `again` are the rows of the same layers computed again, by the way. `cuts` are the stages that
+    `again` are the rows of the same layers recomputed, by the kind of recomputation. `cuts` are the
+    stages that
     `recomputed_layers` finds, kept by the way and by what their replicas run.
     """
 
@@ -73,7 +74,7 @@ class LayerRows:
 
     def replica_seconds(self, device: str, tp: int, samples: int) -> NDArray[np.float64] | None:
         """Return seconds per micro-batch of every layer on a replica with 1, 2 ... so many samples,
-        float64 [samples, L]; inf if the layer alone does not fit, computed again or not, or is not
+        float64 [samples, L]; inf if the layer alone does not fit, recomputed or not, or is not
         profiled."""
         shape = (samples, len(self.chain))
         if (device, tp) not in self.profiled:
@@ -89,9 +90,8 @@ class LayerRows:
         return seconds
 
     def layer_memory(self, device: str, tp: int) -> NDArray[np.float64] | None:
-        """Return the bytes that every layer takes by itself on a device of a replica of one
-        sample, computed again or not: all that must be there while it runs. None if that is not
-        profiled."""
+        """Return the bytes that every layer takes by itself on a device of a replica of one sample,
+        recomputed or not: all that must be there while it runs. None if that is not profiled."""
         pair = (device, tp)
         if pair not in self.profiled:
             return None

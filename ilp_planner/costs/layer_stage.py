@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 
 
 def pieces(rows: LayerRows, stage: GroupStage) -> tuple[Piece, ...]:
-    """Return the layers of a stage that are computed again, if any, and then the others."""
+    """Return the layers of a stage that are recomputed, if any, and then the others."""
     recompute, start, stop = stage.recompute, stage.start, stage.stop
     if recompute.granularity == "none":
         return (Piece(rows, slice(start, stop)),)

@@ -10,7 +10,7 @@ most those of its largest one if all are of one type:
     memory = state + in_flight * x_r * activation + max over layers of workspace
     in_flight: micro-batches that the schedule holds                 (schedule.py)
 
-or what the profile says of layers that are computed again      (costs/recomputed_layers.py).
+or what the profile says of layers that are recomputed      (costs/recomputed_layers.py).
 
 1F1B without overlap waits for a transfer at the sender, so it adds to the time of every
 micro-batch. The sending stage's cards carry both directions.

@@ -9,11 +9,11 @@ layers, the others [c, j) of plain ones:
     memory = state + in_flight * x_r * (activation' over [i, c) + activation over [c, j))
              + max over layers of workspace' or workspace
 
-Of two stages that differ in how many layers they compute again, the one with fewer takes no longer,
-for any last micro-batch: the saving in a partial one's peak is at most a fraction of the addition
-to the sum over stages (`costs/groups.py`). So only stages that hold more micro-batches than all
-with fewer can be of use, and none once a stage holds as many as it may ever have to: its own, and
-one for each possible downstream stage with a layer and a device.
+Of two stages that differ in how many layers they recompute, the one with fewer takes no longer, for
+any last micro-batch: the saving in a partial one's peak is at most a fraction of the addition to
+the sum over stages (`costs/groups.py`). So only stages that hold more micro-batches than all with
+fewer can be of use, and none once a stage holds as many as it may ever have to: its own, and one
+for each possible downstream stage with a layer and a device.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def most_held(layers: int, devices: int, micro_batches: int) -> NDArray[np.int64
 
 @lru_cache
 def _held(layers: int, micro_batches: int) -> tuple[int, ...]:
-    """Return the micro-batches in flight with 0, 1 ... so many stages behind."""
+    """Return the micro-batches in flight with 0, 1 ... so many downstream stages."""
     schedule = OneForwardOneBackward(micro_batches)
     return tuple(schedule.in_flight(behind) for behind in range(layers + 1))
 
@@ -144,7 +144,7 @@ def _held(layers: int, micro_batches: int) -> tuple[int, ...]:
 def recomputed_stages(
     rows: LayerRows, runs: Runs, held: NDArray[np.int64]
 ) -> RecomputedStages | None:
-    """Return the stages that compute layers again and can be of use; None if none can.
+    """Return the stages that recompute layers and can be of use; None if none can.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def _held_more(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     held: int64 [L, L + 1], without. most: int64 [L + 1], by a stage's last layer. limits: float64
     [keys], bytes. state, kept, kept_again: float64 [keys, L + 1], bytes of the layers before one.
     space, space_again: float64 [keys, L, L + 1], the largest of a range of layers. whole, some: all
-    layers of a stage may be computed again, and any number of them.
+    layers of a stage may be recomputed, and any number of them.
     """
     keys, layers = space.shape[0], space.shape[1]
     room = 0

@@ -3,7 +3,7 @@
 A stage of operators lists its strategies: operators with equal ones in a row are one run, {count,
 tp, dp, split, recompute}. A stage of layers lists its devices, tensor-parallel rank fastest, and
 the samples of every micro-batch that each replica of tp devices takes, and `recompute`, in the
-words of settings, if its layers are computed again. `tp` is a list, a number for each replica, if
+words of settings, if its layers are recomputed. `tp` is a list, a number for each replica, if
 replicas differ in it. A plan for a runtime with settings of its own has `settings`, and `virtual`
 if several stages share their devices; `tp` is then the number of devices of a replica, tp x cp.
 """

@@ -51,7 +51,7 @@ def decode_settings(found: Fields) -> Settings:
 
 def encode_recompute(recompute: Recompute) -> dict[str, Any]:
     """Return the values that differ from the defaults of `Recompute`, ready for JSON; {}: nothing
-    is computed again."""
+    is recomputed."""
     plain, found = Recompute(), dataclasses.asdict(recompute)
     changed = {name: value for name, value in found.items() if value != getattr(plain, name)}
     return {name: [*v] if isinstance(v, tuple) else v for name, v in changed.items()}

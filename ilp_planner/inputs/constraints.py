@@ -85,7 +85,7 @@ class Constraints:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The parts of layers that may be computed again, if some are named."""
+        """The parts of layers that may be recomputed, if some are named."""
         return tuple(name for name in self.recompute if name in PARTS)
 
     def recomputes(self, recompute: Recompute) -> bool:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class Again(NamedTuple):
-    """FLOPs of a layer's forward pass that are computed again. whole: all of it; parts: by the
-    names of selective recomputation."""
+    """FLOPs of a layer's forward pass that are recomputed. whole: all of it; parts: by the names of
+    selective recomputation."""
 
     whole: float
     parts: float
@@ -38,7 +38,7 @@ def extra_flops(job: TrainingJob) -> float:
 
 
 def recomputed_flops(job: TrainingJob) -> float:
-    """Return the FLOPs of a sample that are computed again, on all ranks together.
+    """Return the FLOPs of a sample that are recomputed, on all ranks together.
 
     They are counted like the model's (`throughput.model_flops`), for any kernels: products alone,
     and scores without the part that a causal mask makes needless.
@@ -83,7 +83,7 @@ def _of_layers(
 
 
 def _again(job: TrainingJob, each: Mapping[bool, Again]) -> float:
-    """Return the FLOPs of a micro-batch that are computed again. each: of a layer with and without
+    """Return the FLOPs of a micro-batch that are recomputed. each: of a layer with and without
     experts."""
     extra, kinds = 0.0, job.model.expert_layers
     for stage, start in zip(job.stages, job.pipeline.starts, strict=True):

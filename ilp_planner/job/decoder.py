@@ -119,13 +119,13 @@ def _drop(module: Module, name: str) -> Module:
 
 
 def final_norm_module(job: TrainingJob) -> Module:
-    """Return the norm behind the last layer."""
+    """Return the norm after the last layer."""
     why = "the last layer's output, residual added"
     return norm_module("decoder.final_layernorm", job, shard_of(job).narrow, why=why)
 
 
 def has_final_norm(job: TrainingJob, number: int) -> bool:
-    """Tell whether a (virtual) stage has the norm behind the last layer.
+    """Tell whether a (virtual) stage has the norm after the last layer.
 
     It is with the output, but in models that predict further tokens it is with the last layer, as
     the prediction layers read it (`transformer_block.py: has_final_layernorm_in_this_stage`).

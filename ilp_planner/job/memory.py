@@ -117,7 +117,7 @@ def kept_bytes(
 
 
 def _again(parts: MemoryParts, layers: Count, expert_layers: Count) -> tuple[Count, Count]:
-    """Return how many layers of a stage are computed again, without and with experts."""
+    """Return how many layers of a stage are recomputed, without and with experts."""
     if parts.method == "uniform":
         return layers, expert_layers
     size = parts.size if parts.method == "block" else 0
@@ -143,7 +143,7 @@ def stage_memory(
 
     Parameters
     ----------
-    layers: without experts. final_norm: whether the norm behind the last layer is there; with the
+    layers: without experts. final_norm: whether the norm after the last layer is there; with the
         output if nothing is said. in_flight: micro-batches held. kept: bytes of all micro-batches
         held, if virtual stages hold different numbers of them. own: bytes that are given up when a
         backward pass comes to the rank's first element; all of a micro-batch, if None. chunks:

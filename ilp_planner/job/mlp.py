@@ -73,8 +73,8 @@ def activation_kept(
 ) -> tuple[Kept, ...]:
     """Return the bytes that an activation keeps for its derivative.
 
-    Fused, its input, and it computes everything else again. Unfused SwiGLU keeps the gate after
-    SiLU as well, a factor of a product of its own.
+    Fused, its input, and it recomputes everything else. Unfused SwiGLU keeps the gate after SiLU as
+    well, a factor of a product of its own.
     """
     w = job.settings.width
     gates = 2 if job.model.gated else 1

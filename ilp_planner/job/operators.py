@@ -1,12 +1,12 @@
 """Selective recomputation by operators: a layer keeps outputs, and recomputes everything else.
 
 torchtitan's policy keeps the outputs of attention, of exchanges and reduce-scatters, and of every
-other matrix product, the first of a layer among them; the rest of the layer is computed again at
-once when its backward pass begins (`distributed/activation_checkpoint.py` of 0.2.2 and 0.3.0, with
-the list of operators in `parallelize.py` of each model). Products of routed experts are none of
-these, and the router's is made again. Release 0.2.2 makes queries, keys and values by products of
-their own, 0.3.0 by one: outputs that either keeps count as kept, and outputs that either recomputes
-as recomputed.
+other matrix product, the first of a layer among them; the rest of the layer is recomputed at once
+when its backward pass begins (`distributed/activation_checkpoint.py` of 0.2.2 and 0.3.0, with the
+list of operators in `parallelize.py` of each model). Products of routed experts are none of these,
+and the router's is recomputed. Release 0.2.2 makes queries, keys and values by products of their
+own, 0.3.0 by one: outputs that either keeps count as kept, and outputs that either recomputes as
+recomputed.
 """
 
 from collections.abc import Callable, Mapping

@@ -54,10 +54,10 @@ class Part:
     parameters, expert_parameters: numbers; the latter are among the former. weights, gradients,
     optimizer: bytes of their states. kept: bytes per micro-batch, as the job recomputes. waiting:
     bytes per micro-batch of gradients, between both parts of a divided backward pass. moved: kept
-    bytes that go to the host; ahead: of them, that come back while the layer behind is at work.
+    bytes that go to the host; ahead: of them, that come back while the next layer is at work.
     moment: bytes above kept ones, for a moment. again: bytes above its checkpoint when it is
-    computed again as a whole; chunk: and of every further layer of the same chunk. stepped: bytes
-    that the optimizer's step needs for a moment.
+    recomputed as a whole; chunk: and of every further layer of the same chunk. stepped: bytes that
+    the optimizer's step needs for a moment.
     """
 
     parameters: int = 0
@@ -86,8 +86,8 @@ class MemoryParts:
 
     parts: by kind. spare: stand-ins for gradients: bytes, and the kinds that share them. handles:
     bytes of workspace if there is any of these kinds. checkpoint: a layer's kept input if it is
-    computed again. fixed: bytes that every rank has, by name. method, size: of full recomputation;
-    "" and 0 for none.
+    recomputed. fixed: bytes that every rank has, by name. method, size: of full recomputation; ""
+    and 0 for none.
     """
 
     job: TrainingJob
@@ -124,8 +124,8 @@ def memory_parts(job: TrainingJob) -> MemoryParts:
 
 
 def with_layout(parts: MemoryParts, job: TrainingJob) -> MemoryParts:
-    """Return the parts for a job that differs in its layout, or in how many layers it computes
-    again."""
+    """Return the parts for a job that differs in its layout, or in how many layers it
+    recomputes."""
     recompute = job.settings.recompute
     full = recompute.granularity == "full"
     return replace(

@@ -42,7 +42,7 @@ def recomputes(job: TrainingJob, module: str) -> bool:
 
 
 def recomputed_layers(job: TrainingJob, layers: int) -> int:
-    """Return how many of the layers of one (virtual) stage are computed again."""
+    """Return how many of the layers of one (virtual) stage are recomputed."""
     recompute = job.settings.recompute
     if recompute.granularity != "full":
         return 0
@@ -52,7 +52,7 @@ def recomputed_layers(job: TrainingJob, layers: int) -> int:
 
 
 def checkpoint(job: TrainingJob) -> Kept:
-    """Return the input that a layer, or a chunk of them, is computed again from."""
+    """Return the input that a layer, or a chunk of them, is recomputed from."""
     sizes = shard_of(job)
     shape = sizes.narrow
     if job.settings.recompute.distribute:

@@ -2,7 +2,7 @@
 
 A product of m x k and k x n matrices has 2 m k n FLOPs and reads and writes its three matrices; its
 backward pass has two of them (Narayanan et al. 2021, arXiv 2104.04473, appendix). Flash attention
-skips the half of the scores that causality hides, and makes them again in its backward pass: five
+skips the half of the scores that causality hides, and recomputes them in its backward pass: five
 products for the two forward (Dao 2023, arXiv 2307.08691, section 3.1). Everything else is memory
 traffic: bytes read and written once by a fused kernel. Tokens are assumed to be routed to all
 experts alike.

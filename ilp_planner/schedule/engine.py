@@ -71,17 +71,16 @@ def simulate(orders: Orders, times: StageTimes, *, blocking: bool = False) -> Ti
     """Run an iteration in time.
 
     A rank runs its operations in order. A forward pass needs that of the stage before, a backward
-    pass (or the input gradient) that of the stage behind.
+    pass (or the input gradient) that of the downstream stage.
 
     Parameters
     ----------
     blocking: False: messages travel while ranks compute, and arrive a send's seconds after they
         were made, without contention. True: sends and receives are synchronous, as in Megatron-Core
         without `overlap_p2p_comm`: after an operation a rank offers its output and asks for its
-        next input, at once; a message travels when both ends are there, and a rank computes again
-        when its messages are through. For interleaved stages this is Megatron's order if groups are
-        as large as there are ranks; with larger ones Megatron receives ahead of time; that is not
-        modelled.
+        next input, at once; a message travels when both ends are there, and a rank resumes when its
+        messages are through. For interleaved stages this is Megatron's order if groups are as large
+        as there are ranks; with larger ones Megatron receives ahead of time; that is not modelled.
 
     Raises
     ------

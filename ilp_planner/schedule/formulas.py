@@ -28,8 +28,9 @@ KEPT = 256  # orders whose memory is remembered
 class Schedule(ABC):
     """A schedule as used by cost models, bounds and reports.
 
-    micro_batches: of an iteration. virtual: stages per rank. Ranks are told by how many come after
-    (`behind`). part: of a full micro-batch that the last one is; its cost model adds the excess.
+    micro_batches: of an iteration. virtual: stages per rank. Ranks are told by the number of
+    downstream ranks (`behind`). part: of a full micro-batch that the last one is; its cost model
+    adds the excess.
     """
 
     name: ClassVar[str]  # in `simulation.schedules`
@@ -110,7 +111,7 @@ class Schedule(ABC):
     @abstractmethod
     def in_flight(self, behind: int) -> int:
         """Return the most micro-batches of virtual stages that a rank holds before their backward
-        pass. It grows with the number of ranks behind."""
+        pass. It grows with the number of downstream ranks."""
 
     @abstractmethod
     def held(self, behind: int) -> tuple[tuple[int, ...], ...]:
@@ -134,7 +135,7 @@ class OneForwardOneBackward(Schedule):
     buffers = 1
 
     def in_flight(self, behind: int) -> int:
-        """Return the ranks behind and itself, or all micro-batches."""
+        """Return the downstream ranks and itself, or all micro-batches."""
         return min(behind + 1, self.micro_batches)
 
     def held(self, behind: int) -> tuple[tuple[int, ...], ...]:
@@ -144,11 +145,12 @@ class OneForwardOneBackward(Schedule):
 
 @dataclass(frozen=True, slots=True)
 class Interleaved(Schedule):
-    """Interleaved 1F1B (`pipeline_parallel/schedules.py`): virtual stages take turns.
+    """Interleaved 1F1B (`pipeline_parallel/schedules.py`): microbatch groups pass one virtual stage
+    after the other.
 
-    group: micro-batches that pass one virtual stage before the next one's turn; Megatron's default
-    of `--microbatch-group-size-per-virtual-pipeline-stage` is as many as ranks. A rank keeps the
-    gradient that it sent last, and the input and the gradient that arrive in advance.
+    group: size of microbatch groups, which pass one virtual stage before the next one; Megatron's
+    default of `--microbatch-group-size-per-virtual-pipeline-stage` is as many as ranks. A rank
+    keeps the gradient that it sent last, and the input and the gradient that arrive in advance.
     """
 
     name = "interleaved"
@@ -156,7 +158,7 @@ class Interleaved(Schedule):
     buffers = 3
 
     def in_flight(self, behind: int) -> int:
-        """Return twice the ranks behind, all virtual stages but the last of one group of
+        """Return twice the downstream ranks, all virtual stages but the last of one group of
         micro-batches, and one; or all."""
         warm_up = 2 * behind + (self.virtual - 1) * self.group
         return min(warm_up + 1, self.micro_batches * self.virtual)
@@ -271,7 +273,8 @@ def schedule_of(
 
     Parameters
     ----------
-    turn: micro-batches that pass one virtual stage before the next one's turn; 0: as many as ranks.
+    turn: size of microbatch groups, which pass one virtual stage before the next one; 0: as many as
+    ranks.
     name: one of `PIPELINES`; the usual one is interleaved if there are several virtual stages.
     part: of a full micro-batch that the last one is.
     """

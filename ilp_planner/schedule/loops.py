@@ -32,7 +32,7 @@ def gpipe(shape: Shape) -> Orders:
 
 
 def one_forward_one_backward(shape: Shape) -> Orders:
-    """Return 1F1B: one warm-up pass for every rank behind (Megatron-Core,
+    """Return 1F1B: one warm-up pass for every downstream rank (Megatron-Core,
     `forward_backward_pipelining_without_interleaving`)."""
     return _woven(shape, _behind(shape))
 
@@ -40,8 +40,8 @@ def one_forward_one_backward(shape: Shape) -> Orders:
 def interleaved(shape: Shape) -> Orders:
     """Return interleaved 1F1B (Megatron-Core, `forward_backward_pipelining_with_interleaving`).
 
-    Warm-up takes two passes for every rank behind, and a group of micro-batches through all virtual
-    stages but the last. The last group has the rest of the micro-batches. Early receives
+    Warm-up takes two passes for every downstream rank, and a group of micro-batches through all
+    virtual stages but the last. The last group has the rest of the micro-batches. Early receives
     (`--overlap-p2p-communication-warmup-flush`) change no order; without any overlap, a pair of a
     forward and a backward pass is computed before either is sent on.
     """

@@ -26,8 +26,8 @@ NAMES = ("forward", "backward", "input gradient", "weight gradient")
 class Shape(NamedTuple):
     """The pipeline of an order.
 
-    virtual: stages per rank. group: micro-batches that pass one virtual stage of a rank before the
-    next one's turn.
+    virtual: stages per rank. group: size of microbatch groups, which pass one virtual stage before
+    the next one.
     """
 
     ranks: int

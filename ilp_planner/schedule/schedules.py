@@ -45,8 +45,8 @@ def schedule_orders(
 
     Parameters
     ----------
-    virtual: stages per rank. group: micro-batches that pass one virtual stage before the next one's
-        turn, if stages are looped; as many as ranks, or all of them if these are fewer.
+    virtual: stages per rank. group: size of microbatch groups, which pass one virtual stage before
+        the next one, if stages are looped; as many as ranks, or all of them if these are fewer.
 
     Raises
     ------

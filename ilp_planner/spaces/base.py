@@ -163,8 +163,8 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         return seconds_of_slowest(plan, cost)
 
     def recomputed_flops(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> float | None:
-        """Return the FLOPs of a sample that are computed again, counted as those of the model are;
-        None if plans do not say."""
+        """Return the FLOPs of a sample that are recomputed, counted as those of the model are; None
+        if plans do not say."""
         return None
 
     def job(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> TrainingJob | None:

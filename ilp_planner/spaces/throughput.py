@@ -105,7 +105,7 @@ def precisions(problem: Problem[Any]) -> tuple[str, ...]:
 
 class Iteration(NamedTuple):
     """The time of an iteration. samples: in it. seconds: of it. again: FLOPs of a sample that are
-    computed again; None: not known. bubble, busy: as `Throughput` has them."""
+    recomputed; None: not known. bubble, busy: as `Throughput` has them."""
 
     samples: int
     seconds: float

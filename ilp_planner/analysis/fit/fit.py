@@ -1,4 +1,4 @@
-"""One verb, `fit`: whether a job fits, and the cheapest changes that make it fit."""
+"""One verb, `fit`: whether a job fits, and the changes of least cost that make it fit."""
 
 from __future__ import annotations
 

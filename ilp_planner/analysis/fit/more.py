@@ -32,7 +32,7 @@ ALL = "all settings"
 class AllFree:
     """The result with all settings free. change: None if nothing fits, or nothing was found in
     time.
-    bound: seconds that no plan of the search undercuts; 0: none was proved. among: the set of
+    bound: lower bound of the search's plans in seconds; 0: none was proved. among: the set of
     plans. impossible: it is proved that none fits."""
 
     change: Change | None

@@ -114,8 +114,8 @@ def _micro_batches(draft: Draft) -> Iterable[int]:
 
 
 def _offloads(draft: Draft) -> Iterator[Offload]:
-    """Yield every number of whole layers, if none are computed again nor in a pipeline, every
-    module alone and all of the model."""
+    """Yield every number of whole layers, if none are recomputed nor in a pipeline, every module
+    alone and all of the model."""
     model = draft.base.model
     whole = draft.pp == 1 and draft.settings.recompute.granularity == "none"
     yield Offload()

@@ -36,9 +36,9 @@ class Near(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The result of a request. bound, best: seconds that no plan undercuts and that the plan takes;
-    both inf if there is proved to be none. stopped_by: why the search ended. among: the plans that
-    the bound is about. failure: why nothing is known; empty if something is."""
+    """The result of a request. bound, best: lower bound and seconds of the plan; both inf if there
+    is proved to be none. stopped_by: why the search ended. among: the plans that the bound is
+    about. failure: why nothing is known; empty if something is."""
 
     bound: float = 0.0
     best: float = math.inf

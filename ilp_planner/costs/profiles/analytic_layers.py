@@ -51,7 +51,7 @@ def analytic_layers(
 
     Tensor-parallel degrees fit the largest node of a type and divide the model. An optimiser step
     reads and writes the states once, at the device's sustained memory bandwidth. Layers of decoders
-    are estimated computed again too, whole, and the core of their attention if that keeps its
+    are estimated with recomputation too, whole, and the core of their attention if that keeps its
     scores; of other models the forward passes are told apart.
 
     samples: of one replica per micro-batch, besides the model's own list.

@@ -47,7 +47,7 @@ class LayerProfile:
     most_samples: (device type, tp) -> samples that a replica can run at most, if more ran out of
         memory when they were measured.
     forward: keys with a separate forward pass -> its seconds, float64 [L], a part of time.
-    recomputed: `full` or `selective` -> the same rows if every layer is computed again in that
+    recomputed: `full` or `selective` -> the same rows if every layer is recomputed in that
         way: of the same keys, no faster, with `activation` and `workspace` of their own. The first
         and the last layer, embedding and output, are as they are here. Empty when unknown.
     isolated: every layer was timed by itself, the host waiting for the device: a row is what one

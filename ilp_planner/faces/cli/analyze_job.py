@@ -384,7 +384,7 @@ def settings_of(asked: dict[str, Any], precision: str, recipe: str = "") -> Sett
 
 
 def modules_of(asked: dict[str, Any]) -> tuple[str, ...]:
-    """Return the parts of layers that are computed again, by name."""
+    """Return the parts of layers that are recomputed, by name."""
     names = (asked["recompute_modules"] or "").replace(" ", ",").split(",")
     return tuple(name for name in names if name)
 

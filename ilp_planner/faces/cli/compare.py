@@ -72,7 +72,7 @@ def compare(
     """Put plans and solvers side by side on one problem: time, memory, gap to the best bound, what
     they decide differently and where their seconds go.
 
-    Heuristics run for their plan alone; if nothing else proves a bound, auto does.
+    Heuristics run for their plan alone; where nothing else proves a bound, auto does.
     """
     from ilp_planner.analysis.compare.judge import plan_entry
     from ilp_planner.analysis.compare.sources import Asked

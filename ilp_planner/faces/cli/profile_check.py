@@ -9,7 +9,7 @@ IMPLAUSIBLE = 1  # exit code where a row cannot be right
 def check(file: o.Table, as_json: o.Json = False) -> int:
     """Find what is implausible in a table of measurements.
 
-    Exit code 1 if a row cannot be right; 0 if rows are unusual at most.
+    Exit code 1 where a row cannot be right; 0 where rows are unusual at most.
     """
     from ilp_planner.check.table import Severity, check_table
     from ilp_planner.costs.profiles.measurements import read_measurements

@@ -124,8 +124,8 @@ def solve(
     """Find the fastest plan, and prove how far from the best possible it can be.
 
     Decoder-only models are planned as Megatron-LM can run them. Of other models, and with Aceso's
-    costs or profiles, operators are planned; whole layers if devices differ, and where the profile
-    or the cost model is of layers.
+    costs or profiles, operators are planned; whole layers where devices differ, and where the
+    profile or the cost model is of layers.
     """
     from ilp_planner.spaces.objectives.any_nodes import build_for_any_nodes, solve_on_any_nodes
 

@@ -206,7 +206,7 @@ def was_typed(ctx: typer.Context, name: str) -> bool:
 
 
 def settings_given(rows: Sequence[str] | None) -> dict[str, str]:
-    """Return the values of `--set NAME=VALUE` by name, if a name may be a command with = in it.
+    """Return the values of `--set NAME=VALUE` by name; a name may be a command with = in it.
 
     Raises
     ------

@@ -27,7 +27,7 @@ def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
 
     Raises
     ------
-    UsageError: layers must be computed again, and the profile has no times for that.
+    UsageError: layers must be recomputed, and the profile has no times for that.
     """
     from ilp_planner.costs.layers import layer_costs
     from ilp_planner.costs.profiles.device_names import for_cluster

@@ -41,7 +41,7 @@ PATHS = (
 
 
 class AnyLayout:
-    """The layouts of a variant, turn by turn."""
+    """The layouts of a variant, step by step."""
 
     def __init__(self, part: MegatronPart, variant: Variant) -> None:
         self.part, self.variant = part, variant

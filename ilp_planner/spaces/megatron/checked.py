@@ -73,7 +73,7 @@ class CheckedRuntime(Runtime):
         return choices(base, self.tried, asked.but({*CHOICES} - {*self.listens}))
 
     def chunks(self, layers: int) -> tuple[int, ...]:
-        """Return the numbers of layers that may be computed again from one kept input."""
+        """Return the numbers of layers that may be recomputed from one kept input."""
         return (1,)
 
     def recomputations(

@@ -109,7 +109,7 @@ def _settled(part: MegatronPart, values: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def _again(part: MegatronPart, variant: Variant, row: int) -> NDArray[np.float64]:
-    """Return the seconds that every range computes again."""
+    """Return the recomputation seconds of every range."""
     recompute = variant.recompute
     repeated = part.repeated(recompute)[row]
     if recompute.method != "block":

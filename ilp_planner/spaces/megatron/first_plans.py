@@ -2,7 +2,7 @@
 
 A plan is looked for if memory is least, with the most recomputation: in some parts before anything
 is bounded, then near the best one, and again in parts with the least bounds. From there on less is
-computed again, for every number of pipeline ranks in turn.
+recomputed, for every number of pipeline ranks in turn.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def dive(
 
 
 def polish(search: MegatronSearch, numbers: Iterable[int]) -> None:
-    """Look in some parts for a plan that computes less again, the fastest variants first: of each,
+    """Look in some parts for a plan with less recomputation, the fastest variants first: of each,
     few are tried."""
     for number in numbers:
         part = search.parts[number]

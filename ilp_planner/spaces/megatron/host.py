@@ -65,7 +65,7 @@ def lone_waits(
     forward and backward; 0 if it depends on the other elements of its stage.
 
     Activations of modules move layer by layer, so that a stage waits for the sum of its elements;
-    of a stage that computes some of its layers again, no less.
+    of a stage with some recomputed layers, no less.
     """
     found = np.zeros((2, len(elements)))
     if job.settings.offload.modules and job.settings.recompute.granularity != "full":

@@ -158,7 +158,7 @@ class MegatronChoices:
         return min(self.of_turn(part, variant) for variant in in_turns(part, choice.variant))
 
     def of_turn(self, part: MegatronPart, variant: Variant) -> float:
-        """Return the same of one of the turns."""
+        """Return the same of one of the microbatch groups."""
         search = self.search
         if part.spread(variant):
             found = best_cut(part.tables(variant), goon=search.goon)

@@ -1,16 +1,16 @@
 """A lower bound on a rank's time with interleaved virtual stages (`schedule_bound`).
 
 From the first forward pass of rank r to its first backward pass, the first micro-batch goes through
-all virtual stages from there on, and back through those behind r's last one: A seconds, sends
-included. In that time r itself makes w = 2 (pp - r - 1) + (v - 1) g + 1 forward passes (Megatron's
-warm-up and one, in turns of g micro-batches), and waits for the rest of A. Likewise at the end:
-from its last forward pass to its last backward pass, which takes A' seconds, it makes w backward
-passes. Of all M v passes,
+all virtual stages from there on, and back through the stages downstream of r's last one: A seconds,
+sends included. In that time r itself makes w = 2 (pp - r - 1) + (v - 1) g + 1 forward passes
+(Megatron's warm-up and one, in groups of g micro-batches), and waits for the rest of A. Likewise at
+the end: from its last forward pass to its last backward pass, which takes A' seconds, it makes w
+backward passes. Of all M v passes,
 
     M v (f + b) + max(0, A - F_w) + max(0, A' - B_w)                 where M v > w
     max(M v (f + b), A + M v b, M v f + A')                          otherwise
 
-That holds for turns of any g. The first forward pass is the first micro-batch's through r's first
+That holds for groups of any g. The first forward pass is the first micro-batch's through r's first
 virtual stage, and the first backward pass its own through r's last one, after w forward passes in
 r's order; so much lies between them, and no less than A. The last forward pass is the last
 micro-batch's through r's last virtual stage, and the last backward pass its own through the first
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 class Rounds(NamedTuple):
-    """How micro-batches go through a rank's virtual stages: how many, through how many, in turns of
-    how many, and the stages with the remaining layers, by its place in `REMAINDERS`."""
+    """How micro-batches go through a rank's virtual stages: how many, through how many, in groups
+    of how many, and the stages with the remaining layers, by its place in `REMAINDERS`."""
 
     micro_batches: int
     virtual: int

@@ -32,7 +32,7 @@ STEP = "what no rank does"
 
 @dataclass(frozen=True)
 class Stage:
-    """The time of a micro-batch in a (virtual) stage. again: seconds that are computed again. host:
+    """The time of a micro-batch in a (virtual) stage. again: seconds that are recomputed. host:
     waits of its passes for activations there; None if all are on the device."""
 
     elements: tuple[ElementTime, ...]
@@ -123,9 +123,9 @@ def stages_of(
 def timeline(job: TrainingJob, times: StageTimes) -> Timeline:
     """Run the micro-batches of an iteration, operation by operation.
 
-    Messages between stages travel while ranks compute if virtual stages take turns, as is
-    Megatron's default for them; otherwise both ends wait. In groups of more micro-batches than
-    ranks, early arrivals lie ready, and messages count as overlapped anyway.
+    Messages between stages travel while ranks compute with several virtual stages, as is Megatron's
+    default for them; otherwise both ends wait. In groups of more micro-batches than ranks, early
+    arrivals lie ready, and messages count as overlapped anyway.
     """
     turn = job.settings.turn if job.virtual > 1 else 0
     shape = (job.pp, job.micro_batches, job.virtual, turn or None)
@@ -176,7 +176,7 @@ def iteration_terms(
 def recomputed(
     recompute: Recompute, elements: Sequence[ElementTime], *, embedding: bool, output: bool
 ) -> float:
-    """Return the seconds that a (virtual) stage of these elements computes again."""
+    """Return the recomputation seconds of a (virtual) stage of these elements."""
     layers = elements[int(embedding) : len(elements) - int(output)]
     if recompute.granularity == "none":
         return 0.0

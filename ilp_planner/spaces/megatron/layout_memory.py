@@ -31,8 +31,8 @@ def may_fit(
 
     Parameters
     ----------
-    parts: of a job that computes nothing again. limits: bytes on the devices of each rank. layouts:
-        ends of the virtual stages on the chain, int64 [layouts, stages + 1].
+    parts: of a job without recomputation. limits: bytes on the devices of each rank. layouts: ends
+        of the virtual stages on the chain, int64 [layouts, stages + 1].
     """
     job = parts.job
     experts = job.model.expert_layers

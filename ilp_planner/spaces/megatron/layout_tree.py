@@ -103,7 +103,7 @@ def interleaved_sums(pp: int, virtual: int, micro_batches: int, turn: int, sends
 
 
 def _passes(number: int, begin: int, turn: int, virtual: int) -> Array:
-    """Return how many of a rank's first passes go through each of its virtual stages, in a turn of
+    """Return how many of a rank's first passes go through each of its virtual stages, in a group of
     `begin` micro-batches and then of `turn`."""
     stage = np.arange(virtual)
     whole, left = divmod(max(number - virtual * begin, 0), virtual * turn)
@@ -373,8 +373,8 @@ class LayoutTree:
             self._push(float(floors[place]), child, room, final=not left)
 
     def _shared(self, node: Node) -> float:
-        """Return seconds that no layout below a node undercuts, as all ranks together must make the
-        passes of all layers."""
+        """Return a lower bound in seconds of the layouts below a node, as all ranks together must
+        make the passes of all layers."""
         stage, start = len(node.stops) - 1, node.stops[-1]
         ready = node.sums[self.sums.alone] + self.coming[stage]
         most, layers = float(ready.max()), self.length - 1 - max(start, 1)

@@ -31,8 +31,8 @@ SPARE = 1.005  # on top of what would do: it is printed with two decimals
 
 
 def more(problem: Problem[MegatronCosts]) -> str:
-    """Say how much memory would do for the plan of Megatron's space that was found to need least:
-    as much computed again as may be, and layers divided evenly, or as they are asked for."""
+    """Say the memory that suffices for the plan of Megatron's space that was found to need least:
+    with the most recomputation, and layers divided evenly, or as they are asked for."""
     name, limit = max(problem.memory_limits.items(), key=lambda item: item[1])
     least = least_share(problem) * SPARE
     if math.isinf(least):

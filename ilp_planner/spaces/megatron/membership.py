@@ -118,8 +118,8 @@ def variant_of(part: MegatronPart, plan: GroupPlan) -> Variant | None:
 
 
 def turn_of(plan: GroupPlan) -> int:
-    """Return how many micro-batches pass one virtual stage of a plan before the next one's turn; 0:
-    as many as there are ranks, or no other one has a turn."""
+    """Return the size of a plan's microbatch groups: micro-batches that pass one virtual stage
+    before the next one; 0: as many as ranks, or no other stage."""
     assert plan.settings is not None
     usual = plan.virtual == 1 or plan.settings.turn == plan.ranks
     return 0 if usual else plan.settings.turn

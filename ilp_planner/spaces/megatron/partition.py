@@ -32,7 +32,8 @@ class Spread(NamedTuple):
     forward, backward: float64 [kinds, layers + 1], of a virtual stage with so many layers. edge:
     float64 [kinds, 2, 2], of the embedding and of the output, forward and backward. around: of the
     last rank, to the first one and back. remainder: the virtual stages with the remaining layers of
-    a rank (`job.spread`). turn: micro-batches that pass one of them before the next one's turn.
+    a rank (`job.spread`). turn: size of microbatch groups, which pass one of them before the next
+    one.
     """
 
     forward: NDArray[np.float64]
@@ -83,7 +84,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class CutSearch:
-    """The cheapest cut below the cutoff, None without one. bound: seconds that no cut undercuts."""
+    """The fastest cut below the cutoff, None without one. bound: lower bound of cuts in seconds."""
 
     cut: Cut | None
     bound: float
@@ -92,8 +93,8 @@ class CutSearch:
 def best_cut(
     tables: CutTables, cutoff: float = INFINITE, goon: Callable[[], bool] = lambda: True
 ) -> CutSearch:
-    """Return the cheapest cut by the formula below `cutoff` seconds, and a bound on all: the
-    cutoff, if nothing is below it."""
+    """Return the fastest cut by the formula below `cutoff` seconds, and a bound on all: the cutoff,
+    if nothing is below it."""
     sweep, weight = _Sweep(tables), tables.weight
     free = sweep.least(INFINITE, INFINITE)
     if free >= INFINITE:

@@ -249,18 +249,18 @@ class MegatronPart:
         return tuple(divided_variants(self))
 
     def bound(self, variant: Variant) -> float:
-        """Return seconds that no plan of a variant undercuts, memory aside."""
+        """Return a lower bound in seconds of a variant's plans, memory aside."""
         return variant_bound(self, variant)
 
     def trivial_bound(self) -> float:
-        """Return seconds that no plan of the part undercuts, found without a look at its elements:
-        all work of all micro-batches, divided evenly."""
+        """Return a lower bound in seconds of the part's plans, without its elements: all work of
+        all micro-batches, divided evenly."""
         if not self.fits_at_all:
             return NEVER
         return self.micro_batches * self.ranks.least_work / self.degrees.pp
 
     def least_bound(self) -> float:
-        """Return seconds that no plan of the part undercuts."""
+        """Return a lower bound in seconds of the part's plans."""
         if not self.fits_at_all:
             return NEVER
         return min((self.bound(variant) for variant in pipelines(self)), default=NEVER)
@@ -303,8 +303,8 @@ class MegatronPart:
         return self.costs.memory(self.variant_job(variant), self.problem.cluster)
 
     def variant_job(self, variant: Variant) -> TrainingJob:
-        """Return the job with the recomputation, the turns and the schedule of a variant, with any
-        layout."""
+        """Return the job with the recomputation, the microbatch groups and the schedule of a
+        variant, with any layout."""
         job = self.job
         settings = dataclasses.replace(
             job.settings,

@@ -49,7 +49,7 @@ def _every(model: Decoder, kernels: Kernels, modules: tuple[str, ...]) -> tuple[
 
 
 def whole_stages(plan: GroupPlan) -> bool:
-    """Tell whether blocks that are computed again are all there is: another way to write `full`."""
+    """Tell whether blocks that are recomputed are all there is: the same as `full`."""
     settings = plan.settings
     if settings is None or settings.recompute.method != "block":
         return False

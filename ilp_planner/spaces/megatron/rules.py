@@ -158,8 +158,8 @@ def check_experts(job: TrainingJob) -> Iterator[Violation]:
 
 
 def check_recompute(job: TrainingJob) -> Iterator[Violation]:
-    """No more layers are computed again than a virtual stage has: Megatron takes more silently;
-    and its uniform chunks would reach beyond the last layer."""
+    """No more layers are recomputed than a virtual stage has: Megatron takes more silently; and its
+    uniform chunks would reach beyond the last layer."""
     recompute = job.settings.recompute
     yield from _recomputed_parts(job)
     if recompute.granularity != "full":
@@ -230,7 +230,7 @@ def check_offload(job: TrainingJob) -> Iterator[Violation]:
 
 def check_schedule(job: TrainingJob) -> Iterator[Violation]:
     """A schedule that divides backward passes has the pipeline that it is made for. The interleaved
-    one has several ranks, and takes micro-batches in turns of at least pp, the last one too."""
+    one has several ranks, and takes micro-batches in groups of at least pp, the last one too."""
     name, turn = job.settings.schedule, job.settings.turn
     if name in DIVIDED:
         for have, limit in divided_rules(name, job.pp, job.virtual, job.micro_batches):

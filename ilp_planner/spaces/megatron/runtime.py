@@ -54,7 +54,7 @@ class Runtime:
     """Megatron-LM.
 
     name: of the space. title: for people. orders: of ranks that are tried, some of `ORDERS`.
-    blocks: the first layers of each stage can be computed again alone. interleaves: ranks may have
+    blocks: the first layers of each stage can be recomputed alone. interleaves: ranks may have
     several virtual stages. schedules: those of `PIPELINES` that it has. most_cp: context-parallel
     degree that is tried without being asked for more. usual_sharding: of `SHARDINGS`, those that
     its usual jobs have. untold: fields of `Settings` that plans have as it has them always, as no
@@ -93,7 +93,7 @@ class Runtime:
 
     @property
     def other_turns(self) -> bool:
-        """Virtual stages may take turns of more micro-batches than there are ranks."""
+        """Microbatch groups of virtual stages may be larger than the number of ranks."""
         return bool(self.search_of("micro_batch_group_size").on_request)
 
     def treatments(self) -> tuple[Treatment, ...]:

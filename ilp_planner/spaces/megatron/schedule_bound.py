@@ -73,7 +73,7 @@ class LeastCuts:
 
     @property
     def seconds(self) -> float:
-        """Seconds that no cut undercuts; INFINITE if there is none."""
+        """A lower bound of cuts in seconds; INFINITE if there is none."""
         return float(self.value[0, 0])
 
     @property
@@ -85,7 +85,7 @@ class LeastCuts:
         return tuple(ends)
 
     def least(self, ends: Sequence[int]) -> float:
-        """Return seconds that the cut with these ends does not undercut."""
+        """Return a lower bound in seconds of the cut with these ends."""
         ranks = np.arange(len(ends) - 1)
         through = self.through[ranks, ends[:-1], ends[1:]]
         before = np.cumsum(through) - through
@@ -93,7 +93,7 @@ class LeastCuts:
 
     def open(self, limit: float) -> tuple[NDArray[np.int64], ...]:
         """Return (rank, start, stop) of all ranges of ranks in cuts with their own bound below a
-        limit, each taken with the best of the ranks before and behind it."""
+        limit, each taken with the best of the upstream and downstream ranks."""
         ranks, count = self.end.shape
         before, reached = np.full(count, INFINITE), np.full(count, INFINITE)
         before[0] = reached[0] = 0.0

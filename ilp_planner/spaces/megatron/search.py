@@ -73,7 +73,7 @@ class MegatronSearch:
     ----------
     goon: tells whether there is time left. solve: finds the best cut of tables below a cutoff.
     accept: called with every plan found. gap: relative; smaller gains are not searched. floor:
-        seconds that no plan undercuts, known before any part is looked at.
+        lower bound of plans in seconds, known before any part is examined.
     """
 
     def __init__(
@@ -200,7 +200,8 @@ class MegatronSearch:
 
     def work(self, number: int, variant: Variant, cutoff: float | None = None) -> None:
         """Look for plans of a variant below the cutoff, and bound it, until it is done. At first
-        with the least turns alone: plans come soon, and all turns have one bound by arithmetic."""
+        with the smallest microbatch groups alone: plans come soon, and all groups have one bound by
+        arithmetic."""
         cutoff = self.cutoff if cutoff is None else cutoff
         part, key = self.parts[number], (number, variant)
         if not self.turns[key] and never_fits(part, variant):
@@ -254,7 +255,7 @@ class MegatronSearch:
         return never_fits(part, leanest(part))
 
     def close(self, number: int, *variants: Variant, bound: float = NEVER) -> None:
-        """Look at variants no more; no plan of them undercuts a bound in seconds."""
+        """Look at variants no more; with a lower bound in seconds."""
         for variant in variants:
             self.done.add((number, variant))
             self.open[number].pop(variant, None)

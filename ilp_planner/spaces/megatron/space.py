@@ -132,7 +132,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         return job_seconds(problem.costs.ranks(plan, problem.cluster), plan, cost)
 
     def recomputed_flops(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> float:
-        """Return the FLOPs of a sample that the training job computes again."""
+        """Return the FLOPs of a sample that the training job recomputes."""
         return recomputed_flops(self.job(problem, plan))
 
     def job(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> TrainingJob:

@@ -35,8 +35,8 @@ def widened(old: Constraints, new: Constraints) -> Iterator[str]:
     """Yield reasons why parts may have plans under new constraints that they lack under old ones.
 
     Degrees and settings are demanded of parts as a whole. With an asked layout others are tried
-    than without, and with parts of layers to compute again other combinations; blocks of all layers
-    are tried if `full` is not.
+    than without, and with parts of layers to recompute other combinations; blocks of all layers are
+    tried if `full` is not.
     """
     texts = [{**constraints.texts} for constraints in (old, new)]
     for name in (LAYOUT, "recompute", *OF_VARIANTS):

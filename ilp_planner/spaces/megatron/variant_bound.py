@@ -40,7 +40,7 @@ class LeastWork(NamedTuple):
 
 
 def variant_bound(part: MegatronPart, variant: Variant) -> float:
-    """Return seconds that no plan of a variant undercuts, memory aside.
+    """Return a lower bound in seconds of a variant's plans, memory aside.
 
     The ranks' total work is at least every element's time on the fastest kind of rank, and the
     slowest rank takes at least its share of that (`_slowest`). If a layout is asked for, its own
@@ -219,11 +219,11 @@ def never_fits(part: MegatronPart, variant: Variant) -> bool:
     stages.
 
     Rank r of R has at least R - r micro-batches of each of its virtual stages at once: of all but
-    the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, if they take turns of R or
-    more). So it keeps at least as much as in 1F1B with as many recomputed layers: if these are the
-    first ones of each of V virtual stages, at most V times as many. Schedules with divided backward
-    passes are not examined. Layers with and without experts must fit all ranks together, each kind
-    if there were no others.
+    the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, with groups of R or more). So
+    it keeps at least as much as in 1F1B with as many recomputed layers: if these are the first ones
+    of each of V virtual stages, at most V times as many. Schedules with divided backward passes are
+    not examined. Layers with and without experts must fit all ranks together, each kind if there
+    were no others.
     """
     if variant.divided:
         return False

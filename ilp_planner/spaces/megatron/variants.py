@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Variant:
     """virtual: stages per pipeline rank. remainder: the ones with the remaining layers of a rank
-    (`job.spread`). turn: micro-batches that pass one of them before the next one's turn; 0: as many
-    as there are ranks. schedule: one of `PIPELINES`."""
+    (`job.spread`). turn: size of microbatch groups, which pass one of them before the next one; 0:
+    as many as there are ranks. schedule: one of `PIPELINES`."""
 
     virtual: int
     recompute: Recompute
@@ -117,8 +117,8 @@ def pipelines(part: MegatronPart) -> Iterator[Variant]:
 
 
 def turns(part: MegatronPart, virtual: int) -> tuple[int, ...]:
-    """Return how many micro-batches may pass one virtual stage before the next one's turn, 0 for as
-    many as there are ranks; other numbers only if they are asked for.
+    """Return the possible sizes of microbatch groups, 0 for as many as there are ranks; other
+    numbers only if they are asked for.
 
     Megatron core takes ranks at least, micro-batches at most, and leaves none over, or as many as
     ranks or more (`forward_backward_pipelining_with_interleaving`).
@@ -133,8 +133,8 @@ def turns(part: MegatronPart, virtual: int) -> tuple[int, ...]:
 
 
 def in_turns(part: MegatronPart, variant: Variant) -> tuple[Variant, ...]:
-    """Return a variant with all turns that are allowed, the least first; if backward passes are
-    divided, micro-batches take none. Arithmetic bounds them alike (`variant_bound`)."""
+    """Return a variant with all allowed microbatch groups, the smallest first; if backward passes
+    are divided, micro-batches take none. Arithmetic bounds them alike (`variant_bound`)."""
     if variant.divided:
         return (variant,)
     return tuple(replace(variant, turn=turn) for turn in turns(part, variant.virtual))
@@ -153,8 +153,8 @@ def remainders(part: MegatronPart, virtual: int) -> tuple[str, ...]:
 
 
 def variants(part: MegatronPart) -> tuple[Variant, ...]:
-    """Return all variants of a part that are allowed, with the least turns (`in_turns`); none if
-    its degrees have none."""
+    """Return all variants of a part that are allowed, with the smallest microbatch groups
+    (`in_turns`); none if its degrees have none."""
     return tuple(each_variant(part))
 
 
@@ -180,7 +180,7 @@ def recomputations_in(part: MegatronPart, pipeline: Variant) -> Iterator[Recompu
 
 def _longest(part: MegatronPart, pipeline: Variant) -> int:
     """Return how many layers are more than any number of first layers of a virtual stage: as many
-    as there are would be another way to write `full`."""
+    as there are would be the same as `full`."""
     pp, virtual, layers = part.degrees.pp, pipeline.virtual, part.costs.model.layers
     # Layers in a virtual stage, at most: the others of the rank have as many, the other
     # ranks one in each, but for those of the embedding and of the output.

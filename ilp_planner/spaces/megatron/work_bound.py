@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def work_bound(problem: Problem[MegatronCosts], nodes: Iterable[int]) -> float:
-    """Return seconds that no plan undercuts: the model's products of all samples, at the rates that
-    no kernel exceeds, on all devices at once.
+    """Return a lower bound in seconds of plans: the model's products of all samples, at the rates
+    that no kernel exceeds, on all devices at once.
 
-    Whatever the degrees, the ranks of a replica together have all products of a sample, and what
-    is padded, repeated or computed again is more. A device takes its own one after the other.
+    For any degrees, the ranks of a replica together have all products of a sample; padding,
+    repetition and recomputation only add. A device takes its own one after the other.
 
     Parameters
     ----------

@@ -117,7 +117,7 @@ def _check_zero(job: TrainingJob) -> None:
 
 def _check_recompute(job: TrainingJob) -> None:
     """Refuse recomputation but by checkpoints of whole layers; of flash attention nothing is kept
-    that could be computed again."""
+    that could be recomputed."""
     r = job.settings.recompute
     if r.granularity == "selective":
         flash = job.settings.kernels.attention == "flash"

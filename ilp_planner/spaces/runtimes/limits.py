@@ -89,8 +89,8 @@ def check_order(job: TrainingJob, tool: str) -> tuple[str, ...]:
 
 
 def check_parts(recompute: Recompute, tool: str) -> None:
-    """Refuse to compute parts of layers again that torchtitan has no policy for: it has operators,
-    and the core of attention: its scores are never kept.
+    """Refuse recomputation of parts of layers without a policy of torchtitan: it has operators, and
+    the core of attention: its scores are never kept.
 
     Raises
     ------
@@ -194,9 +194,9 @@ def _check_divided(job: TrainingJob, tool: str) -> None:
     """Refuse settings that torch does not run, or runs otherwise than counted, with divided
     backward passes.
 
-    Checkpoints compute a layer again for the gradients of inputs, and once more for every group of
-    its weights (`stage_backward_weight` calls autograd for each). torchao's products always make
-    both gradients in one function. `fully_shard` gives gathered parameters up between both parts.
+    Checkpoints recompute a layer for the gradients of inputs, and once more for every group of its
+    weights (`stage_backward_weight` calls autograd for each). torchao's products always make both
+    gradients in one function. `fully_shard` gives gathered parameters up between both parts.
     Compiled stages are refused (`_check_torch_compile_compatibility`), and async tensor parallelism
     compiles them.
     """

@@ -202,7 +202,7 @@ def _check_recompute(job: TrainingJob) -> None:
 
 
 def recomputes_all(job: TrainingJob) -> bool:
-    """Tell whether every layer is computed again from its own input."""
+    """Tell whether every layer is recomputed from its own input."""
     r = job.settings.recompute
     most = max(stage.layers for stage in job.stages)
     if r.granularity != "full":
