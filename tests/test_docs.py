@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from ilp_planner.faces.cli.main import command_line, run
+from tests.examples import for_each
 from tests.faces.sweeps.cases import AtOnce
 from tests.manual import (
     DOCS,
@@ -198,7 +199,7 @@ def test_the_sweeps_of_the_page_are_sweeps(
 # ---- what stands in the text --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[0])
+@for_each("text", TEXTS)
 def test_commands_are_written_as_the_command_line_takes_them(text: Text) -> None:
     """Commands and options are those that there are; nothing is run."""
     for line in written_commands(text[1]):
@@ -211,7 +212,7 @@ def test_commands_are_written_as_the_command_line_takes_them(text: Text) -> None
         command.make_context("ilp-plan", words)
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
+@for_each("name", NOTEBOOKS)
 def test_a_notebook_is_kept_with_what_it_shows(name: str) -> None:
     """`make notebooks` runs them; every cell was run in order, none failed, and none is large."""
     content = (DOCS / name).read_bytes()
@@ -223,13 +224,13 @@ def test_a_notebook_is_kept_with_what_it_shows(name: str) -> None:
     assert len(content) < 100_000
 
 
-@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS])
+@for_each("page", [*PAGES, *NOTEBOOKS])
 def test_every_page_is_in_the_contents(page: str) -> None:
     contents = (ROOT / "mkdocs.yml").read_text()
     assert re.search(rf"^ +- (.*: )?{re.escape(page)}$", contents, re.MULTILINE)
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[0])
+@for_each("text", TEXTS)
 def test_links_between_pages_lead_somewhere(text: Text) -> None:
     page, words = text
     folder = ROOT if page == "README" else (DOCS / page).parent

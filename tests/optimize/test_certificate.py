@@ -22,6 +22,7 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.operators.space import OperatorSpace
 from tests.every_space import METIS, every_space, problem_in, result_in
+from tests.examples import for_each
 from tests.megatron_cases import GIB, small_problem
 from tests.mixed_cases import room_problem
 from tests.tiny import tight_problem, with_limit
@@ -117,7 +118,7 @@ CHANGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@for_each("change", CHANGES)
 @every_space
 def test_a_malformed_certificate_is_an_error_in_one_line(space: str, change: str) -> None:
     problem, result = solved(space)
@@ -125,7 +126,7 @@ def test_a_malformed_certificate_is_an_error_in_one_line(space: str, change: str
         check_certificate(problem, spoiled(problem, result, change))
 
 
-@pytest.mark.parametrize("certificate", [None, [], 3, "proof", {}])
+@for_each("certificate", [None, [], 3, "proof", {}])
 @every_space
 def test_what_is_no_certificate_at_all_is_an_error(space: str, certificate: Any) -> None:
     with pytest.raises(PlanError, match=IN_ONE_LINE):

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from ilp_planner.optimize.coverage import proved_gap
 from ilp_planner.optimize.result import Fastest, Ranked, Result, Status, Stop
 from ilp_planner.problem import Problem
 from tests.every_space import every_space, problem_in, result_in
+from tests.examples import for_each
 from tests.mixed_cases import room_plan, room_problem, room_result
 
 HEADS = re.compile(
@@ -80,7 +80,7 @@ OUTCOMES: dict[str, Callable[[Result], Result]] = {
 }
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES)
+@for_each("outcome", OUTCOMES)
 @every_space
 def test_the_verdict_is_first_and_no_line_is_too_wide(space: str, outcome: str) -> None:
     problem, result = problem_in(space), OUTCOMES[outcome](result_in(space))
