@@ -29,17 +29,26 @@ settings.register_profile(
 settings.register_profile("new", settings.get_profile("same"), derandomize=False, max_examples=ALL)
 settings.load_profile("same")
 
-# What only `make test-all` reads: processes that are killed, and what imports a training system.
-SLOW = ("runtimes", "faults", "measure", "simulation/test_against_*.py", "benchmarks/test_step.py",
-        "specs/hugging_face/test_transformers.py")  # fmt: skip
-LEFT = {path for name in SLOW for path in Path(__file__).parent.glob(name)}
+# What only `make test-all` reads: processes that are killed or signalled, what imports a training
+# system, and what tries every plan with every command.
+SLOW = (
+    *("runtimes", "faults", "measure", "benchmarks/test_step.py", "schedule/test_against_*.py"),
+    *("faces/cli/test_combinations.py", "faces/cli/test_signals.py"),
+    *("faces/cli/test_profile_links.py", "faces/cli/test_profile_measure.py"),
+    "specs/hugging_face/test_transformers.py",
+)
+LEFT = {name: [*Path(__file__).parent.glob(name)] for name in SLOW}
+assert all(LEFT.values()), LEFT
+LEFT_OUT = {path for paths in LEFT.values() for path in paths}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave `SLOW` unread where slow tests are left out, unless it is named."""
     named = [Path(word.partition("::")[0]).resolve() for word in config.args]
-    asked = any(LEFT & {path, *path.parents} for path in named)
-    return (collection_path in LEFT and config.option.markexpr == "not slow" and not asked) or None
+    asked = any(LEFT_OUT & {path, *path.parents} for path in named)
+    return (
+        collection_path in LEFT_OUT and config.option.markexpr == "not slow" and not asked
+    ) or None
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,16 +7,15 @@ BEGUN: seconds since the epoch, of the moment at which the process was started. 
 search.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.base.deadline import Deadline, OutOfTimeError
 from ilp_planner.costs.profiles.convert.sailor import sailor_table
@@ -25,9 +24,12 @@ from ilp_planner.costs.profiles.sailor import read_sailor_profile
 from ilp_planner.costs.profiles.sailor_cluster import sailor_cluster
 from ilp_planner.evaluate import evaluate
 from ilp_planner.optimize.result import Stop
+from ilp_planner.optimize.search.state import SearchState
 from ilp_planner.optimize.solvers.base import Limits, Task
-from ilp_planner.plan import GroupStage, Plan
+from ilp_planner.plan import GroupPlan, GroupStage, Plan
 from ilp_planner.plan import Replica as Group
+from ilp_planner.problem import Problem
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.degrees import divisors
 from tests.benchmarks import peers, piper
 from tests.benchmarks.sailor_costs import SailorCosts, with_curves
@@ -36,15 +38,7 @@ from tests.benchmarks.sailor_space import best_plan
 from tests.problems import build_group_problem
 from tests.sailor_cases import MODEL, write_published, write_quotas
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.optimize.search.state import SearchState
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
-    from ilp_planner.specs.cluster import ClusterSpec
-
-    Judge = Callable[[GroupPlan], dict[str, Any]]
+Judge = Callable[[GroupPlan], dict[str, Any]]
 
 
 def sailor_problem(case: peers.SailorCase, costs: str) -> tuple[Problem[Any], Judge]:

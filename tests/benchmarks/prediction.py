@@ -11,15 +11,15 @@ Two rules are measured on the same rows: straight lines in the micro-batch, whic
 tensor-parallel degree, and time in proportion to samples over tp from the nearest row.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ilp_planner.costs.profiles.aceso import read_aceso_profile
 from ilp_planner.costs.profiles.analytic_transformer import gpt_work
@@ -32,12 +32,7 @@ from ilp_planner.specs.model_reader import read_model
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.table import write_table
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    Rows = tuple[NDArray[np.float64], NDArray[np.float64]]
+Rows = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 DATA = ROOT.parent / "shared" / "data"
 ACESO = DATA / "aceso" / "eurosys"

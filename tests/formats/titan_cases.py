@@ -1,24 +1,18 @@
 """Jobs that no release of torchtitan runs, and what their refusals are held to."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ilp_planner.base.errors import PlanError
+from ilp_planner.formats.exported import Exported
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, TrainingJob
 from tests.training_jobs import deepseek, gpt, job, llama
 from tests.training_jobs import settings as usual
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.formats.exported import Exported
-
-    Refusal = tuple[TrainingJob, str, dict[str, object]]
+Refusal = tuple[TrainingJob, str, dict[str, object]]
 
 FULL = Recompute(granularity="full", method="uniform", layers=1)
 

@@ -1,15 +1,14 @@
 """`ilp-plan analyze`: from options, a launch line, a script or a plan; good and bad."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,14 +19,10 @@ from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
 from ilp_planner.specs.chain_layers import segments
 from ilp_planner.specs.model_reader import read_model
+from tests.faces.cli.conftest import Done
 from tests.mixed_cases import SIZE_OPTIONS, write_room
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 HOSTS = ["--hostfile", "hostfile", "--clusterfile", "clusterfile.json"]
 JOB = ["--model", "gpt3-1.3b", "--tp", "2", "--pp", "2", "--dp", "4", "--micro-batch-size", "4"]

@@ -1,20 +1,15 @@
 """What a user gets wrong about models, GPUs, constraints, releases, scripts and exports: the exact
 line, and the exit code."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.faces.cli.conftest import Done
 
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],

@@ -1,22 +1,16 @@
 """Constraints as options and in a file: kept, saved, judged again, and refused in one line."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ilp_planner.inputs.files import find_cluster
+from tests.faces.cli.conftest import Done
 from tests.small import CLUSTER, MODEL
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 SOLVE = ("solve", "tiny.toml", "--gpus", "16xA100-80GB", "--space", "megatron")
 BATCH = ("--global-batch-size", "16")

@@ -1,22 +1,18 @@
 """A saved plan whose inputs were edited in the plan's own file: text and hash agree, and no command
 takes them for what the plan was solved with in silence."""
 
-from __future__ import annotations
-
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.faces.cli.conftest import Done
 
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
-    Edit = Callable[[dict[str, Any]], object]
+Command = Callable[..., Done]
+Edit = Callable[[dict[str, Any]], object]
 
 EDITED = Path("edited.json")
 COMMANDS = {

@@ -1,13 +1,11 @@
 """`ilp-plan export --to torchtitan | deepspeed | nemo`: files that belong together, or one line."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,20 +14,15 @@ from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import SavedPlan
 from ilp_planner.inputs.request import Reference, Request
-from ilp_planner.plan import Replica
+from ilp_planner.plan import GroupPlan, Replica
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import OptimizerSettings, Settings, TrainingJob
+from tests.faces.cli.conftest import Done
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.plan import GroupPlan
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 ROOT = Path(__file__).parents[3]
 MODEL, CLUSTER = ROOT / "models" / "llama3-8b.toml", ROOT / "clusters" / "b200-1x8.toml"

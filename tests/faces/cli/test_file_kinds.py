@@ -1,27 +1,21 @@
 """Every kind of file, given to every command that reads one: what it is, and what reads it."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ilp_planner.base.file_kinds import EXPECTED, FileKind, file_kind
 from ilp_planner.faces.cli.wording import as_typed
 from tests import amp_cases
+from tests.faces.cli.conftest import Done
 from tests.mixed_cases import write_room
 from tests.small import MODEL
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 SAVED = Path(__file__).parents[2] / "formats" / "saved"
 GPUS = ("--gpus", "8xH100")

@@ -1,22 +1,16 @@
 """`ilp-plan fit`: the verdict first, then changes in the user's own words; good and bad."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ilp_planner.optimize.solvers.base import PREFER_PLAIN
+from tests.faces.cli.conftest import Done
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 LINE = (
     "--num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 "

@@ -1,15 +1,15 @@
 """What `fit` and `analyze` choose where nothing is said is something that the runtime runs."""
 
-from __future__ import annotations
-
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from collections.abc import Callable
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
 from ilp_planner.analysis.fit import fit as analysis_fit
 from ilp_planner.analysis.fit.fit import Fit
+from ilp_planner.analysis.fit.judge import Judge
 from ilp_planner.faces.cli.analyze_sources import OF_JOBS
 from ilp_planner.faces.cli.fit import fit
 from ilp_planner.inputs.files import find_cluster
@@ -17,14 +17,9 @@ from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.pipeline_layout import balanced_layout, read_layout, write_layout
 from ilp_planner.specs.recipes import recipes_of
 from ilp_planner.specs.training import PARTS
+from tests.faces.cli.conftest import Done
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.analysis.fit.judge import Judge
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 MODELS = ("llama3-8b", "gpt3-1.3b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-20b")
 GPUS = "8xH100"

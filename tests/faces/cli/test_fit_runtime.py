@@ -1,9 +1,7 @@
 """A model that Megatron-LM cannot train has its verdict, and the training systems that can."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -12,13 +10,9 @@ from ilp_planner.base.library import known_names
 from ilp_planner.inputs.files import find_model
 from ilp_planner.spaces.megatron.unfit import misfits
 from ilp_planner.specs.decoder import as_decoder
+from tests.faces.cli.conftest import Done
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 
 def test_every_model_that_is_a_decoder_has_a_verdict(ilp_plan: Command) -> None:

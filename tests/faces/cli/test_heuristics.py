@@ -1,22 +1,17 @@
 """`--solver gradient|anneal` and `--starts`, through the real commands."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.optimize.solvers.registry import HEURISTICS
+from tests.faces.cli.conftest import Done
 from tests.mixed_cases import SIZE_OPTIONS, write_room
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 every_heuristic = pytest.mark.parametrize("solver", HEURISTICS)
 

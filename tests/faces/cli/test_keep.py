@@ -1,9 +1,9 @@
 """Stages that plans must keep are read from saved plans, written as JSON and read back."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,15 +13,10 @@ from ilp_planner.formats.kept_json import KEYS, decode_stages, encode_stages
 from ilp_planner.formats.kept_stages import with_kept_stages
 from ilp_planner.formats.saved_json import encode_saved, read_saved
 from ilp_planner.inputs.constraints import constraints_of
+from tests.faces.cli.conftest import Done
 from tests.small import CLUSTER, MODEL
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 SOLVE = ("solve", "tiny.toml", "--gpus", "16xA100-80GB", "--global-batch-size", "16")
 MEGATRON = (*SOLVE, "--space", "megatron")

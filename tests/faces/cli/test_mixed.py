@@ -1,29 +1,23 @@
 """Plans of whole layers through the real command: files as users have them, good and bad."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.formats.saved_json import read_saved
-from tests.faces.cli.conftest import mps_optimum
+from tests.faces.cli.conftest import Done, mps_optimum
 from tests.faces.cli.test_bad_input import refused
 from tests.metis_cases import needs_data, scaled_samples
 from tests.mixed_cases import SIZE_OPTIONS, write_room
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 REPOSITORY = Path(__file__).parents[3]
 HOSTS = ["--hostfile", "hostfile", "--clusterfile", "clusterfile.json"]

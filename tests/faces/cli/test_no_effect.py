@@ -1,22 +1,16 @@
 """What the user wrote is never dropped in silence: where it counts for nothing, that is said."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests import amp_cases
+from tests.faces.cli.conftest import Done
 from tests.mixed_cases import SIZE_OPTIONS, write_room
 from tests.small import MODEL
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 JOB = ["--model", "gpt3-1.3b"]
 ROOM = ["--hostfile", "hostfile", "--clusterfile", "clusterfile.json"]

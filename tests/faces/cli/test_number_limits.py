@@ -99,6 +99,7 @@ def test_commands_of_profiles_have_limits(ilp_plan: Callable[..., Done]) -> None
         assert "at most" in done.err or "x<=" in done.err, done.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.parametrize(("command", "option", "kind"), list(thinned(CASES[::-1], 36)))
 def test_the_least_and_the_most_end_in_time(

@@ -1,22 +1,17 @@
 """Plans chosen by what they cost, through the real command."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.base.files import to_json
+from tests.faces.cli.conftest import Done
 from tests.mixed_cases import SIZE_OPTIONS, write_room
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 
 @pytest.fixture

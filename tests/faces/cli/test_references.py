@@ -1,27 +1,22 @@
 """Files that name others: each name means the same from every folder, whatever lies there."""
 
-from __future__ import annotations
-
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.costs.profiles.metis_files import write_metis_profile
 from tests import amp_cases
 from tests.examples import often
+from tests.faces.cli.conftest import Done
 from tests.metis_cases import synthetic_profile
 from tests.mixed_cases import LAYERS, SIZE_OPTIONS, SPEEDS, write_room
 from tests.small import write_specs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 LAUNCH = (
     "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 4 --hidden-size {hidden} "

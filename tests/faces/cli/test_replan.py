@@ -1,12 +1,11 @@
 """`ilp-plan replan` and `ilp_planner.replan`, on a model that is solved at once."""
 
-from __future__ import annotations
-
 import json
 import shutil
+from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,14 +13,10 @@ import ilp_planner as ilp
 from ilp_planner.faces.cli.main import run
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.model_writer import model_text
+from tests.faces.cli.conftest import Done
 from tests.megatron_cases import small_cluster, small_model
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 ASKED = ("--recompute", "none", "--sharding", "optimizer", "--cp-comm", "p2p")
 

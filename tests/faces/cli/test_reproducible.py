@@ -1,25 +1,20 @@
 """`solve --reproducible`: the same bytes from every run."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.examples import often
+from tests.faces.cli.conftest import Done
 from tests.mixed_cases import SIZE_OPTIONS, write_room
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 REPOSITORY = Path(__file__).parents[3]
 BATCH = ["--global-batch-size", "16"]
@@ -43,9 +38,7 @@ def solve_elsewhere(folder: Path, options: list[str]) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "options", [OPERATORS, MIXED, MEGATRON], ids=["operators", "mixed", "mcore"]
-)
+@pytest.mark.parametrize("options", often([OPERATORS, MIXED, MEGATRON], MIXED))
 def test_two_runs_save_the_same_bytes(ilp_plan: Command, folder: Path, options: list[str]) -> None:
     """In this process and in another one, whose sets and dictionaries have another order."""
     write_room(folder)

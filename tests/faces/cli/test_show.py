@@ -1,23 +1,17 @@
 """`ilp-plan show`: pages, traces and pictures of saved plans."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.faces.cli.conftest import Done
 from tests.faces.page.pages import Elements, references
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 
 def test_a_page_a_trace_and_a_picture(ilp_plan: Command, saved: Path) -> None:

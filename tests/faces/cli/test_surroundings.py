@@ -53,6 +53,7 @@ def command(*words: str, **changes: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value"),
     [pytest.param(*c, marks=() if c in MENDED[::8] else pytest.mark.slow) for c in CASES],

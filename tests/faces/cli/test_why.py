@@ -1,27 +1,22 @@
 """`ilp-plan why`, and comparing with plans of launch scripts, on a model that is solved at once."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ilp_planner.faces.cli.main import run
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.model_writer import model_text
+from tests.faces.cli.conftest import Done
 from tests.megatron_cases import small_cluster, small_model
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.faces.cli.conftest import Done
-
-    Command = Callable[..., Done]
+Command = Callable[..., Done]
 
 FILES = {"plan.json": (), "two.json": ("--tp", "2"), "batch.json": ("--global-batch-size", "4")}
 PROBLEM = ("small.toml", "nodes.toml", "--global-batch-size", "8")

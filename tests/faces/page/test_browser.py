@@ -4,27 +4,22 @@ Skipped where Playwright (the extra `browser`) or Chromium is not there; `make t
 both.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ilp_planner.faces.page.render import plan_page
+from ilp_planner.faces.page.view import View
 from tests.faces.page.pages import HOSTILE, hostile_view, long_view, room_view
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from ilp_planner.faces.page.view import View
-
-    Opened = Callable[..., "Shown"]
+Opened = Callable[..., "Shown"]
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="Playwright is not installed: `make test-page` does"

@@ -29,6 +29,7 @@ from tests.runtime_cases import runtime_problem
 MOST = 250  # plans of a problem that are legal and inside, where there are so many
 PLANS = MOST if everything() else MOST // 6
 TRIES = 8  # plans that are drawn for each of them, at most
+LESS = 1 if everything() else 2
 TOGETHER = 4 * PLANS  # plans of the small problems that are legal and inside, at least
 # So many problems have them: some spaces are larger.
 PROBLEMS = {"megatron": 6, "torchtitan": 9, "torchtitan@0.2.2": 8, "deepspeed": 12}
@@ -82,7 +83,7 @@ def checked(problems: st.SearchStrategy[Problem], count: int) -> int:
 
 @runtimes
 def test_no_plan_is_faster_than_the_bound(space: str) -> None:
-    assert checked(small_problems(space), PROBLEMS[space]) >= TOGETHER
+    assert checked(small_problems(space), PROBLEMS[space] // LESS) >= TOGETHER // LESS
 
 
 @pytest.mark.parametrize("schedule", DIVIDED)
