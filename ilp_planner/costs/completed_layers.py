@@ -15,8 +15,7 @@ from ilp_planner.base.errors import ProfileError
 from ilp_planner.costs.launch_floor import line_errors
 from ilp_planner.costs.profiles.layer_table import layer_profile
 from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.costs.profiles.predict.completion import complete
-from ilp_planner.costs.profiles.predict.series import Want
+from ilp_planner.costs.profiles.predictions import Want, complete
 from ilp_planner.costs.profiles.table_rows import ANY, Wanted, several_sizes
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ilp_planner.costs.launch_floor import line_errors
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.costs.profiles.layer_table import layer_profile
 from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.costs.profiles.predict.series import Want
+from ilp_planner.costs.profiles.predictions import Want
 from ilp_planner.costs.profiles.table import Provenance
 from ilp_planner.costs.profiles.table_rows import Wanted
 from ilp_planner.plan import Plan

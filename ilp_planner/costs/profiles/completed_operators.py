@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import ProfileError
 from ilp_planner.costs.profiles.measurements import Measurements, Record, RowStatus
+from ilp_planner.costs.profiles.predictions import Want, complete
 from ilp_planner.costs.profiles.table_rows import ANY, Wanted, rows_of_model, several_sizes
 
 if TYPE_CHECKING:
@@ -44,9 +45,6 @@ def completed_operators(
     kinds = len(frame[["device", "name", "split"]].drop_duplicates())
     if len(have) >= kinds * len(sizes) * len(tps):
         return table
-    from ilp_planner.costs.profiles.predict.completion import complete
-    from ilp_planner.costs.profiles.predict.series import Want
-
     several = several_sizes(table, wanted)
     each = Want(record=Record.OPERATOR, sequence=several.sequence, hidden=several.hidden)
     wants = [replace(each, tp=tp, micro_batch=size) for tp in tps for size in sizes]

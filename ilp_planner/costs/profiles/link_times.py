@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ilp_planner.costs.profiles.measurements import Measurements, Record
+from ilp_planner.costs.profiles.predictions import collectives
 from ilp_planner.costs.profiles.table import Origin, Prediction, Provenance
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ilp_planner.base.numerics import Floats
-    from ilp_planner.costs.profiles.predict.collectives import CollectivePredictor
+    from ilp_planner.costs.profiles.predictions import Collectives
 
 SEND = "send_recv"
 POINTS = 16  # sizes that a line is fitted to, evenly spaced in their logarithm
@@ -99,10 +100,8 @@ class LinkTimes:
         )
 
     @cached_property
-    def _predictor(self) -> CollectivePredictor:
-        from ilp_planner.costs.profiles.predict.collectives import CollectivePredictor
-
-        return CollectivePredictor(self._table)
+    def _predictor(self) -> Collectives:
+        return collectives(self._table)
 
     def _at(self, name: str, size: float, group: LinkGroup) -> Prediction:
         return self._predictor.predict(name, size, **_query(group))

@@ -13,6 +13,7 @@ import numpy as np
 
 from ilp_planner.base.errors import ProfileError
 from ilp_planner.costs.profiles.measurements import Measurements, Record
+from ilp_planner.costs.profiles.predictions import collectives
 from ilp_planner.costs.profiles.table import TRUST, Origin, Provenance
 from ilp_planner.costs.profiles.work import Exchange, exchange_time
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import pandas
 
     from ilp_planner.base.numerics import Floats
-    from ilp_planner.costs.profiles.predict.collectives import CollectivePredictor
+    from ilp_planner.costs.profiles.predictions import Collectives
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.link import Link
 
@@ -58,10 +59,8 @@ class MessageTimes:
         return seconds, worst(origins)
 
     @cached_property
-    def _predictor(self) -> CollectivePredictor:
-        from ilp_planner.costs.profiles.predict.collectives import CollectivePredictor
-
-        return CollectivePredictor(self.table)
+    def _predictor(self) -> Collectives:
+        return collectives(self.table)
 
     def all_reduce(self, device: str, tp: int, size: float) -> tuple[float, Origin]:
         """Return seconds of one all-reduce of so many bytes."""

@@ -19,6 +19,7 @@ from ilp_planner.costs.profiles.convert.aceso import whole_tensor
 from ilp_planner.costs.profiles.device_names import rows_of_device
 from ilp_planner.costs.profiles.measurements import Measurements, Record, RowStatus
 from ilp_planner.costs.profiles.message_times import MessageTimes, links_inside
+from ilp_planner.costs.profiles.predictions import collectives
 from ilp_planner.costs.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance, RowKey
 from ilp_planner.costs.profiles.table_rows import ANY, Wanted, rows_of_model
 
@@ -199,10 +200,8 @@ def _collectives(
                 wanted[primitive, devices] = lacking
     if not wanted:
         return tables, origins
-    from ilp_planner.costs.profiles.predict.collectives import CollectivePredictor
-
     try:
-        predictor = CollectivePredictor(table)
+        predictor = collectives(table)
     except ProfileError:
         return tables, origins  # every row failed
     for key, lacking in wanted.items():
@@ -311,9 +310,7 @@ def _from_gathers(table: Measurements) -> tuple[tuple[float, ...] | None, Origin
     frame = frame[frame["hosts"].fillna(1.0) == 1.0]
     if frame.empty:
         return None, MEASURED
-    from ilp_planner.costs.profiles.predict.collectives import CollectivePredictor
-
-    predictor = CollectivePredictor(table)
+    predictor = collectives(table)
     most = float(frame["bytes"].max())
     sizes = [size for size in MESSAGES if 2 * size <= most] or MESSAGES[:1]
     found = [

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import typer
 
 from ilp_planner.base.errors import PlannerError, interruptible
+from ilp_planner.base.parts import part
 from ilp_planner.faces.cli.address_space import fit_address_space
 from ilp_planner.faces.cli.echo import GONE, drop_output, echo, open_streams
 from ilp_planner.faces.cli.environment import mend_environment
@@ -81,8 +82,7 @@ def _made(first: str, following: tuple[str, ...]) -> Any:
         "be.",
     )
     if first not in COMMANDS:
-        from ilp_planner.faces.cli.profile import profile_app
-
+        profile_app = part("faces.cli.profile:profile_app")
         app.add_typer(profile_app(following if first == GROUP else None), name=GROUP)
     from ilp_planner.faces.cli.options import ManyNumbers
 

@@ -81,7 +81,7 @@ def find_answers(
     from ilp_planner.costs.profiles.predict import assessment as s
 
     table = predictor.table
-    from ilp_planner.costs.profiles.predict.series import Want
+    from ilp_planner.costs.profiles.predictions import Want
 
     found, used = a.answer_layers(predictor, [w for w in wants if isinstance(w, Want)])
     collectives = [w for w in wants if isinstance(w, a.CollectiveWant)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.errors import UsageError
 from ilp_planner.costs.profiles.measurements import Record, layer_range
 from ilp_planner.costs.profiles.predict.answers import AnyWant, CollectiveWant, ProductWant
-from ilp_planner.costs.profiles.predict.series import Want
+from ilp_planner.costs.profiles.predictions import Want
 from ilp_planner.faces.cli.values import option_size
 
 if TYPE_CHECKING:

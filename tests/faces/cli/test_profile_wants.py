@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ilp_planner.base.errors import UsageError
 from ilp_planner.costs.profiles.measurements import Record
 from ilp_planner.costs.profiles.predict.answers import CollectiveWant, ProductWant
-from ilp_planner.costs.profiles.predict.series import Want
+from ilp_planner.costs.profiles.predictions import Want
 from ilp_planner.faces.cli.profile_wants import parse_wants
 from tests.examples import for_each
 

@@ -8,7 +8,7 @@ from ilp_planner.costs.profiles.predict.answers import Answer, answer_layers
 from ilp_planner.costs.profiles.predict.assessment import Judged, judge_layers
 from ilp_planner.costs.profiles.predict.crossvalidation import Protocol
 from ilp_planner.costs.profiles.predict.layers import LayerPredictor
-from ilp_planner.costs.profiles.predict.series import Want
+from ilp_planner.costs.profiles.predictions import Want
 from ilp_planner.costs.profiles.table import Prediction, Provenance
 from ilp_planner.faces.report.prediction import describe_error, prediction_lines, prediction_object
 from ilp_planner.faces.report.prediction_page import MOST_ANSWERS, prediction_page

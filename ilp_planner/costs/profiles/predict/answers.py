@@ -16,7 +16,7 @@ from ilp_planner.costs.profiles.predict.completion import (
     wanted_points,
 )
 from ilp_planner.costs.profiles.predict.region import row_at
-from ilp_planner.costs.profiles.predict.series import Want
+from ilp_planner.costs.profiles.predictions import Want
 from ilp_planner.costs.profiles.table import Prediction, Provenance
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ilp_planner.base.numerics import Floats
-    from ilp_planner.costs.profiles.predict.series import Series, Want
+    from ilp_planner.costs.profiles.predict.series import Series
+    from ilp_planner.costs.profiles.predictions import Want
 
 SOURCE = "predicted"
 PARTS = ("forward_s", "backward_s")

@@ -23,7 +23,8 @@ from ilp_planner.costs.profiles.predict.region import (
     octaves_beyond,
     row_at,
 )
-from ilp_planner.costs.profiles.predict.series import Series, Want, find_series
+from ilp_planner.costs.profiles.predict.series import Series, find_series
+from ilp_planner.costs.profiles.predictions import Want
 from ilp_planner.costs.profiles.table import Prediction, Provenance
 
 if TYPE_CHECKING:

@@ -34,27 +34,10 @@ if TYPE_CHECKING:
     import pandas
 
     from ilp_planner.base.numerics import Floats
+    from ilp_planner.costs.profiles.predictions import Want
 
 RECORDS = (Record.LAYER, Record.OPERATOR, Record.STEP)
 OPTIMIZER = "optimizer"  # the part of a step that no micro-batch changes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Want:
-    """Rows that are asked for; None means all of the table's.
-
-    Without record, layers and operators. sequence, hidden: None means each row's.
-    """
-
-    device: str | None = None
-    tp: int | None = None
-    micro_batch: int | None = None
-    sequence: int | None = None
-    hidden: int | None = None
-    name: str | None = None
-    layers: str | None = None
-    split: int | None = None
-    record: Record | None = None
 
 
 class SeriesKey(NamedTuple):
