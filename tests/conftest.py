@@ -32,9 +32,15 @@ settings.load_profile("same")
 # What only `make test-all` reads: processes that are killed or signalled, what imports a training
 # system, and what tries every plan with every command.
 SLOW = (
-    *("runtimes", "faults", "measure", "benchmarks/test_step.py", "schedule/test_against_*.py"),
+    *(
+        "runtimes",
+        "faults",
+        "profiler/measure",
+        "benchmarks/test_step.py",
+        "schedule/test_against_*.py",
+    ),
     *("faces/cli/test_combinations.py", "faces/cli/test_signals.py"),
-    *("faces/cli/test_profile_links.py", "faces/cli/test_profile_measure.py"),
+    *("profiler/commands/test_links.py", "profiler/commands/test_measure.py"),
     "specs/hugging_face/test_transformers.py",
 )
 LEFT = {name: [*Path(__file__).parent.glob(name)] for name in SLOW}

@@ -3,8 +3,8 @@
 import subprocess
 import sys
 
-from ilp_planner.faces.cli import profile
 from ilp_planner.faces.cli.main import COMMANDS
+from ilp_planner.profiler.commands import profile
 
 HEAVY = {"jinja2", "ortools", "numba", "numpy", "pandas", "matplotlib", "pulp", "torch"}
 

@@ -20,7 +20,6 @@ LAYERS = (
     ("job",),
     ("plan",),
     ("costs",),
-    ("measure", "check"),
     ("inputs",),
     ("problem",),
     ("evaluate",),
@@ -29,6 +28,7 @@ LAYERS = (
     ("formats",),
     ("analysis",),
     ("faces",),
+    ("profiler",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 OUTSIDE = {"__init__", "__main__"}  # the package's face: it may name everything

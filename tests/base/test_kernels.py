@@ -20,8 +20,8 @@ import pytest
 import ilp_planner
 from ilp_planner.base import kernels
 from ilp_planner.faces.cli.main import COMMANDS
-from ilp_planner.faces.cli.profile import COMMANDS as PROFILE_COMMANDS
 from ilp_planner.faces.report.console import COMPILING, tell_of_compiling
+from ilp_planner.profiler.commands.profile import COMMANDS as PROFILE_COMMANDS
 from tests.sources import statements, tree_of
 
 SOURCE = """

@@ -11,8 +11,8 @@ from rich.text import Text
 from ilp_planner.base.printable import STEERING
 from ilp_planner.faces.api.result import Result
 from ilp_planner.faces.api.words import as_text
+from ilp_planner.faces.cli.progress import measuring_bar
 from ilp_planner.faces.report.tables import new_table, summary
-from ilp_planner.measure.progress import measuring_bar
 from tests.small import make_plan, make_problem, make_result
 
 NAMES = ["a\x1b]0;title\x07b", "a\x9b31mb", "a\u202eb", "a\x1b[2Jb"]

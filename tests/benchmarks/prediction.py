@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from ilp_planner.costs.profiles.aceso import read_aceso_profile
 from ilp_planner.costs.profiles.analytic_transformer import gpt_work
 from ilp_planner.costs.profiles.metis_files import read_metis_profile
-from ilp_planner.costs.profiles.predict.crossvalidation import Trials, expected_error, peers_of
-from ilp_planner.costs.profiles.predict.features import HIDDEN, MICRO_BATCH, TP, Quantity
-from ilp_planner.costs.profiles.predict.law import fit_law
-from ilp_planner.costs.profiles.predict.region import is_inside
+from ilp_planner.profiler.predict.crossvalidation import Trials, expected_error, peers_of
+from ilp_planner.profiler.predict.features import HIDDEN, MICRO_BATCH, TP, Quantity
+from ilp_planner.profiler.predict.law import fit_law
+from ilp_planner.profiler.predict.region import is_inside
 from ilp_planner.specs.model_reader import read_model
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.table import write_table
@@ -364,12 +364,8 @@ def _add_size(found: dict[str, Found], name: str, parts: list[OfSize]) -> None:
 def products() -> dict[str, Found]:
     """Return the errors of square products by FLOP, and of a rule in proportion to it."""
     from ilp_planner.costs.profiles.alpa import read_alpa
-    from ilp_planner.costs.profiles.predict.curve import left_out_error
-    from ilp_planner.costs.profiles.predict.products import (
-        beyond_error,
-        product_rows,
-        product_seconds,
-    )
+    from ilp_planner.profiler.predict.curve import left_out_error
+    from ilp_planner.profiler.predict.products import beyond_error, product_rows, product_seconds
 
     found: dict[str, Found] = {}
     for dtype, rows in product_rows(read_alpa(ALPA)).groupby("dtype", sort=True):

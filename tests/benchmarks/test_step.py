@@ -70,7 +70,8 @@ def test_the_command_for_a_gpu(monkeypatch, tmp_path):
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
     monkeypatch.setattr(
-        "ilp_planner.measure.target.Target.device", property(lambda self: torch.device("cpu"))
+        "ilp_planner.profiler.measure.target.Target.device",
+        property(lambda self: torch.device("cpu")),
     )
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "small.toml").write_text(MODEL)
@@ -78,7 +79,7 @@ def test_the_command_for_a_gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(step, "PROFILES", tmp_path / "clusters" / "profiles")
     monkeypatch.setattr(step, "DEGREES", (1, 2))
     monkeypatch.setattr(step, "SAMPLES", (1,))
-    monkeypatch.setattr("ilp_planner.measure.sweep.MOST", 3)
+    monkeypatch.setattr("ilp_planner.profiler.measure.sweep.MOST", 3)
     checks = ((1, 1, 8), (2, 1, 16), (1, 64, 16))
     monkeypatch.setattr(step, "GPU_MODELS", (step.OnGpu("small", (8, 16), 2, checks),))
     rows = list(step.gpu_rows(""))

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ilp_planner.base.errors import ProfileError
-from ilp_planner.measure.job import Job
-from ilp_planner.measure.memory import MemoryTrace
-from ilp_planner.measure.shard import AROUND, EMBEDDING, HEAD
-from ilp_planner.measure.target import Target, median_spread
+from ilp_planner.profiler.measure.job import Job
+from ilp_planner.profiler.measure.memory import MemoryTrace
+from ilp_planner.profiler.measure.shard import AROUND, EMBEDDING, HEAD
+from ilp_planner.profiler.measure.target import Target, median_spread
 
 WARM_UP = 2  # steps
 
@@ -42,7 +42,7 @@ class StepBench:
     def __init__(
         self, job: Job, target: Target, *, micro_batches: int, recompute: bool = False
     ) -> None:
-        from ilp_planner.measure.stack import Stack
+        from ilp_planner.profiler.measure.stack import Stack
 
         self.target, self.micro_batches = target, micro_batches
         self.stack = Stack(chain_of(job), job, target, stepped=True, recompute=recompute)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
-from ilp_planner.check.finding import Severity
 from ilp_planner.costs.profiles.measurements import COLUMNS, TEXT_COLUMNS
 from ilp_planner.faces.cli.values import Solver
 from ilp_planner.faces.report.gpus import UNITS
@@ -12,6 +11,7 @@ from ilp_planner.faces.sweeps.row import NO_PLAN
 from ilp_planner.formats import inputs_json
 from ilp_planner.inputs.constraints import KEEP, NAMES
 from ilp_planner.optimize.result import Status, Stop
+from ilp_planner.profiler.check.finding import Severity
 from ilp_planner.settings.base import Treatment
 from ilp_planner.settings.kept import KeptStage
 from ilp_planner.specs.decoder import Decoder

@@ -52,7 +52,7 @@ def collectives(table: Measurements) -> Collectives:
     ------
     ProfileError: the table has none.
     """
-    predictor: Collectives = part("costs.profiles.predict.collectives:CollectivePredictor")(table)
+    predictor: Collectives = part("profiler.predict.collectives:CollectivePredictor")(table)
     return predictor
 
 
@@ -63,5 +63,5 @@ def complete(table: Measurements, wants: Sequence[Want]) -> Measurements:
     ------
     ProfileError: nothing can be predicted.
     """
-    found: Measurements = part("costs.profiles.predict.completion:complete")(table, wants)
+    found: Measurements = part("profiler.predict.completion:complete")(table, wants)
     return found

@@ -82,7 +82,7 @@ def _made(first: str, following: tuple[str, ...]) -> Any:
         "be.",
     )
     if first not in COMMANDS:
-        profile_app = part("faces.cli.profile:profile_app")
+        profile_app = part("profiler.commands.profile:profile_app")
         app.add_typer(profile_app(following if first == GROUP else None), name=GROUP)
     from ilp_planner.faces.cli.options import ManyNumbers
 

@@ -134,13 +134,13 @@ def sweep(
 
     A point without a plan is a row that says why.
     """
+    from ilp_planner.faces.cli.progress import measuring_bar
     from ilp_planner.faces.report.console import print_report
     from ilp_planner.faces.report.json_report import print_json
     from ilp_planner.faces.report.tables import summary
     from ilp_planner.faces.sweeps.axes import parse_axis
     from ilp_planner.faces.sweeps.shown import sweep_lines, sweep_tables
     from ilp_planner.faces.sweeps.sweep import Files, Place, check_size, run_sweep, sweep_object
-    from ilp_planner.measure.progress import measuring_bar
 
     request = Request(
         files=references(

@@ -15,8 +15,8 @@ from ilp_planner.costs.profiles.elements import (
 )
 from ilp_planner.costs.profiles.layer_table import layer_profile
 from ilp_planner.costs.profiles.measurements import join, measurements_of, plain_rows
-from ilp_planner.costs.profiles.predict.series import find_series
 from ilp_planner.costs.profiles.table import Provenance
+from ilp_planner.profiler.predict.series import find_series
 from ilp_planner.specs.decoder import Decoder, Experts
 from tests.costs.profiles.layer_rows import layer_row, layer_table
 from tests.examples import for_each

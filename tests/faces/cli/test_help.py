@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.faces.cli import profile
 from ilp_planner.faces.cli.help import EXAMPLES, HELP, _examples, help_text
 from ilp_planner.faces.cli.main import COMMANDS, command_line
+from ilp_planner.profiler.commands import profile
 from tests.examples import for_each
 from tests.faces.cli.conftest import Done
 

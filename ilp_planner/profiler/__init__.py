@@ -1,0 +1,1 @@
+"""Measured profiles: measuring, converting, predicting and checking them, with their commands."""

@@ -1,0 +1,177 @@
+"""Rows of whole layers: time in a running stack, memory part by part, the optimiser's step.
+
+A part's time is that between two marks of passes that follow each other without waiting, as the
+micro-batches of a training step do: late launches show at the waits for them, and the parts add up
+to the pass. Of several copies and passes the median counts.
+
+Memory belongs to a part as a pipeline stage would see it: its input is kept by it, its output is
+not. `activation_bytes` stay from its forward to its backward pass; the workspaces are memory above
+that, and above the activations of earlier parts, at the worst moment of either.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.profiler.measure.memory import MemoryTrace
+from ilp_planner.profiler.measure.modules import parameter_count
+from ilp_planner.profiler.measure.stack import Stack
+from ilp_planner.profiler.measure.target import Target, median_spread
+from ilp_planner.profiler.measure.training import MixedAdam, learnt_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ilp_planner.profiler.measure.job import Job
+
+
+WARM_UP = 2  # passes before those that count
+WARM = 5.0  # seconds after which one of them is enough
+CHAIN = 3  # passes that count, from one waiting to the next
+
+
+@dataclass(kw_only=True)
+class PartTimes:
+    """Seconds of one kind of part, one entry per copy and pass."""
+
+    forward: list[float] = field(default_factory=list)
+    backward: list[float] = field(default_factory=list)
+
+    @property
+    def both(self) -> list[float]:
+        """Seconds of both passes."""
+        return [f + b for f, b in zip(self.forward, self.backward, strict=True)]
+
+
+class PartMemory(NamedTuple):
+    """Bytes of one part for one micro-batch."""
+
+    activation: float
+    forward_workspace: float
+    backward_workspace: float
+
+
+class LayerBench:
+    """A stack that is measured pass by pass.
+    kinds: parts to measure. copies: of each kind of layer."""
+
+    def __init__(self, kinds: Sequence[str], job: Job, target: Target, *, copies: int) -> None:
+        chain = [kind for kind in kinds for _ in range(copies if job.repeats(kind) else 1)]
+        self.job, self.target = job, target
+        self.stack = Stack(chain, job, target)
+        self.chain = chain
+        self.times = {kind: PartTimes() for kind in chain}
+        self.passes = 0
+        self.batch = self.stack.load()
+        begun = time.monotonic()
+        for _ in range(WARM_UP):
+            self.stack.run(self.batch)
+            target.wait()
+            if time.monotonic() - begun > WARM:
+                break
+
+    def sample(self, passes: int) -> None:
+        """Measure so many passes more."""
+        run = partial(self.stack.run, self.batch)
+        for spans in self.target.passes(run, passes, CHAIN):
+            backward = spans[len(self.chain) :][::-1]
+            for kind, f, b in zip(self.chain, spans, backward, strict=False):
+                self.times[kind].forward.append(f)
+                self.times[kind].backward.append(b)
+            self.passes += 1
+
+    def release(self) -> None:
+        """Let the memory go."""
+        self.stack.release()
+
+    def pass_seconds(self) -> float:
+        """Return about how long a pass takes."""
+        return sum(statistics.median(self.times[kind].both) for kind in self.chain if self.passes)
+
+    def memory(self) -> dict[str, PartMemory]:
+        """Measure the activations and workspaces of every part; the largest of a kind's copies."""
+        with MemoryTrace(self.target) as trace:
+            self.stack.run(self.batch, trace.mark)
+        count = len(self.chain)
+        levels = trace.levels
+        # What the first part gets was there before.
+        there = self._allocated(self.job.handed(self.chain[0])[0])
+        kept = 0.0  # by this part and those before it
+        found: dict[str, PartMemory] = {}
+        for place, kind in enumerate(self.chain):
+            # Its input, made by the part before, and its output.
+            entered, left = (self._allocated(size) for size in self.job.handed(kind))
+            grown = levels[place + 1].held - levels[place].held
+            before = kept
+            kept = before + grown + entered - left
+            above = self.job.passing(kind) + there - kept
+            memory = PartMemory(
+                activation=max(kept - before, 0.0),
+                forward_workspace=max(levels[place + 1].peak + above, 0.0),
+                backward_workspace=max(levels[2 * count - place].peak + above, 0.0),
+            )
+            found[kind] = PartMemory(*map(max, memory, found.get(kind, memory)))
+        return found
+
+    def _allocated(self, size: float) -> float:
+        if self.target.kind == "cuda":  # blocks of 512 bytes (`CUDACachingAllocator.cpp`)
+            return float(-(-size // 512) * 512)
+        return float(size)
+
+    def parameters(self, kind: str) -> int:
+        """Return the parameters of a part of a kind."""
+        return parameter_count(self.stack.parts[self.chain.index(kind)])
+
+    def load_seconds(self, repeats: int) -> list[float]:
+        """Measure how long a micro-batch takes to get to the device."""
+        return self.target.seconds_of(self.stack.load, repeats)
+
+
+def optimizer_seconds(
+    kinds: Sequence[str], job: Job, target: Target, repeats: int
+) -> dict[str, float]:
+    """Measure the optimiser's step of each kind of part.
+
+    A step of all parts together is measured as well, and shared out: many small steps cost more
+    than one.
+    """
+    parts = {k: job.build(k, device=target.device, dtype=target.number) for k in kinds}
+    alone = {}
+    for kind, part in parts.items():
+        optimizer = MixedAdam(part.parameters())
+        alone[kind] = _step_seconds(optimizer, target, repeats)
+        optimizer.release()
+        del optimizer
+        target.tidy()
+    if len(parts) == 1:
+        return alone
+    every = MixedAdam(p for part in parts.values() for p in part.parameters())
+    share = _step_seconds(every, target, repeats) / sum(alone.values())
+    return {kind: seconds * share for kind, seconds in alone.items()}
+
+
+def _step_seconds(optimizer: Any, target: Target, repeats: int) -> float:
+    for _ in range(WARM_UP):
+        optimizer.step()
+    return statistics.median(target.seconds_of(optimizer.step, repeats))
+
+
+def layer_values(bench: LayerBench, memory: Mapping[str, PartMemory]) -> dict[str, dict[str, Any]]:
+    """Return the measured columns of every kind."""
+    rows = {}
+    for kind, times in bench.times.items():
+        forward, backward = statistics.median(times.forward), statistics.median(times.backward)
+        rows[kind] = {
+            "time_s": forward + backward,
+            "forward_s": forward,
+            "backward_s": backward,
+            "spread": median_spread(times.both),
+            "repeats": bench.passes,
+            **learnt_bytes(bench.parameters(kind), bench.job.settings.width, bench.target.dtype),
+            **{f"{name}_bytes": size for name, size in memory[kind]._asdict().items()},
+        }
+    return rows

@@ -1,0 +1,61 @@
+"""A bar on the terminal while a model is measured, with the time that is left."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich import progress
+from rich.table import Column
+
+from ilp_planner.faces.report.console import open_console
+from ilp_planner.faces.report.tables import summary as lines_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.text import Text
+
+    from ilp_planner.profiler.measure.wish import Summary
+
+NAMED = 4  # rows that a line lists
+DESCRIPTION, BAR = 46, 14  # columns of a terminal of 80
+
+
+@contextmanager
+def share_bar() -> Iterator[Callable[[float, str], None]]:
+    """Show a bar on stderr, none if that is no terminal; yield a callback for the finished share of
+    the work, from 0 to 1, and the next step."""
+    console = open_console(stderr=True)
+    if not console.is_terminal:
+        yield lambda share, what: None
+        return
+    description = Column(no_wrap=True, overflow="ellipsis", max_width=DESCRIPTION)
+    columns = (
+        progress.TextColumn("{task.description}", markup=False, table_column=description),
+        progress.BarColumn(bar_width=BAR),
+        progress.TaskProgressColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("left"),
+    )
+    # Shards differ by orders of magnitude: all of them say how fast it goes.
+    period = 24 * 3600.0
+    with progress.Progress(
+        *columns, console=console, transient=True, speed_estimate_period=period
+    ) as bar:
+        task = bar.add_task("warming up", total=1.0)
+        yield lambda share, what: bar.update(task, completed=share, description=what)
+
+
+def sweep_summary(summary: Summary, path: str) -> Text:
+    """Return how measuring went, in a few lines."""
+    counts = [f"{summary.measured} rows"]
+    if summary.there:
+        counts.append(f"{summary.there} were there before")
+    lines = [("measured", ", ".join(counts))]
+    for name, rows in (("out of memory", summary.exhausted), ("failed", summary.failed)):
+        if rows:
+            more = f"; {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+            lines.append((name, f"{len(rows)} rows: {'; '.join(rows[:NAMED])}{more}"))
+    lines.append(("table", path))
+    return lines_of(lines)
