@@ -100,7 +100,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         options["progress"](result.objective, result.bound)
         return result
 
-    monkeypatch.setitem(sys.modules, "ilp_planner.solve", SimpleNamespace(solve=solve))
+    monkeypatch.setitem(sys.modules, "ilp_planner.optimize.solve", SimpleNamespace(solve=solve))
     return box
 
 

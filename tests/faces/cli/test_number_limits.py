@@ -106,6 +106,6 @@ def test_the_least_and_the_most_end_in_time(
     ilp_plan: Callable[..., Done], saved: Path, monkeypatch: pytest.MonkeyPatch, command: str,
     option: str, kind: type,
 ) -> None:  # fmt: skip
-    monkeypatch.delitem(sys.modules, "ilp_planner.solve")  # the search itself
+    monkeypatch.delitem(sys.modules, "ilp_planner.optimize.solve")  # the search itself
     for value in (*HOSTILE, kind(most(option))):
         well(ilp_plan(*QUICK[command], option, value))
