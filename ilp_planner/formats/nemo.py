@@ -9,6 +9,7 @@ functions, such as the MLP's activation, cannot be said in it. NeMo 2 has the sa
 
 import json
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from ilp_planner.base.errors import PlanError
@@ -23,7 +24,7 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.flags import Value as Argument
 from ilp_planner.formats.megatron.model_features import feature_values, routing_values
 from ilp_planner.formats.megatron.rules import check_arguments
-from ilp_planner.formats.megatron.settings import FSDP_OF
+from ilp_planner.formats.megatron.settings import FLAGS, FSDP_OF
 from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_heads
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
@@ -258,13 +259,9 @@ def _kernels(job: TrainingJob) -> Section:
         section["overlap_moe_expert_parallel_comm"] = True
     section |= _graphs(job)
     if job.model.experts:
-        section |= {
-            "moe_grouped_gemm": k.grouped_experts,
-            "moe_permute_fusion": k.fused_permute,
-            "moe_token_dispatcher_type": k.dispatcher,
-            "moe_expert_capacity_factor": k.capacity or None,
-            "moe_pad_expert_input_to_capacity": k.pad_to_capacity,
-        }
+        own = {key: field for field, key in FLAGS.items() if key.startswith("moe_")}
+        section |= {key: attrgetter(field)(job.settings) for key, field in own.items()}
+        section["moe_expert_capacity_factor"] = k.capacity or None
     return section
 
 

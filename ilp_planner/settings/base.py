@@ -61,7 +61,8 @@ class Setting(NamedTuple):
     title: in the table of a runtime. fields: attributes of a `TrainingJob`, each in one row alone.
     search: by the name of a runtime; empty: of all others. remark: the reason or the condition.
     asked_by: parameters of a request that decide it, if others than the row's own. choice: its
-    values in a job, if the job as a whole has one.
+    values in a job, if the job as a whole has one. flags: field of `Settings` -> the argument of
+    Megatron-LM that has just its value; fields without one follow from several arguments.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Setting(NamedTuple):
     remark: str = ""
     asked_by: tuple[str, ...] = ()
     choice: Choice | None = None
+    flags: Mapping[str, str] = MappingProxyType({})
 
     def search_of(self, runtime: str) -> Search:
         """Return its part in the search of a runtime. runtime: `torchtitan@0.2.2` and `torchtitan`

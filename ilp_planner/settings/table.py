@@ -79,6 +79,7 @@ SETTINGS = (
         "Context-parallel degree; likewise.",
         title="cp",
         fields=("settings.cp",),
+        flags={"cp": "context_parallel_size"},
         remark="more with `max_cp`; 1 without flash attention",
         search={
             "": Search(SEARCHED, ("1 to 8",)),
@@ -93,6 +94,7 @@ SETTINGS = (
         "Expert-parallel degree; likewise.",
         title="ep",
         fields=("settings.ep",),
+        flags={"ep": "expert_model_parallel_size"},
         remark="1 without experts",
         search={
             "": Search(SEARCHED, ("divisors of the experts",)),
@@ -105,6 +107,7 @@ SETTINGS = (
         "etp",
         title="tp of experts",
         fields=("settings.etp",),
+        flags={"etp": "expert_tensor_parallel_size"},
         remark="1 where experts have biases",
         search={
             "": Search(SEARCHED, ("1", "tp")),
@@ -159,6 +162,7 @@ SETTINGS = (
         "without this option.",
         title="turns",
         fields=("settings.turn",),
+        flags={"turn": "microbatch_group_size_per_vp_stage"},
         remark="of micro-batches that pass one virtual stage before the next one's",
         search={
             "": Search(FIXED, ("pp micro-batches",), remark=NO_SETTING),
@@ -363,6 +367,7 @@ SETTINGS = (
         "for torchtitan.",
         title="copies of sharded states",
         fields=("settings.optimizer.instances",),
+        flags={"optimizer.instances": "num_distributed_optimizer_instances"},
         remark="any divisor of dp x cp but this itself: instances of the distributed optimizer",
         search={
             "": Search(SEARCHED, ("1", "2"), remark="HSDP: any divisor of dp but dp x cp itself"),
@@ -415,6 +420,10 @@ SETTINGS = (
         "WHAT",
         title="overlap of data parallelism",
         fields=("settings.optimizer.overlap_gradients", "settings.optimizer.overlap_parameters"),
+        flags={
+            "optimizer.overlap_gradients": "overlap_grad_reduce",
+            "optimizer.overlap_parameters": "overlap_param_gather",
+        },
         remark="of gradients and parameters with passes; none for being asked alone",
         search={
             "": Search(
@@ -440,6 +449,7 @@ SETTINGS = (
         "KERNEL",
         title="fused loss",
         fields=("settings.kernels.fused_loss", "settings.kernels.loss_kernel"),
+        flags={"kernels.fused_loss": "cross_entropy_loss_fusion"},
         remark="Megatron-LM's own kernel; none for being asked alone",
         search={
             "": Search(
@@ -453,6 +463,7 @@ SETTINGS = (
         "fused_dropout",
         title="fused dropout and bias",
         fields=("settings.kernels.fused_dropout",),
+        flags={"kernels.fused_dropout": "bias_dropout_fusion"},
         remark=DEFAULT,
         search={
             "": Search(FIXED, ("yes",), remark=OF_FIGURES),
@@ -473,6 +484,7 @@ SETTINGS = (
         "fused_softmax",
         title="fused softmax",
         fields=("settings.kernels.fused_softmax",),
+        flags={"kernels.fused_softmax": "masked_softmax_fusion"},
         remark="counts for local layers alone",
         search={
             "": Search(FIXED, ("yes",), remark=OF_FIGURES),
@@ -483,6 +495,7 @@ SETTINGS = (
         "accumulation_fusion",
         title="fused gradient accumulation",
         fields=("settings.kernels.accumulation_fusion",),
+        flags={"kernels.accumulation_fusion": "gradient_accumulation_fusion"},
         remark=DEFAULT,
         search={
             "": Search(FIXED, ("yes",), remark=OF_FIGURES),
@@ -556,6 +569,7 @@ SETTINGS = (
         "SWITCH",
         title="overlap of tensor parallelism",
         fields=("settings.overlap_tensor",),
+        flags={"overlap_tensor": "tp_comm_overlap"},
         remark=(
             "with tp above 1 and parameters of 2 bytes; Megatron-LM turns it off with "
             "latent attention"
@@ -583,6 +597,7 @@ SETTINGS = (
         "SWITCH",
         title="overlap of expert parallelism",
         fields=("settings.overlap_experts",),
+        flags={"overlap_experts": "overlap_moe_expert_parallel_comm"},
         remark=(
             "with ep above 1, virtual stages in a pipeline, and neither layers nor "
             "experts computed again whole"
@@ -607,6 +622,7 @@ SETTINGS = (
         "overlap_sends",
         title="overlap of virtual stages' messages",
         fields=("settings.overlap_sends",),
+        flags={"overlap_sends": "overlap_p2p_comm"},
         remark=DEFAULT,
         search={
             "": Search(FIXED, ("yes",), remark=OF_FIGURES),
@@ -806,6 +822,7 @@ SETTINGS = (
         "name",
         title="optimiser",
         fields=("settings.optimizer.name",),
+        flags={"optimizer.name": "optimizer"},
         remark="the states of Adam",
         search={"": Search(FIXED, ("adam",))},
     ),
@@ -817,6 +834,7 @@ SETTINGS = (
         "HOW",
         title="dispatcher of tokens",
         fields=("settings.kernels.dispatcher",),
+        flags={"kernels.dispatcher": "moe_token_dispatcher_type"},
         remark=(
             "alltoall where nothing is asked, as Megatron's recipes; flex is DeepEP, from Ampere on"
         ),
@@ -830,6 +848,10 @@ SETTINGS = (
         "capacity",
         title="capacity of experts",
         fields=("settings.kernels.capacity", "settings.kernels.pad_to_capacity"),
+        flags={
+            "kernels.capacity": "moe_expert_capacity_factor",
+            "kernels.pad_to_capacity": "moe_pad_expert_input_to_capacity",
+        },
         remark=("drops tokens, which changes the training: judged in imported plans, never tried"),
         search={
             "": Search(LEFT_OUT, ("all tokens",)),
@@ -851,6 +873,7 @@ SETTINGS = (
         "SWITCH",
         title="fused permutation of tokens",
         fields=("settings.kernels.fused_permute",),
+        flags={"kernels.fused_permute": "moe_permute_fusion"},
         remark="needs Transformer Engine 2.1",
         search={
             "": Search(FIXED, ("off",), remark=OF_FIGURES),
@@ -862,6 +885,7 @@ SETTINGS = (
         "grouped_experts",
         title="grouped products of experts",
         fields=("settings.kernels.grouped_experts",),
+        flags={"kernels.grouped_experts": "moe_grouped_gemm"},
         remark="with experts, as Megatron's recipes",
         search={
             "": Search(FOLLOWS, ("no", "yes"), remark=OF_FIGURES),
@@ -891,6 +915,7 @@ SETTINGS = (
         "deterministic",
         title="deterministic",
         fields=("settings.kernels.deterministic",),
+        flags={"kernels.deterministic": "deterministic_mode"},
         remark=IMPORTED,
         search={"": Search(FIXED, ("no",), remark=UNSAID), "megatron": Search(LEFT_OUT, ("no",))},
     ),
@@ -898,6 +923,7 @@ SETTINGS = (
         "loader_mask",
         title="mask of the loader",
         fields=("settings.kernels.loader_mask",),
+        flags={"kernels.loader_mask": "create_attention_mask_in_dataloader"},
         remark="causal attention needs none: judged in imported plans, never tried",
         search={"": Search(FIXED, ("no",), remark=UNSAID), "megatron": Search(LEFT_OUT, ("no",))},
     ),

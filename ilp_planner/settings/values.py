@@ -170,20 +170,29 @@ def _switch(on: bool) -> str:
     return "on" if on else "off"
 
 
+def with_fields(settings: Settings, values: dict[str, Any]) -> Settings:
+    """Return settings with other values of fields, by names such as `kernels.graphs`."""
+    own: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        group, _, field = name.rpartition(".")
+        if group:
+            inner.setdefault(group, {})[field] = value
+        else:
+            own[field] = value
+    parts = {group: replace(getattr(settings, group), **v) for group, v in inner.items()}
+    return replace(settings, **own, **parts)
+
+
 def switch(field: str, text: str, **others: Any) -> Choice:
     """Return the choice of a field of settings that is true or false: `on` or `off`.
 
     field: by its name, such as `kernels.fused_permute`. text, others: as of `Choice`.
     """
-    group, _, name = field.rpartition(".")
     read = attrgetter(field)
 
     def write(settings: Settings, value: str) -> Settings:
-        said: dict[str, Any] = {name: value == "on"}
-        if not group:
-            return replace(settings, **said)
-        own: dict[str, Any] = {group: replace(getattr(settings, group), **said)}
-        return replace(settings, **own)
+        return with_fields(settings, {field: value == "on"})
 
     return Choice(lambda settings: _switch(read(settings)), write, text, **others)
 

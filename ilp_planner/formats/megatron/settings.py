@@ -1,9 +1,14 @@
 """Training settings in Megatron-LM's arguments: `Settings` from values, and back."""
 
+from operator import attrgetter
+from typing import Any
+
 from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.values import MegatronArguments, given
 from ilp_planner.schedule.formulas import USUAL
+from ilp_planner.settings.table import SETTINGS
+from ilp_planner.settings.values import with_fields
 from ilp_planner.specs.training import (
     GRAPHED,
     OFFLOADED,
@@ -40,6 +45,9 @@ CP_NAMES = {"allgather": "all_gather"}
 ONE_MOMENT = ("sgd", "lion", "muon", "dist_muon", "adaptive_muon")
 
 
+# Fields of settings with an argument of their own, the value of which they are.
+FLAGS = {field: key for row in SETTINGS for field, key in row.flags.items()}
+DEFAULTS, NOTHING_SAID = Settings(), MegatronArguments()
 # Megatron's names of recipes of 8-bit products; that of 4-bit ones is Transformer Engine's own.
 FP8_RECIPES = {
     "delayed": "fp8-delayed",
@@ -103,10 +111,7 @@ def sequence_parallel_of(args: MegatronArguments) -> bool:
 def settings_of(args: MegatronArguments) -> Settings:
     """Return the settings of checked arguments."""
     padded = args.given("padded_vocab_size")
-    return Settings(
-        cp=args.whole("context_parallel_size"),
-        ep=args.whole("expert_model_parallel_size"),
-        etp=args.whole("expert_tensor_parallel_size"),
+    found = Settings(
         cp_comm=cp_comm_of(args),
         cp_inner=_inner(args),
         sequence_parallel=sequence_parallel_of(args),
@@ -117,11 +122,24 @@ def settings_of(args: MegatronArguments) -> Settings:
         offload=_offload(args),
         optimizer=_optimizer(args),
         kernels=_kernels(args),
-        overlap_tensor=args.on("tp_comm_overlap"),
-        overlap_experts=args.on("overlap_moe_expert_parallel_comm"),
-        turn=args.whole("microbatch_group_size_per_vp_stage"),
-        overlap_sends=args.on("overlap_p2p_comm"),
     )
+    return with_fields(found, {field: _read(args, field) for field in FLAGS})
+
+
+def _read(args: MegatronArguments, field: str) -> Any:
+    """Return the value of a field that has an argument of its own; negative numbers mean none."""
+    kind, key = type(attrgetter(field)(DEFAULTS)), FLAGS[field]
+    if kind is bool:
+        return args.on(key)
+    if kind is str:
+        return args.text(key)
+    return args.whole(key) if kind is int else max(0.0, args.number(key))
+
+
+def _flag_values(settings: Settings) -> dict[str, Value]:
+    """Return the arguments of fields that have one of their own, if Megatron's default differs."""
+    values = ((field, attrgetter(field)(settings)) for field in FLAGS)
+    return {FLAGS[field]: value for field, value in values if value != _read(NOTHING_SAID, field)}
 
 
 def settings_values(settings: Settings, *, gated: bool) -> dict[str, Value]:
@@ -139,19 +157,12 @@ def settings_values(settings: Settings, *, gated: bool) -> dict[str, Value]:
         raise SpecError(f"settings.schedule: found {settings.schedule}, expected {USUAL}")
     inner = settings.cp_inner
     values = given(
-        ("context_parallel_size", settings.cp, settings.cp != 1),
         ("cp_comm_type", (settings.cp_comm,), settings.cp_comm != "p2p"),
         ("hierarchical_context_parallel_sizes", (inner, settings.cp // (inner or 1)), inner),
-        ("expert_model_parallel_size", settings.ep, settings.ep != 1),
-        ("expert_tensor_parallel_size", settings.etp, settings.etp),
         ("sequence_parallel", True, settings.sequence_parallel),
         ("use_tp_pp_dp_mapping", True, settings.order == ORDERS[1]),
-        ("tp_comm_overlap", True, settings.overlap_tensor),
-        ("overlap_moe_expert_parallel_comm", True, settings.overlap_experts),
-        ("microbatch_group_size_per_vp_stage", settings.turn, settings.turn),
-        ("overlap_p2p_comm", False, not settings.overlap_sends),
     )
-    values |= _quantised_values(settings)
+    values = _flag_values(settings) | values | _quantised_values(settings)
     values |= _recompute_values(settings.recompute)
     values |= _offload_values(settings.offload)
     values |= given((settings.precision, True, settings.precision != "fp32"))
@@ -241,14 +252,11 @@ def _optimizer(args: MegatronArguments) -> OptimizerSettings:
         gradient=_gradient(args),
         master=_master(args, aware) if width == 2 else 0,
         moments=_moments(args, name, aware),
-        instances=args.whole("num_distributed_optimizer_instances"),
         offload=min(1.0, max(0.0, args.number("optimizer_offload_fraction")))
         if args.on("optimizer_cpu_offload")
         else 0,
         overlap_offload=args.on("optimizer_cpu_offload")
         and args.on("overlap_cpu_optimizer_d2h_h2d"),
-        overlap_gradients=args.on("overlap_grad_reduce"),
-        overlap_parameters=args.on("overlap_param_gather"),
     )
 
 
@@ -299,14 +307,10 @@ def _optimizer_values(settings: Settings) -> dict[str, Value]:
     fsdp = optimizer.sharding in FSDP_OF
     sharded = optimizer.sharding != "none" and optimizer.name != "dist_muon"
     values = given(
-        ("optimizer", optimizer.name, optimizer.name != "adam"),
         ("use_distributed_optimizer", True, sharded),
         ("use_megatron_fsdp", True, fsdp),
         ("data_parallel_sharding_strategy", FSDP_OF.get(optimizer.sharding), fsdp),
         ("ckpt_format", "fsdp_dtensor", fsdp),
-        ("num_distributed_optimizer_instances", optimizer.instances, optimizer.instances != 1),
-        ("overlap_grad_reduce", True, optimizer.overlap_gradients),
-        ("overlap_param_gather", True, optimizer.overlap_parameters),
     )
     return values | _state_values(optimizer, precision)
 
@@ -338,25 +342,13 @@ def _kernels(args: MegatronArguments) -> Kernels:
     ends, graphs = bool(recipe) and args.on("first_last_layers_bf16"), graphs_of(args)
     unfused = local or args.text("attention_backend") in ("unfused", "local")
     activation = "bias_swiglu_fusion" if args.on("swiglu") else "bias_gelu_fusion"
-    capacity = args.number("moe_expert_capacity_factor")
     fused_loss = args.on("cross_entropy_loss_fusion")
     engine = args.text("cross_entropy_fusion_impl") == "te"
     return Kernels(
         implementation="local" if local else "transformer_engine",
         attention="unfused" if unfused else "flash",
-        fused_loss=fused_loss,
         loss_kernel="native" if fused_loss and not engine else "te",
-        fused_dropout=args.on("bias_dropout_fusion"),
         fused_activation=args.on(activation),
-        fused_permute=args.on("moe_permute_fusion"),
-        grouped_experts=args.on("moe_grouped_gemm"),
-        capacity=max(0.0, capacity),
-        pad_to_capacity=args.on("moe_pad_expert_input_to_capacity"),
-        dispatcher=args.text("moe_token_dispatcher_type"),
-        accumulation_fusion=args.on("gradient_accumulation_fusion"),
-        fused_softmax=args.on("masked_softmax_fusion"),
-        deterministic=args.on("deterministic_mode"),
-        loader_mask=args.on("create_attention_mask_in_dataloader"),
         quantised=recipe,
         number_format=""
         if number_format == USUAL_FORMATS.get(recipe) or not recipe
@@ -408,17 +400,6 @@ def _kernel_values(kernels: Kernels, gated: bool) -> dict[str, Value]:
     return given(
         ("transformer_impl", "local", local),
         ("attention_backend", "unfused", not local and kernels.attention == "unfused"),
-        ("cross_entropy_loss_fusion", True, kernels.fused_loss),
-        ("moe_permute_fusion", True, kernels.fused_permute),
-        ("moe_grouped_gemm", True, kernels.grouped_experts),
-        ("moe_pad_expert_input_to_capacity", True, kernels.pad_to_capacity),
-        ("deterministic_mode", True, kernels.deterministic),
         ("cross_entropy_fusion_impl", "te", engine),
-        ("bias_dropout_fusion", False, not kernels.fused_dropout),
         (activation, False, not kernels.fused_activation),
-        ("gradient_accumulation_fusion", False, not kernels.accumulation_fusion),
-        ("masked_softmax_fusion", False, not kernels.fused_softmax),
-        ("create_attention_mask_in_dataloader", False, not kernels.loader_mask),
-        ("moe_expert_capacity_factor", kernels.capacity, kernels.capacity),
-        ("moe_token_dispatcher_type", kernels.dispatcher, kernels.dispatcher != "allgather"),
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.evaluate import Violation
 from ilp_planner.settings import table
+from ilp_planner.settings.values import with_fields
 from ilp_planner.spaces.megatron.choices import CHOICES
 from ilp_planner.spaces.megatron.degrees import MegatronDegrees
 from ilp_planner.specs.recipes import quantised_kernels
@@ -141,17 +142,3 @@ def _text(value: object) -> str:
     if isinstance(value, tuple):
         return " ".join(map(str, value)) or "none"
     return str(value) if value != "" else "none"
-
-
-def with_fields(settings: Settings, values: dict[str, Any]) -> Settings:
-    """Return settings with other values of fields, by names such as `kernels.graphs`."""
-    own: dict[str, Any] = {}
-    inner: dict[str, dict[str, Any]] = {}
-    for name, value in values.items():
-        group, _, field = name.rpartition(".")
-        if group:
-            inner.setdefault(group, {})[field] = value
-        else:
-            own[field] = value
-    parts = {group: replace(getattr(settings, group), **v) for group, v in inner.items()}
-    return replace(settings, **own, **parts)
