@@ -78,11 +78,20 @@ def brief_lines(
 def problem_text(problem: Problem[Any], plan: AnyPlan | None) -> str:
     """Return `llama3-70b on 64 x H100, all 8 nodes, batch 1024 x 8192`."""
     cluster = problem.cluster
-    used = range(cluster.device_count) if plan is None else plan.used
+    used = _devices_of(cluster, plan)
     tokens = 0 if problem.spec is None else problem.spec.architecture.tokens
     batch = f"{problem.global_batch} x {tokens}" if tokens else str(problem.global_batch)
-    where = describe_types(cluster, sorted(used))
+    where = describe_types(cluster, used)
     return f"{problem.model} on {where}, {nodes_text(problem, plan)}, batch {batch}"
+
+
+def _devices_of(cluster: ClusterSpec, plan: AnyPlan | None) -> list[int] | range:
+    """Return the devices of a plan that the cluster has, all of them without a plan.
+
+    A broken rule names the others.
+    """
+    every = range(cluster.device_count)
+    return every if plan is None else sorted({*every} & {*plan.used})
 
 
 def nodes_text(problem: Problem[Any], plan: AnyPlan | None) -> str:
@@ -92,7 +101,7 @@ def nodes_text(problem: Problem[Any], plan: AnyPlan | None) -> str:
     """
     own, whole = problem.cluster, whole_cluster(problem)
     every = range(own.device_count)
-    used = every if plan is None else sorted(plan.used)
+    used = _devices_of(own, plan)
     number, total = len(nodes_of(own, used)), whole.node_count
     idle = describe_types(own, sorted({*every} - {*used}))
     if whole.device_count > own.device_count:
