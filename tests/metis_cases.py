@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from ilp_planner.costs.profiles.layers import LayerKey
-from ilp_planner.costs.profiles.metis import MetisProfile, MetisRow
-from ilp_planner.costs.profiles.metis_files import read_metis_profile
-from ilp_planner.spaces.metis.costs import MetisCosts, rank_types, terms_ms, total_ms
-from ilp_planner.spaces.metis.formulas import MetisFormulas
-from ilp_planner.specs.metis_cluster import MetisCluster, MetisNode
+from ilp_planner.peers.metis.cluster import MetisCluster, MetisNode
+from ilp_planner.peers.metis.costs import MetisCosts, rank_types, terms_ms, total_ms
+from ilp_planner.peers.metis.files import read_metis_profile
+from ilp_planner.peers.metis.formulas import MetisFormulas
+from ilp_planner.peers.metis.profile import MetisProfile, MetisRow
 
 SHARED = Path(__file__).parents[2] / "shared"
 DATA = SHARED / "data" / "metis"

@@ -28,6 +28,7 @@ LAYERS = (
     ("formats",),
     ("analysis",),
     ("faces",),
+    ("peers",),
     ("profiler",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -165,8 +166,10 @@ def test_no_driver_names_a_space() -> None:
 
 
 def test_a_driver_that_names_a_space_is_seen() -> None:
-    graph = {"ilp_planner.faces.cli.solve": {"ilp_planner.spaces.amp.space", "ilp_planner.plan"}}
-    assert spaces_named(graph) == {("ilp_planner.faces.cli.solve", "ilp_planner.spaces.amp.space")}
+    graph = {"ilp_planner.faces.cli.solve": {"ilp_planner.spaces.groups.space", "ilp_planner.plan"}}
+    assert spaces_named(graph) == {
+        ("ilp_planner.faces.cli.solve", "ilp_planner.spaces.groups.space")
+    }
 
 
 def test_a_circle_is_seen() -> None:

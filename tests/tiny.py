@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ilp_planner.base.numerics import ROUNDING
-from ilp_planner.costs.models import COST_MODELS
+from ilp_planner.costs.models import COST_MODELS, costs_named
 from ilp_planner.costs.operators import OperatorTables, StageTables
 from ilp_planner.costs.profiles.table import MIB, OperatorRow, Profile, RowKey
 from ilp_planner.evaluate import evaluate
@@ -167,7 +167,7 @@ def make_problem(
 ) -> Problem:
     """Return a problem on equal nodes."""
     total, cluster = nodes * devices, make_cluster(nodes, devices)
-    costs = COST_MODELS[cost_model](tuple(operators), family, profile, devices_per_node=devices)
+    costs = costs_named(cost_model)(tuple(operators), family, profile, devices_per_node=devices)
     sizes = group_sizes or stage_devices(cluster, nodes if costs.spans_nodes else 1)
     return Problem(
         model=make_model(operators, family).name,
@@ -504,7 +504,7 @@ def problems(draw: st.DrawFn, most_ways: int = 70_000, most_operators: int = 6) 
     micro_batches = draw(st.sampled_from([(1,), (2,), (1, 2), (2, 4)]))
     splits = draw(st.sampled_from([(0,), (0, 1)]))
     cost_model = draw(st.sampled_from(sorted(COST_MODELS)))
-    costs = COST_MODELS[cost_model]
+    costs = costs_named(cost_model)
     groups = stage_devices(make_cluster(nodes, devices), nodes if costs.spans_nodes else 1)
     options = max(sum(g % t == 0 for t in degrees) for g in groups) * len(splits)
     while (2 * options) ** len(operators) > most_ways:

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.errors import PlannerError, SpecError, UsageError
 from ilp_planner.base.files import Document, existing, places, read_document, sha256_of
 from ilp_planner.base.library import find_specs
+from ilp_planner.base.parts import part
 from ilp_planner.inputs.devices import usable, usable_nodes
 from ilp_planner.inputs.request import HELD, Reference, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from ilp_planner.costs.profiles.amp import AmpExperiment
     from ilp_planner.specs.cluster import ClusterSpec
-    from ilp_planner.specs.metis_cluster import MetisCluster
     from ilp_planner.specs.model import ModelSpec
 
 DEFAULT_MODEL = "gpt3-1.3b"
@@ -79,7 +78,7 @@ class InputFiles:
         """Samples per iteration."""
         asked = self.request.global_batch
         if asked is None and self.kind == "amp" and "profile" not in self.objects:
-            return self.experiment.global_batch
+            return int(self.experiment.global_batch)
         return DEFAULT_GLOBAL_BATCH if asked is None else asked
 
     @property
@@ -274,7 +273,7 @@ class InputFiles:
     # ---- the cluster ----------------------------------------------------------------------------
 
     @cached_property
-    def cluster(self) -> tuple[ClusterSpec, MetisCluster | None]:
+    def cluster(self) -> tuple[ClusterSpec, Any]:
         """The cluster, with the description of Metis's files if they have one."""
         files = self.request.files
         if "metis_cluster" in self.objects:
@@ -288,10 +287,10 @@ class InputFiles:
             missing = "clusterfile" if "hostfile" in files else "hostfile"
             raise UsageError(f"`{pair[0]}`: expected a `{missing}` beside it, found none")
         if pair:
-            from ilp_planner.specs.metis_cluster import metis_cluster_spec, read_metis_cluster
-
-            metis = read_metis_cluster(self.document("hostfile"), self.document("clusterfile"))
-            return metis_cluster_spec(metis, Path(files["hostfile"].name).name), metis
+            read = part("peers.metis.cluster:read_metis_cluster")
+            metis = read(self.document("hostfile"), self.document("clusterfile"))
+            name = Path(files["hostfile"].name).name
+            return part("peers.metis.cluster:metis_cluster_spec")(metis, name), metis
         if "cluster" not in files and self.kind not in ("analytic", "aceso", "table"):
             raise UsageError(
                 "cluster: found none, expected a cluster whose devices are in the profile (or "
@@ -332,7 +331,7 @@ class InputFiles:
     # ---- AMP's experiment ------------------------------------------------------------------------
 
     @cached_property
-    def experiment(self) -> AmpExperiment:
+    def experiment(self) -> Any:
         """The experiment of an `amp:FILE`, on the devices of a cluster or a hostfile if one is
         named.
 
@@ -340,27 +339,7 @@ class InputFiles:
         ------
         UsageError: a model is named beside it.
         """
-        from ilp_planner.costs.profiles.amp import read_amp, read_amp_profile
-        from ilp_planner.specs.hostfile import read_hostfile
-
-        asked = self.request
-        if "model" in asked.files:
-            raise UsageError(
-                f"model: found {asked.name('model')}, expected none: the experiment of an amp:FILE "
-                "says its model"
-            )
-        file = self.find("profile", self.path)
-        if "hostfile" in asked.files:
-            document = self.document("hostfile")
-            hosts = read_hostfile(document)
-            return read_amp(file, asked.experiment, hosts=hosts, hostfile=document.name)
-        experiment = read_amp(file, asked.experiment)
-        if "cluster" not in asked.files and "cluster" not in self.objects:
-            return experiment
-        cluster = self.cluster_file()
-        names = [cluster.device_types[name].profile for name in cluster.type_names]
-        profile = read_amp_profile(file, experiment.profile.model.name, names)
-        return replace(experiment, cluster=cluster, profile=profile)
+        return part("peers.amp.source:experiment")(self)
 
 
 def split_profile(text: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import UsageError
+from ilp_planner.base.peers import layer_profiles, peers
 from ilp_planner.inputs.constraints import constraints_of, space_with
 from ilp_planner.inputs.likeness import DEVICES
 from ilp_planner.inputs.tables import find_tables, records_in
@@ -66,15 +67,11 @@ SPACES: dict[str, SpaceEntry] = {
         some={"recompute": (*RECOMPUTATIONS, "core_attn")},
         limits=("max_tp", "max_stages", "memory_limit"),
     ),
-    "metis": SpaceEntry(
-        "ilp_planner.spaces.metis.build:build",
-        ("metis",),
-        ("memory_rule",),
-        limits=("max_tp", "memory_limit"),
-    ),
-    "amp": SpaceEntry(
-        "ilp_planner.spaces.amp.build:build", ("amp",), ("placement",), limits=("max_tp",)
-    ),
+    **{
+        name: SpaceEntry(**fields)
+        for peer in peers().values()
+        for name, fields in peer.spaces.items()
+    },
     "megatron": SpaceEntry(
         "ilp_planner.spaces.megatron.build:build",
         ("native",),
@@ -126,7 +123,6 @@ INSTEAD = {
     "pp": "max_stages",
     "headroom": "memory_limit",
 }
-LAYER_PROFILES = ("metis", "amp")
 
 
 def space_named(name: str) -> str:
@@ -310,7 +306,7 @@ def _of_layers(files: InputFiles) -> str:
     if given is not None:
         return "" if isinstance(given, Profile) else "a profile of whole layers"
     asked = files.request
-    if files.kind in LAYER_PROFILES:
+    if files.kind in layer_profiles():
         return f"{asked.profile}, which is of whole layers"
     for kind in sorted(_hosts(files), reverse=True):
         return f"a `{kind}`, whose devices are planned in whole layers"

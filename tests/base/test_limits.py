@@ -19,9 +19,9 @@ from ilp_planner.base.limits import (
     check_parsed,
     whole_number,
 )
-from ilp_planner.costs.profiles.alpa_pickle import read_alpa_pickle
 from ilp_planner.costs.profiles.measurements import read_measurements
 from ilp_planner.formats.megatron.values import parse_values
+from ilp_planner.peers.alpa.pickles import read_alpa_pickle
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.model_reader import read_model

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ilp_planner.costs.profiles.alpa import alpa_series, read_alpa
 from ilp_planner.costs.profiles.measurements import Measurements, Record, measurements_of
 from ilp_planner.costs.profiles.table import Provenance
+from ilp_planner.peers.alpa.profile import alpa_series, read_alpa
 from ilp_planner.profiler.predict.collectives import CollectivePredictor
 from ilp_planner.profiler.predict.curve import curve_of
 from tests.benchmarks.cases import ROOT

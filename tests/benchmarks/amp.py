@@ -11,9 +11,9 @@ import json
 import time
 from typing import Any
 
-from ilp_planner.spaces.amp.costs import AmpCosts
-from ilp_planner.spaces.amp.degrees import rank_plans
-from ilp_planner.spaces.amp.placement import place
+from ilp_planner.peers.amp.costs import AmpCosts
+from ilp_planner.peers.amp.degrees import rank_plans
+from ilp_planner.peers.amp.placement import place
 from tests.amp_cases import EXPERIMENTS, degrees_of, experiment, partition_of, trials
 
 

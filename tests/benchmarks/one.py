@@ -24,10 +24,10 @@ def main() -> None:
     started = time.perf_counter()
 
     from ilp_planner.base.units import parse_size
-    from ilp_planner.costs.profiles.aceso import read_aceso_profile
-    from ilp_planner.formats.aceso import write_aceso
     from ilp_planner.optimize.solve import solve
     from ilp_planner.optimize.solvers.base import Limits
+    from ilp_planner.peers.aceso.formats import write_aceso
+    from ilp_planner.peers.aceso.profile import read_aceso_profile
     from ilp_planner.spaces.operators.build import build_problem
     from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.model_reader import read_model

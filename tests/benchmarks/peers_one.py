@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from ilp_planner.base.deadline import Deadline, OutOfTimeError
-from ilp_planner.costs.profiles.convert.sailor import sailor_table
 from ilp_planner.costs.profiles.layer_table import layer_profile
-from ilp_planner.costs.profiles.sailor import read_sailor_profile
-from ilp_planner.costs.profiles.sailor_cluster import sailor_cluster
 from ilp_planner.evaluate import evaluate
 from ilp_planner.optimize.result import Stop
 from ilp_planner.optimize.search.state import SearchState
 from ilp_planner.optimize.solvers.base import Limits, Task
+from ilp_planner.peers.sailor.cluster import sailor_cluster
+from ilp_planner.peers.sailor.profile import read_sailor_profile
+from ilp_planner.peers.sailor.tables import sailor_table
 from ilp_planner.plan import GroupPlan, GroupStage, Plan
 from ilp_planner.plan import Replica as Group
 from ilp_planner.problem import Problem

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ilp_planner.costs.profiles.aceso import read_aceso_profile
 from ilp_planner.costs.profiles.analytic_transformer import gpt_work
-from ilp_planner.costs.profiles.metis_files import read_metis_profile
+from ilp_planner.peers.aceso.profile import read_aceso_profile
+from ilp_planner.peers.metis.files import read_metis_profile
 from ilp_planner.profiler.predict.crossvalidation import Trials, expected_error, peers_of
 from ilp_planner.profiler.predict.features import HIDDEN, MICRO_BATCH, TP, Quantity
 from ilp_planner.profiler.predict.law import fit_law
@@ -363,7 +363,7 @@ def _add_size(found: dict[str, Found], name: str, parts: list[OfSize]) -> None:
 
 def products() -> dict[str, Found]:
     """Return the errors of square products by FLOP, and of a rule in proportion to it."""
-    from ilp_planner.costs.profiles.alpa import read_alpa
+    from ilp_planner.peers.alpa.profile import read_alpa
     from ilp_planner.profiler.predict.curve import left_out_error
     from ilp_planner.profiler.predict.products import beyond_error, product_rows, product_seconds
 

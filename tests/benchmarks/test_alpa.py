@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ilp_planner.costs.profiles.alpa import read_alpa
+from ilp_planner.peers.alpa.profile import read_alpa
 from ilp_planner.profiler.predict.collectives import CollectivePredictor
 from tests.benchmarks import alpa as study
 

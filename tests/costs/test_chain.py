@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from ilp_planner.costs.models import COST_MODELS
+from ilp_planner.costs.models import COST_MODELS, costs_named
 from ilp_planner.costs.operators import Option, Surroundings
 from ilp_planner.costs.profiles.table import RowKey
 from ilp_planner.plan import OperatorStage, Strategy
@@ -35,7 +35,7 @@ def test_tables_price_a_stage_as_the_judge_does(cost_model: str, data: st.DataOb
         ties=data.draw(st.sampled_from([0.0, 0.2, 0.8])),
     )
     per_node = data.draw(st.sampled_from([None, 1, 2, 4]))
-    model = COST_MODELS[cost_model]
+    model = costs_named(cost_model)
     costs = model(tuple(operators), family, profile, devices_per_node=per_node)
     micro_batch = data.draw(st.sampled_from(costs.micro_batch_sizes((1, 2, 4))))
     count = data.draw(st.integers(1, 9))
@@ -118,7 +118,7 @@ def test_options_are_those_that_use_every_device_and_a_profiled_micro_batch(
 ) -> None:
     operators = ("enc-MLP-gelu",)
     profile = make_profile(rows_of(operators, (1, 2), (1, 2, 4)))
-    costs = COST_MODELS[cost_model](operators, "gpt", profile)
+    costs = costs_named(cost_model)(operators, "gpt", profile)
     assert costs.options(1, 4) == (Option(4, 1, 0),)
     assert costs.options(2, 4) == (Option(2, 2, 0), Option(4, 1, 0))
     assert costs.options(2, 1) == (Option(1, 1, 0),)
@@ -132,12 +132,12 @@ def test_replicas_of_profiled_samples_make_a_micro_batch_and_only_profiled_ones_
 ):
     operators = ("enc-MLP-gelu",)
     profile = make_profile(rows_of(operators, (2, 3), (1, 4)))
-    native, aceso = (COST_MODELS[name](operators, "gpt", profile) for name in ("native", "aceso"))
+    native, aceso = (costs_named(name)(operators, "gpt", profile) for name in ("native", "aceso"))
     assert native.micro_batch_sizes((1, 2)) == (2, 3, 4, 6)
     assert native.micro_batch_sizes((2, 8)) == (2, 3, 4, 6, 16, 24)
     assert aceso.micro_batch_sizes((2, 8)) == (2, 3)
     only = make_profile(rows_of(operators, (2, 3), (4,)))
-    assert COST_MODELS["native"](operators, "gpt", only).micro_batch_sizes((1, 2)) == (2, 3)
+    assert costs_named("native")(operators, "gpt", only).micro_batch_sizes((1, 2)) == (2, 3)
 
 
 @pytest.mark.parametrize("cost_model", MODELS)
@@ -152,7 +152,7 @@ def test_whatever_micro_batch_a_stage_can_have_is_tried(
 ) -> None:
     operators = ("enc-MLP-gelu",)
     profile = make_profile(rows_of(operators, tuple(each), tuple(degrees)))
-    costs = COST_MODELS[cost_model](operators, "gpt", profile)
+    costs = costs_named(cost_model)(operators, "gpt", profile)
     usable = {size for size in range(1, 50) for g in groups if costs.options(size, g)}
     tried = set(costs.micro_batch_sizes(sorted(groups)))
     if cost_model == "aceso":
@@ -168,7 +168,7 @@ def test_an_option_without_a_row_is_not_allowed_and_one_without_any_is_left_out(
     operators = ("enc-MLP-gelu", "enc-1st-layernorm")
     rows = rows_of(operators, (1,), (1, 2, 4))
     del rows[RowKey(operator="enc-1st-layernorm", micro_batch=1, tp=2, split=0)]
-    costs = COST_MODELS[cost_model](operators, "gpt", make_profile(rows))
+    costs = costs_named(cost_model)(operators, "gpt", make_profile(rows))
     tables = costs.tables(1, 2, 1)
     assert tables is not None
     assert tables.options == (Option(2, 1, 0),)
@@ -181,7 +181,7 @@ def test_equal_operators_share_a_kind_and_every_pair_has_one(cost_model: str) ->
     layer = ("layer0-1-conv1", "layer0-1-bn3")
     operators = ("conv1", *layer * 3)
     profile = make_profile(rows_of(operators, (1,), (1,)))
-    tables = COST_MODELS[cost_model](operators, "resnet", profile).tables(1, 1, 1)
+    tables = costs_named(cost_model)(operators, "resnet", profile).tables(1, 1, 1)
     assert tables is not None
     assert tables.kind[1::2].tolist() == [tables.kind[1]] * 3
     assert tables.kind[2::2].tolist() == [tables.kind[2]] * 3
@@ -193,7 +193,7 @@ def test_equal_operators_share_a_kind_and_every_pair_has_one(cost_model: str) ->
 
 def test_recomputation_stops_at_a_layer_and_saves_what_is_between() -> None:
     operators = ("enc-1st-layernorm", "enc-MLP-gelu", "enc-MLP-GEMM-2", "enc-1st-layernorm")
-    costs = COST_MODELS["native"](operators, "gpt", make_profile(rows_of(operators, (1,), (1,))))
+    costs = costs_named("native")(operators, "gpt", make_profile(rows_of(operators, (1,), (1,))))
     tables = costs.tables(1, 1, 1)
     assert tables is not None
     assert tables.saves.tolist()[:3] == [True, True, False]
@@ -206,7 +206,7 @@ def test_the_last_operator_is_sent_as_the_first_one_is_split() -> None:
         RowKey(operator=name, micro_batch=m, tp=t, split=0): make_row(message=2.0**t)
         for name, m, t in itertools.product(operators, (1, 2), (1, 2))
     }
-    costs = COST_MODELS["aceso"](operators, "gpt", make_profile(rows))
+    costs = costs_named("aceso")(operators, "gpt", make_profile(rows))
     strategies = (Strategy(tp=1, dp=2), Strategy(tp=2, dp=1))
     sent = []
     for pair in (strategies, strategies[::-1]):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.costs.chain import ChainCosts, missing_row
-from ilp_planner.costs.models import COST_MODELS
+from ilp_planner.costs.models import COST_MODELS, costs_named
 from ilp_planner.costs.native import NativeCosts
 from ilp_planner.costs.operators import Surroundings
 from ilp_planner.costs.profiles.table import MIB, Origin, Provenance, RowKey
@@ -47,7 +47,7 @@ def costs_of(cost_model: str = "native") -> ChainCosts:
         collective_origins={("all_gather", 2): {4: GATHER_4, 8: GATHER_8}},
         link_origins=(INSIDE, BETWEEN),
     )
-    return COST_MODELS[cost_model](CHAIN, "gpt", profile)
+    return costs_named(cost_model)(CHAIN, "gpt", profile)
 
 
 def stage_of(start: int, stop: int, way: Strategy, *, first: int = 0) -> OperatorStage:
@@ -232,7 +232,7 @@ def test_the_allocator_grows_by_the_most_of_all_but_the_last_operator() -> None:
             )
             for name, (forward, backward) in zip(LAYER[:3], sizes, strict=True)
         }
-        costs = COST_MODELS[cost_model](LAYER[:3], "gpt", make_profile(rows))
+        costs = costs_named(cost_model)(LAYER[:3], "gpt", make_profile(rows))
         terms = costs.stage_cost(stage_of(0, 3, Strategy()), around()).memory_terms
         return terms["reserved"] / MIB
 
@@ -253,7 +253,7 @@ def table_costs(cost_model: str, family: str, chain: tuple[str, ...], **more: in
         for size in (1, 3)
     }
     profile = make_profile(rows, inter_node=(1.0 * GB, 2.0 * GB))
-    return COST_MODELS[cost_model](chain, family, profile, **more)
+    return costs_named(cost_model)(chain, family, profile, **more)
 
 
 def test_a_segment_goes_on_where_an_operator_keeps_nothing_of_its_own() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.costs.aceso import AcesoCosts
 from ilp_planner.costs.layouts import Change, Layout, change, layout
 from ilp_planner.costs.native import NativeCosts
 from ilp_planner.costs.operators import Option, Surroundings
 from ilp_planner.costs.profiles.table import RowKey
+from ilp_planner.peers.aceso.costs import AcesoCosts
 from ilp_planner.plan import OperatorStage, Strategy
 from ilp_planner.specs.model_reader import read_model
 from tests.examples import for_each

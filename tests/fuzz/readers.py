@@ -7,7 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ilp_planner.costs.profiles.aceso import OPERATOR_COLUMNS
+from ilp_planner.peers.aceso.profile import OPERATOR_COLUMNS
 from tests.alpa_cases import database, pickled
 from tests.amp_cases import content
 from tests.analysis.calibration.machines import lab
@@ -94,13 +94,13 @@ def _saved(path: Path) -> object:
 
 
 def _alpa(path: Path) -> object:
-    from ilp_planner.costs.profiles.alpa import alpa_series
+    from ilp_planner.peers.alpa.profile import alpa_series
 
     return list(alpa_series(path))
 
 
 def _amp(path: Path) -> object:
-    from ilp_planner.costs.profiles.amp import read_amp
+    from ilp_planner.peers.amp.profile import read_amp
 
     return read_amp(path, "pair")
 
@@ -112,7 +112,7 @@ def _table(path: Path) -> object:
 
 
 def _metis(path: Path) -> object:
-    from ilp_planner.costs.profiles.metis_files import read_metis_profile
+    from ilp_planner.peers.metis.files import read_metis_profile
 
     path.rename(path.parent / "DeviceType.A100_tp1_bs1.json")
     return read_metis_profile(path.parent)
@@ -125,7 +125,7 @@ def _hosts(path: Path) -> object:
 
 
 def _clusterfile(path: Path) -> object:
-    from ilp_planner.specs.metis_cluster import metis_cluster_spec, read_metis_cluster
+    from ilp_planner.peers.metis.cluster import metis_cluster_spec, read_metis_cluster
 
     return metis_cluster_spec(read_metis_cluster(SAVED / "hostfile", path))
 
@@ -156,8 +156,8 @@ def _runs(path: Path) -> object:
 
 def _sailor(name: str, path: Path) -> object:
     """Read Sailor's files where one of them has a content."""
-    from ilp_planner.costs.profiles.sailor import read_sailor_profile
-    from ilp_planner.costs.profiles.sailor_cluster import sailor_cluster
+    from ilp_planner.peers.sailor.cluster import sailor_cluster
+    from ilp_planner.peers.sailor.profile import read_sailor_profile
 
     folder = write_files(path.parent / "sailor", sailor_files())
     quotas = write_quotas(path.parent / "quotas.json", a100=8, v100=4)
@@ -177,7 +177,7 @@ def _sailor_reader(name: str, what: str) -> Reader:
 
 def _aceso(name: str, path: Path) -> object:
     """Read Aceso's database where one of its files has a content."""
-    from ilp_planner.costs.profiles.aceso import read_aceso_profile
+    from ilp_planner.peers.aceso.profile import read_aceso_profile
 
     folder = path.parent / "db"
     folder.mkdir()

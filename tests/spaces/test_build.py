@@ -8,10 +8,10 @@ import pytest
 
 from ilp_planner.base.errors import PlannerError, ProfileError, SpecError, UsageError
 from ilp_planner.costs.profiles.analytic_layers import analytic_layers
-from ilp_planner.costs.profiles.metis import MetisProfile
 from ilp_planner.inputs.files import InputFiles
-from ilp_planner.inputs.profiles import ModelSizes, check_model_layers
 from ilp_planner.inputs.request import Reference, Request
+from ilp_planner.peers.metis.profile import MetisProfile
+from ilp_planner.peers.metis.source import ModelSizes, check_model_layers
 from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster

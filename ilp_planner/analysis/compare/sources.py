@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.base.file_kinds import FileKind, file_kind
+from ilp_planner.base.parts import part
 from ilp_planner.base.units import format_bytes
 from ilp_planner.specs.decoder import as_decoder
 
@@ -120,12 +121,13 @@ def other_problem(problem: Problem[Any], theirs: Problem[Any]) -> str:
 
 def _aceso(asked: Asked, problem: Problem[Any]) -> Candidate:
     """Return the plan of a configuration of Aceso's."""
-    from ilp_planner.formats.aceso import read_aceso
 
     if problem.space.unit != "operator":
         raise OtherProblemError(f"its stages are of operators, not of {problem.space.unit}s")
     batch = problem.global_batch
-    plan = read_aceso(Path(asked.text), _model(problem), global_batch=batch)
+    plan = part("peers.aceso.formats:read_aceso")(
+        Path(asked.text), _model(problem), global_batch=batch
+    )
     return Candidate(f"aceso:{asked.text}", plan, problem)
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ilp_planner.base.errors import ProfileError
-from ilp_planner.costs.profiles.convert.metis import is_metis_like
 from ilp_planner.costs.profiles.device_names import names_of_types
 from ilp_planner.costs.profiles.layer_table import layer_profile, optimizer_steps
 from ilp_planner.costs.profiles.link_times import link_times
@@ -26,7 +25,13 @@ from ilp_planner.costs.profiles.measurements import (
     plain_rows,
 )
 from ilp_planner.costs.profiles.table import Origin, Provenance
-from ilp_planner.costs.profiles.table_rows import ANY, Wanted, layer_rows, rows_of_model
+from ilp_planner.costs.profiles.table_rows import (
+    ANY,
+    Wanted,
+    layer_rows,
+    rows_of_model,
+    totals_only,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -172,7 +177,7 @@ def element_table(
     """
     frame = rows_of_model(table, Record.LAYER, wanted)
     plain = None if plain_rows(frame).empty else layer_rows(table, wanted)
-    if plain is not None and plain.complete and is_metis_like(plain.complete):
+    if plain is not None and plain.complete and totals_only(plain.complete):
         return elements_of_layers(layer_profile(table, wanted, cluster), decoder)
     done = frame[frame["status"] == RowStatus.OK]
     routed = routed_elements(decoder)

@@ -7,20 +7,17 @@ were not measured are predicted (`predicted_layers`); each second keeps its sour
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ilp_planner.base.errors import ProfileError
-from ilp_planner.costs.profiles.convert.metis import is_metis_like, metis_profile
-from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.base.parts import part
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile, layer_names
 from ilp_planner.costs.profiles.link_times import link_times
 from ilp_planner.costs.profiles.measurements import ISOLATED, Measurements
 from ilp_planner.costs.profiles.message_times import MessageTimes
-from ilp_planner.costs.profiles.metis import MetisProfile, layer_names, total
-from ilp_planner.costs.profiles.metis_layers import metis_layer_profile
 from ilp_planner.costs.profiles.table import Provenance
 from ilp_planner.costs.profiles.table_rows import (
     ANY,
@@ -29,6 +26,7 @@ from ilp_planner.costs.profiles.table_rows import (
     complete_layers,
     describe_key,
     step_seconds,
+    totals_only,
 )
 
 if TYPE_CHECKING:
@@ -58,8 +56,8 @@ def layer_profile(
     """
     rows = complete_layers(table, wanted)
     messages = MessageTimes(table, cluster)
-    if is_metis_like(rows.complete):
-        profile = _of_totals(table, wanted)
+    if totals_only(rows.complete):
+        profile: LayerProfile = part("peers.metis.tables:layers_of_totals")(table, wanted)
     else:
         profile = _of_parts(table, rows, wanted)
     found = _Times(rows, messages)
@@ -139,40 +137,8 @@ class _Times:
 # ---- rows that say one figure of memory ---------------------------------------------------------
 
 
-def _of_totals(table: Measurements, wanted: Wanted) -> LayerProfile:
-    sizes = {
-        name: getattr(wanted, name) or _size_of(table, name) for name in ("hidden", "sequence")
-    }
-    for name, size in sizes.items():
-        if size is None:
-            raise ProfileError(
-                f"{table.source}: column {name!r}: found nothing, expected a number (`{name}`, or "
-                "`model`, says it too)"
-            )
-    profile = _with_turn(metis_profile(table, wanted))
-    return metis_layer_profile(profile, hidden=sizes["hidden"], sequence=sizes["sequence"])
-
-
-def _with_turn(profile: MetisProfile) -> MetisProfile:
-    """Return the profile with the time of the whole pass in predicted keys too: the layers' own,
-    and the share of them that the nearest key takes besides."""
-    known = [key for key, row in profile.rows.items() if row.forward_backward is not None]
-    rows = dict(profile.rows)
-    for key, row in profile.rows.items():
-        if row.forward_backward is not None or not known:
-            continue
-        near = min(known, key=lambda k: (k.device != key.device, *_distance(k, key)))
-        share = max(profile.rows[near].sync, 0.0) / total(profile.rows[near].compute)
-        rows[key] = replace(row, forward_backward=total(row.compute) * (1 + share))
-    return replace(profile, rows=rows)
-
-
-def _distance(a: LayerKey, b: LayerKey) -> tuple[float, float]:
-    """Return how far two keys are apart, in octaves: of the degree, then of the samples."""
-    return abs(math.log2(a.tp / b.tp)), abs(math.log2(a.samples / b.samples))
-
-
-def _size_of(table: Measurements, column: str) -> Any:
+def size_of(table: Measurements, column: str) -> Any:
+    """Return the number that all rows have in a column; None if they differ or lack it."""
     known = {int(value) for value in table.frame[column].dropna()}
     return known.pop() if len(known) == 1 else None
 
@@ -290,8 +256,8 @@ def _boundary(table: Measurements, rows: LayerRows, wanted: Wanted, key: LayerKe
     right = frame["input_bytes"].to_numpy(np.float64)[1:] / key.samples
     found = np.fmax(left, right)
     if np.isnan(found).any():
-        hidden = wanted.hidden or _size_of(table, "hidden")
-        sequence = wanted.sequence or _size_of(table, "sequence")
+        hidden = wanted.hidden or size_of(table, "hidden")
+        sequence = wanted.sequence or size_of(table, "sequence")
         if hidden is None or sequence is None:
             place = int(np.argmax(np.isnan(found)))
             raise ProfileError(

@@ -88,3 +88,10 @@ class LayerProfile:
     def samples(self, device: str, tp: int) -> tuple[int, ...]:
         """Samples per replica that have rows, ascending."""
         return tuple(sorted(k.samples for k in self.time if (k.device, k.tp) == (device, tp)))
+
+
+def layer_names(layers: int) -> tuple[str, ...]:
+    """Return the layers as Metis sees them: an embedding, transformer layers and a head."""
+    if layers < 3:
+        return tuple(f"layer {i + 1}" for i in range(layers))
+    return ("embedding", *(f"layer {i}" for i in range(1, layers - 1)), "head")

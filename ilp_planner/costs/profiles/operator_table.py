@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.base.errors import ProfileError
-from ilp_planner.costs.profiles.aceso import FIELDS
 from ilp_planner.costs.profiles.analytic import MESSAGES, PRIMITIVES, bandwidths, ring_tables
-from ilp_planner.costs.profiles.convert.aceso import whole_tensor
 from ilp_planner.costs.profiles.device_names import rows_of_device
 from ilp_planner.costs.profiles.measurements import Measurements, Record, RowStatus
 from ilp_planner.costs.profiles.message_times import MessageTimes, links_inside
 from ilp_planner.costs.profiles.predictions import collectives
-from ilp_planner.costs.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance, RowKey
+from ilp_planner.costs.profiles.table import (
+    FIELDS,
+    MIB,
+    OperatorRow,
+    Origin,
+    Profile,
+    Provenance,
+    RowKey,
+    whole_tensor,
+)
 from ilp_planner.costs.profiles.table_rows import ANY, Wanted, rows_of_model
 
 if TYPE_CHECKING:

@@ -131,3 +131,23 @@ class Profile:
             ],
             columns=keys + values,
         )
+
+
+# Fields of `OperatorRow` -> columns of the native table, in the order of Aceso's columns.
+FIELDS = {
+    "forward": "forward_s",
+    "backward": "backward_s",
+    "input": "input_bytes",
+    "output": "output_bytes",
+    "weights": "weight_bytes",
+    "activations": "activation_bytes",
+    "forward_reserved": "forward_workspace_bytes",
+    "backward_reserved": "backward_workspace_bytes",
+}
+# Devices each hold a share of the whole tensor of these; of the others, all of it.
+SHARED = ("all_gather", "all_to_all")
+
+
+def whole_tensor(primitive: str, devices: int) -> int:
+    """Return the bytes of the whole tensor per byte that each device passes in."""
+    return devices if primitive in SHARED else 1

@@ -209,3 +209,12 @@ def step_seconds(table: Measurements, name: str, wanted: Wanted = ANY) -> dict[L
         LayerKey(str(row["device"]), int(row["tp"]), int(row["micro_batch"])): row
         for _, row in frame.iterrows()
     }
+
+
+def totals_only(frames: Mapping[LayerKey, pandas.DataFrame]) -> bool:
+    """Tell whether layers have their total memory alone, without its parts."""
+    return all(
+        frame["memory_bytes"].notna().all()
+        and frame[["state_bytes", "activation_bytes"]].isna().all(axis=None)
+        for frame in frames.values()
+    )

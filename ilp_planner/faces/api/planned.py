@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import PlanError
+from ilp_planner.base.parts import part
 from ilp_planner.faces.api.check import Check, check_plan
 from ilp_planner.faces.api.words import Printed, python_words
 
@@ -65,7 +66,6 @@ class Planned(Printed, ABC):
         """
         from ilp_planner.base.files import check_writable
         from ilp_planner.evaluate import evaluate
-        from ilp_planner.formats.aceso import save_aceso
         from ilp_planner.formats.exports import EXPORTS, PROGRAMS, Target, runtime_of, write_runtime
 
         problem, kept, output = self.problem, self._kept(), Path(file)
@@ -84,7 +84,7 @@ class Planned(Printed, ABC):
                 time = evaluate(problem, kept.plan).iteration_time
                 target = Target(problem.spec, problem.cluster, time, problem.request)
                 return write_runtime(kept.plan, target, runtime, output, nearest=nearest).files
-            save_aceso(output, kept.plan, problem.spec)
+            part("peers.aceso.formats:save_aceso")(output, kept.plan, problem.spec)
             return (output,)
 
     @property

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import UsageError
 from ilp_planner.base.files import check_writable, to_json, write_text
+from ilp_planner.base.parts import part
 from ilp_planner.faces.cli.echo import echo
 from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.faces.report.analysis_judged import Judged, judged_object, judged_text
@@ -67,8 +68,6 @@ def refuse_of_jobs(asked: dict[str, Any]) -> None:
 
 def _compatible(found: Analysis | Judged, asked: dict[str, Any], *, as_json: bool) -> Shown:
     """Return the analysis tool's report."""
-    from ilp_planner.faces.report.analysis_tool import tool_object, tool_text
-
     if isinstance(found, Judged) or not found.uniform:
         raise UsageError(
             "--compat analysis-tool: found a plan whose stages differ in tp or dp, expected one "
@@ -76,22 +75,24 @@ def _compatible(found: Analysis | Judged, asked: dict[str, Any], *, as_json: boo
         )
     if asked["stage"] is not None:
         raise UsageError("--stage: found --compat too, whose report has no stages, expected none")
-    return (
-        tool_object(found.job) if as_json else tool_text(found.job, all_groups=asked["all_groups"])
-    )
+    shown: Shown
+    if as_json:
+        shown = part("peers.analysis_tool.report:tool_object")(found.job)
+    else:
+        text = part("peers.analysis_tool.report:tool_text")
+        shown = text(found.job, all_groups=asked["all_groups"])
+    return shown
 
 
 def _tool_note(found: Analysis) -> tuple[str, ...]:
     """Return the analysis tool's figures for a job that it knows, if they differ."""
-    from ilp_planner.faces.report.analysis_tool_numbers import in_gb, tool_figures
-
     if not found.uniform:
         return ()
     try:
-        figures = tool_figures(found.job)
+        figures = part("peers.analysis_tool.numbers:tool_figures")(found.job)
     except UsageError:
         return ()
-    peak = in_gb(figures.rank_memory["Memory Requirement"])
+    peak = part("peers.analysis_tool.numbers:in_gb")(figures.rank_memory["Memory Requirement"])
     return (
         f"Megatron-LM's analysis tool would say {figures.rank_parameters:,} parameters and "
         f"{peak} GB of every GPU; --compat analysis-tool shows its report, and why it differs",

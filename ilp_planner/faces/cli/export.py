@@ -7,6 +7,7 @@ import typer
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.base.files import check_writable
+from ilp_planner.base.parts import part
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.completion import targets
 from ilp_planner.faces.cli.echo import echo
@@ -74,7 +75,6 @@ def export_run(
     nearest: bool,
 ) -> str:
     """Write the files that run a plan; return the written files."""
-    from ilp_planner.formats.aceso import save_aceso
     from ilp_planner.formats.exports import Target, write_runtime
     from ilp_planner.formats.saved_problem import model_and_cluster
 
@@ -87,7 +87,7 @@ def export_run(
         )
     runtime = runtime_of(to)
     if runtime.system not in EXPORTS:
-        save_aceso(output, saved.plan, model)
+        part("peers.aceso.formats:save_aceso")(output, saved.plan, model)
         return f"{output}: {len(saved.plan.stages)} stages of {model.name} for {to}"
     time = saved.verdict.iteration_time if saved.verdict else None
     target = Target(model, cluster, time, saved.inputs)

@@ -7,6 +7,7 @@ import typer
 
 from ilp_planner.base.errors import UsageError
 from ilp_planner.base.files import check_writable
+from ilp_planner.base.parts import part
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.import_megatron import import_megatron
 from ilp_planner.faces.cli.solve import build
@@ -15,7 +16,6 @@ from ilp_planner.faces.report.console import print_report
 from ilp_planner.faces.report.lines import evaluation_lines
 from ilp_planner.faces.report.stages import stage_table
 from ilp_planner.faces.report.tables import summary
-from ilp_planner.formats.aceso import read_aceso
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import saved_import
 from ilp_planner.inputs.files import cluster_or_gpus, find_model
@@ -79,7 +79,9 @@ def import_plan(
     if set_values or strict:
         given = "--set" if set_values else "--strict"
         raise UsageError(f"{given}: expected none with {source}, whose plans are no launch lines")
-    plan = read_aceso(Path(file), find_model(model), global_batch=global_batch)
+    plan = part("peers.aceso.formats:read_aceso")(
+        Path(file), find_model(model), global_batch=global_batch
+    )
     request = Request(
         files=references(model=model, cluster=cluster, profile=profile),
         space="operators",

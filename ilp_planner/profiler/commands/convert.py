@@ -74,7 +74,7 @@ def import_profile(
     if source == "alpa":
         if model or sequence or hidden:
             raise UsageError("--model: an Alpa database has no model, expected none")
-        from ilp_planner.costs.profiles.alpa import read_alpa
+        from ilp_planner.peers.alpa.profile import read_alpa
 
         table = read_alpa(path)
     elif source == "metis":
@@ -98,9 +98,9 @@ def say(line: str, notes: Iterable[str]) -> None:
 
 def metis_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> Measurements:
     """Read a folder of Metis's."""
-    from ilp_planner.costs.profiles.convert.metis import metis_table
-    from ilp_planner.costs.profiles.metis_files import read_metis_profile
-    from ilp_planner.inputs.profiles import check_model_layers
+    from ilp_planner.peers.metis.files import read_metis_profile
+    from ilp_planner.peers.metis.source import check_model_layers
+    from ilp_planner.peers.metis.tables import metis_table
     from ilp_planner.specs.chain_layers import segments
 
     profile = read_metis_profile(path)
@@ -125,8 +125,8 @@ def said_sizes(spec: ModelSpec, given: dict[str, int | None]) -> dict[str, int |
 
 def aceso_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> Measurements:
     """Read one model of a database of Aceso's."""
-    from ilp_planner.costs.profiles.aceso import TENSOR_DEGREES, read_aceso_profile
-    from ilp_planner.costs.profiles.convert.aceso import aceso_table
+    from ilp_planner.peers.aceso.profile import TENSOR_DEGREES, read_aceso_profile
+    from ilp_planner.peers.aceso.tables import aceso_table
 
     key, spec = aceso_model(path, model)
     profile = read_aceso_profile(path, key, devices_per_node=max(TENSOR_DEGREES), unused=True)
@@ -139,7 +139,7 @@ def aceso_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> M
 
 def aceso_model(path: Path, model: str | None) -> tuple[str, ModelSpec | None]:
     """Return the name of a model in a database, and the model's description if one was named."""
-    from ilp_planner.costs.profiles.aceso import known_models
+    from ilp_planner.peers.aceso.profile import known_models
 
     if not path.is_dir():
         raise ProfileError(missing_folder(path, "files MODEL_mbs*_tp*_algo*.csv"))
@@ -166,8 +166,8 @@ def aceso_model(path: Path, model: str | None) -> tuple[str, ModelSpec | None]:
 
 def amp_rows(path: Path, model: str | None) -> Measurements:
     """Read one model of a file of AMP's, on all its device types."""
-    from ilp_planner.costs.profiles.amp import read_amp_profile
-    from ilp_planner.costs.profiles.convert.amp import amp_models, amp_table
+    from ilp_planner.peers.amp.profile import read_amp_profile
+    from ilp_planner.peers.amp.tables import amp_models, amp_table
 
     models = amp_models(path)
     if model is None and len(models) == 1:
@@ -204,8 +204,8 @@ def sailor_rows(
     cluster_output: Path | None,
 ) -> Measurements:
     """Read one model of a folder or a checkout of Sailor's, and write the cluster of its quotas."""
-    from ilp_planner.costs.profiles.convert.sailor import sailor_table
-    from ilp_planner.costs.profiles.sailor import read_sailor_profile, sailor_models
+    from ilp_planner.peers.sailor.profile import read_sailor_profile, sailor_models
+    from ilp_planner.peers.sailor.tables import sailor_table
 
     models = sailor_models(path)
     if model is None and len(models) == 1:
@@ -216,7 +216,7 @@ def sailor_rows(
     profile = read_sailor_profile(path, model)
     table = sailor_table(profile, hidden=sizes["hidden"], sequence=sizes["sequence"])
     if quotas is not None and cluster_output is not None:
-        from ilp_planner.costs.profiles.sailor_cluster import sailor_cluster
+        from ilp_planner.peers.sailor.cluster import sailor_cluster
         from ilp_planner.specs.cluster_writer import cluster_text
 
         cluster = sailor_cluster(path, quotas, profile)
@@ -259,16 +259,16 @@ def export_profile(
     spec = named_model(model)
     wanted = wanted_rows(spec, hidden=hidden, sequence=sequence)
     if to == "metis":
-        from ilp_planner.costs.profiles.convert.metis import exportable_profile
-        from ilp_planner.costs.profiles.metis_files import write_metis_profile
+        from ilp_planner.peers.metis.files import write_metis_profile
+        from ilp_planner.peers.metis.tables import exportable_profile
 
         name = (model or "") if spec is None else spec.name
         found, notes = exportable_profile(table, wanted, model=name)
         write_metis_profile(found, folder)
         say(f"{folder}: {len(found.rows)} files of {found.layers} layers for Metis", notes)
         return
-    from ilp_planner.costs.profiles.convert.aceso import check_exportable, write_aceso_profile
     from ilp_planner.costs.profiles.operator_table import operator_profile
+    from ilp_planner.peers.aceso.tables import check_exportable, write_aceso_profile
 
     key = (
         (model or table.machine.get("model", "")) if spec is None else spec.profile.get("aceso", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import ProfileError, SpecError, UsageError
-from ilp_planner.costs.models import COST_MODELS
+from ilp_planner.costs.models import COST_MODELS, costs_named
 from ilp_planner.inputs.profiles import operator_source
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.layers import micro_batch_counts
@@ -30,7 +30,7 @@ def build(files: InputFiles) -> Problem[OperatorTables]:
     """
     asked = files.request
     model, cluster = files.model_or_default(), files.cluster_file()
-    exact = COST_MODELS[asked.cost_model].exact_sizes
+    exact = costs_named(asked.cost_model).exact_sizes
     recorded = (asked.memory_limits or {}).get(cluster.type_names[0])
     limits = [limit for limit in (asked.memory_limit, recorded) if limit is not None]
     return build_problem(
@@ -88,7 +88,7 @@ def build_problem(
             f"({len(missing)} operators without any)"
         )
     per_node = cluster.devices_per_node
-    costs = COST_MODELS[cost_model](
+    costs = costs_named(cost_model)(
         model.operators, model.family, profile, devices_per_node=per_node
     )
     notes = list(profile.notes)

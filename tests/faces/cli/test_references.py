@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.costs.profiles.metis_files import write_metis_profile
+from ilp_planner.peers.metis.files import write_metis_profile
 from tests import amp_cases
 from tests.examples import often
 from tests.faces.cli.conftest import Done

@@ -6,8 +6,8 @@ from ilp_planner.faces.report.devices import (
     describe_stage,
     describe_types,
 )
+from ilp_planner.peers.metis.cluster import MetisCluster, MetisNode, metis_cluster_spec
 from ilp_planner.plan import GroupStage, Replica
-from ilp_planner.specs.metis_cluster import MetisCluster, MetisNode, metis_cluster_spec
 from tests.examples import for_each
 
 

@@ -436,8 +436,8 @@ def test_what_alpa_measured_passes():
 
 
 def test_what_metis_measured_passes():
-    from ilp_planner.costs.profiles.convert.metis import metis_table
-    from ilp_planner.costs.profiles.metis_files import read_metis_profile
+    from ilp_planner.peers.metis.files import read_metis_profile
+    from ilp_planner.peers.metis.tables import metis_table
     from tests.metis_cases import SAMPLES
 
     if not SAMPLES.exists():

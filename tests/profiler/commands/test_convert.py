@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from ilp_planner.costs.profiles.analytic import analytic_profile
-from ilp_planner.costs.profiles.convert.aceso import write_aceso_profile
 from ilp_planner.costs.profiles.layers import LayerKey
 from ilp_planner.costs.profiles.measurements import (
     measurements_of,
@@ -17,8 +16,9 @@ from ilp_planner.costs.profiles.measurements import (
     rows_of,
     write_measurements,
 )
-from ilp_planner.costs.profiles.metis import MetisProfile, MetisRow
-from ilp_planner.costs.profiles.metis_files import write_metis_profile
+from ilp_planner.peers.aceso.tables import write_aceso_profile
+from ilp_planner.peers.metis.files import write_metis_profile
+from ilp_planner.peers.metis.profile import MetisProfile, MetisRow
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 from tests.costs.profiles.layer_rows import MIB, layer_table

@@ -22,13 +22,13 @@ from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.result import Status, Stop
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
+from ilp_planner.peers.metis.cluster import metis_cluster_spec
 from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.groups.graphs import LEVELS
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.space import GroupSpace
-from ilp_planner.specs.metis_cluster import metis_cluster_spec
 from tests.brute import (
     cheapest,
     group_ways,

@@ -1,0 +1,1 @@
+"""Systems of other people that this project reproduces to the digit: one folder each."""

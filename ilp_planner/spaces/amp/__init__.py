@@ -1,1 +1,0 @@
-"""Planning in the space of AMP: one plan for all devices, placed on a mixed cluster."""

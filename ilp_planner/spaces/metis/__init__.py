@@ -1,1 +1,0 @@
-"""Metis's search space, whole."""

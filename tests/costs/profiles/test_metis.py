@@ -1,6 +1,0 @@
-from ilp_planner.costs.profiles.metis import layer_names
-
-
-def test_layer_names():
-    assert layer_names(4) == ("embedding", "layer 1", "layer 2", "head")
-    assert layer_names(2) == ("layer 1", "layer 2")
