@@ -15,7 +15,10 @@ ROOT = Path(ilp_planner.__file__).parent
 WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 # Whose words are the command line's own, or become Python's (`api/words`), and Megatron's
 # arguments, many of the same name; and the helps of options.
-OWN = ("api", "cli", "report", "formats/megatron", "settings/table")
+OWN = (
+    *("faces/api", "faces/cli", "faces/report", "formats/megatron", "settings/table"),
+    "profiler/commands",
+)
 
 
 def texts(tree: ast.AST) -> Iterator[str]:
