@@ -231,33 +231,6 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["evaluate", "prof.csv"], ["found a profile", "the .json of `ilp-plan solve --output`"]),
-        (["evaluate", "tiny.toml"], ["found a model or a cluster", "expected a saved plan"]),
-        (["evaluate", "run.sh"], ["found a launch of Megatron-LM", "`ilp-plan import megatron`"]),
-        (["evaluate", "run.args.json"], ["found a launch of Megatron-LM"]),
-        (["evaluate", "aceso.json"], ["found a plan of Aceso's", "`ilp-plan import aceso`"]),
-        (["solve", "plan.json"], ["found a saved plan", "expected a model or a cluster in TOML"]),
-        (["solve", "config.json"], ["num_attention_heads: found nothing, expected a whole"]),
-        (["profile", "check", "plan.json"], ["found a saved plan", "the .csv of"]),
-        (["profile", "check", "words.md"], ["found a sentence in line 3", "a native table"]),
-        (["import", "megatron", "plan.json", "--output", "o.json"],
-         ["a saved plan, which `ilp-plan evaluate` judges", "an exported .args.json"]),
-        (["import", "megatron", "config.json", "--output", "o.json"], ["a Hugging Face"]),
-    ],
-    ids=lambda value: " ".join(value[:3]),
-)  # fmt: skip
-def test_a_file_of_another_kind(
-    ilp_plan: Command, saved: Path, arguments: list[str], words: list[str]
-) -> None:
-    for name, text in FILES.items():
-        Path(name).write_text(text)
-    refused(ilp_plan(*arguments), 1, next(a for a in arguments if "." in a), *words)
-    assert not Path("o.json").exists()
-
-
 def test_a_cluster_where_a_model_goes(ilp_plan: Command) -> None:
     refused(ilp_plan("solve", "a100-4x8"), 1, "found one of the clusters")
 

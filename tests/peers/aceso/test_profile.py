@@ -233,132 +233,61 @@ def test_an_empty_folder(tmp_path: Path) -> None:
     assert "gpt_tiny_mbs*_tp*_algo*.csv" in message
 
 
-@pytest.mark.parametrize("column", OPERATOR_COLUMNS)
-def test_a_column_that_is_missing(tmp_path: Path, column: str) -> None:
-    path = write(tmp_path / "db") / "gpt_tiny_mbs4_tp2_algo1.csv"
+def without(column: str) -> str:
+    """Return a file of operators that lacks a column."""
     names = [name for name in OPERATOR_COLUMNS if name != column]
-    path.write_text(",".join(names) + "\n" + ROW.rpartition(",")[0] + "\n")
-    message = refused(lambda: read(path.parent))
-    assert str(path) in message
-    assert repr(column) in message
-    assert ", ".join(names) in message
+    return ",".join(names) + "\n" + ROW.rpartition(",")[0] + "\n"
 
 
-def test_a_file_of_operators_that_is_empty(tmp_path: Path) -> None:
-    path = write(tmp_path / "db") / "gpt_tiny_mbs1_tp1_algo0.csv"
-    path.write_text("")
-    message = refused(lambda: read(path.parent))
-    assert str(path) in message
-    assert "'op_name'" in message
-
-
-@pytest.mark.parametrize("column", OPERATOR_COLUMNS[1:])
-@pytest.mark.parametrize("text", ["many", "-1", "nan", "inf", ""])
-def test_a_field_that_is_not_a_size(tmp_path: Path, column: str, text: str) -> None:
-    path = write(tmp_path / "db") / "gpt_tiny_mbs4_tp2_algo1.csv"
+def with_field(column: str, text: str) -> str:
+    """Return a file of operators with a text in a field of its second row."""
     fields = ROW.split(",")
     fields[OPERATOR_COLUMNS.index(column)] = text
-    path.write_text(f"{HEADER}\n{ROW}\n{','.join(fields)}\n")
-    message = refused(lambda: read(path.parent))
-    assert str(path) in message
-    assert "line 3" in message
-    assert repr(column) in message
-    assert f"found {text!r}" in message
-    assert "number >= 0" in message
+    return f"{HEADER}\n{ROW}\n{','.join(fields)}\n"
 
 
-def test_a_row_that_is_too_short(tmp_path: Path) -> None:
-    path = write(tmp_path / "db") / "gpt_tiny_mbs4_tp2_algo1.csv"
-    path.write_text(f"{HEADER}\n{ROW}\nenc-1st-layernorm,1,2\n")
-    message = refused(lambda: read(path.parent))
-    assert str(path) in message
-    assert "line 3" in message
-    assert "9 fields expected, found 3" in message
+OPERATORS, GATHER = "gpt_tiny_mbs4_tp2_algo1.csv", "prim_gpt_tiny_all_gather_2gpus.csv"
+INSIDE, BETWEEN = "p2p_intra_node.csv", "p2p_inter_node.csv"
+SIZES = "data_size(MB),time(ms)"
+# File, what it holds instead (None: it is gone), and what the refusal says.
+WRONG: list[tuple[str, str | None, tuple[str, ...]]] = [
+    (OPERATORS, "", ("'op_name'",)),
+    *((OPERATORS, without(column), (repr(column),)) for column in OPERATOR_COLUMNS),
+    *(
+        (OPERATORS, with_field(column, text), ("line 3", repr(column), f"found {text!r}", ">= 0"))
+        for column in OPERATOR_COLUMNS[1:]
+        for text in ("many", "-1", "nan", "inf", "")
+    ),
+    (OPERATORS, f"{HEADER}\n{ROW}\nnorm,1,2\n", ("line 3", "9 fields expected, found 3")),
+    (OPERATORS, f"{HEADER}\n\n{ROW}\nnorm,x,1,1,1,1,1,1,1\n", ("line 4",)),
+    (OPERATORS, "\udcff\udcfe\x00op_name", ()),
+    *((GATHER, f"{SIZES}\n1,1\n{line}\n", ("line 3", f"found {found}"))
+      for line, found in (("8,fast", "'fast'"), ("8,-1", "'-1'"), ("nan,1", "'nan'"))),
+    (GATHER, f"{SIZES}\n8\n", ("line 2", f"expected {SIZES}", "found '8'")),
+    *((name, f"1,2,4\n10,{text},40\n", ("line 2", expected, f"found '{text}'"))
+      for name in (INSIDE, BETWEEN)
+      for text, expected in (("0", "> 0"), ("-1", ">= 0"), ("fast", ">= 0"), ("nan", ">= 0"))),
+    (INSIDE, "1,2,4\n10,1e308,40\n", ("found '1e308'",)),
+    (INSIDE, "1,2,4\n10,1e20,40\n", ("found '1e20'",)),
+    (INSIDE, "1,2,4\n1e-300,20,40\n", ("found '1e-300'",)),
+    (INSIDE, "1,2,4\n", ("expected a line of sizes and a line of bandwidths", "found 1 line")),
+    (INSIDE, None, ("no such file",)),
+]  # fmt: skip
 
 
-def test_bytes_that_are_not_text(tmp_path: Path) -> None:
-    path = write(tmp_path / "db") / "gpt_tiny_mbs1_tp1_algo0.csv"
-    path.write_bytes(b"\xff\xfe\x00op_name")
-    assert str(path) in refused(lambda: read(path.parent))
-
-
-def test_a_blank_line_is_counted(tmp_path: Path) -> None:
-    path = write(tmp_path / "db") / "gpt_tiny_mbs1_tp1_algo0.csv"
-    path.write_text(f"{HEADER}\n\n{ROW}\nenc-1st-layernorm,x,1,1,1,1,1,1,1\n")
-    assert "line 4" in refused(lambda: read(path.parent))
-
-
-@pytest.mark.parametrize(
-    ("line", "found"), [("8,fast", "'fast'"), ("8,-1", "'-1'"), ("nan,1", "'nan'")]
-)
-def test_a_collective_that_is_not_a_number(tmp_path: Path, line: str, found: str) -> None:
-    path = write(tmp_path / "db") / "prim_gpt_tiny_all_gather_2gpus.csv"
-    path.write_text(f"data_size(MB),time(ms)\n1,1\n{line}\n")
-    message = refused(lambda: read(path.parent))
-    assert str(path) in message
-    assert "line 3" in message
-    assert f"found {found}" in message
-
-
-def test_a_collective_without_a_time(tmp_path: Path) -> None:
-    path = write(tmp_path / "db") / "prim_gpt_tiny_all_gather_2gpus.csv"
-    path.write_text("data_size(MB),time(ms)\n8\n")
-    message = refused(lambda: read(path.parent))
-    assert str(path) in message
-    assert "line 2" in message
-    assert "expected data_size(MB),time(ms)" in message
-
-
-@pytest.mark.parametrize("name", ["p2p_intra_node.csv", "p2p_inter_node.csv"])
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1,2,4\n10,0,40\n", "> 0"),
-        ("1,2,4\n10,-1,40\n", "number >= 0, found '-1'"),
-        ("1,2,4\n10,fast,40\n", "number >= 0, found 'fast'"),
-        ("1,2,4\n10,nan,40\n", "number >= 0, found 'nan'"),
-    ],
-)
-def test_a_bandwidth_that_is_none(tmp_path: Path, name: str, text: str, expected: str) -> None:
-    path = write(tmp_path / "db") / name
-    path.write_text(text)
-    message = refused(lambda: read(path.parent))
-    assert str(path) in message
-    assert "line 2" in message
-    assert expected in message
-
-
-def test_a_file_of_bandwidths_with_one_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "db") / "p2p_intra_node.csv"
-    path.write_text("1,2,4\n")
-    message = refused(lambda: read(path.parent))
-    assert str(path) in message
-    assert "expected a line of sizes and a line of bandwidths" in message
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "found"),
-    [
-        ("p2p_intra_node.csv", "1,2,4\n10,0,40\n", "found '0'"),
-        ("p2p_intra_node.csv", "1,2,4\n10,1e308,40\n", "found '1e308'"),
-        ("p2p_intra_node.csv", "1,2,4\n10,1e20,40\n", "found '1e20'"),
-        ("p2p_intra_node.csv", "1,2,4\n1e-300,20,40\n", "found '1e-300'"),
-        ("p2p_intra_node.csv", "1,2,4\n", "found 1 line"),
-        ("prim_gpt_tiny_all_gather_2gpus.csv", "data_size(MB),time(ms)\n8\n", "found '8'"),
-    ],
-)
-def test_what_was_found_is_said(tmp_path: Path, name: str, text: str, found: str) -> None:
-    path = write(tmp_path / "db") / name
-    path.write_text(text)
-    assert found in refused(lambda: read(path.parent))
-
-
-def test_a_file_of_bandwidths_that_is_missing(tmp_path: Path) -> None:
-    path = write(tmp_path / "db") / "p2p_intra_node.csv"
-    path.unlink()
-    message = refused(lambda: read(path.parent))
-    assert str(path) in message
-    assert "no such file" in message
+def test_a_file_that_is_wrong_is_named_with_the_line(tmp_path: Path) -> None:
+    folder = write(tmp_path / "db")
+    for name, text, words in WRONG:
+        path = folder / name
+        before = path.read_bytes()
+        if text is None:
+            path.unlink()
+        else:
+            path.write_bytes(text.encode("utf-8", "surrogateescape"))
+        message = refused(lambda: read(folder))
+        assert str(path) in message, (name, text)
+        assert [word for word in words if word not in message] == [], (name, text, message)
+        path.write_bytes(before)
 
 
 # ---- the real one -------------------------------------------------------------------------------
