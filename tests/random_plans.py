@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from ilp_planner.costs.training.job import node_order
 from ilp_planner.plan import GroupPlan, GroupStage, Plan
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.megatron.job import node_order
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,

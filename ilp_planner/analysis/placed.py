@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.errors import PlanError
+from ilp_planner.costs.training.job import layout_of
 from ilp_planner.job.groups import BETWEEN, INSIDE, MIXED, NOBODY
-from ilp_planner.spaces.megatron.job import layout_of
 from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.training import Settings, TrainingJob

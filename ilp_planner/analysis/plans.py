@@ -15,9 +15,9 @@ from ilp_planner.analysis.placed import (
     stage_jobs,
 )
 from ilp_planner.base.errors import PlanError
+from ilp_planner.costs.training.job import node_order
 from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.plan import is_of_groups
-from ilp_planner.spaces.megatron.job import node_order
 from ilp_planner.specs.data_sheets import capability_notes
 from ilp_planner.specs.decoder import as_decoder
 

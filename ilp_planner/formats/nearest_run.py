@@ -91,8 +91,8 @@ def nearest_run(
         request of the plan, if known.
     """
     from ilp_planner.inputs.files import InputFiles
-    from ilp_planner.spaces.megatron.build import build
-    from ilp_planner.spaces.megatron.nearest import near_request
+    from ilp_planner.spaces.training.build import build
+    from ilp_planner.spaces.training.search.nearest import near_request
 
     if refusal(job).startswith(OF_MODEL):
         return None
@@ -130,7 +130,7 @@ def _judged(problem: Problem[Any], job: TrainingJob) -> tuple[GroupPlan, float] 
     """
     from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.megatron.plan import plan_of_job
-    from ilp_planner.spaces.megatron.untold import as_it_does
+    from ilp_planner.spaces.training.enumerate.untold import as_it_does
 
     runtime, base = problem.costs.runtime, problem.costs.settings
     try:
@@ -198,9 +198,9 @@ def _other_degrees(
     problem: Problem[Any], model: ModelSpec, job: TrainingJob
 ) -> Iterator[TrainingJob]:
     """Yield jobs of other degrees with the settings of a job otherwise, the nearest first."""
+    from ilp_planner.costs.training.job import ends_of
     from ilp_planner.formats.megatron.plan import job_of_plan
-    from ilp_planner.spaces.megatron.job import ends_of
-    from ilp_planner.spaces.megatron.nearest import Wish, nearest_plans
+    from ilp_planner.spaces.training.search.nearest import Wish, nearest_plans
 
     wish = Wish(
         tp=job.tp,

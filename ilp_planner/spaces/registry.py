@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.inputs.request import Request
     from ilp_planner.problem import Problem
-    from ilp_planner.spaces.megatron.runtime import Runtime
+    from ilp_planner.spaces.training.runtime import Runtime
 
 # Parameters of a request that only some spaces have, and their values; the first is the default.
 MEMORY_RULES = ("device", "metis")
@@ -73,32 +73,32 @@ SPACES: dict[str, SpaceEntry] = {
         for name, fields in peer.spaces.items()
     },
     "megatron": SpaceEntry(
-        "ilp_planner.spaces.megatron.build:build",
+        "ilp_planner.spaces.training.build:build",
         ("native",),
         ("max_cp", "precision"),
         constrained=True,
-        runtime="ilp_planner.spaces.megatron.runtime:MEGATRON",
+        runtime="ilp_planner.spaces.training.runtime:MEGATRON",
     ),
     "torchtitan": SpaceEntry(
-        "ilp_planner.spaces.torchtitan.space:build",
+        "ilp_planner.spaces.training.torchtitan:build",
         ("native",),
         ("max_cp", "precision"),
         constrained=True,
-        runtime="ilp_planner.spaces.torchtitan.space:NEWEST",
+        runtime="ilp_planner.spaces.training.torchtitan:NEWEST",
     ),
     "torchtitan@0.2.2": SpaceEntry(
-        "ilp_planner.spaces.torchtitan.space:build_earlier",
+        "ilp_planner.spaces.training.torchtitan:build_earlier",
         ("native",),
         ("max_cp", "precision"),
         constrained=True,
-        runtime="ilp_planner.spaces.torchtitan.space:EARLIER",
+        runtime="ilp_planner.spaces.training.torchtitan:EARLIER",
     ),
     "deepspeed": SpaceEntry(
-        "ilp_planner.spaces.deepspeed.space:build",
+        "ilp_planner.spaces.training.deepspeed:build",
         ("native",),
         ("max_cp", "precision"),
         constrained=True,
-        runtime="ilp_planner.spaces.deepspeed.space:DEEPSPEED",
+        runtime="ilp_planner.spaces.training.deepspeed:DEEPSPEED",
     ),
 }
 # Spaces of what one training system runs.

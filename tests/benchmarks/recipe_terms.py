@@ -9,6 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 from ilp_planner.costs.profiles.work import kernel_time
+from ilp_planner.costs.training.iteration import SLOWEST, SYNC, iteration_terms, stages_of
+from ilp_planner.costs.training.job import ends_of
+from ilp_planner.costs.training.ranks import LAYER_GROUPS, RankCosts
+from ilp_planner.costs.training.shares import WAITING
+from ilp_planner.costs.training.times import element_messages, job_passes
 from ilp_planner.job.states import rhythm
 from ilp_planner.job.work import (
     FusedAttention,
@@ -22,11 +27,6 @@ from ilp_planner.job.work import (
 )
 from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.megatron.iteration import SLOWEST, SYNC, iteration_terms, stages_of
-from ilp_planner.spaces.megatron.job import ends_of
-from ilp_planner.spaces.megatron.ranks import LAYER_GROUPS, RankCosts
-from ilp_planner.spaces.megatron.shares import WAITING
-from ilp_planner.spaces.megatron.times import element_messages, job_passes
 from ilp_planner.specs.cluster import Device
 from ilp_planner.specs.training import TrainingJob
 

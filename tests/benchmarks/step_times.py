@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numba  # noqa: F401 - once it is there, the event engine is compiled
 import numpy as np
 
-from ilp_planner.spaces.megatron import iteration
-from ilp_planner.spaces.megatron.network import Network
-from ilp_planner.spaces.megatron.ranks import RankCosts
+from ilp_planner.costs.training import iteration
+from ilp_planner.costs.training.network import Network
+from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.spaces.throughput import physical_seconds
 from ilp_planner.specs import gpus
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup

@@ -14,12 +14,12 @@ from ilp_planner.costs.operators import Surroundings
 from ilp_planner.costs.profiles.layer_table import layer_profile
 from ilp_planner.costs.profiles.measurements import join, measurements_of
 from ilp_planner.costs.profiles.table import Provenance
+from ilp_planner.costs.training.shares import megatron_tally
 from ilp_planner.evaluate import evaluate, time_shares
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import Plan
-from ilp_planner.spaces.megatron.costs import MegatronCosts
-from ilp_planner.spaces.megatron.shares import megatron_tally
+from ilp_planner.spaces.training.costs import MegatronCosts
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 from tests.costs.mixed_instances import cluster_of, profile_of, stage_of

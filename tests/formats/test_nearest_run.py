@@ -15,8 +15,8 @@ from ilp_planner.inputs.constraints import Constraints
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.megatron.build import build
-from ilp_planner.spaces.megatron.untold import as_it_does
+from ilp_planner.spaces.training.build import build
+from ilp_planner.spaces.training.enumerate.untold import as_it_does
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model import ModelSpec

@@ -6,7 +6,7 @@ import pytest
 
 from ilp_planner.job.arithmetic import arithmetic, extra_flops, recomputed_flops
 from ilp_planner.job.work import layer_work, output_work, prediction_work
-from ilp_planner.spaces.megatron.recomputations import FULL
+from ilp_planner.spaces.training.enumerate.recomputations import FULL
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, Recompute, TrainingJob
 from tests.training_jobs import gpt, job, settings

@@ -11,7 +11,7 @@ from ilp_planner.job.decoder import layer_module
 from ilp_planner.job.memory import rank_memory
 from ilp_planner.job.messages import layer_messages, recomputed_messages
 from ilp_planner.job.operators import outputs_kept, outputs_needed, shares_again, shares_kept
-from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS, FULL, NOTHING
+from ilp_planner.spaces.training.enumerate.recomputations import BY_OPERATORS, FULL, NOTHING
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.training import OPERATORS, Recompute, TrainingJob
 from tests.examples import examples, for_each

@@ -11,7 +11,7 @@ from ilp_planner.job.operators import outputs_needed
 from ilp_planner.job.parts import KINDS, Part, memory_parts
 from ilp_planner.job.recompute import checkpoint
 from ilp_planner.job.states import stepped_width
-from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
+from ilp_planner.spaces.training.enumerate.recomputations import BY_OPERATORS
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute

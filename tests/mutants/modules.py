@@ -52,13 +52,13 @@ JUDGE = (
     "optimize/search/graph_certificate.py",
     "peers/amp/space.py",
     "peers/metis/space.py",
-    "spaces/megatron/space.py",
-    "spaces/megatron/rules.py",
-    "spaces/megatron/checked.py",
-    "spaces/megatron/combined.py",
-    "spaces/megatron/membership.py",
-    "spaces/torchtitan/space.py",
-    "spaces/deepspeed/space.py",
+    "spaces/training/space.py",
+    "spaces/training/enumerate/rules.py",
+    "spaces/training/checked.py",
+    "spaces/training/enumerate/combined.py",
+    "spaces/training/search/membership.py",
+    "spaces/training/torchtitan.py",
+    "spaces/training/deepspeed.py",
 )
 """The judge and the judges of the spaces, and what derives certificates again."""
 

@@ -11,7 +11,7 @@ import pytest
 
 from ilp_planner.job.operators import outputs_kept, shares_kept
 from ilp_planner.job.work import layer_work
-from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
+from ilp_planner.spaces.training.enumerate.recomputations import BY_OPERATORS
 from tests.runtimes.titan import read, stand_in_for_unused
 from tests.training_jobs import deepseek, job, llama
 from tests.training_jobs import settings as usual

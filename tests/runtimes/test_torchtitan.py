@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.schedule.schedules import schedule_orders
-from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
 from ilp_planner.spaces.runtimes.torchtitan import VERSION
 from ilp_planner.spaces.runtimes.torchtitan_models import flavors
+from ilp_planner.spaces.training.enumerate.recomputations import BY_OPERATORS
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob

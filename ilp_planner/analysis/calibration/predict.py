@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ilp_planner.costs.training.iteration import iteration_terms
+from ilp_planner.costs.training.network import Network
+from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.schedule.engine import expect
-from ilp_planner.spaces.megatron.iteration import iteration_terms
-from ilp_planner.spaces.megatron.network import Network
-from ilp_planner.spaces.megatron.ranks import RankCosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

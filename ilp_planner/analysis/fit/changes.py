@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.analysis.fit.draft import draft_of
 from ilp_planner.analysis.fit.settings import settings_of
 from ilp_planner.optimize.search.preference import plainer_first
-from ilp_planner.spaces.megatron.plainness import grades, traits_of
+from ilp_planner.spaces.training.enumerate.plainness import grades, traits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ilp_planner.spaces.megatron.layouts import plain_layout
+from ilp_planner.spaces.training.enumerate.layouts import plain_layout
 
 if TYPE_CHECKING:
     from ilp_planner.specs.pipeline_layout import PipelineLayout

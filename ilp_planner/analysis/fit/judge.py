@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.fit.needs import Needs, smallest_devices, telling_ranks
 from ilp_planner.base.errors import PlanError, PlannerError
-from ilp_planner.evaluate import evaluate
-from ilp_planner.formats.megatron.plan import plan_of_job
-from ilp_planner.inputs.constraints import constraints_of
-from ilp_planner.inputs.files import InputFiles
-from ilp_planner.inputs.request import Request
-from ilp_planner.job.arithmetic import recomputed_flops
-from ilp_planner.job.memory import stage_of_rank
-from ilp_planner.spaces.megatron.build import build_for
-from ilp_planner.spaces.megatron.iteration import (
+from ilp_planner.costs.training.iteration import (
     SLOWEST,
     iteration_terms,
     rank_seconds,
@@ -23,11 +15,19 @@ from ilp_planner.spaces.megatron.iteration import (
     stage_times,
     stages_of,
 )
-from ilp_planner.spaces.megatron.rules import check_job
-from ilp_planner.spaces.megatron.runtime import MEGATRON
-from ilp_planner.spaces.megatron.shares import WAITING
-from ilp_planner.spaces.megatron.space import MegatronSpace
+from ilp_planner.costs.training.shares import WAITING
+from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.megatron.plan import plan_of_job
+from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.request import Request
+from ilp_planner.job.arithmetic import recomputed_flops
+from ilp_planner.job.memory import stage_of_rank
 from ilp_planner.spaces.throughput import Iteration, rates_of, waiting_share
+from ilp_planner.spaces.training.build import build_for
+from ilp_planner.spaces.training.enumerate.rules import check_job
+from ilp_planner.spaces.training.runtime import MEGATRON
+from ilp_planner.spaces.training.space import MegatronSpace
 from ilp_planner.specs.cluster import worst_known
 from ilp_planner.specs.prices import hourly_price
 from ilp_planner.specs.training import CP_COMMUNICATIONS, SHARDINGS
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.fit.site import Site
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.base import Space
-    from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.throughput import Throughput
+    from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.specs.machine import Machine
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob

@@ -16,14 +16,14 @@ from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import PlannerError
 from ilp_planner.inputs.constraints import ANY
 from ilp_planner.job.verdict import MARGIN
-from ilp_planner.spaces.megatron.least_memory import SPARE, fits, least_share
+from ilp_planner.spaces.training.search.least_memory import SPARE, fits, least_share
 from ilp_planner.specs.training import ORDERS, Recompute
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.fit.changes import Writer
     from ilp_planner.analysis.fit.judge import Judge
     from ilp_planner.problem import Problem
-    from ilp_planner.spaces.megatron.costs import MegatronCosts
+    from ilp_planner.spaces.training.costs import MegatronCosts
 
 ALL = "all settings"
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.errors import PlannerError, SpecError
 from ilp_planner.formats.nearest_run import differences
-from ilp_planner.spaces.megatron.runtime import MEGATRON
-from ilp_planner.spaces.megatron.space import MegatronSpace
-from ilp_planner.spaces.megatron.unfit import check_model
-from ilp_planner.spaces.megatron.untold import as_it_does, untold
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
+from ilp_planner.spaces.training.enumerate.unfit import check_model
+from ilp_planner.spaces.training.enumerate.untold import as_it_does, untold
+from ilp_planner.spaces.training.runtime import MEGATRON
+from ilp_planner.spaces.training.space import MegatronSpace
 from ilp_planner.specs.training import Settings
 
 if TYPE_CHECKING:
-    from ilp_planner.spaces.megatron.runtime import Runtime
+    from ilp_planner.spaces.training.runtime import Runtime
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.inputs.constraints import ANY
-from ilp_planner.spaces.megatron.choices import CHOICES
-from ilp_planner.spaces.megatron.layouts import plain_layout
+from ilp_planner.spaces.training.enumerate.choices import CHOICES
+from ilp_planner.spaces.training.enumerate.layouts import plain_layout
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import METHODS, OFFLOADED, SHARDINGS, Offload, Recompute
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ilp_planner.analysis.fit.draft import Draft
-    from ilp_planner.spaces.megatron.runtime import Runtime
+    from ilp_planner.spaces.training.runtime import Runtime
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 OF_EXPERTS = ("expert_fc1", "moe_act")  # of the modules whose activations can go to the host

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.fit.judge import Judge
     from ilp_planner.faces.cli.analyze_sources import SaidJob
     from ilp_planner.spaces.base import Space
-    from ilp_planner.spaces.megatron.space import MegatronSpace
+    from ilp_planner.spaces.training.space import MegatronSpace
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 

@@ -12,7 +12,7 @@ from ilp_planner.formats.megatron.model_features import (
     routing_values,
 )
 from ilp_planner.formats.megatron.values import MegatronArguments, given
-from ilp_planner.spaces.megatron.unfit import check_model
+from ilp_planner.spaces.training.enumerate.unfit import check_model
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 
 NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}

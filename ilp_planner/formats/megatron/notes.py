@@ -12,7 +12,7 @@ from ilp_planner.formats.megatron.settings import (
     sequence_parallel_of,
 )
 from ilp_planner.formats.megatron.values import MegatronArguments
-from ilp_planner.spaces.megatron.choices import CHOICES
+from ilp_planner.spaces.training.enumerate.choices import CHOICES
 from ilp_planner.specs.training import USUAL_FORMATS
 
 # Key -> what is not counted.

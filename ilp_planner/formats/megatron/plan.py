@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.base.units import format_seconds
+from ilp_planner.costs.training.job import (
+    base_settings,
+    ends_of,
+    job_of_groups,
+    layout_of,
+    node_order,
+)
 from ilp_planner.plan import (
     GroupPlan,
     GroupStage,
@@ -23,13 +30,6 @@ from ilp_planner.plan import (
     Replica,
     is_of_groups,
     is_of_operators,
-)
-from ilp_planner.spaces.megatron.job import (
-    base_settings,
-    ends_of,
-    job_of_groups,
-    layout_of,
-    node_order,
 )
 from ilp_planner.specs.chain_layers import segments
 from ilp_planner.specs.data_sheets import generation
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.inputs.request import Request
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.spaces.megatron.nearest import Nearest, Wish
+    from ilp_planner.spaces.training.search.nearest import Nearest, Wish
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
@@ -395,7 +395,7 @@ def _stage_recompute(stage: OperatorStage, model: ModelSpec) -> list[str]:
 def _refuse(
     limit: _Limit, plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec, asked: Request | None
 ) -> NoReturn:
-    from ilp_planner.spaces.megatron.nearest import near_request, nearest_plan
+    from ilp_planner.spaces.training.search.nearest import near_request, nearest_plan
 
     command = f"`{_solve(plan, asked)}` finds the fastest"
     request = near_request(plan.global_batch, plan.settings, asked)
@@ -445,7 +445,7 @@ def describe_job(job: TrainingJob) -> str:
 
 def _wish(plan: AnyPlan, model: ModelSpec) -> Wish:
     """Return what most of a plan has."""
-    from ilp_planner.spaces.megatron.nearest import wish_of
+    from ilp_planner.spaces.training.search.nearest import wish_of
 
     if is_of_groups(plan):
         cp = plan.settings.cp if plan.settings else 1

@@ -25,9 +25,9 @@ from ilp_planner.formats.megatron.repairs import Repair
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.values import MegatronArguments
 from ilp_planner.job.verdict import Verdict, verdict_of
-from ilp_planner.spaces.megatron.plainness import grades, traits_of
-from ilp_planner.spaces.megatron.runtime import MEGATRON
-from ilp_planner.spaces.megatron.space import MegatronSpace
+from ilp_planner.spaces.training.enumerate.plainness import grades, traits_of
+from ilp_planner.spaces.training.runtime import MEGATRON
+from ilp_planner.spaces.training.space import MegatronSpace
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.model import ModelSpec

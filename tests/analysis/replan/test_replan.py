@@ -29,8 +29,8 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.megatron import space as megatron_space
 from ilp_planner.spaces.registry import build_problem
+from ilp_planner.spaces.training import space as megatron_space
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.model_writer import model_text

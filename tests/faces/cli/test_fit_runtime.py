@@ -8,7 +8,7 @@ import pytest
 import ilp_planner as ilp
 from ilp_planner.base.library import known_names
 from ilp_planner.inputs.files import find_model
-from ilp_planner.spaces.megatron.unfit import misfits
+from ilp_planner.spaces.training.enumerate.unfit import misfits
 from ilp_planner.specs.decoder import as_decoder
 from tests.faces.cli.conftest import Done
 

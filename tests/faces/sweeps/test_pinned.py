@@ -13,8 +13,8 @@ from ilp_planner.faces.sweeps.points import Sweep
 from ilp_planner.faces.sweeps.row import Row
 from ilp_planner.faces.sweeps.work import Task, solve_point
 from ilp_planner.inputs.request import Reference, Request
-from ilp_planner.spaces.megatron import build
-from ilp_planner.spaces.megatron.few import judge_each
+from ilp_planner.spaces.training import build
+from ilp_planner.spaces.training.search.few import judge_each
 from tests.examples import examples
 from tests.faces.sweeps.cases import LIMITS
 
@@ -93,7 +93,7 @@ def searched(sweep: Sweep, numbers: Sequence[int], patch: pytest.MonkeyPatch) ->
     """Return the rows of points that are searched, each by a process that knows nothing yet."""
     found = []
     with patch.context() as patched:
-        patched.setattr("ilp_planner.spaces.megatron.search.few_plans", lambda parts: None)
+        patched.setattr("ilp_planner.spaces.training.search.search.few_plans", lambda parts: None)
         for number in numbers:
             build._estimated.cache_clear()
             found.append(row(sweep, number))
@@ -126,7 +126,7 @@ def test_points_of_these_sweeps_leave_next_to_nothing_to_choose(
         judged.append(True)
         return judge_each(search, plans)
 
-    monkeypatch.setattr("ilp_planner.spaces.megatron.search.judge_each", counted)
+    monkeypatch.setattr("ilp_planner.spaces.training.search.search.judge_each", counted)
     sweep = pinned_sweep(name)
     rows = [row(sweep, number) for number in range(0, sweep.size, step)]
     plans = [one for one in rows if one["status"] == "optimal"]

@@ -23,7 +23,7 @@ from ilp_planner.optimize.search.start import Start
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.megatron.costs import MegatronCosts
+from ilp_planner.spaces.training.costs import MegatronCosts
 from tests.tiny import tight_problem
 
 LIMITS = Limits(seconds=60)

@@ -13,7 +13,7 @@ from ilp_planner.formats.megatron.arguments import (
 from ilp_planner.formats.megatron.model_features import unsaid
 from ilp_planner.job.decoder import rank_modules
 from ilp_planner.job.work import layer_work
-from ilp_planner.spaces.megatron.unfit import misfits
+from ilp_planner.spaces.training.enumerate.unfit import misfits
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.hugging_face.families import FAMILIES
 from ilp_planner.specs.hugging_face.reader import read_config

@@ -1,0 +1,310 @@
+"""Ranges of the chain that fit the devices of a pipeline rank: `anatomy.memory`, for all stages at
+once.
+
+The need of a device counts (`RankMemory.needed`): the peak of PyTorch's tensors, and beside it the
+context, communication buffers and fragmentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import isqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.base.numerics import FINE_ROUNDING
+from ilp_planner.costs.training.job import spread
+from ilp_planner.job.memory import kept_bytes, stage_memory
+from ilp_planner.job.overheads import outside
+from ilp_planner.job.parts import Part
+from ilp_planner.specs.pipeline_layout import ALONE, FIRST
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.job.memory import MemoryParts, StageMemory
+    from ilp_planner.schedule.formulas import Schedule
+    from ilp_planner.specs.training import TrainingJob
+
+    Chunks = tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """row: int64 [ranks]; possible: bool [rows, n + 1, n + 1], whether [start, stop) fits."""
+
+    row: NDArray[np.int64]
+    possible: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class RankCounts:
+    """Counts of ranks' contents, arrays that broadcast to [rows, counts].
+
+    dense, expert: layers without and with experts. embedding, output: whether they are there.
+    ending: whether the last layer is there, if that is asked, and else whether the output is.
+    """
+
+    dense: NDArray[np.int64]
+    expert: NDArray[np.int64]
+    embedding: NDArray[np.bool_]
+    output: NDArray[np.bool_]
+    ending: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class ChainRanges:
+    """The different counts of a chain's ranges; L layers, chain of n = L + 2.
+
+    number: int64 [n + 1, n + 1], of a range's counts. there: bool [n + 1, n + 1], ranges that are
+    not empty. start, stop: by number, of one such range. counts: by number, [1, counts].
+    """
+
+    number: NDArray[np.int64]
+    there: NDArray[np.bool_]
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    counts: RankCounts
+
+
+@lru_cache(maxsize=8)
+def chain_ranges(expert_layers: tuple[bool, ...], ends: bool = False) -> ChainRanges:
+    """Return the counts of all ranges; number 0 stands for empty ones.
+
+    ends: ranges are told apart by whether they have the last layer.
+    """
+    flags = np.array(expert_layers, np.int64)
+    experts = np.concatenate(([0, 0], np.cumsum(flags), [flags.sum()]))
+    layers = np.concatenate(([0], np.arange(flags.size + 1), [flags.size]))
+    edge = np.arange(layers.size)
+    start, stop = np.triu_indices(edge.size, 1)
+    expert = experts[stop] - experts[start]
+    last = flags.size if ends else edge[-1] - 1  # the last layer, or the output
+    counts = np.stack(
+        [
+            layers[stop] - layers[start] - expert,
+            expert,
+            start == 0,
+            stop == edge[-1],
+            (start <= last) & (stop > last),
+        ]
+    )
+    unique, first, inverse = np.unique(counts, axis=1, return_index=True, return_inverse=True)
+    number = np.zeros((edge.size, edge.size), np.int64)
+    number[start, stop] = np.asarray(inverse).reshape(-1)
+    return ChainRanges(
+        number=number,
+        there=edge[:, None] < edge,
+        start=start[first],
+        stop=stop[first],
+        counts=RankCounts(
+            dense=unique[None, 0],
+            expert=unique[None, 1],
+            embedding=unique[None, 2] > 0,
+            output=unique[None, 3] > 0,
+            ending=unique[None, 4] > 0,
+        ),
+    )
+
+
+def fits(parts: MemoryParts, limits: Sequence[float], remainder: str = FIRST) -> Fits:
+    """Return the fitting counts.
+
+    Parameters
+    ----------
+    parts: of a job with the right number of virtual stages per rank. limits: bytes on the devices
+        of each rank. remainder: as in `spread`.
+    """
+    model = parts.job.model
+    ranges = chain_ranges(model.expert_layers, model.prediction_layers > 0)
+    row, good = _good(parts, ranges.counts, limits, remainder)
+    return Fits(row=row, possible=good[:, ranges.number])
+
+
+def most_layers(
+    parts: MemoryParts,
+    limits: Sequence[float],
+    most: int,
+    *,
+    expert: bool = False,
+    sizes: Sequence[int] = (),
+) -> NDArray[np.int64]:
+    """Return the layers of one kind that each rank holds at most in 1F1B, [1, ranks]; far below 0
+    if even zero layers do not fit.
+
+    Parameters
+    ----------
+    parts: of a job without virtual stages. limits: bytes on the devices of each rank. most: how
+        many there are. expert: of layers with experts. sizes: for a job that recomputes the first
+        layers of every rank, or chunks of layers: numbers of these layers to try instead, a row
+        each.
+
+    More layers never take less memory: of many sizes, steps of some layers say where to look at
+    every number. A last norm that is no part of the output is left out: which rank has it says the
+    whole cut.
+    """
+    job = parts.job
+    parts = replace(parts, parts={**parts.parts, "final norm": Part()})
+    if sizes:
+        parts = replace(parts, size=np.array(sizes)[:, None, None])  # type: ignore[arg-type]
+    ranks = np.arange(job.pp)[:, None]
+    first, last = ranks == 0, ranks == job.pp - 1
+    in_flight = np.array([[job.schedule.in_flight(job.pp - 1 - rank)] for rank in range(job.pp)])
+    enough = np.array(limits)[:, None] * (1 + FINE_ROUNDING)
+    held, left = np.full((max(1, len(sizes)), job.pp, 1), -1), most + 1
+    for step in (isqrt(most) + 1, 1) if sizes else (1,):
+        more = held + step * np.arange(1, -(-left // step) + 1)
+        layers = {"layers": 0, "expert_layers": more} if expert else {"layers": more}
+        stage = stage_memory(
+            parts,
+            **layers,
+            embedding=first,
+            output=last,
+            prediction_layers=last * job.model.prediction_layers,
+            in_flight=in_flight,
+        )
+        fit = (_on_device(job, stage) <= enough) & (more <= most)
+        held, left = held + step * fit.sum(axis=2, keepdims=True), step - 1
+    return np.where(held < 0, -(10**6), held)[:, :, 0]
+
+
+def _good(
+    parts: MemoryParts, counts: RankCounts, limits: Sequence[float], remainder: str
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the row of each rank, and whether counts fit it, [rows, counts]."""
+    job = parts.job
+    if job.virtual == 1:
+        rows: dict[tuple[int, float], int] = {}
+        flights = [job.schedule.in_flight(behind) for behind in reversed(range(job.pp))]
+        row = [rows.setdefault(pair, len(rows)) for pair in zip(flights, limits, strict=True)]
+        in_flight = np.array([[n] for n, _ in rows])
+        needed = _needed(parts, counts, counts.ending, in_flight=in_flight)
+        most = np.array([[limit] for _, limit in rows])
+    else:
+        row = list(range(job.pp))
+        chunks = _chunks(parts, counts, remainder)
+        ending = _ending(parts, counts, chunks, remainder)
+        kept = _interleaved(parts, counts, chunks, ending)
+        needed = _needed(parts, counts, ending, chunks, kept=kept)
+        most = np.array(limits)[:, None]
+    return np.array(row, np.int64), needed <= most * (1 + FINE_ROUNDING)
+
+
+def _ending(
+    parts: MemoryParts, counts: RankCounts, chunks: Chunks, remainder: str
+) -> NDArray[np.bool_]:
+    """Return whether ranks with several virtual stages have the last norm, [ranks, counts].
+
+    In models that predict further tokens it is the rank before the last one that has it if the
+    output is alone (`anatomy.decoder.has_final_norm`). That it is alone because the last rank has
+    too few layers cannot be told from another rank's counts: there it is left out
+    (`MegatronPart.keeps`).
+    """
+    shape = parts.job.pp, counts.dense.shape[1]
+    found = np.array(np.broadcast_to(counts.output, shape))
+    if parts.job.model.prediction_layers:
+        dense, expert = chunks[-1]
+        found &= dense + expert > 0
+        if remainder == ALONE:
+            found[-2] = ~np.broadcast_to(counts.output, shape)[-2]
+    return found
+
+
+def _needed(
+    parts: MemoryParts,
+    counts: RankCounts,
+    ending: NDArray[np.bool_],
+    chunks: Chunks = (),
+    **activations: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return bytes by row and counts.
+
+    ending: whether the last norm is there, [rows, counts] or [1, counts].
+    """
+    stage = stage_memory(
+        parts,
+        layers=counts.dense,
+        expert_layers=counts.expert,
+        embedding=counts.embedding,
+        output=counts.output,
+        final_norm=ending,
+        prediction_layers=counts.output * parts.job.model.prediction_layers,
+        chunks=chunks,
+        **activations,
+    )
+    return _on_device(parts.job, stage)
+
+
+def _on_device(job: TrainingJob, stage: StageMemory) -> NDArray[np.float64]:
+    """Return the bytes that a stage needs of a device, with memory outside of tensors."""
+    total: NDArray[np.float64] = stage.peak + sum(outside(job, stage.peak).values())
+    return total
+
+
+def _chunks(parts: MemoryParts, counts: RankCounts, remainder: str) -> Chunks:
+    """Return the layers without and with experts of every virtual stage, by counts: a rank's
+    layers, all of one kind, are spread over them (`job.spread`)."""
+    virtual, layers = parts.job.virtual, counts.dense + counts.expert
+    found = stage_layers(layers, counts.embedding, counts.output, virtual, remainder)
+    dense = [np.where(counts.expert > 0, 0, count) for count in found]
+    return tuple((d, count - d) for d, count in zip(dense, found, strict=True))
+
+
+def stage_layers(
+    layers: NDArray[np.int64],
+    embedding: NDArray[np.bool_],
+    output: NDArray[np.bool_],
+    virtual: int,
+    remainder: str,
+) -> list[NDArray[np.int64]]:
+    """Return the layers of every virtual stage of ranks by the rank's layers, arrays of one
+    shape."""
+    first, inner, last = (
+        spread(layers, virtual, remainder, embedding=place == 0, output=place == 2)
+        for place in range(3)
+    )
+    edges = [embedding, output]
+    return [np.select(edges, [a, c], b) for a, b, c in zip(first, inner, last, strict=True)]
+
+
+def _interleaved(
+    parts: MemoryParts, counts: RankCounts, chunks_of: Chunks, ending: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return the bytes that each rank keeps at most, [ranks, counts].
+
+    ending: whether ranks have the last norm, [ranks, counts].
+    """
+    job = parts.job
+    kept = []
+    for chunk, (dense, expert) in enumerate(chunks_of):
+        own = kept_bytes(parts, layers=dense, expert_layers=expert)
+        if chunk == 0:
+            own = own + counts.embedding * parts.parts["embedding"].kept
+        if chunk == job.virtual - 1:
+            predictions = counts.output * job.model.prediction_layers
+            own = own + predictions * parts.parts["prediction layer"].left
+        kept.append(own[0])
+    chunks = np.stack(kept).astype(np.float64)  # [virtual, counts]
+    norms = (ending & ~counts.output) * parts.parts["final norm"].kept
+
+    def most(rank: int) -> NDArray[np.float64]:
+        own = np.concatenate([chunks[:-1], chunks[-1:] + norms[rank]])
+        states = _held(job.schedule, job.pp - 1 - rank) @ own
+        return np.asarray(states.max(axis=0), np.float64)
+
+    return np.stack([most(rank) for rank in range(job.pp)])
+
+
+@lru_cache(maxsize=4096)
+def _held(schedule: Schedule, behind: int) -> NDArray[np.float64]:
+    """Return the micro-batches held per virtual stage, a row for every combination that no other
+    one exceeds."""
+    states = np.unique(np.array(schedule.held(behind), np.float64), axis=0)
+    exceeded = np.all(states[:, None, :] <= states[None, :, :], axis=2)
+    np.fill_diagonal(exceeded, False)
+    found: NDArray[np.float64] = states[~np.any(exceeded, axis=1)]
+    return found

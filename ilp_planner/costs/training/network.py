@@ -1,0 +1,282 @@
+"""Seconds of Megatron's messages over the links of a cluster.
+
+Ranks fill nodes in order, equally many on each. A group inside one node uses its link: one latency,
+and a ring's share of the bytes (`profiles.work.exchange_time`). A group that crosses nodes forms a
+ring that passes the network card of each node once; the groups that share a card share its
+bandwidth, and every step takes a latency, as in `group_network`:
+
+    seconds = steps * latency + bytes that a rank sends * (rings on the fullest card / bandwidth)
+
+In an all-to-all every rank sends to the other nodes by itself. Between pipeline ranks all pairs
+send at the same time: the bytes of a node pass its card together. If a profile has measured the
+send (`profiles.link_times`), that counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise, product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.costs.profiles.link_times import LinkGroup
+from ilp_planner.costs.profiles.shares import LINKS
+from ilp_planner.costs.profiles.work import rates_of
+from ilp_planner.costs.training.routes import Route, Transfer, Way
+from ilp_planner.job.groups import Axis, grid, spanned
+from ilp_planner.specs.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.costs.profiles.link_times import LinkTimes
+    from ilp_planner.costs.profiles.table import Origin
+    from ilp_planner.costs.profiles.work import Rates
+    from ilp_planner.job.modules import Message
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.training import TrainingJob
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The links of a cluster under ranks in the order of its nodes.
+
+    cluster: its nodes have equally many devices. order: of its nodes, by number.
+    """
+
+    cluster: ClusterSpec
+    order: tuple[int, ...]
+
+    @cached_property
+    def routes(self) -> dict[object, Route]:
+        """Results of `route`."""
+        return {}
+
+    @cached_property
+    def transfers(self) -> dict[object, Transfer]:
+        """Results of `transfer`."""
+        return {}
+
+    @cached_property
+    def stages(self) -> dict[object, tuple[str, ...]]:
+        """Results of `stage_types`."""
+        return {}
+
+    @cached_property
+    def per_node(self) -> int:
+        """Devices of a node."""
+        return self.cluster.nodes[0].devices
+
+    @cached_property
+    def node_types(self) -> tuple[str, ...]:
+        """Device types of the nodes in the order of ranks."""
+        return tuple(self.cluster.node_types[node] for node in self.order)
+
+    @cached_property
+    def between(self) -> dict[tuple[str, str], Link]:
+        """Link between nodes of two types; the slowest one if nodes decide."""
+        names = self.cluster.type_names
+        if not self.cluster.symmetric:
+            return dict.fromkeys(product(names, names), self.cluster.slowest_between)
+        return {(a, b): self.cluster.type_link(a, b) for a, b in product(names, names)}
+
+    def types(self, ranks: NDArray[np.int64]) -> tuple[str, ...]:
+        """Return the device types of ranks, each once."""
+        nodes = np.unique(ranks // self.per_node).tolist()
+        return tuple(dict.fromkeys(self.node_types[node] for node in nodes))
+
+    def within(self, types: Iterable[str]) -> Link:
+        """Return the slowest of the links inside nodes of these types."""
+        links = [self.cluster.within.get(name, self.cluster.intra_node) for name in types]
+        return min(links, key=lambda link: link.bandwidth)
+
+    def outside(self, types: Iterable[str]) -> Link:
+        """Return the slowest link between nodes of these types."""
+        names = tuple(types)
+        links = [self.between[a, b] for a in names for b in names]
+        return Link(
+            bandwidth=min(link.bandwidth for link in links),
+            latency=max(link.latency for link in links),
+        )
+
+    def stage_types(self, job: TrainingJob, pp_rank: int) -> tuple[str, ...]:
+        """Return the device types of a pipeline rank, each once."""
+        names = self.cluster.type_names
+        if len(names) == 1:
+            return names
+        key = *grid(job).values(), pp_rank
+        if key not in self.stages:
+            self.stages[key] = self.types(stage_ranks(job, pp_rank))
+        return self.stages[key]
+
+    def route(self, job: TrainingJob, kind: str, pp_rank: int, part: str = "") -> Route:
+        """Return how the groups of a kind communicate on a pipeline rank.
+
+        part: of the replicas that divide the optimiser's states, as in `spanned`.
+        """
+        settings = job.settings
+        key = (
+            kind, part, pp_rank, job.tp, job.dp, job.pp, settings.cp, settings.ep, settings.etp,
+            settings.order, settings.optimizer.instances,
+        )  # fmt: skip
+        if key not in self.routes:
+            members, others = spanned(job, kind, part)
+            inner = tuple(axis for axis in others if axis.name != "pp")
+            first = pp_rank * grid(job)["pp"].stride % self.per_node
+            types = self.stage_types(job, pp_rank)
+            same = (_sizes(members), _sizes(inner), first, types)
+            if same not in self.routes:
+                self.routes[same] = self._route(members, inner, first, types)
+            self.routes[key] = self.routes[same]
+        return self.routes[key]
+
+    def _route(
+        self,
+        members: tuple[Axis, ...],
+        others: tuple[Axis, ...],
+        first: int,
+        types: tuple[str, ...],
+    ) -> Route:
+        offsets = _offsets(members)
+        size = int(offsets.size)
+        link = self.within(types)
+        if size == 1:
+            return Route(1, 0.0, 0.0, 0.0, False)
+        nodes = (first + _offsets(others)[:, None] + offsets[None, :]) // self.per_node
+        crossing = nodes.min(axis=1) != nodes.max(axis=1)
+        inside = 1 / (link.collective_bandwidth(size) * self._share("links", types))
+        device, stride = self.profiled(types), next(a.stride for a in members if a.size > 1)
+        if not crossing.any():
+            group = LinkGroup(size, 1, stride, device) if _single(members) else None
+            direct = (size - 1) / size * inside
+            rates = self.rates(types)
+            return Route(size, link.latency, inside, direct, False, group, rates=rates)
+        groups = np.flatnonzero(crossing)
+        pairs, members_there = np.unique(
+            groups[:, None] * (int(nodes.max()) + 1) + nodes[groups], return_counts=True
+        )
+        rings = int(np.bincount(pairs % (int(nodes.max()) + 1)).max())
+        senders = int(np.bincount(nodes[groups].ravel()).max())
+        here = max(1, senders // rings)  # members of one group on one node
+        card = self.outside(types)
+        rate = card.bandwidth * self._share("network", types)
+        ring = max(rings / rate, inside if here > 1 else 0.0)
+        direct = senders * (size - here) / size / rate
+        hosts = int(np.unique(nodes[groups[0]]).size)
+        even = here * hosts == size and bool((members_there == here).all())
+        group = LinkGroup(size, hosts, stride, device, rings) if even else None
+        return Route(size, card.latency, ring, direct, True, group, hosts=hosts, inside=inside)
+
+    def _share(self, constant: str, types: Iterable[str]) -> float:
+        """Return the share of the rate of links inside nodes (`links`) or between them (`network`)
+        that the slowest of these types reaches."""
+        machines = (self.cluster.device_types[name].machine for name in types)
+        return min(float(getattr(machine, constant)) for machine in machines)
+
+    def rates(self, types: Iterable[str]) -> Rates | None:
+        """Return the rates of kernels and collectives on the single type; None of several."""
+        names = set(types)
+        return rates_of(self.cluster.device_types[names.pop()]) if len(names) == 1 else None
+
+    def message_seconds(
+        self,
+        job: TrainingJob,
+        messages: Iterable[Message],
+        pp_rank: int,
+        links: LinkTimes | None = None,
+    ) -> float:
+        """Return the seconds of messages, one after the other. links: that were measured."""
+        total = 0.0
+        for m in messages:
+            route = self.route(job, m.group, pp_rank)
+            group = None if links is None else route.measured_group(m.collective, links)
+            if links is None or group is None:
+                once = route.seconds(m.collective, m.size, m.once)
+            else:
+                once = links.seconds(m.collective, m.size, group) if m.size > 0 else 0.0
+            total += m.times * once
+        return total
+
+    def message_origin(
+        self, job: TrainingJob, message: Message, pp_rank: int, links: LinkTimes
+    ) -> Origin:
+        """Return the source of a message's seconds."""
+        group = self.route(job, message.group, pp_rank).measured_group(message.collective, links)
+        if group is None or not message.size > 0:
+            return LINKS
+        return links.origin(message.collective, message.size, group)
+
+    def profiled(self, types: Iterable[str]) -> str | None:
+        """Return the profiles' name of the single type; None of several."""
+        names = set(types)
+        return self.cluster.device_types[names.pop()].profile if len(names) == 1 else None
+
+    def transfer(self, job: TrainingJob, pp_rank: int) -> Transfer:
+        """Return the links from a pipeline rank to the next (from the last to the first), one
+        way."""
+        if job.pp == 1:
+            return Transfer(())
+        following = (pp_rank + 1) % job.pp
+        axes = grid(job)
+        stride = axes["pp"].stride
+        types = self.stage_types(job, pp_rank), self.stage_types(job, following)
+        shape = tuple((axis.size, axis.stride) for name, axis in axes.items() if name != "pp")
+        first = pp_rank * stride % self.per_node
+        key = (shape, (following - pp_rank) * stride, first, types)
+        if key not in self.transfers:
+            self.transfers[key] = self._transfer(job, pp_rank, following, types)
+        return self.transfers[key]
+
+    def _transfer(
+        self,
+        job: TrainingJob,
+        pp_rank: int,
+        following: int,
+        types: tuple[tuple[str, ...], tuple[str, ...]],
+    ) -> Transfer:
+        from_node = stage_ranks(job, pp_rank) // self.per_node
+        to_node = stage_ranks(job, following) // self.per_node
+        crossing = from_node != to_node
+        stride = abs(following - pp_rank) * grid(job)["pp"].stride
+        device = self.profiled((*types[0], *types[1]))
+        ways = []
+        if not crossing.all():
+            inner, share = self.within(types[0]), self._share("links", types[0])
+            inner = replace(inner, bandwidth=inner.bandwidth * share)
+            ways.append(Way(inner, 1, LinkGroup(2, 1, stride, device)))
+        if crossing.any():
+            both = (*types[0], *types[1])
+            card, share = self.outside(both), self._share("network", both)
+            card = replace(card, bandwidth=card.bandwidth * share)
+            load = int(np.bincount(from_node[crossing] - int(from_node.min())).max())
+            ways.append(Way(card, load, LinkGroup(2, 2, stride, device, load)))
+        return Transfer(tuple(ways))
+
+
+def stage_ranks(job: TrainingJob, pp_rank: int) -> NDArray[np.int64]:
+    """Return the ranks of a pipeline rank, fastest axis first."""
+    axes = dict(grid(job))
+    pipeline = axes.pop("pp")
+    return pp_rank * pipeline.stride + _offsets(tuple(axes.values()))
+
+
+def _sizes(axes: tuple[Axis, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple((axis.size, axis.stride) for axis in axes)
+
+
+def _single(axes: tuple[Axis, ...]) -> bool:
+    """Tell whether ranks of a group are equally far apart."""
+    return all(b.stride == a.size * a.stride for a, b in pairwise(a for a in axes if a.size > 1))
+
+
+def _offsets(axes: tuple[Axis, ...]) -> NDArray[np.int64]:
+    """Return the ranks of a group from its first one, fastest axis first."""
+    found = np.zeros(1, np.int64)
+    for axis in axes:
+        steps = np.arange(axis.size, dtype=np.int64) * axis.stride
+        found = (steps[:, None] + found[None, :]).ravel()
+    return found

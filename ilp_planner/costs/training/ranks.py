@@ -1,0 +1,486 @@
+"""Times of the pipeline ranks of a training job: per element of the chain, per cut, per iteration.
+
+An iteration takes
+
+    T = schedule + max_r sync_r + constant
+
+where the schedule is that of the ranks' passes and sends, simulated operation by operation
+(`iteration`). sync_r reduces the gradients of rank r over its replicas, steps the optimiser and
+gathers the parameters, less the hidden share; the constant sums the gradient of a tied word
+embedding over the first and the last rank, and has the seconds that are no rank's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ilp_planner.costs.profiles.work import rates_of
+from ilp_planner.costs.training.held import Held, held_by_elements, sum_of
+from ilp_planner.costs.training.host import divided_step
+from ilp_planner.costs.training.job import ends_of
+from ilp_planner.costs.training.sync import Ring, ring
+from ilp_planner.costs.training.times import (
+    ElementTime,
+    JobPasses,
+    JobTimes,
+    element_time,
+    has_element,
+    has_experts,
+    of_slowest,
+)
+from ilp_planner.job.decoder import (
+    embedding_module,
+    layer_module,
+    output_module,
+    prediction_module,
+)
+from ilp_planner.job.groups import ACROSS, INSTANCE, grid
+from ilp_planner.job.messages import tokens_shape
+from ilp_planner.job.quantised import quantised_counts, sent_width
+from ilp_planner.job.states import rhythm, sharing
+from ilp_planner.job.work import step_traffic
+from ilp_planner.schedule.formulas import USUAL
+from ilp_planner.specs.training import ORDERS, Recompute
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.costs.profiles.link_times import LinkTimes
+    from ilp_planner.costs.profiles.table import Origin
+    from ilp_planner.costs.training.measured import MeasuredTimes, Timed
+    from ilp_planner.costs.training.network import Network
+    from ilp_planner.specs.machine import Machine
+    from ilp_planner.specs.training import TrainingJob
+
+LAYER_GROUPS = ("tp", "cp", "ep", "etp", "etp-ep")
+SYNC_GROUPS = ("dp-cp", "edp")
+
+
+@dataclass(frozen=True, eq=False)
+class RankCosts:
+    """Times of a job's ranks on the nodes of a network, for any layout and recomputation.
+
+    profile: measured times of layers instead of kernel times. If it has steps of the optimiser, or
+    links, these count as well. known: cached results of other jobs of the same problem.
+    """
+
+    job: TrainingJob
+    network: Network
+    profile: MeasuredTimes | None = None
+    known: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """For each pipeline rank, the first one with the same devices and links."""
+        job, net = self.job, self.network
+        whole_nodes = grid(job)["pp"].stride % net.per_node == 0
+        if whole_nodes and len(net.cluster.type_names) == 1:
+            return (0,) * job.pp
+        known: dict[object, int] = {}
+        found = []
+        for rank in range(job.pp):
+            key = (
+                net.stage_types(job, rank),
+                tuple(net.route(job, kind, rank) for kind in (*LAYER_GROUPS, *SYNC_GROUPS)),
+            )
+            found.append(known.setdefault(key, rank))
+        return tuple(found)
+
+    @property
+    def distinct(self) -> tuple[int, ...]:
+        """Return the first rank of each kind."""
+        return tuple(dict.fromkeys(self.kinds))
+
+    @cached_property
+    def times(self) -> Mapping[int, JobTimes]:
+        """Times of each kind of rank by kernels and messages, by its first one."""
+        types = self.network.cluster.device_types
+        found = {}
+        for kind in self.distinct:
+            devices = [types[name] for name in self.network.stage_types(self.job, kind)]
+            seen: dict[bool, object] = {}
+            each = {}
+            for name in JobPasses._fields:
+                if not has_element(self.job, name):
+                    each[name] = ElementTime()
+                    continue
+                flag = has_experts(self.job, name)
+                if flag not in seen:
+                    seen[flag] = self.seen(kind, experts=flag)
+                key = name, seen[flag]
+                if key not in self.known:
+                    self.known[key] = element_time(self.job, self.network, devices, kind, name)
+                each[name] = self.known[key]
+            found[kind] = JobTimes(**each)
+        return found
+
+    @property
+    def least_work(self) -> float:
+        """Seconds that a micro-batch takes at least through the chain, on the fastest kind of rank,
+        without waits for sharded states."""
+        if self.profile is not None or any(self.stays_exact):
+            chains = [self.elements(kind) for kind in self.distinct]
+            return float(sum(min(e.total for e in one) for one in zip(*chains, strict=True)))
+        layers, experts = self.job.model.layers, sum(self.job.model.expert_layers)
+        counts = (1, layers - experts, experts, 1)
+        rows = (
+            (t.embedding.total, t.dense.total, t.expert.total, t.output.total)
+            for t in self.times.values()
+        )
+        least = (min(column) for column in zip(*rows, strict=True))
+        return float(sum(n * each for n, each in zip(counts, least, strict=True)))
+
+    def seen(self, kind: int, *, experts: bool = True) -> object:
+        """Return all that the times of elements on a kind of rank depend on, with experts or
+        without: not the sharding or place of states, nor recomputation, nor the place of ranks but
+        for the routes between them."""
+        job, net = self.job, self.network
+        optimizer = replace(
+            job.settings.optimizer,
+            sharding="parameters",
+            instances=1,
+            offload=0.0,
+            overlap_offload=False,
+        )
+        settings = replace(
+            job.settings, optimizer=optimizer, recompute=Recompute(), order=ORDERS[0]
+        )
+        if not experts:
+            settings = replace(settings, ep=1, etp=0)
+        steps = job.micro_batches if job.settings.quantised else 0  # quantised once for all
+        groups = LAYER_GROUPS if experts else LAYER_GROUPS[:2]
+        routes = tuple(net.route(job, group, kind) for group in groups)
+        types = net.stage_types(job, kind)
+        return settings, job.tp, job.micro_batch, job.pp == 1, steps, types, routes
+
+    @cached_property
+    def exact(self) -> RankCosts:
+        """Return the same with products that are not quantised."""
+        settings = self.job.settings
+        kernels = replace(
+            settings.kernels,
+            quantised="",
+            number_format="",
+            quantised_parameters=False,
+            exact_first=0,
+            exact_last=0,
+        )
+        return replace(self, job=replace(self.job, settings=replace(settings, kernels=kernels)))
+
+    @cached_property
+    def stays_exact(self) -> tuple[bool, ...]:
+        """For each layer, whether its products stay in the training precision."""
+        kernels, count = self.job.settings.kernels, self.job.model.layers
+        last = count - kernels.exact_last
+        return tuple(i < kernels.exact_first or i >= last for i in range(count))
+
+    def elements(self, kind: int) -> tuple[ElementTime, ...]:
+        """Return the times of the whole chain on a kind of rank."""
+        if self.profile is not None:
+            each = zip(*self.timed(kind).values(), strict=True)
+            chain = tuple(of_slowest([one.time for one in types]) for types in each)
+            return self._sharded(chain, kind)
+        times = self.times[kind]
+        other = self.exact.times[kind] if any(self.stays_exact) else times
+        layers = (
+            getattr(other if exact else times, "expert" if experts else "dense")
+            for experts, exact in zip(self.job.model.expert_layers, self.stays_exact, strict=True)
+        )
+        return self._sharded((times.embedding, *layers, times.output), kind)
+
+    def _sharded(self, chain: tuple[ElementTime, ...], kind: int) -> tuple[ElementTime, ...]:
+        """Return the chain with every micro-batch's messages of sharded gradients (ZeRO-2) and
+        parameters (ZeRO-3): gathered for passes and reduced in the backward one, and hidden by the
+        next layer but for a share; sums over tensor-parallel ranks wait for nothing else."""
+        often = rhythm(self.job)
+        if not often.in_passes:
+            return chain
+        sent = _seconds(self.replica_rings(kind), len(self.held))
+        gather, reduce = sent["all_gather"], sent["reduce_scatter"]
+        if often.sums:
+            reduce = reduce + sent["all_reduce"]
+        there, back = often.forward * gather, often.backward * gather + often.reduces * reduce
+        summed = often.sums * _seconds(self.undivided_rings(kind), len(self.held))["all_reduce"]
+        exposed = max(machine.sharded_exposed for machine in self._machines(kind))
+        return tuple(
+            element.waiting(float(a), float(b), exposed).sending(float(c))
+            for element, a, b, c in zip(chain, there, back, summed, strict=True)
+        )
+
+    def timed(self, kind: int) -> dict[str, tuple[Timed, ...]]:
+        """Return device type -> the chain with the profile's times, of a kind of rank."""
+        assert self.profile is not None
+        if kind not in self._timed:
+            key = ("timed", self.seen(kind))
+            if key not in self.known:
+                names = self.network.stage_types(self.job, kind)
+                self.known[key] = {
+                    name: self.profile.chain(self.job, self.network, name, kind) for name in names
+                }
+            self._timed[kind] = self.known[key]
+        return self._timed[kind]
+
+    def slowest(self, kind: int) -> tuple[Timed, ...]:
+        """Return the chain of the device type of a kind of rank that takes longest for it."""
+        return max(self.timed(kind).values(), key=lambda chain: sum(e.time.total for e in chain))
+
+    @cached_property
+    def _timed(self) -> dict[int, dict[str, tuple[Timed, ...]]]:
+        """Results of `timed`."""
+        return {}
+
+    @property
+    def links(self) -> LinkTimes | None:
+        """The links that the profile has measured."""
+        return None if self.profile is None else self.profile.links
+
+    @cached_property
+    def boundary(self) -> float:
+        """Bytes that each device sends to the next rank, per micro-batch."""
+        job = self.job
+        tokens, samples, hidden = tokens_shape(job, job.model.hidden)
+        parts = job.tp if job.settings.sequence_parallel or job.settings.scatter_sends else 1
+        return tokens * samples * hidden * job.settings.width / parts
+
+    @cached_property
+    def transfers(self) -> tuple[float, ...]:
+        """Seconds that each rank sends to the next and back, the last one to the first, per
+        micro-batch and virtual stage."""
+        job, net = self.job, self.network
+        scattered = job.settings.scatter_sends and not job.settings.sequence_parallel
+        whole = job.tp * self.boundary if scattered and job.pp > 1 else 0.0
+        found = []
+        for rank in range(job.pp):
+            gathered = net.route(job, "tp", (rank + 1) % job.pp).seconds("all_gather", whole)
+            sent = net.transfer(job, rank).seconds(self.boundary, self.links)
+            found.append(2 * (sent + gathered))
+        return tuple(found)
+
+    def transfer_origin(self, rank: int) -> Origin:
+        """Return the source of these seconds of a rank."""
+        return self.network.transfer(self.job, rank).origin(self.boundary, self.links)
+
+    @cached_property
+    def held(self) -> tuple[Held, ...]:
+        """Parameters of every element of the chain."""
+        key = "held", self._divided
+        if key not in self.known:
+            self.known[key] = held_by_elements(self.job)
+        found: tuple[Held, ...] = self.known[key]
+        return found
+
+    @property
+    def _divided(self) -> object:
+        """All that the parameters of elements on a rank depend on."""
+        job, s = self.job, self.job.settings
+        divided = (job.tp, s.ep, s.etp, s.sequence_parallel, job.pp == 1)
+        return divided, s.vocab_multiple, s.kernels.implementation
+
+    @property
+    def held_in_all(self) -> Held:
+        """Parameters of all elements of the chain."""
+        key = "held in all", self._divided
+        if key not in self.known:
+            self.known[key] = sum_of(self.held)
+        found: Held = self.known[key]
+        return found
+
+    def sync(self, kind: int) -> tuple[float, NDArray[np.float64]]:
+        """Return (seconds, seconds of each element) of a kind of rank's synchronisation."""
+        rings = self.exposed_rings(kind)
+        terms = [share * one.per_byte * one.sizes for share, one in rings]
+        fixed = sum(share * one.latency for share, one in rings)
+        return fixed, np.sum([self.step(kind), *terms], axis=0)
+
+    @cached_property
+    def syncs(self) -> Mapping[int, tuple[float, NDArray[np.float64]]]:
+        """Results of `sync` for every kind of rank; they depend neither on micro-batches nor on
+        recomputation."""
+        job = self.job
+        settings = replace(job.settings, recompute=Recompute(), turn=0, schedule=USUAL)
+        key = ("syncs", settings, job.tp, job.pp, job.dp, self.network.order, self.profile is None)
+        if key not in self.known:
+            self.known[key] = {kind: self.sync(kind) for kind in self.distinct}
+        found: Mapping[int, tuple[float, NDArray[np.float64]]] = self.known[key]
+        return found
+
+    def longest_sync(
+        self, job: TrainingJob, known: dict[object, Any] | None = None
+    ) -> tuple[int, float]:
+        """Return the rank with the longest synchronisation, and its seconds.
+
+        job: this one, with any layout and schedule. known: of other layouts.
+        """
+        spans, known = list(pairwise(ends_of(job.pipeline))), {} if known is None else known
+        seconds = []
+        for rank, kind in enumerate(self.kinds):
+            fixed, each = self.syncs[kind]
+            held = 0.0
+            for span in (spans[k] for k in job.stages_of(rank)):
+                if (kind, *span) not in known:
+                    known[kind, *span] = float(each[slice(*span)].sum())
+                held += known[kind, *span]
+            seconds.append(fixed + held)
+        longest = max(seconds)
+        return seconds.index(longest), longest
+
+    def exposed_rings(self, kind: int) -> list[tuple[float, Ring]]:
+        """Return the rings that an iteration has once, each after the share of its seconds that the
+        passes do not hide."""
+        often = rhythm(self.job)  # what `elements` has not
+        once = {
+            "all_gather": often.once,
+            "reduce_scatter": not often.reduces,
+            "all_reduce": not often.sums,
+        }
+        rings = [one for one in self.rings(kind) if once[one.collective]]
+        return [(self._exposed(one, kind), one) for one in rings]
+
+    def _exposed(self, one: Ring, kind: int) -> float:
+        """Return the share of a ring's seconds that the passes do not hide: gradients are reduced
+        while others are computed, and parameters gathered while the first layers run."""
+        optimizer = self.job.settings.optimizer
+        gathering = one.collective == "all_gather"
+        hidden = optimizer.overlap_parameters if gathering else optimizer.overlap_gradients
+        if not hidden:
+            return 1.0
+        return max(machine.data_exposed for machine in self._machines(kind))
+
+    def _machines(self, kind: int) -> list[Machine]:
+        """Return the constants of the device types of a kind of rank."""
+        names = self.network.stage_types(self.job, kind)
+        return [self.network.cluster.device_types[name].machine for name in names]
+
+    @cached_property
+    def counts(self) -> NDArray[np.float64]:
+        """Parameters [n, 3] of every element of the chain: dense, expert, unsplit."""
+        return np.array([(h.dense, h.expert, h.unsplit) for h in self.held])
+
+    @cached_property
+    def quantised(self) -> NDArray[np.float64]:
+        """Parameters [n, 2] of every element's quantised products: dense, expert."""
+        job = self.job
+        if not job.settings.quantised:
+            return np.zeros((len(self.held), 2))
+        output = [output_module(job)]
+        if job.model.prediction_layers:
+            output += [prediction_module(job)] * job.model.prediction_layers
+        kinds = {
+            experts: quantised_counts([layer_module(job, experts)])
+            for experts in set(job.model.expert_layers)
+        }
+        layers = (
+            (0, 0) if exact else kinds[experts]
+            for experts, exact in zip(job.model.expert_layers, self.stays_exact, strict=True)
+        )
+        counts = [quantised_counts([embedding_module(job)]), *layers, quantised_counts(output)]
+        return np.array([(total - routed, routed) for total, routed in counts], np.float64)
+
+    def rings(self, kind: int) -> list[Ring]:
+        """Return the rings for gradients and parameters on a kind of rank."""
+        return [*self.replica_rings(kind), *self.undivided_rings(kind)]
+
+    def replica_rings(self, kind: int) -> list[Ring]:
+        """Return the rings over replicas."""
+        job, net, links = self.job, self.network, self.links
+        gradient, width = job.settings.optimizer.gradient, job.settings.width
+        dense, expert, _ = self.counts.T
+        saved = (width - sent_width(job)) * self.quantised.T
+        several = job.settings.optimizer.sharding != "none" and job.settings.optimizer.instances > 1
+        found: list[Ring] = []
+        for group, count, less in zip(SYNC_GROUPS, (dense, expert), saved, strict=True):
+            if not count.any():
+                continue
+            shard = net.route(job, group, kind, INSTANCE if several else "")
+            sent = {"all_reduce": gradient * count}
+            if job.settings.optimizer.sharding != "none":
+                sent = {"reduce_scatter": gradient * count, "all_gather": width * count - less}
+            found += [ring(name, shard, size, links) for name, size in sent.items()]
+            if several:
+                peers = net.route(job, group, kind, ACROSS)
+                found.append(ring("all_reduce", peers, gradient * count / shard.size, links))
+        return found
+
+    def undivided_rings(self, kind: int) -> list[Ring]:
+        """Return the rings for gradients of parameters that tensor-parallel ranks hold whole: a
+        DTensor does so in its own precision (`_fsdp_param.py: _get_grad_inner_tensor`)."""
+        job, unsplit = self.job, self.counts[:, 2]
+        if not unsplit.any():
+            return []
+        optimizer = job.settings.optimizer
+        width = job.settings.width if optimizer.from_master else optimizer.gradient
+        route = self.network.route(job, "tp", kind)
+        return [ring("all_reduce", route, width * unsplit, self.links)]
+
+    def step(self, kind: int) -> NDArray[np.float64]:
+        """Return the seconds of the optimiser's step of each element, of a rank's slowest device.
+
+        A profile's if it has them: of a device that steps all of a shard's parameters itself.
+        Otherwise the memory traffic of Adam's states. Both are in proportion to the parameters of a
+        replica's share, less the part that is stepped on the host.
+        """
+        job, net = self.job, self.network
+        sharded = job.settings.optimizer.sharding != "none"
+        shards = [sharing(job, expert=expert) if sharded else 1 for expert in (False, True)]
+        dense, expert, _ = self.counts.T
+        # Element by element: equal layers must not differ in the last digit.
+        own, every = dense / shards[0] + expert / shards[1], dense + expert
+        found = []
+        for name in net.stage_types(job, kind):
+            device = net.cluster.device_types[name]
+            whole = every * (step_traffic(job.settings) / rates_of(device).streaming)
+            if self.profile is not None:
+                whole = self.profile.step(name, job, every, whole)
+            found.append(divided_step(job.settings, device, whole, every))
+        share = np.divide(own, every, out=np.zeros_like(own), where=every > 0)
+        return np.asarray(share * np.max(found, axis=0), np.float64)
+
+    @cached_property
+    def tied(self) -> float:
+        """Bytes of the gradient of a tied word embedding that two ranks sum; 0 for none."""
+        job = self.job
+        if not job.model.tied or job.pp == 1:
+            return 0.0
+        return job.padded_vocab * job.model.hidden / job.tp * job.settings.optimizer.gradient
+
+    @cached_property
+    def constant(self) -> float:
+        """Seconds per iteration of every layout."""
+        return self.tied_seconds + self.step_seconds
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of an iteration that are no rank's work, on the slowest device type."""
+        types = self.network.cluster.device_types
+        return max(types[name].machine.step for name in self.network.cluster.type_names)
+
+    @cached_property
+    def tied_seconds(self) -> float:
+        """Seconds of the sum of a tied word embedding's gradient."""
+        if not self.tied:
+            return 0.0
+        # Two ranks reduce as one sends half to the other and back, from the last to the first.
+        way = self.network.transfer(self.job, self.job.pp - 1)
+        return 2 * way.seconds(self.tied / 2, self.links)
+
+    def constant_origin(self) -> Origin:
+        """Return the source of these seconds."""
+        way = self.network.transfer(self.job, self.job.pp - 1)
+        return way.origin(self.tied / 2, self.links)
+
+
+def _seconds(rings: Sequence[Ring], elements: int) -> dict[str, NDArray[np.float64]]:
+    """Return collective -> seconds of every element's own messages of these rings."""
+    found = {name: np.zeros(elements) for name in ("reduce_scatter", "all_gather", "all_reduce")}
+    for one in rings:
+        found[one.collective] += np.where(
+            one.sizes > 0, one.latency + one.per_byte * one.sizes, 0.0
+        )
+    return found

@@ -1,0 +1,411 @@
+"""Seconds of a training job's modules: their kernels, and their messages.
+
+For one micro-batch on one rank, per element of the chain (word embedding, layer, output): forward,
+backward, and the addition of recomputation. Kernels are in `anatomy.work`, their times in
+`profiles.work`, messages in `anatomy.messages`, links in `megatron/network`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.costs.profiles.work import kernel_time
+from ilp_planner.job.messages import (
+    embedding_messages,
+    layer_messages,
+    output_messages,
+    prediction_messages,
+)
+from ilp_planner.job.operators import shares_again
+from ilp_planner.job.work import embedding_work, layer_work, output_work, prediction_work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from ilp_planner.costs.profiles.link_times import LinkTimes
+    from ilp_planner.costs.training.network import Network
+    from ilp_planner.job.messages import Messages
+    from ilp_planner.job.modules import Message
+    from ilp_planner.job.work import ModuleWork
+    from ilp_planner.specs.cluster import Device
+    from ilp_planner.specs.machine import Machine
+    from ilp_planner.specs.training import TrainingJob
+
+CORE, CORE_PATH = "core_attn", "self_attention.core_attention"
+FORWARD, BACKWARD = 0, 1
+KEPT = 128  # jobs whose elements are kept: the runs of a calibration
+EXPERTS = "moe"  # in the parts of a layer with experts
+# What graphs may have of the second half of a layer, without and with experts.
+AFTER_ATTENTION = (frozenset(("mlp",)), frozenset(("moe", "moe_router", "moe_preprocess")))
+EXCHANGES = ("mlp.dispatch", "mlp.combine")  # messages of expert parallelism
+# Products with divided columns: how the names of their messages end.
+COLUMNS = ("_qkv", "_fc1", "_up_proj", "linear_q_proj", "eh_proj", "output_layer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElementTime:
+    """Seconds of one element of the chain.
+
+    compute, messages: both ways. forward: of both together, in the forward pass. weight: of
+    compute, the gradients of weights alone. again: the forward pass once more, its messages
+    included. parts: likewise, by the names of selective recomputation.
+    """
+
+    compute: float = 0.0
+    messages: float = 0.0
+    forward: float = 0.0
+    weight: float = 0.0
+    again: float = 0.0
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        """Forward and backward."""
+        return self.compute + self.messages
+
+    @property
+    def core(self) -> float:
+        """The attention's core once more."""
+        return self.parts.get(CORE, 0.0)
+
+    def waiting(self, there: float, back: float, exposed: float) -> ElementTime:
+        """Return the element with passes that are longer by their messages.
+
+        there, back: seconds of messages with each pass. exposed: share of them that a pass does not
+        hide, however long it is.
+        """
+        forward, backward = self.forward, self.total - self.forward
+        late = max(exposed * there, there - forward), max(exposed * back, back - backward)
+        return replace(self, messages=self.messages + sum(late), forward=forward + late[0])
+
+    def sending(self, back: float) -> ElementTime:
+        """Return the element with so many seconds of messages more in its backward pass."""
+        return replace(self, messages=self.messages + back)
+
+
+class Passes(NamedTuple):
+    """Seconds of an element on a device, each forward and backward.
+
+    kernels: at least the host's time to start them. sent: messages that nothing hides. weight: of
+    the backward kernels that make gradients of weights alone. parts: kernels and messages of the
+    forward pass, by the names of selective recomputation.
+    """
+
+    kernels: tuple[float, float]
+    sent: tuple[float, float]
+    weight: float = 0.0
+    parts: Mapping[str, tuple[float, float]] = MappingProxyType({})
+
+    def plus(self, other: Passes, times: int) -> Passes:
+        """Return this element and so many of another one after it."""
+        pairs = (
+            zip(self.kernels, other.kernels, strict=True),
+            zip(self.sent, other.sent, strict=True),
+        )
+        (a, b), (c, d) = ([own + times * more for own, more in both] for both in pairs)
+        return Passes((a, b), (c, d), self.weight + times * other.weight, self.parts)
+
+    def element(self, ratios: tuple[float, float] = (1.0, 1.0)) -> ElementTime:
+        """Return the element. ratios: of its kernels' measured times, each way, to the ones
+        here."""
+        there, back = self.kernels[0] * ratios[0], self.kernels[1] * ratios[1]
+        return ElementTime(
+            compute=there + back,
+            messages=sum(self.sent),
+            forward=there + self.sent[0],
+            weight=self.weight * ratios[1],
+            again=there + self.sent[0],
+            parts={
+                name: kernels * ratios[0] + sent for name, (kernels, sent) in self.parts.items()
+            },
+        )
+
+
+def of_slowest(every: Sequence[ElementTime]) -> ElementTime:
+    """Return an element on several device types: the largest of each figure, but for the gradients
+    of weights, which leave the most to the rest."""
+    return ElementTime(
+        compute=max(one.compute for one in every),
+        messages=max(one.messages for one in every),
+        forward=max(one.forward for one in every),
+        weight=min(one.weight for one in every),
+        again=max(one.again for one in every),
+        parts={name: max(one.parts[name] for one in every) for name in every[0].parts},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTimes:
+    """Seconds of the elements of a job on one kind of pipeline rank."""
+
+    embedding: ElementTime
+    dense: ElementTime
+    expert: ElementTime
+    output: ElementTime
+
+
+LAYERS = {"dense": False, "expert": True}  # elements that are layers, and whether with experts
+NOTHING = Passes((0.0, 0.0), (0.0, 0.0))  # of layers that a model has not
+
+
+class JobPasses(NamedTuple):
+    """Passes through the elements of a job on one device; None of layers that the model has not."""
+
+    embedding: Passes
+    dense: Passes | None
+    expert: Passes | None
+    output: Passes
+
+
+def element_time(
+    job: TrainingJob, network: Network, devices: Sequence[Device], pp_rank: int, name: str
+) -> ElementTime:
+    """Return the seconds of an element of `JobTimes` on the slowest device of a pipeline rank.
+
+    Raises
+    ------
+    SpecError: a device type has no figures, or none for the job's precision.
+    """
+    ranks = (_Rank(job, network, device, pp_rank) for device in devices)
+    every = ((PASSES[name](rank) or NOTHING).element() for rank in ranks)
+    return of_slowest(list(every))
+
+
+def has_element(job: TrainingJob, name: str) -> bool:
+    """Tell whether the model has an element of `JobTimes`: layers of a kind it may not have."""
+    return name not in LAYERS or LAYERS[name] in job.model.expert_layers
+
+
+def has_experts(job: TrainingJob, name: str) -> bool:
+    """Tell whether an element of `JobTimes` has experts: the output has if its layers of
+    multi-token prediction have."""
+    predicts = job.model.prediction_layers and job.model.expert_layers[-1]
+    return name == "expert" or bool(name == "output" and predicts)
+
+
+def job_passes(
+    job: TrainingJob,
+    network: Network | None,
+    device: Device,
+    pp_rank: int,
+    *,
+    links: LinkTimes | None = None,
+    without: Collection[str] = (),
+) -> JobPasses:
+    """Return the passes through all elements on one device type of a pipeline rank.
+
+    Parameters
+    ----------
+    network: between its ranks; None: messages are left out. links: that were measured. without:
+        groups with left-out messages.
+
+    Raises
+    ------
+    SpecError: a device type has no figures, or none for the job's precision.
+    """
+    rank = _Rank(job, network, device, pp_rank, links, frozenset(without))
+    return JobPasses(
+        embedding=_embedding(rank),
+        dense=_layer(rank, experts=False),
+        expert=_layer(rank, experts=True),
+        output=_output(rank),
+    )
+
+
+def element_messages(job: TrainingJob, kind: str) -> list[Message]:
+    """Return the messages of both passes of a kind of element, by its name in `JobPasses`."""
+    if kind == "embedding":
+        pairs = [embedding_messages(job)]
+    elif kind == "output":
+        pairs = list(output_messages(job).values())
+        if count := job.model.prediction_layers:
+            more = prediction_messages(job, job.model.expert_layers[-1])
+            pairs += count * list(more.values())
+    else:
+        pairs = list(layer_messages(job, kind == "expert").values())
+    return [message for pair in pairs for way in pair for message in way]
+
+
+class _Element(NamedTuple):
+    """The work of an element of the chain, by its modules.
+
+    layers: that the host starts. again: recomputable share of a module or of its messages.
+    """
+
+    work: tuple[ModuleWork, ...]
+    messages: Messages
+    layers: int = 0
+    again: Mapping[str, Callable[[str], float]] = MappingProxyType({})
+
+
+class _Way(NamedTuple):
+    """Seconds of a pass through an element, by the modules of each."""
+
+    kernels: Mapping[str, float]
+    messages: Mapping[str, float]
+
+    def of(self, share: Callable[[str], float]) -> tuple[float, float]:
+        """Return the seconds of kernels and of messages, of each module its share."""
+        kernels, messages = (
+            sum(seconds * share(name) for name, seconds in both.items())
+            for both in (self.kernels, self.messages)
+        )
+        return kernels, messages
+
+
+class _Rank(NamedTuple):
+    """A pipeline rank of a job on a device type, and the messages that count there."""
+
+    job: TrainingJob
+    network: Network | None
+    device: Device
+    number: int
+    links: LinkTimes | None = None
+    without: frozenset[str] = frozenset()
+
+    def passes(self, element: _Element) -> Passes:
+        """Return the seconds of an element."""
+        job, machine = self.job, self.device.machine
+        ways = [self.way(element, way) for way in (FORWARD, BACKWARD)]
+        floors = _host_floors(job, machine, element.again)
+        passes = []
+        for way, floor in zip(ways, floors, strict=True):
+            sent = _exposed(job, machine, way, backward=way is ways[BACKWARD])
+            passes.append((max(sum(way.kernels.values()), element.layers * floor - sent), sent))
+        (forward, sent), (backward, returned) = passes
+        alone = sum(
+            kernel_time(
+                module.of_weights, self.device, job.settings.precision, job.settings.quantised
+            )
+            for module in element.work
+        )
+        return Passes(
+            kernels=(forward, backward),
+            sent=(sent, returned),
+            # in proportion, where the host takes longer to start them
+            weight=backward * alone / (sum(ways[BACKWARD].kernels.values()) or 1.0),
+            parts={name: ways[FORWARD].of(share) for name, share in element.again.items()},
+        )
+
+    def way(self, element: _Element, way: int) -> _Way:
+        """Return the seconds of a pass through an element, by modules."""
+        messages = {}
+        if self.network is not None:
+            messages = {
+                name: self.network.message_seconds(
+                    self.job,
+                    [message for message in pair[way] if message.group not in self.without],
+                    self.number,
+                    self.links,
+                )
+                for name, pair in element.messages.items()
+            }
+        return _Way(_kernel_seconds(self.job, self.device, element.work, way), messages)
+
+
+# What a job does is the same on every device type, and on every machine that a calibration tries.
+@lru_cache(maxsize=KEPT)
+def _embedding_element(job: TrainingJob) -> _Element:
+    return _Element(embedding_work(job), {"embedding": embedding_messages(job)})
+
+
+@lru_cache(maxsize=KEPT)
+def _layer_element(job: TrainingJob, experts: bool) -> _Element:
+    work, messages = layer_work(job, experts=experts), layer_messages(job, experts)
+    return _Element(work, messages, layers=1, again=shares_again(job, experts))
+
+
+@lru_cache(maxsize=KEPT)
+def _output_element(job: TrainingJob) -> _Element:
+    return _Element(output_work(job), output_messages(job))
+
+
+@lru_cache(maxsize=KEPT)
+def _prediction_element(job: TrainingJob) -> _Element:
+    messages = prediction_messages(job, job.model.expert_layers[-1])
+    return _Element(prediction_work(job), messages, layers=1)
+
+
+def _embedding(rank: _Rank) -> Passes:
+    return rank.passes(_embedding_element(rank.job))
+
+
+def _layer(rank: _Rank, *, experts: bool) -> Passes | None:
+    """Return the passes through a layer; None if the model lacks the layer."""
+    if experts not in rank.job.model.expert_layers:
+        return None
+    return rank.passes(_layer_element(rank.job, experts))
+
+
+def _output(rank: _Rank) -> Passes:
+    """Return the passes through the output, and through the layers of multi-token prediction."""
+    output = rank.passes(_output_element(rank.job))
+    if count := rank.job.model.prediction_layers:
+        output = output.plus(rank.passes(_prediction_element(rank.job)), count)
+    return output
+
+
+PASSES: Mapping[str, Callable[[_Rank], Passes | None]] = {
+    "embedding": _embedding,
+    "dense": partial(_layer, experts=False),
+    "expert": partial(_layer, experts=True),
+    "output": _output,
+}
+
+
+def _host_floors(job: TrainingJob, machine: Machine, parts: Collection[str]) -> tuple[float, float]:
+    """Return the seconds that the host takes to start a layer's kernels, forward and backward.
+
+    A graph starts its kernels at once: all of a layer, or the named ones of its two halves,
+    attention and the rest (an assumption: they have equally many kernels). Tokens that are dropped
+    or padded to a capacity need no counts from the device, which are half of the experts' host
+    time.
+    """
+    kernels, experts = job.settings.kernels, EXPERTS in parts
+    if kernels.graphs and not kernels.graphed:
+        return 0.0, 0.0
+    after = AFTER_ATTENTION[experts].intersection(kernels.graphed)
+    halves = (("attn" not in kernels.graphed) + (not after)) / 2
+    share = (0.5 if kernels.pad_to_capacity else 1.0) if experts and not after else 0.0
+    there, back = machine.host(experts=0.0)
+    more = machine.host(experts=share)[0] - there
+    return halves * there + more, halves * back + more
+
+
+def _kernel_seconds(
+    job: TrainingJob, device: Device, work: tuple[ModuleWork, ...], way: int
+) -> dict[str, float]:
+    """Return module -> seconds of its kernels."""
+    settings, found = job.settings, defaultdict[str, float](float)
+    for module in work:
+        found[module.name] += kernel_time(
+            module.ways[way], device, settings.precision, settings.quantised
+        )
+    return found
+
+
+def _exposed(job: TrainingJob, machine: Machine, way: _Way, *, backward: bool) -> float:
+    """Return the seconds of messages that nothing hides.
+
+    Gradients of inputs are summed during the gradients of weights, and with sequence parallelism
+    inputs are gathered again during the former (Korthikanti et al. 2022, arXiv 2205.05198, section
+    4.2.2). Around a ring of context-parallel ranks, keys and values are passed on while the part
+    that is there is multiplied (Liu et al. 2023, arXiv 2310.01889, section 3).
+    """
+    settings = job.settings
+    tensor = machine.tensor_exposed if settings.overlap_tensor else 1.0
+    columns = machine.tensor_exposed if backward and settings.async_tensor else tensor
+    experts = machine.expert_exposed if settings.overlap_experts else 1.0
+    total = 0.0
+    for name, seconds in way.messages.items():
+        if name == CORE_PATH and settings.cp_comm == "p2p":
+            others = (settings.cp - 1) / settings.cp
+            total += max(0.0, seconds - others * way.kernels["core_attention"])
+        else:
+            inner = columns if name.endswith(COLUMNS) else tensor
+            total += seconds * (experts if name in EXCHANGES else inner)
+    return total

@@ -1,1 +1,0 @@
-"""Plans that torchtitan runs."""

@@ -1,0 +1,1 @@
+"""Lower bounds on the time and the memory of plans."""

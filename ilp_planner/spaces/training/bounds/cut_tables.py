@@ -1,0 +1,138 @@
+"""The cost of every range of the chain on every pipeline rank, in a variant of a part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.costs.training.memory import chain_ranges, fits, stage_layers
+from ilp_planner.spaces.training.enumerate.keeping import fits_kept
+from ilp_planner.spaces.training.enumerate.partition import CutTables, Spread
+from ilp_planner.spaces.training.enumerate.variants import Variant
+from ilp_planner.specs.pipeline_layout import FIRST
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.spaces.training.search.parts import MegatronPart
+    from ilp_planner.specs.training import Recompute
+
+
+def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
+    """Return the cost of every range of the chain."""
+    found = fits(part.memory(variant), part.limits, variant.remainder)
+    found = fits_kept(part, variant.virtual, found)
+    sends = part.sends(variant.virtual)
+    rows: dict[tuple[int, float], int] = {}
+    pairs = zip(part.rank_rows.tolist(), sends, strict=True)
+    kind = [rows.setdefault(pair, len(rows)) for pair in pairs]
+    load, peak, work, ahead = [], [], [], []
+    waits = part.waits(variant.recompute)
+    again = [_again(part, variant, row) for row in range(len(part.ranks.distinct))]
+    for row, send in rows:
+        own = _ranges(part.elements[row, 0] + waits[row].sum(axis=0)) + again[row]
+        work.append(_settled(part, own / variant.virtual))
+        ahead.append(
+            _settled(part, _ranges(part.elements[row, 2] + waits[row, 0]) / variant.virtual)
+        )
+        load.append(_settled(part, (own + send) / variant.virtual))
+        peak.append(_settled(part, _ranges(part.syncs[row, 1:]) + part.syncs[row, 0]))
+    v, pp = variant.virtual, part.degrees.pp
+    least = [v + (v > 1 and variant.remainder == FIRST), *[v] * (pp - 1)]
+    return CutTables(
+        kind=np.array(kind, np.int64),
+        load=np.array(load),
+        peak=np.array(peak),
+        row=found.row,
+        fits=found.possible,
+        least=np.array(least, np.int64),
+        weight=part.schedule(v).weight,
+        work=np.array(work),
+        forward=np.array(ahead),
+        sends=np.array((*part.ranks.transfers[: pp - 1], 0.0)),
+        micro_batches=part.micro_batches,
+        virtual=v,
+        sample=_sample(part) if part.alike else None,
+        spread=_spread(part, variant, [row for row, _ in rows]) if v > 1 else None,
+    )
+
+
+def stage_ranges(part: MegatronPart, recompute: Recompute) -> NDArray[np.float64]:
+    """Return the seconds [kinds, 3, n + 1, n + 1] that a virtual stage with a range of the chain
+    takes at least: a micro-batch forward, and backward, and synchronisation."""
+    waits, alone, found = part.waits(recompute), Variant(1, recompute), []
+    for row, (total, _, forward) in enumerate(part.elements):
+        there = _ranges(forward + waits[row, 0])
+        both = _ranges(total + waits[row].sum(axis=0)) + _again(part, alone, row)
+        found.append((there, both - there, _ranges(part.syncs[row, 1:])))
+    return np.array(found)
+
+
+def _spread(part: MegatronPart, variant: Variant, rows: list[int]) -> Spread:
+    """Return the times of virtual stages by their number of equal layers."""
+    total, _, forward = part.elements[rows].transpose(1, 0, 2)
+    counts = np.arange(part.costs.model.layers + 1)
+    recompute = variant.recompute
+    repeated, seconds = counts, part.repeated(recompute)[rows, 1]
+    if recompute.method == "block":
+        repeated = np.minimum(counts, recompute.layers)
+    there, back = part.waits(recompute)[rows].transpose(1, 0, 2)
+    forward, backward = forward + there, total - forward + back
+    return Spread(
+        forward=forward[:, 1:2] * counts,
+        backward=backward[:, 1:2] * counts + seconds[:, None] * repeated,
+        edge=np.ascontiguousarray(np.stack((forward[:, [0, -1]], backward[:, [0, -1]]), axis=2)),
+        around=part.ranks.transfers[-1],
+        remainder=variant.remainder,
+        turn=variant.turn or part.degrees.pp,
+    )
+
+
+def _sample(part: MegatronPart) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts and stops of ranges that have all the times there are: of equal counts, one."""
+    ranges = chain_ranges(part.costs.model.expert_layers)
+    return ranges.start, ranges.stop
+
+
+def _settled(part: MegatronPart, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the times of ranges, if ranges of equal counts take exactly the same.
+
+    As differences of running sums they differ in the last digit, and a limit that one of them
+    sets would exclude the others.
+    """
+    if not part.alike:
+        return values
+    ranges = chain_ranges(part.costs.model.expert_layers)
+    found: NDArray[np.float64] = values[ranges.start, ranges.stop][ranges.number]
+    return np.where(ranges.there, found, values)
+
+
+def _again(part: MegatronPart, variant: Variant, row: int) -> NDArray[np.float64]:
+    """Return the recomputation seconds of every range."""
+    recompute = variant.recompute
+    repeated = part.repeated(recompute)[row]
+    if recompute.method != "block":
+        return _ranges(repeated)
+    inner = np.ones_like(repeated)
+    inner[[0, -1]] = 0.0
+    if variant.virtual > 1:
+        layers = _ranges(inner).astype(np.int64)
+        place = np.arange(len(layers))
+        first, last = (place == 0)[:, None] & (layers >= 0), (place == place[-1]) & (layers >= 0)
+        stages = stage_layers(layers, first, last, variant.virtual, variant.remainder)
+        spread = sum(np.minimum(recompute.layers, stage) for stage in stages)
+        seconds: NDArray[np.float64] = spread * repeated[1]
+        return seconds
+    sums = np.concatenate(([0.0], np.cumsum(repeated)))
+    edge = np.arange(sums.size)
+    begin = np.maximum(edge, 1)  # the embedding is no layer
+    stop = np.minimum(begin[:, None] + recompute.layers, np.maximum(edge[None, :], begin[:, None]))
+    return np.where(edge[:, None] < edge[None, :], sums[stop] - sums[begin][:, None], 0.0)
+
+
+def _ranges(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sums over [start, stop); 0 if the range is empty or backward."""
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    found: NDArray[np.float64] = np.triu(sums[None, :] - sums[:, None])
+    return found

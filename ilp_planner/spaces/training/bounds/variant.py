@@ -1,0 +1,253 @@
+"""Lower bounds of variants by arithmetic, and variants that memory rules out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ilp_planner.costs.training.memory import most_layers
+from ilp_planner.schedule.formulas import rank_of_stage
+from ilp_planner.spaces.training.enumerate.layouts import BOTH, FORWARD, layout_bounds, layouts_of
+from ilp_planner.spaces.training.enumerate.partition import INFINITE
+from ilp_planner.spaces.training.enumerate.variants import Variant
+from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.spaces.training.search.parts import MegatronPart
+    from ilp_planner.specs.training import Recompute
+
+
+class LeastWork(NamedTuple):
+    """Lower bounds of a part's cuts, in seconds of a micro-batch.
+
+    once: all elements, each on the fastest kind of rank. again: recomputation of all layers.
+    layer, layer_again: the same of the shortest layer. through: the first virtual stages of the
+    ranks before each rank, one layer in each or the embedding, added up over all ranks. sync: of an
+    iteration, after the passes.
+    """
+
+    once: float
+    again: float
+    layer: float
+    layer_again: float
+    through: float
+    sync: float
+
+
+def variant_bound(part: MegatronPart, variant: Variant) -> float:
+    """Return a lower bound in seconds of a variant's plans, memory aside.
+
+    The ranks' total work is at least every element's time on the fastest kind of rank, and the
+    slowest rank takes at least its share of that (`_slowest`). If a layout is asked for, its own
+    bound counts (`layout_bounds`).
+    """
+    if not part.fits_at_all:
+        return INFINITE
+    if part.problem.constraints.one_layout is not None:
+        bounds = layout_bounds(part, variant, layouts_of(part, variant))
+        return float(bounds[0] + part.ranks.constant)
+    again, pp, v = variant.recompute, part.degrees.pp, variant.virtual
+    block = again.layers if again.method == "block" else 0
+    if part.spread(variant):
+        block *= v - (variant.remainder == ALONE)  # of a rank's layers, which are spread evenly
+    least = _least_work(part, variant)
+    last = rank_of_stage(pp * v - 1, pp, v_shaped=variant.v_shaped)
+    key = (again.granularity, again.modules, block, last)
+    if key not in part.slowest:
+        part.slowest[key] = _slowest(part, part.repeated(again), block, last)
+    slowest = part.slowest[key]
+    if block:
+        work = _block_bound(part, variant, block, slowest, least)
+    else:
+        work = _passes(part, variant, slowest, least.once + least.again, least.through)
+    if variant.remainder == ANYHOW:
+        work = max(work, _anyhow_bound(part, part.repeated(again), block))
+    return work + least.sync + part.ranks.constant
+
+
+def _least_work(part: MegatronPart, variant: Variant) -> LeastWork:
+    """Return lower bounds of a variant's cuts."""
+    again, way = variant.recompute, FORWARD if variant.divided else BOTH
+    key = (again.granularity, again.modules, way)
+    if key not in part.least:
+        pp, times = part.degrees.pp, part.elements[:, 0]
+        repeated = part.repeated(again).min(axis=0)
+        through = np.full(pp, float(part.elements[:, way, 1:-1].min()))
+        through[0] = part.elements[part.rank_rows[0], way, 0]
+        syncs = part.syncs.min(axis=0)
+        part.least[key] = LeastWork(
+            once=float(times.min(axis=0).sum()),
+            again=float(repeated.sum()),
+            layer=float(times[:, 1:-1].min()),
+            layer_again=float(repeated[1:-1].min()),
+            through=float(through @ np.arange(pp)[::-1]),
+            sync=float(syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())),
+        )
+    return part.least[key]
+
+
+def _block_bound(
+    part: MegatronPart, variant: Variant, block: int, slowest: float, least: LeastWork
+) -> float:
+    """Return a lower bound on the passes of an iteration if the first layers of virtual stages are
+    recomputed, `block` of every rank's layers or all of them.
+
+    If no rank has more than n layers, recomputation is least if as many ranks as possible have n,
+    and one the rest: it grows no faster than the layers of a rank. And the rank that has n takes
+    its time for them. One n is that of the plan, so the least of all n is a bound.
+    """
+    pp, m, layers = part.degrees.pp, part.micro_batches, part.costs.model.layers
+    best = INFINITE
+    for n in range(-(-layers // pp), layers + 1):
+        load = max(slowest, n * least.layer + min(block, n) * least.layer_again)
+        if m * load >= best:
+            break
+        full, rest = divmod(layers, n)
+        again = (full * min(block, n) + min(block, rest)) * least.layer_again
+        best = min(best, _passes(part, variant, load, least.once + again, least.through))
+    return best
+
+
+def _passes(
+    part: MegatronPart, variant: Variant, slowest: float, total: float, through: float
+) -> float:
+    """Return seconds that the passes of an iteration take at least.
+
+    slowest: of a micro-batch on the slowest rank, at least. total: on all ranks. through: of
+    `LeastWork`.
+    """
+    if part.spread(variant) and (variant.virtual == 1 or variant.remainder == FIRST):
+        return _fair_bound(part, variant, slowest, total)
+    # Whatever the first virtual stage of a rank has of its layers, one at least or the embedding:
+    # a rank makes M of its own passes, and before them a micro-batch goes through the first virtual
+    # stages of the ranks before it, and after them back; but gradients of weights, where they are
+    # divided from the others, may come last.
+    m = part.micro_batches
+    return max(m * slowest, (m * total + through) / part.degrees.pp)
+
+
+def _anyhow_bound(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> float:
+    """Return a lower bound on the passes of an iteration for all layouts with several virtual
+    stages per rank.
+
+    A rank begins when the first micro-batch has come through the first virtual stages of the ranks
+    before, and its last gradients go back through them: the embedding at least, or a layer, and the
+    messages between. In between it makes its own passes of all M micro-batches. So within T seconds
+    it can have so many layers as these leave time for, and all ranks together must have all.
+
+    repeated, block: as in `_slowest`.
+    """
+    pp, m, rows = part.degrees.pp, part.micro_batches, part.rank_rows
+    times = part.elements[:, 0] + (0.0 if block else repeated)
+    layer = times[:, 1:-1].min(axis=1)
+    more = repeated[:, 1:-1].min(axis=1) if block else np.zeros_like(layer)
+    first = layer[rows]
+    first[0] = times[rows[0], 0]
+    through = first[:-1] + np.array(part.ranks.transfers[: pp - 1])
+    ready = np.concatenate(([0.0], through.cumsum()))
+    ready[0] += m * times[rows[0], 0]
+    ready[-1] += m * times[rows[-1], -1]
+    steps = np.arange(1, part.costs.model.layers + 1)
+    took = m * (steps * layer[:, None] + np.minimum(steps, block) * more[:, None])
+    ends = np.sort(ready[:, None] + took[rows], axis=None)
+    return max(float(ends[steps.size - 1]), float(ready.max()))
+
+
+def _fair_bound(part: MegatronPart, variant: Variant, slowest: float, total: float) -> float:
+    """Return a lower bound on the passes of an iteration if the first virtual stage of a rank has
+    its share of the rank's layers, or more.
+
+    slowest: of a micro-batch on the slowest rank. total: on all of them. Rank r ends M of its own
+    passes and one through the ranks before it, virtual stages apart, so that ranks that end
+    together have loads that fall by 1 - 1 / (M v) from one to the next. In 1F1B, half of its wait
+    for downstream ranks counts as well (`schedule_bound`): all ranks' loads, and M - 1 - (pp - 1 -
+    r) / 2 times its own.
+    """
+    pp, m, virtual = part.degrees.pp, part.micro_batches, variant.virtual
+    steps = m * virtual
+    falling = total / virtual / (1 - (1 - 1 / steps) ** pp) if steps > 1 else total
+    longest = max(m * slowest, falling)
+    if virtual == 1 and m > pp:
+        mean, least = _weights(m, pp)
+        longest = max(longest, total * (1 + mean), total + least * slowest)
+    return longest
+
+
+@lru_cache(maxsize=4096)
+def _weights(micro_batches: int, ranks: int) -> tuple[float, float]:
+    """Return the harmonic mean, over the number of ranks, and the least of M - 1 - (pp - 1 - r) / 2
+    over the ranks."""
+    weights = micro_batches - 1 - np.arange(ranks) / 2
+    return 1 / float((1 / weights).sum()), float(weights.min())
+
+
+def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int, last: int) -> float:
+    """Return seconds of a micro-batch that the slowest rank takes at least.
+
+    Within tau seconds, a rank computes at most tau * s seconds of the fastest kind of rank, with s
+    the best ratio that any element has there; and whole layers, beside the embedding on the first
+    rank and the output on that of the last stage. All ranks together must do all.
+
+    Parameters
+    ----------
+    repeated: seconds [kinds, n] that elements take once more. block: or only the first so many
+        layers of every virtual stage; 0: all. last: the rank of the last stage.
+    """
+    times = part.elements[:, 0] + (0.0 if block else repeated)
+    fastest = times.min(axis=0)
+    speed = (fastest / times).max(axis=1)[part.rank_rows]
+    mean = float(fastest.sum() / speed.sum())
+    layer = times[:, 1:-1].min(axis=1)
+    more = repeated[:, 1:-1].min(axis=1) if block else np.zeros_like(layer)
+    steps = np.arange(1, part.costs.model.layers + 1)
+    took = steps * layer[:, None] + np.minimum(steps, block) * more[:, None]  # [kinds, L]
+    edges = np.zeros(part.degrees.pp)  # what ranks have besides: the embedding, the output
+    edges[0] += times[part.rank_rows[0], 0]
+    edges[last] += times[part.rank_rows[last], -1]
+    ends = edges[:, None] + took[part.rank_rows]  # when a rank can have had so many layers
+    enough = float(np.partition(ends, steps.size - 1, axis=None)[steps.size - 1])
+    return max(mean, enough, float(edges.max()), float(fastest.max()))
+
+
+def never_fits(part: MegatronPart, variant: Variant) -> bool:
+    """Tell whether memory rules out a variant's recomputation, for all layouts over its virtual
+    stages.
+
+    Rank r of R has at least R - r micro-batches of each of its virtual stages at once: of all but
+    the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, with groups of R or more). So
+    it keeps at least as much as in 1F1B with as many recomputed layers: if these are the first ones
+    of each of V virtual stages, at most V times as many. Schedules with divided backward passes are
+    not examined. Layers with and without experts must fit all ranks together, each kind if there
+    were no others.
+    """
+    if variant.divided:
+        return False
+    again, size = variant.recompute, 1
+    kind: tuple[object, ...] = again.granularity, again.method, again.layers, again.modules
+    if again.method == "block":
+        size = min(again.layers * variant.virtual, part.costs.model.layers)
+        kind = (again.method,)
+    if kind not in part.never:
+        part.never[kind] = _never(part, again)
+    return part.never[kind][size - 1]
+
+
+def _never(part: MegatronPart, again: Recompute) -> list[bool]:
+    """Return whether memory rules out a recomputation in 1F1B: one answer, or, if the first layers
+    of each rank are recomputed, one for every number of them from 1."""
+    parts, kinds = part.memory(Variant(1, again)), part.costs.model.expert_layers
+    parts = replace(parts, fixed={**parts.fixed, "between stages": 0.0})
+    sizes = range(1, len(kinds) + 1) if again.method == "block" else ()
+    found = np.zeros(max(1, len(sizes)), bool)
+    for kind in set(kinds):
+        count = kinds.count(kind)
+        if sizes and parts.parts["expert layer" if kind else "layer"].left < parts.checkpoint:
+            continue  # with its activations on the host, a layer keeps less than its input
+        held = most_layers(parts, part.limits, count, expert=kind, sizes=sizes)
+        found |= held.sum(axis=1) < count
+    return [bool(one) for one in found]

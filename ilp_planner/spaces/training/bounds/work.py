@@ -1,0 +1,47 @@
+"""A lower bound for all plans of a training job, before any part of the space is examined."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.base.numerics import ROUNDING
+from ilp_planner.costs.profiles.work import rates_of
+from ilp_planner.spaces.throughput import model_flops
+
+ARITHMETIC = "arithmetic"  # what proves such bounds, and those of single parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.training.costs import MegatronCosts
+
+
+def work_bound(problem: Problem[MegatronCosts], nodes: Iterable[int]) -> float:
+    """Return a lower bound in seconds of plans: the model's products of all samples, at the rates
+    that no kernel exceeds, on all devices at once.
+
+    For any degrees, the ranks of a replica together have all products of a sample; padding,
+    repetition and recomputation only add. A device takes its own one after the other.
+
+    Parameters
+    ----------
+    nodes: the numbers of the usable ones.
+
+    Returns
+    -------
+    0.0 if times are a profile's, and may be anything, or a device has no figures.
+    """
+    costs = problem.costs
+    if costs.profile is not None or problem.spec is None:
+        return 0.0
+    names = {name for s in costs.choices for name in (s.precision, s.quantised) if name}
+    total = 0.0
+    for device, count in problem.cluster.count_types(nodes).items():
+        of = problem.cluster.device_types[device]
+        rates = [rates_of(of).fastest(name) for name in names if name in (of.peak or {})]
+        if not rates:
+            return 0.0
+        total += count * max(rates)
+    flops = problem.global_batch * model_flops(problem.spec.architecture)
+    return flops / total * (1 - ROUNDING)

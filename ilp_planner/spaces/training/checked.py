@@ -1,0 +1,146 @@
+"""Runtimes besides Megatron-LM; `runtimes` says whether they run a training job.
+
+They share Megatron's search: its times of kernels and messages, its memory and its schedules. Jobs
+that they never run, in any layout, are in no part.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from ilp_planner.base.errors import PlanError, SpecError
+from ilp_planner.costs.training.job import base_settings, layout_of
+from ilp_planner.evaluate import Violation
+from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices
+from ilp_planner.spaces.training.enumerate.demands import check_demands
+from ilp_planner.spaces.training.enumerate.recomputations import FULL, NOTHING
+from ilp_planner.spaces.training.enumerate.rules import JOB_RULES
+from ilp_planner.spaces.training.enumerate.untold import untold
+from ilp_planner.spaces.training.runtime import Runtime
+from ilp_planner.specs.training import ORDERS, TrainingJob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import Kernels, Recompute, Settings
+
+
+# What an export tells each of them; whether they take it say their checks.
+TOLD = (
+    "cp", "ep", "etp", "order", "schedule", "precision", "recompute.granularity",
+    "recompute.modules", "recompute.method", "recompute.layers", "optimizer.name",
+    "optimizer.sharding", "optimizer.offload",
+)  # fmt: skip
+
+
+class CheckedRuntime(Runtime):
+    """A training system with a check of jobs and one order of ranks; nothing pads the vocabulary
+    but the ranks that divide it. selective: recomputations of parts of every layer that it has.
+    told: fields of `Settings`, besides `TOLD`, that an export tells it."""
+
+    blocks = False
+    orders = ORDERS[:1]
+    selective: tuple[Recompute, ...] = ()
+    told: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def check_job(self, job: TrainingJob) -> None:
+        """Refuse a job that cannot be run: a PlanError with the limit."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Return remarks for every result."""
+        return (
+            "times and memory are of Megatron-LM's kernels, buffers and schedules: "
+            f"{self.title}'s own are not modelled",
+        )
+
+    def settings(
+        self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
+    ) -> Settings:
+        """Return the settings shared by plans, but for the choices."""
+        base = base_settings(model, precision, cluster, recipe)
+        return replace(base, vocab_multiple=1)
+
+    def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
+        """Return the tried settings of whole jobs: others are as in the base, without regard to the
+        request."""
+        return choices(base, self.tried, asked.but({*CHOICES} - {*self.listens}))
+
+    def chunks(self, layers: int) -> tuple[int, ...]:
+        """Return the numbers of layers that may be recomputed from one kept input."""
+        return (1,)
+
+    def recomputations(
+        self, model: Decoder, kernels: Kernels, asked: Constraints
+    ) -> tuple[Recompute, ...]:
+        """Return the tried recomputations: nothing, parts of all layers, or all layers."""
+        full = (replace(FULL, layers=size) for size in self.chunks(model.layers))
+        return tuple(one for one in (NOTHING, *self.selective, *full) if asked.recomputes(one))
+
+    def check_asked(self, asked: Constraints) -> None:
+        """Refuse values that are in no plan, for any model and devices.
+
+        Raises
+        ------
+        UsageError: the name, the found value and the plans' ones.
+        """
+        check_demands(self, asked)
+
+    def check_model(self, model: Decoder, settings: Settings) -> None:
+        """Refuse a model, or settings, that not even two replicas can have.
+
+        Raises
+        ------
+        SpecError: the key, the found value and the runtime's.
+        """
+        job = TrainingJob(model=model, micro_batch=1, global_batch=2, dp=2, settings=settings)
+        for text in self.refusals(job):
+            raise SpecError(text)
+
+    def untried(self, asked: Constraints) -> str:
+        """Return nothing: left-out values are refused."""
+        return ""
+
+    def tries(self, job: TrainingJob, asked: Constraints) -> bool:
+        """Tell that settings are tried with all degrees."""
+        return True
+
+    def alike(self, degrees: MegatronDegrees) -> MegatronDegrees:
+        """Return degrees without the nodes: checks look at the number of micro-batches."""
+        return degrees._replace(nodes=())
+
+    def refusals(self, job: TrainingJob) -> Iterator[str]:
+        """Yield why the settings of a job do not go with its degrees; its layout is any."""
+        length = job.model.layers + 2
+        stages = len(job.stages)
+        ends = [length * stage // stages for stage in range(stages + 1)]
+        even = replace(job, layout=layout_of(ends, job.model))
+        for check in JOB_RULES:
+            for broken in check(even):
+                yield f"{broken.rule}: found {broken.have}, expected {broken.limit}"
+        try:
+            self.check_job(even)
+        except PlanError as error:
+            yield str(error)
+
+    def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
+        """Return the fields of settings that the runtime is told."""
+        return frozenset((*TOLD, *self.told))
+
+    def violations(self, job: TrainingJob, base: Settings) -> Iterator[Violation]:
+        """Yield the runtime's refusals, and settings that it lacks."""
+        refused = ""
+        try:
+            self.check_job(job)
+        except PlanError as error:
+            refused, _, limit = str(error).partition(", but ")
+            yield Violation(self.title, "plan", refused, limit)
+        for broken in untold(self, job, base):
+            if broken.have.split()[0] not in refused:  # which says more of it
+                yield broken

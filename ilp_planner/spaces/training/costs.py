@@ -1,0 +1,224 @@
+"""Time and memory of Megatron-LM's training jobs: the cost model of `solve --runtime megatron`.
+
+Times are in `megatron/ranks`; memory is from `anatomy.memory`, as in `analyze`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.base.errors import PlanError
+from ilp_planner.costs.base import PlanCost, StageCost
+from ilp_planner.costs.profiles.analytic_decoder import chain_names
+from ilp_planner.costs.training.iteration import SLOWEST, iteration_terms, stage_times, stages_of
+from ilp_planner.costs.training.job import job_of_groups, node_order
+from ilp_planner.costs.training.network import Network
+from ilp_planner.costs.training.ranks import RankCosts
+from ilp_planner.costs.training.shares import WAITING, megatron_tally
+from ilp_planner.job.memory import memory_parts, stage_of_rank
+from ilp_planner.job.parts import with_layout
+from ilp_planner.spaces.training.runtime import MEGATRON, Runtime
+from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.training import METHODS, ORDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ilp_planner.costs.profiles.shares import Share
+    from ilp_planner.costs.profiles.table import Provenance
+    from ilp_planner.costs.training.measured import MeasuredTimes
+    from ilp_planner.job.memory import MemoryParts, RankMemory
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import Settings, TrainingJob
+
+
+class Found:
+    """Results on clusters, shared by cost models."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[ClusterSpec, dict[object, Any]]] = []
+
+    def on(self, cluster: ClusterSpec) -> dict[object, Any]:
+        """Return the results on a cluster."""
+        for other, found in self._known:
+            if other is cluster:
+                return found
+        self._known.append((cluster, {}))
+        return self._known[-1][1]
+
+    def __reduce__(self) -> tuple[type[Found], tuple[()]]:
+        """Let copies, also in other processes, compute everything by themselves."""
+        return Found, ()
+
+    def bound(self, most: int) -> None:
+        """Forget everything if there is more than so much of it."""
+        if sum(len(found) for _, found in self._known) > most:
+            self._known.clear()
+
+
+class RanksMemory:
+    """Peak memory of each pipeline rank of a job, computed on demand."""
+
+    def __init__(self, parts: MemoryParts) -> None:
+        self.parts = parts
+        self.found: dict[int, RankMemory] = {}
+
+    def __getitem__(self, rank: int) -> RankMemory:
+        if rank not in self.found:
+            self.found[rank] = stage_of_rank(self.parts, rank)
+        return self.found[rank]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MegatronCosts:
+    """Megatron-LM's training jobs on a cluster (`GroupTables`).
+
+    settings: of every plan, besides the degrees and the recomputation that plans choose.
+    choices: possible settings of a plan, the plainest first. max_cp: context-parallel degree at
+    most. profile: measured times of layers; None: of none. runtime: of the plans.
+    found: results of jobs, for any choices; costs that are made of these with `replace` have it as
+    well.
+    """
+
+    model: Decoder
+    settings: Settings
+    choices: tuple[Settings, ...]
+    max_cp: int = 1
+    profile: MeasuredTimes | None = field(default=None, compare=False)
+    runtime: Runtime = field(default=MEGATRON, compare=False)
+    found: Found = field(default_factory=Found, compare=False, repr=False)
+    own: Found = field(init=False, default_factory=Found, compare=False, repr=False)
+
+    name = "megatron"
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """Names of the layers, in order."""
+        return chain_names(self.model)
+
+    def known(self, cluster: ClusterSpec) -> dict[object, Any]:
+        """Return the results of jobs on a cluster, for others to share."""
+        return self.found.on(cluster)
+
+    def of_cuts(self, cluster: ClusterSpec, jobs: object) -> dict[object, Any]:
+        """Return the results of judged cuts of the same jobs; results of others are forgotten."""
+        known = self.own.on(cluster)
+        if "cuts" not in known or known["cuts"][0] != jobs:
+            known["cuts"] = (jobs, {})
+        found: dict[object, Any] = known["cuts"][1]
+        return found
+
+    def network(self, cluster: ClusterSpec, nodes: tuple[int, ...]) -> Network:
+        """Return the links under ranks that fill nodes in this order, the same one every time."""
+        known = self.known(cluster)
+        if ("network", nodes) not in known:
+            known["network", nodes] = Network(cluster, nodes)
+        found: Network = known["network", nodes]
+        return found
+
+    def generation(self, cluster: ClusterSpec) -> int:
+        """Return the major compute capability of a cluster's oldest devices, looked up once."""
+        known = self.known(cluster)
+        if "generation" not in known:
+            known["generation"] = generation(cluster)
+        found: int = known["generation"]
+        return found
+
+    def memory(self, job: TrainingJob, cluster: ClusterSpec) -> MemoryParts:
+        """Return the memory of a job's parts, shared by jobs with another layout, order of ranks or
+        number of recomputed layers."""
+        again = replace(job.settings.recompute, method=METHODS[0], layers=0)
+        settings = replace(job.settings, recompute=again, order=ORDERS[0])
+        key = ("memory", settings, job.tp, job.pp, job.dp, job.micro_batch)
+        known = self.known(cluster)
+        if key in known:
+            return with_layout(known[key], job)
+        found = known[key] = memory_parts(job)
+        return found
+
+    def ranks_memory(self, job: TrainingJob, cluster: ClusterSpec) -> RanksMemory:
+        """Return the memory of the pipeline ranks of a job, each counted once."""
+        known, key = self.known(cluster), ("ranks", job)
+        if key not in known:
+            known[key] = RanksMemory(self.memory(job, cluster))
+        found: RanksMemory = known[key]
+        return found
+
+    def degrees(self) -> Mapping[str, tuple[int, ...]]:
+        """Return nothing: every tensor-parallel degree has a time."""
+        return {}
+
+    def job(self, plan: GroupPlan, cluster: ClusterSpec) -> TrainingJob:
+        """Return the job that a plan describes; of the plan that was asked about last, the same
+        one.
+
+        Raises
+        ------
+        PlanError: it describes none.
+        """
+        known = self.own.on(cluster)
+        last, found = known.get("job", (None, None))
+        if last is not plan:
+            found = job_of_groups(plan, self.model, cluster)
+            known["job"] = plan, found
+        job: TrainingJob = found
+        return job
+
+    def ranks(self, plan: GroupPlan, cluster: ClusterSpec) -> RankCosts:
+        """Return the times of a plan's ranks on the devices that it names.
+
+        Raises
+        ------
+        PlanError: it is no training job with ranks that fill nodes in order.
+        """
+        job = self.job(plan, cluster)
+        order = node_order(plan, cluster)
+        if order is None:
+            raise PlanError(
+                "plan: devices: expected whole nodes one after the other, in rank order"
+            )
+        return RankCosts(job, self.network(cluster, order), self.profile, self.known(cluster))
+
+    def ranks_of_job(self, job: TrainingJob, cluster: ClusterSpec) -> RankCosts:
+        """Return the times of the ranks of a job that fill the nodes of a cluster in order."""
+        nodes = tuple(range(cluster.node_count))
+        return RankCosts(job, self.network(cluster, nodes), self.profile, self.known(cluster))
+
+    def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
+        """Return the shares of the iteration time by source of its figures."""
+        cost = self.plan_cost(plan, cluster)
+        return megatron_tally(self.ranks(plan, cluster), plan, cost).shares()
+
+    def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
+        """Judge a plan on the devices that it names.
+
+        Raises
+        ------
+        PlanError: it is no training job with ranks that fill nodes in order.
+        """
+        ranks = self.ranks(plan, cluster)
+        job, stages = ranks.job, stages_of(ranks, ranks.job)
+        passes = stage_times(ranks, job, stages)
+        terms = iteration_terms(ranks, job, passes)
+        memory, spent = self.ranks_memory(job, cluster), [stage.terms for stage in stages]
+        return PlanCost(
+            iteration_time=sum(terms.values()),
+            stages=tuple(
+                StageCost(
+                    time=sum(own.values()),
+                    memory=(memory[plan.rank_of(number)].needed,) * stage.dp,
+                    time_terms=own,
+                    memory_terms={
+                        **memory[plan.rank_of(number)].terms,
+                        **memory[plan.rank_of(number)].outside,
+                    },
+                )
+                for number, (stage, own) in enumerate(zip(plan.stages, spent, strict=True))
+            ),
+            terms=terms,
+            passing=(SLOWEST, WAITING),
+            passes=passes,
+        )

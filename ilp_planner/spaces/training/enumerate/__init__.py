@@ -1,0 +1,1 @@
+"""Choices of a plan: degrees, settings, layouts, and the rules between them."""

@@ -1,0 +1,43 @@
+"""Demands that a runtime may refuse: no plan of it has the demanded values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.base.errors import UsageError
+from ilp_planner.inputs.constraints import CHOICES, space_with
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.spaces.training.runtime import Runtime
+
+
+def check_demands(runtime: Runtime, asked: Constraints) -> None:
+    """Refuse demands that no plan of a runtime meets, for any model and devices.
+
+    Raises
+    ------
+    UsageError: the first value, the plans' values, and the reason.
+    """
+    for name, value in _said(runtime, asked):
+        search, examples = runtime.search_of(name), CHOICES.get(name, (value,))
+        have = search.demandable
+        if (value if value in examples else examples[-1]) in have:  # of numbers, any other
+            continue
+        instead = f" or `space={space_with(name, value)}`"
+        why = f"; {runtime.title}: {search.remark}" if search.remark else ""
+        raise UsageError(
+            f"`{name}={value}`: found it for {runtime.title}, expected `{name}={','.join(have)}`"
+            f"{instead}{why}"
+        )
+
+
+def _said(runtime: Runtime, asked: Constraints) -> Iterator[tuple[str, str]]:
+    """Yield the demanded values with their names; numbers of virtual stages if ranks have one."""
+    for name in CHOICES:
+        for value in getattr(asked, name):
+            yield name, value
+    if not runtime.interleaves and not asked.allows("virtual_stages", 1):
+        yield "virtual_stages", str(asked.virtual_stages)

@@ -1,0 +1,201 @@
+"""Layouts that are tried one by one: the requested one, interleaved ones of models with different
+layers, and layouts of schedules that divide backward passes.
+
+Of the latter two, all virtual stages have equally many layers, but the first and the last, with any
+number (`num_layers_in_first_pipeline_stage` and `..._last_...` of Megatron core, on virtual
+stages). If backward passes are divided, there are others: the rank of the output has any number of
+layers, and the other ranks have equally many, the first or the last of them one more; the layers of
+a rank are spread likewise over its virtual stages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import lru_cache
+from itertools import accumulate, product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.base.numerics import FINE_ROUNDING
+from ilp_planner.costs.training.job import ends_of, layout_of, spread
+from ilp_planner.job.memory import stage_of_rank
+from ilp_planner.schedule.formulas import rank_of_stage
+from ilp_planner.spaces.training.enumerate.keeping import keeping, keeps
+from ilp_planner.spaces.training.enumerate.layout_memory import may_fit
+from ilp_planner.spaces.training.enumerate.partition import Cut, CutSearch
+from ilp_planner.specs.pipeline_layout import ANYHOW, FIRST, LAST, balanced_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.job.memory import MemoryParts
+    from ilp_planner.spaces.training.enumerate.variants import Variant
+    from ilp_planner.spaces.training.search.parts import MegatronPart
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.pipeline_layout import PipelineLayout
+
+
+BOTH, FORWARD = 0, 2  # rows of `MegatronPart.elements`: seconds of both passes, of one
+
+
+def equal_layouts(layers: int, stages: int) -> NDArray[np.int64]:
+    """Return the ends of the virtual stages on the chain, [layouts, stages + 1]."""
+    found = []
+    for each in range(1, layers // max(1, stages - 2) + 1):
+        rest = layers - each * (stages - 2)
+        for first in range(rest + 1):
+            found.append((first + 1, *[each] * (stages - 2), rest - first + 1))
+    sizes = np.array(found, np.int64).reshape(len(found), stages)
+    return np.concatenate((np.zeros((len(found), 1), np.int64), sizes.cumsum(axis=1)), axis=1)
+
+
+@lru_cache(maxsize=256)
+def divided_layouts(layers: int, pp: int, virtual: int, *, v_shaped: bool) -> NDArray[np.int64]:
+    """Return the ends of the virtual stages for divided backward passes: of the layouts above, and
+    of ranks with even layers, but for the rank of the output, [layouts, stages + 1].
+
+    v_shaped: stages go down the ranks and back up.
+    """
+    ranks = [rank_of_stage(k, pp, v_shaped=v_shaped) for k in range(pp * virtual)]
+    place = [[k for k, rank in enumerate(ranks) if rank == own] for own in range(pp)]
+    found: dict[tuple[int, ...], None] = {}
+    for own, among, inside in product(range(layers + 1), (FIRST, LAST), (FIRST, LAST)):
+        others = iter(spread(layers - own, pp - 1, among))
+        sizes = [0] * len(ranks)
+        for rank, stages in enumerate(place):
+            count = own if rank == ranks[-1] else next(others)
+            for k, size in zip(stages, spread(count, virtual, inside), strict=True):
+                sizes[k] = size
+        sizes[0] += 1
+        sizes[-1] += 1
+        if min(sizes) > 0:
+            found[(0, *accumulate(sizes))] = None
+    even = np.array([*found], np.int64).reshape(-1, len(ranks) + 1)
+    return np.unique(np.concatenate((equal_layouts(layers, len(ranks)), even)), axis=0)
+
+
+def layouts_of(part: MegatronPart, variant: Variant) -> NDArray[np.int64]:
+    """Return the ends of the virtual stages of the layouts that are tried one by one, [layouts,
+    stages + 1]."""
+    stages = part.degrees.pp * variant.virtual
+    if part.problem.constraints.one_layout is None:
+        layers = part.costs.model.layers
+        if not variant.divided:
+            return keeping(part, equal_layouts(layers, stages), variant)
+        shape = layers, part.degrees.pp, variant.virtual
+        return keeping(part, divided_layouts(*shape, v_shaped=variant.v_shaped), variant)
+    layout = layout_asked_of(part, variant.virtual, v_shaped=variant.v_shaped)
+    return np.array([ends_of(layout)] if layout else [], np.int64).reshape(-1, stages + 1)
+
+
+def layout_asked_of(
+    part: MegatronPart, virtual: int, *, v_shaped: bool = False
+) -> PipelineLayout | None:
+    """Return the layout that is asked for, of so many virtual stages on each rank; None if none is,
+    or if it has others, or other stages than the kept ones."""
+    asked, model = part.problem.constraints.one_layout, part.costs.model
+    stages = part.degrees.pp * virtual
+    if asked is None:
+        return None
+    layout = asked.of(model.layers, model.prediction_layers, stages)
+    if layout is None or not part.problem.constraints.keep:
+        return layout
+    return layout if keeps(part, ends_of(layout), v_shaped=v_shaped) else None
+
+
+def even_ends(part: MegatronPart, variant: Variant) -> tuple[int, ...]:
+    """Return the ends of a variant's ranks, or of virtual stages tried one by one, with equally
+    many layers in all virtual stages; nothing if there is none."""
+    layers, stages = part.costs.model.layers, part.degrees.pp * variant.virtual
+    if layers % stages:
+        return ()
+    each, count = layers // stages, stages
+    if part.spread(variant):
+        each, count = each * variant.virtual, part.degrees.pp
+    ends = (0, *(1 + each * k for k in range(1, count)), layers + 2)
+    if part.spread(variant) or variant.remainder == ANYHOW:
+        return ends
+    every = layouts_of(part, variant)
+    return ends if (every == np.array(ends)).all(axis=1).any() else ()
+
+
+def plain_layout(model: Decoder, stages: int) -> PipelineLayout:
+    """Return a layout of so many stages with layers in all; if they are too few, with the embedding
+    and the output alone in the first and the last one."""
+    if stages > model.layers:
+        return layout_of([(model.layers + 2) * k // stages for k in range(stages + 1)], model)
+    return balanced_layout(model.layers, stages, prediction_layers=model.prediction_layers)
+
+
+def best_layout(
+    part: MegatronPart, variant: Variant, cutoff: float, goon: Callable[[], bool] = lambda: True
+) -> CutSearch:
+    """Return the fastest of these layouts that fits and is below the cutoff, and a bound on all."""
+    layouts, parts = layouts_of(part, variant), part.memory(variant)
+    if variant.divided:
+        layouts = layouts[may_fit(parts, part.limits, layouts)]
+    bounds = layout_bounds(part, variant, layouts) + part.ranks.constant
+    best: Cut | None = None
+    for place in np.argsort(bounds, kind="stable").tolist():
+        least = float(bounds[place])
+        if least >= cutoff:
+            break
+        if not goon():
+            return CutSearch(best, least)
+        ends = tuple(layouts[place].tolist())
+        job = dataclasses.replace(parts.job, layout=layout_of(ends, part.costs.model))
+        if fits_layout(part, dataclasses.replace(parts, job=job)):
+            value = part.seconds(variant, ends)
+            if value < cutoff:
+                best, cutoff = Cut(ends, value), value
+    return CutSearch(best, cutoff)
+
+
+def fits_layout(part: MegatronPart, own: MemoryParts) -> bool:
+    """Tell whether every rank of a job can hold its share of the layout.
+
+    own: of the job with its layout.
+    """
+    needs = (stage_of_rank(own, rank).needed for rank in range(part.degrees.pp))
+    return all(
+        need <= most * (1 + FINE_ROUNDING) for need, most in zip(needs, part.limits, strict=True)
+    )
+
+
+def layout_bounds(
+    part: MegatronPart, variant: Variant, layouts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return seconds per iteration that layouts take at least, without the constant: a rank's work,
+    and a micro-batch through the first virtual stages of the ranks before it and back; forward
+    alone if gradients of weights, divided from the others, may come last."""
+    pp, again = part.degrees.pp, variant.recompute
+    place = np.array([part.variant_job(variant).stages_of(rank) for rank in range(pp)])
+    row = np.empty(place.size, np.int64)
+    row[place] = part.rank_rows[:, None]
+    start, stop = layouts[:, :-1], layouts[:, 1:]
+
+    def between(
+        values: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        sums = np.pad(values.cumsum(axis=1), ((0, 0), (1, 0)))
+        found: NDArray[np.float64] = sums[row, last] - sums[row, first]
+        return found
+
+    times = between(part.elements[:, BOTH], start, stop)
+    layers = part.costs.model.layers
+    first, last = np.maximum(start, 1), np.minimum(stop, layers + 1)
+    if again.method == "block":
+        last = np.minimum(last, first + again.layers)
+    times = times + between(part.repeated(again), first, np.maximum(first, last))
+    syncs = between(part.syncs[:, 1:], start, stop)
+    first_stages = times[:, :pp]
+    if variant.divided:
+        first_stages = between(part.elements[:, FORWARD], start, stop)[:, :pp]
+    before = first_stages.cumsum(axis=1) - first_stages
+    load = times[:, place].sum(axis=2)
+    sync = syncs[:, place].sum(axis=2) + part.syncs[part.rank_rows, 0]
+    seconds = (before + part.micro_batches * load).max(axis=1) + sync.max(axis=1)
+    return np.asarray(seconds, np.float64)

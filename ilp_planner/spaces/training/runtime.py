@@ -1,0 +1,229 @@
+"""The answers of a runtime to a search: choices for a whole job, and jobs that it cannot run.
+
+A space has one runtime. Others share the engine of this folder and answer otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from ilp_planner.base.errors import SpecError
+from ilp_planner.costs.training.job import base_settings
+from ilp_planner.inputs.constraints import NAMES
+from ilp_planner.schedule.formulas import USUAL
+from ilp_planner.settings.base import Treatment, treatment
+from ilp_planner.settings.table import BY_NAME, SETTINGS
+from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices, settled, with_inner
+from ilp_planner.spaces.training.enumerate.combined import (
+    does_otherwise,
+    of_degrees,
+    of_recomputation,
+    of_virtual_stages,
+)
+from ilp_planner.spaces.training.enumerate.degrees import MOST_CP
+from ilp_planner.spaces.training.enumerate.demands import check_demands
+from ilp_planner.spaces.training.enumerate.recomputations import whole_recomputations
+from ilp_planner.spaces.training.enumerate.rules import (
+    check_megatron,
+    check_offload,
+    check_plan,
+    check_states,
+    context_rules,
+)
+from ilp_planner.spaces.training.enumerate.unfit import check_model
+from ilp_planner.specs.training import ORDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ilp_planner.evaluate import Violation
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.problem import Problem
+    from ilp_planner.settings.base import Search
+    from ilp_planner.spaces.training.costs import MegatronCosts
+    from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import Kernels, Recompute, Settings, TrainingJob
+
+
+class Runtime:
+    """Megatron-LM.
+
+    name: of the space. title: for people. orders: of ranks that are tried, some of `ORDERS`.
+    blocks: the first layers of each stage can be recomputed alone. interleaves: ranks may have
+    several virtual stages. schedules: those of `PIPELINES` that it has. most_cp: context-parallel
+    degree that is tried without being asked for more. usual_sharding: of `SHARDINGS`, those that
+    its usual jobs have. untold: fields of `Settings` that plans have as it has them always, as no
+    setting says them.
+    """
+
+    name = "megatron"
+    title = "Megatron-LM"
+    blocks = True
+    interleaves = True
+    schedules: tuple[str, ...] = (USUAL,)
+    most_cp = MOST_CP
+    orders: tuple[str, ...] = ORDERS
+    usual_sharding: ClassVar[tuple[str, ...]] = ("none", "optimizer")
+    untold: ClassVar[tuple[str, ...]] = (
+        "keeps_gathered",
+        "kernels.compiled",
+        "optimizer.from_master",
+    )
+
+    def search_of(self, name: str) -> Search:
+        """Return the part of a setting in its search. name: of a row of the table of settings."""
+        return BY_NAME[name].search_of(self.name)
+
+    @cached_property
+    def tried(self) -> Mapping[str, tuple[str, ...]]:
+        """The values of whole jobs that are tried unasked, the plainest first, by the names of
+        `CHOICES` that a user may demand."""
+        rows = {name: self.search_of(name) for name in CHOICES}
+        return {name: search.values for name, search in rows.items() if search.is_open}
+
+    @property
+    def listens(self) -> tuple[str, ...]:
+        """Names of `CHOICES` whose values a user may demand."""
+        return tuple(self.tried)
+
+    @property
+    def other_turns(self) -> bool:
+        """Microbatch groups of virtual stages may be larger than the number of ranks."""
+        return bool(self.search_of("micro_batch_group_size").on_request)
+
+    def treatments(self) -> tuple[Treatment, ...]:
+        """Return the treatment of each setting of a training job by the search."""
+        return tuple(treatment(row, self.search_of(row.name)) for row in SETTINGS if row.fields)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return remarks for every result."""
+        return ()
+
+    def unmodelled(self, settings: Settings, virtual: int) -> Iterator[str]:
+        """Yield the settings of a job without fully modelled costs. virtual: stages per rank."""
+        for name, choice in CHOICES.items():
+            if choice.uncounted and (value := choice.read(settings)) in choice.uncounted:
+                yield f"{name.replace('_', ' ')} {value}"
+
+    def implied(self, asked: Constraints) -> Constraints:
+        """Return the request with its requirements: nothing more."""
+        return asked
+
+    def check_model(self, model: Decoder, settings: Settings) -> None:
+        """Refuse a model that the runtime cannot train so.
+
+        Raises
+        ------
+        SpecError: the first key that it cannot say, the found and the possible value.
+        """
+        try:
+            check_model(model)
+        except SpecError as error:
+            raise SpecError(f"{error}; `space=planner` plans it") from None
+
+    def check_asked(self, asked: Constraints) -> None:
+        """Refuse values that are in no plan, for any model and devices: those without a setting.
+
+        Raises
+        ------
+        UsageError: the name, the found value and the plans' ones.
+        """
+        check_demands(self, asked.but({*NAMES} - {"compile", "schedule"}))
+
+    def settings(
+        self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
+    ) -> Settings:
+        """Return the settings shared by plans, but for the choices."""
+        return base_settings(model, precision, cluster, recipe)
+
+    def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
+        """Return the settings of whole jobs of so many ranks that are tried, the plainest first."""
+        every = choices(base, self.tried, asked)
+        return tuple(own for one in every for own in with_inner(one, ranks))
+
+    def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
+        """Return a choice with its degrees; idle settings are as in the plainest choice."""
+        settings = replace(
+            choice,
+            cp=d.cp,
+            ep=d.ep,
+            etp=d.etp,
+            sequence_parallel=d.tp > 1,
+            order=ORDERS[d.order],
+        )
+        return settled(settings, plainest, replicated=d.replicated)
+
+    def recomputations(
+        self, model: Decoder, kernels: Kernels, asked: Constraints
+    ) -> tuple[Recompute, ...]:
+        """Return the tried recomputations besides blocks of layers."""
+        return whole_recomputations(model, kernels, asked)
+
+    def alike(self, degrees: MegatronDegrees) -> MegatronDegrees:
+        """Return degrees without values that make no difference to `refusals` and `tries`:
+        micro-batches are the schedule's own affair, and nodes decide neither."""
+        return degrees._replace(micro_batch=0, nodes=())
+
+    def refusals(self, job: TrainingJob) -> Iterator[str]:
+        """Yield why the settings of a job do not go with its degrees; its layout is any."""
+        yield from context_rules(job)
+        yield from map(str, (*of_degrees(job), *check_states(job), *check_offload(job)))
+
+    def recomputes(self, settings: Settings, model: Decoder, again: Recompute) -> bool:
+        """Tell whether settings of a job go with a recomputation: with whole layers on the host
+        there is none (`check_offload`)."""
+        whole = settings.offload.layers > 0 and again.granularity != "none"
+        return not whole and not any(of_recomputation(settings, model, again))
+
+    def has_stages(self, settings: Settings, pp: int, virtual: int) -> bool:
+        """Tell whether settings of a job go with so many virtual stages per pipeline rank."""
+        return not any(of_virtual_stages(settings, pp, virtual))
+
+    def untried(self, asked: Constraints) -> str:
+        """Return the omissions of `tries`, as `among` says them."""
+        sharded = "" if asked.sharding else ", parameters without a pipeline"
+        return sharded + ("" if asked.cp_comm else ", a2a without latent attention")
+
+    def tries(self, job: TrainingJob, asked: Constraints) -> bool:
+        """Tell whether settings are tried with the degrees of a job, if no others are asked for:
+        sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
+        without latent attention; copies that share something; of a ring of exchanges neither one
+        rank nor all in each; and requested values that Megatron runs as stated
+        (`does_otherwise`)."""
+        sharded = job.settings.optimizer.divides
+        exchanged = job.settings.cp_comm == "a2a" and job.model.latent is not None
+        alone = 1 < job.settings.optimizer.instances == job.dp * job.settings.cp
+        several = 1 < job.settings.cp_inner < job.settings.cp
+        return not (
+            (sharded and job.pp > 1 and not asked.sharding)
+            or alone
+            or (exchanged and not asked.cp_comm)
+            or (job.settings.cp_comm == "a2a+p2p" and not several)
+            or does_otherwise(job)
+        )
+
+    def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
+        """Return the fields of settings that the runtime has, by names such as `kernels.graphs`."""
+        from ilp_planner.spaces.training.enumerate.untold import FIELDS
+
+        return frozenset(field.name for field in FIELDS if field.name not in self.untold)
+
+    def violations(self, job: TrainingJob, base: Settings) -> Iterator[Violation]:
+        """Yield the rules of this runtime alone that a job breaks. base: the settings shared by all
+        plans."""
+        from ilp_planner.spaces.training.enumerate.untold import untold
+
+        yield from check_megatron(job)
+        yield from untold(self, job, base)
+
+    def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
+        """Yield the settings of a plan that the runtime cannot run."""
+        return check_plan(problem, plan, self.violations)
+
+
+MEGATRON = Runtime()

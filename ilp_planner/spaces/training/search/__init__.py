@@ -1,0 +1,1 @@
+"""Search: subproblems, layouts, first plans, proofs of the last cuts."""

@@ -1,0 +1,213 @@
+"""Why no plan is possible: a minimal contradictory set of the request."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, count, product
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.base.errors import InfeasibleError, PlannerError
+from ilp_planner.costs.training.job import ends_of
+from ilp_planner.inputs.constraints import DEGREES, LAYOUT, OF_PLANS, names_of
+from ilp_planner.settings.asked_layout import AskedLayout
+from ilp_planner.settings.domains import Numbers
+from ilp_planner.spaces.training.enumerate.choices import CHOICES
+from ilp_planner.spaces.training.enumerate.keeping import keeps
+from ilp_planner.spaces.training.enumerate.layouts import plain_layout
+from ilp_planner.spaces.training.enumerate.variants import pipelines, turns, virtual_stages
+from ilp_planner.spaces.training.search.possible import megatron_parts, possible_parts
+from ilp_planner.specs.training import ORDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.training.costs import MegatronCosts
+    from ilp_planner.spaces.training.search.parts import MegatronPart
+
+    Made = Callable[[Collection[str]], Problem[MegatronCosts]]
+    Offers = frozenset[tuple[int | str, ...]] | None
+
+SECONDS = 5.0  # of looking for what would do
+CHANGES = (1, 2, 3)  # of what was said at once, in a repair
+MEANT = {  # what is easily taken for something else
+    "micro_batch_sizes": "samples of all replicas together, Megatron's micro-batch size times dp",
+}
+MOST = 200_000  # answers that are kept
+SMALL = (1, 2)  # sizes of conflicts that are looked for before any irreducible one is taken
+
+
+class Answers:
+    """Feasibility of sets of demands, for problems that differ in demands alone."""
+
+    def __init__(self) -> None:
+        self.count = count()
+        self.numbers: dict[object, int] = {}
+        self.possible: dict[tuple[int, ...], bool] = {}
+        self.offered: dict[tuple[tuple[int, ...], tuple[str, ...]], Offers] = {}
+
+    def bound(self) -> None:
+        """Forget everything if there is very much of it."""
+        if len(self.numbers) + len(self.possible) + len(self.offered) > MOST:
+            # Others may be at work with these, whose numbers are none of those to come.
+            self.numbers, self.possible, self.offered = {}, {}, {}
+
+
+class Demands:
+    """The demands on the plans of one problem.
+
+    said: by the names of parameters, as it was said. values: likewise, as they are compared. made:
+    from names of demands to the problem with these alone. answers: that are known.
+    """
+
+    def __init__(
+        self, said: dict[str, str], values: dict[str, Any], made: Made, answers: Answers
+    ) -> None:
+        self.said, self.values, self.made, self.answers = said, values, made, answers
+        numbers, following = answers.numbers, answers.count
+        self.numbers = {n: numbers.setdefault((n, v), next(following)) for n, v in values.items()}
+
+    def key(self, names: Collection[str]) -> tuple[int, ...]:
+        """Return a key of some of the demands."""
+        return tuple([self.numbers[name] for name in names])
+
+    def possible(
+        self, names: Collection[str], problem: Problem[MegatronCosts] | None = None
+    ) -> bool:
+        """Tell whether some plan meets these, memory aside. problem: with these alone, if it is
+        made already."""
+        key, known = self.key(names), self.answers.possible
+        if key not in known:
+            known[key] = self._possible(names, problem)
+        return known[key]
+
+    def _possible(self, names: Collection[str], problem: Problem[MegatronCosts] | None) -> bool:
+        try:
+            problem = problem or self.made(names)
+            return next(possible_parts(problem, problem.costs), None) is not None
+        except PlannerError:
+            return False
+
+    def offers(self, changed: tuple[str, ...]) -> Offers:
+        """Return the values of some demands in plans that meet the others; None if no plan has the
+        others."""
+        left = [name for name in self.said if name not in changed]
+        key, known = (self.key(left), changed), self.answers.offered
+        if key not in known:
+            known[key] = self._offers(left, changed) if self.possible(left) else None
+        return known[key]
+
+    def _offers(self, left: Collection[str], changed: tuple[str, ...]) -> Offers:
+        found: set[tuple[int | str, ...]] = set()
+        if set(changed) <= set(OF_PLANS):
+            others = self.made(left)
+            for part in possible_parts(others, others.costs):
+                found.update(product(*(_values(part, name) for name in changed)))
+        return frozenset(found)
+
+
+def check_possible(demands: Demands) -> Problem[MegatronCosts]:
+    """Return the problem with all that is demanded; refuse impossible demands, memory aside.
+
+    Raises
+    ------
+    InfeasibleError: one line with a smallest conflict, and a repair.
+    """
+    said = demands.said
+    whole = demands.made(said)
+    if demands.possible(said, whole):
+        return whole
+    if not whole.constraints.texts or not demands.possible(()):
+        megatron_parts(whole, whole.costs)  # raises what is wrong with the job itself
+    names = _conflict(tuple(said), demands.possible)
+    both = {1: "it", 2: "both"}.get(len(names), "all of them")
+    shown = ", ".join(f"`{name}={said[name]}`" for name in names)
+    raise InfeasibleError(
+        f"{shown}: no plan of {whole.model} on {whole.cluster.device_count} devices has {both}"
+        f"{''.join(f' (`{name}`: {MEANT[name]})' for name in names if name in MEANT)}"
+        f"{_repair(names, demands)}"
+    )
+
+
+def _conflict(
+    said: tuple[str, ...], possible: Callable[[Collection[str]], bool]
+) -> tuple[str, ...]:
+    """Return names that are impossible together: one or two if some are, otherwise a minimal
+    set."""
+    for size in SMALL:
+        for some in combinations(said, size):
+            if not possible(some):
+                return some
+    left = said
+    for name in said:
+        others = tuple(other for other in left if other != name)
+        if not possible(others):
+            left = others
+    return left
+
+
+def _repair(names: Sequence[str], demands: Demands) -> str:
+    """Return a change that makes a plan possible with all other demands: as few values as possible,
+    one of the conflict among them, each nearest to the request; empty if none is found in time."""
+    deadline = Deadline(SECONDS)
+    for size in CHANGES:
+        for first in names:
+            for more in combinations([name for name in demands.said if name != first], size - 1):
+                if not deadline.goon():
+                    return ""
+                if found := _change((first, *more), demands):
+                    return found
+    return ""
+
+
+def _change(changed: tuple[str, ...], demands: Demands) -> str:
+    """Return values of some demands that make the others possible."""
+    found = demands.offers(changed)
+    if found is None:
+        return ""
+    if not found:
+        return f"; without {' and '.join(f'`{name}`' for name in changed)} there are some"
+
+    def farness(values: tuple[int | str, ...]) -> tuple[float, tuple[int | str, ...]]:
+        pairs = zip(changed, values, strict=True)
+        return sum(_distance(demands.values[name], value) for name, value in pairs), values
+
+    nearest = min(found, key=farness)
+    shown = [f"`{name}={value}`" for name, value in zip(changed, nearest, strict=True)]
+    return f"; {' with '.join(shown)} would do"
+
+
+def _values(part: MegatronPart, name: str) -> Iterator[int | str]:
+    """Yield the values of a demand in the plans of a part."""
+    if name == "virtual_stages":
+        yield from {variant.virtual for variant in pipelines(part)}
+    elif name == "schedule":
+        yield from {variant.schedule for variant in pipelines(part)}
+    elif name == "micro_batch_group_size":
+        several = any(virtual > 1 for virtual in virtual_stages(part))
+        yield from (turn or part.degrees.pp for turn in turns(part, 2) if several)
+    elif name == LAYOUT:
+        for virtual in virtual_stages(part):
+            layout = plain_layout(part.costs.model, part.degrees.pp * virtual)
+            if keeps(part, ends_of(layout)):
+                yield str(layout)
+    elif name == "micro_batch_size":
+        yield part.degrees.micro_batch
+    elif name in DEGREES:
+        yield getattr(part.degrees, name)
+    elif name in CHOICES:
+        yield CHOICES[name].read(part.settings)
+    elif name == "rank_order":
+        yield ORDERS[part.degrees.order]
+    else:
+        yield from {name for v in part.variants() for name in names_of(v.recompute)}
+
+
+def _distance(asked: object, value: int | str) -> float:
+    """Return the distance of a value from the request; all names are as far."""
+    if isinstance(asked, AskedLayout) and isinstance(value, str):
+        return asked.farness(value)
+    if isinstance(asked, Numbers) and isinstance(value, int):
+        return min(abs(math.log2(value / end)) for ends in asked.ranges for end in ends)
+    return 0.0

@@ -1,0 +1,127 @@
+"""Good plans of Megatron's space soon, without a proof.
+
+A plan is looked for if memory is least, with the most recomputation: in some parts before anything
+is bounded, then near the best one, and again in parts with the least bounds. From there on less is
+recomputed, for every number of pipeline ranks in turn.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ilp_planner.spaces.training.enumerate.distance import distance
+from ilp_planner.spaces.training.enumerate.variants import leanest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ilp_planner.spaces.training.search.parts import MegatronPart
+    from ilp_planner.spaces.training.search.search import MegatronSearch
+
+DIVES = 200  # parts in which a first plan is looked for
+FIRST = 2000  # parts with the least bounds in which it is looked for before all others
+AFTER = 40  # of them that are looked at after a plan was found
+SAMPLES = 100  # parts in which one is looked for before there is any bound
+SOONEST = 12  # of the samples, in which any plan will do
+AFTER_SAMPLE, POLISHED_SAMPLE = 4, 8  # of the samples
+NEAREST = 24  # parts that are near to that of a plan
+POLISHED, TRIED = 40, 16  # parts in which less is computed again, and variants of each
+
+
+def look_at_samples(search: MegatronSearch) -> None:
+    """Look for a plan in a few of the parts, before anything is bounded: for any plan at all in
+    every eighth of them, so that there is one soon, and then in all."""
+    chosen = samples(search.parts)
+    dive(search, chosen[:: SAMPLES // SOONEST], 0, 0)
+    dive(search, chosen, AFTER_SAMPLE, POLISHED_SAMPLE)
+
+
+def dive(
+    search: MegatronSearch, numbers: Sequence[int], most: int = AFTER, polished: int = POLISHED
+) -> None:
+    """Look for a first plan in some of the parts, and in so many at `most` after it, if memory is
+    least: with the most recomputation. Then `polish` so many parts."""
+    firsts = []
+    for number in numbers:
+        if not search.goon():
+            break
+        if search.parts[number].fits_at_all:
+            variant = leanest(search.parts[number])
+            firsts.append((search.parts[number].bound(variant), number, variant))
+    firsts.sort(key=lambda entry: entry[:2])
+    more, before = len(firsts), search.cutoff
+    for place, (bound, number, variant) in enumerate(firsts[:DIVES]):
+        if bound >= search.cutoff or place > more or not search.goon():
+            break
+        if (number, variant) not in search.done:
+            search.work(number, variant)
+        if search.cutoff < before:
+            more = min(more, place + most)
+    turns = in_turns([number for _, number, _ in firsts], search.parts)
+    fitting = (number for number in turns[:DIVES] if not search.is_too_large(number))
+    polish(search, islice(fitting, polished))
+
+
+def polish(search: MegatronSearch, numbers: Iterable[int]) -> None:
+    """Look in some parts for a plan with less recomputation, the fastest variants first: of each,
+    few are tried."""
+    for number in numbers:
+        part = search.parts[number]
+        bounds = {v: part.bound(v) for v in part.variants()} if search.goon() else {}
+        single = [variant for variant in bounds if variant.virtual == 1]
+        for variant in (
+            *heapq.nsmallest(TRIED, single, key=bounds.__getitem__),
+            *heapq.nsmallest(TRIED, bounds, key=bounds.__getitem__),
+        ):
+            before = search.cutoff
+            if bounds[variant] < before and (number, variant) not in search.done and search.goon():
+                search.work(number, variant)
+            if search.cutoff < before:
+                break
+
+
+def climb(search: MegatronSearch) -> None:
+    """Look for better plans in the parts that are nearest to that of the best one, as long as there
+    are any: of each part once."""
+    seen: set[int] = set()
+    while search.best and search.goon():
+        before, best = search.cutoff, search.best[0].plan
+        left = (number for number in range(len(search.parts)) if number not in seen)
+        near = heapq.nsmallest(NEAREST, left, key=lambda n: distance(search.parts[n], best))
+        seen.update(near)
+        polish(search, near)
+        if search.cutoff >= before:
+            return
+
+
+def samples(parts: Sequence[MegatronPart]) -> list[int]:
+    """Return the numbers of some parts, spread evenly over parts of the plainest settings and order
+    of ranks: a plan is looked for in them before anything is bounded."""
+    plainest, others = by_settings(parts)
+    chosen = plainest or others
+    return chosen[:: -(-len(chosen) // SAMPLES)]
+
+
+def by_settings(parts: Sequence[MegatronPart]) -> tuple[list[int], list[int]]:
+    """Return the numbers of parts: of the plainest settings and order of ranks, and all others."""
+    plainest: list[int] = []
+    others: list[int] = []
+    for number, part in enumerate(parts):
+        alike = others if part.degrees.choice + part.degrees.order else plainest
+        alike.append(number)
+    return plainest, others
+
+
+def in_turns(numbers: Iterable[int], parts: Sequence[MegatronPart]) -> list[int]:
+    """Return numbers of parts in another order: the first ones of every number of pipeline ranks
+    first, then the second ones, and so on."""
+    seen = Counter[int]()
+    turns = []
+    for number in numbers:
+        ranks = parts[number].degrees.pp
+        turns.append((seen[ranks], number))
+        seen[ranks] += 1
+    return [number for _, number in sorted(turns, key=lambda turn: turn[0])]

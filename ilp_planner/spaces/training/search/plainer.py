@@ -1,0 +1,164 @@
+"""The search for plans that are plainer than the fastest one, and take hardly longer.
+
+A job's plainness follows from its degrees, settings, schedule and recomputation, before its layers
+are cut; only whether stages are unequal is not (`plainness`). So variants are looked at class by
+class, the plainest class first, until one has a plan.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.spaces.training.bounds.near_cuts import NEAR, best_spread
+from ilp_planner.spaces.training.bounds.variant import never_fits
+from ilp_planner.spaces.training.enumerate.layouts import best_layout, even_ends, fits_layout
+from ilp_planner.spaces.training.enumerate.partition import best_cut
+from ilp_planner.spaces.training.enumerate.plainness import (
+    AGAIN,
+    BLOCK,
+    Traits,
+    grades,
+    recomputation,
+)
+from ilp_planner.spaces.training.enumerate.variants import Variant, pipelines, recomputations_in
+from ilp_planner.spaces.training.search.any_layout import AnyLayout
+from ilp_planner.specs.pipeline_layout import ANYHOW
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ilp_planner.optimize.search.group_search import PartSearch
+    from ilp_planner.optimize.search.preference import Grades, Preference
+    from ilp_planner.spaces.training.enumerate.partition import CutSearch, CutTables
+    from ilp_planner.spaces.training.search.parts import MegatronPart
+
+
+class Pipeline(NamedTuple):
+    """Equally plain variants of a part that differ in recomputation. one: the one without
+    recomputation, allowed or not. grade: of their recomputation."""
+
+    part: MegatronPart
+    one: Variant
+    grade: int
+
+    def variants(self) -> Iterator[Variant]:
+        """Yield them."""
+        one = self.one
+        for again in recomputations_in(self.part, one):
+            if recomputation(again) == self.grade:
+                yield Variant(one.virtual, again, one.remainder, one.turn, one.schedule)
+
+
+def offer_plainer(search: PartSearch[MegatronPart], preference: Preference) -> None:
+    """Offer plans that are plainer than the chosen one, or as plain and faster, until there are
+    none or the time is up. Beside a plan that is proved to be the fastest, none is faster."""
+    fastest = preference.chosen if search.proved() else None
+    found = _classes(search, preference.limit, preference.chosen.grades[:-1])
+    for plain in sorted(found):
+        if plain > preference.chosen.grades[:-1]:
+            return
+        for bound, part, variant in _bounded(found[plain], preference.limit, search.goon):
+            if not search.goon():
+                return
+            chosen = preference.chosen
+            alike = chosen.grades[:-1] == plain
+            equal = chosen.seconds if alike and not chosen.grades[-1] else preference.limit
+            if bound >= equal:
+                break
+            if never_fits(part, variant):
+                continue
+            ends = even_ends(part, variant)
+            if ends and _is_plan(part, variant, ends, equal):
+                preference.offer(part.group_plan(variant, ends))
+                chosen = preference.chosen
+            alike = chosen.grades[:-1] == plain
+            if alike and (chosen is fastest or not chosen.grades[-1]):
+                continue
+            limit = chosen.seconds if alike else preference.limit
+            cut = _best(part, variant, limit, search.goon).cut if bound < limit else None
+            if cut is not None:
+                preference.offer(part.group_plan(variant, cut.ends))
+
+
+def _classes(
+    search: PartSearch[MegatronPart], limit: float, most: Grades
+) -> dict[Grades, list[Pipeline]]:
+    """Return the variants that may take at most `limit` seconds, by plainness, equal stages
+    assumed; less plain ones than `most` are left out."""
+    found: dict[Grades, list[Pipeline]] = defaultdict(list)
+    for state in search.states:
+        if state.bound > limit:
+            continue
+        part = state.part
+        again = {recomputation(one) for one in part.recomputations}
+        if part.costs.runtime.blocks:
+            again.add(BLOCK)
+        for one in pipelines(part):
+            if not search.goon():
+                return {}
+            plain = _grades(part, one)
+            for grade in again:
+                own = (*plain[:AGAIN], grade, *plain[AGAIN + 1 :])
+                if own <= most:
+                    found[own].append(Pipeline(part, one, grade))
+    return found
+
+
+def _grades(part: MegatronPart, variant: Variant) -> Grades:
+    """Return how plain the plans of a variant are, but for unequal stages."""
+    traits = Traits(
+        runtime=part.costs.runtime,
+        settings=part.settings,
+        tp=part.degrees.tp,
+        pp=part.degrees.pp,
+        virtual=variant.virtual,
+        recompute=variant.recompute,
+        turn=variant.turn,
+        schedule=variant.schedule,
+    )
+    return grades(traits)[:-1]
+
+
+def _bounded(
+    pipelines: list[Pipeline], limit: float, goon: Callable[[], bool]
+) -> list[tuple[float, MegatronPart, Variant]]:
+    """Return the variants that may take at most `limit` seconds with their bounds, the least first;
+    fewer if the time is up."""
+    found = []
+    for pipeline in pipelines:
+        if not goon():
+            break
+        for variant in pipeline.variants():
+            bound = pipeline.part.bound(variant)
+            if bound <= limit:
+                found.append((bound, pipeline.part, variant))
+    return sorted(found, key=lambda entry: entry[0])
+
+
+def _is_plan(part: MegatronPart, variant: Variant, ends: tuple[int, ...], limit: float) -> bool:
+    """Tell whether stages that end there are equal, fit, and take at most `limit` seconds."""
+    sizes = [stop - start for start, stop in pairwise(part.stops(variant, ends))]
+    sizes[0] -= 1
+    sizes[-1] -= 1
+    if len({*sizes}) > 1 or not part.keeps(variant, ends) or part.seconds(variant, ends) > limit:
+        return False
+    job = part.job_of_stages(variant, part.stops(variant, ends))
+    return fits_layout(part, replace(part.memory(variant), job=job))
+
+
+def _best(
+    part: MegatronPart, variant: Variant, limit: float, goon: Callable[[], bool]
+) -> CutSearch:
+    """Return a good cut of a variant that takes less than `limit` seconds."""
+    if part.spread(variant):
+
+        def solve(tables: CutTables, cutoff: float) -> CutSearch:
+            return best_cut(tables, cutoff, goon)
+
+        return best_spread(part, variant, limit, solve, goon, NEAR[0])
+    if variant.remainder == ANYHOW:
+        return AnyLayout(part, variant).look(limit, goon)
+    return best_layout(part, variant, limit, goon)

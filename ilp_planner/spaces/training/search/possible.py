@@ -1,0 +1,224 @@
+"""The parts: the choices of degrees, each with every possible choice of settings."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ilp_planner.base.deadline import no_limit
+from ilp_planner.base.errors import InfeasibleError
+from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
+from ilp_planner.spaces.training.enumerate.degrees import megatron_space
+from ilp_planner.spaces.training.enumerate.keeping import rank_of
+from ilp_planner.spaces.training.enumerate.variants import each_variant
+from ilp_planner.spaces.training.search.parts import MegatronPart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.training.costs import MegatronCosts
+    from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
+    from ilp_planner.specs.training import Settings
+
+Item = TypeVar("Item")
+FEW = 64  # parts of a problem that others remember
+
+
+def megatron_parts(
+    problem: Problem[MegatronCosts],
+    costs: MegatronCosts,
+    check_time: Callable[[], None] = no_limit,
+) -> list[MegatronPart]:
+    """Return a part for every choice of degrees; parts without any variant are left out.
+
+    check_time: called again and again; its exceptions end this.
+
+    Raises
+    ------
+    InfeasibleError: there is none.
+    """
+    shared, key = costs.known(problem.cluster), all_that_decides(problem, costs)
+    if key in shared:
+        return [MegatronPart(problem, costs, degrees) for degrees in shared[key]]
+    found = list(possible_parts(problem, costs, check_time))
+    if 0 < len(found) <= FEW:
+        shared[key] = tuple(part.degrees for part in found)
+    if not found:
+        asked = problem.constraints.describe()
+        refused = (
+            text
+            for degrees in possible_degrees(problem, costs)
+            for text in costs.runtime.refusals(MegatronPart(problem, costs, degrees).job)
+        )
+        why = (asked and f" with {asked}") or f": {next(refused, 'no schedule is left')}"
+        raise InfeasibleError(
+            f"cluster {problem.cluster.name!r}: {costs.runtime.title} has no plan{why}"
+        )
+    return found
+
+
+def all_that_decides(problem: Problem[MegatronCosts], costs: MegatronCosts) -> tuple[Hashable, ...]:
+    """Return all that decides the possible parts, for problems that share results."""
+    return (
+        "parts", problem.constraints, costs.choices, costs.max_cp, problem.max_tp,
+        problem.max_stages, problem.global_batch, problem.micro_batches,
+    )  # fmt: skip
+
+
+def possible_parts(
+    problem: Problem[MegatronCosts],
+    costs: MegatronCosts,
+    check_time: Callable[[], None] = no_limit,
+) -> Iterator[MegatronPart]:
+    """Yield the parts that have a variant; parts that were found before are cached.
+
+    check_time: called before each choice of degrees; its exceptions end this.
+
+    Raises
+    ------
+    InfeasibleError: no degrees are possible, for any schedule and the recomputation.
+    """
+    known, key = costs.own.on(problem.cluster), all_that_decides(problem, costs)
+    if key not in known:
+        known[key] = Remembered(lambda: _possible(problem, costs))
+    for degrees, numbers in known[key]:
+        check_time()
+        for number in numbers:
+            yield MegatronPart(problem, costs, degrees._replace(choice=number))
+
+
+def plainest_parts(
+    problem: Problem[MegatronCosts], costs: MegatronCosts, most: int
+) -> Iterator[MegatronPart]:
+    """Yield parts with the plainest settings and the plainest order of ranks, one for each of so
+    many choices of degrees at most, spread evenly over all; none if there are fewer.
+
+    Raises
+    ------
+    InfeasibleError: no degrees are possible.
+    """
+    every = [degrees for degrees in possible_degrees(problem, costs) if not degrees.order]
+    if len(every) <= most:
+        return
+    for degrees in every[:: -(-len(every) // most)]:
+        number = next(possible_choices(problem, costs, degrees), None)
+        if number is not None:
+            part = MegatronPart(problem, costs, degrees._replace(choice=number))
+            if next(each_variant(part), None) is not None:
+                yield part
+
+
+class Remembered(Generic[Item]):
+    """The cached items of an iterator, for several readers, each from the beginning.
+
+    begin: makes the iterator; it yields the same every time. One that was ended by an error, or by
+    whoever waited for it, is begun again.
+    """
+
+    def __init__(self, begin: Callable[[], Iterator[Item]]) -> None:
+        self.begin, self.every = begin, begin()
+        self.found: list[Item] = []
+        self.lock = Lock()
+
+    def __iter__(self) -> Iterator[Item]:
+        place = 0
+        while True:
+            with self.lock:
+                try:
+                    while place >= len(self.found):
+                        self.found.append(next(self.every))
+                except StopIteration:
+                    return
+                except BaseException:
+                    self.every, self.found = self.begin(), []
+                    raise
+                one = self.found[place]
+            yield one
+            place += 1
+
+
+def _possible(
+    problem: Problem[MegatronCosts], costs: MegatronCosts
+) -> Iterator[tuple[MegatronDegrees, tuple[int, ...]]]:
+    """Yield the degrees that are possible, with the numbers of the choices of settings that go with
+    them and leave a variant: perhaps none."""
+    asked = problem.constraints
+    always = asked.virtual_stages is None and asked.layout is None
+    always = always and not asked.recompute and not asked.keep and not asked.expert_overlap
+    always = always and not asked.schedule
+    chosen: dict[MegatronDegrees, tuple[int, ...]] = {}
+    for degrees in possible_degrees(problem, costs):
+        alike = costs.runtime.alike(degrees)
+        numbers = chosen.get(alike)
+        if numbers is None:
+            numbers = chosen[alike] = tuple(possible_choices(problem, costs, degrees))
+        every = ((n, MegatronPart(problem, costs, degrees._replace(choice=n))) for n in numbers)
+        yield degrees, numbers if always else tuple(n for n, part in every if _has_variant(part))
+
+
+def _has_variant(part: MegatronPart) -> bool:
+    """Tell whether a part has any variant."""
+    known, key = part.costs.known(part.problem.cluster), ("variant", *part.decisive)
+    if key not in known:
+        known[key] = next(each_variant(part), None) is not None
+    found: bool = known[key]
+    return found
+
+
+def possible_choices(
+    problem: Problem[MegatronCosts], costs: MegatronCosts, degrees: MegatronDegrees
+) -> Iterator[int]:
+    """Yield the numbers of the choices of settings that go with degrees, each once."""
+    asked = problem.constraints
+    chosen = any(getattr(asked, name) for name in CHOICES)
+    tried: set[Settings] = set()
+    for number in range(len(costs.choices)):
+        part = MegatronPart(problem, costs, degrees._replace(choice=number))
+        if part.settings in tried:
+            continue
+        if chosen and any(asked.broken(decided(part.settings, replicated=degrees.replicated))):
+            continue
+        if not costs.runtime.tries(part.job, asked):
+            continue
+        if _is_refused(part) and not part.divided:
+            continue
+        tried.add(part.settings)
+        yield number
+
+
+def _is_refused(part: MegatronPart) -> bool:
+    """Tell whether the runtime refuses the settings of a part with its degrees."""
+    costs, degrees = part.costs, part.costs.runtime.alike(part.degrees)
+    known = costs.known(part.problem.cluster)
+    key = ("refused", part.settings, degrees[:-1], part.problem.global_batch)
+    if key not in known:
+        known[key] = any(costs.runtime.refusals(part.job))
+    found: bool = known[key]
+    return found
+
+
+def possible_degrees(
+    problem: Problem[MegatronCosts], costs: MegatronCosts
+) -> Iterator[MegatronDegrees]:
+    """Return the degrees that are possible, some perhaps without a choice of settings that goes
+    with them, or a variant.
+
+    Raises
+    ------
+    InfeasibleError: there are none; when the first one is asked for.
+    """
+    every = megatron_space(
+        costs.model,
+        problem.cluster,
+        problem.global_batch,
+        micro_batches=problem.micro_batches,
+        max_tp=problem.max_tp,
+        max_cp=costs.max_cp,
+        max_stages=problem.max_stages,
+        constraints=problem.constraints,
+        title=costs.runtime.title,
+        orders=costs.runtime.orders,
+    )
+    keep, cluster = problem.constraints.keep, problem.cluster
+    return (d for d in every if all(rank_of(s, cluster, d) is not None for s in keep))

@@ -1,0 +1,397 @@
+"""The search of Megatron's space: the variant with the least bound first, until no bound is below
+the best plan.
+
+A part is bounded by arithmetic, then by its variants; a variant by a lower bound of its schedule
+for all cuts (`schedule_bound`). Cuts that are near to that are simulated, and the best one under a
+formula, by dynamic programming or by the solver that was asked for. A variant with a bound below
+the best plan waits for its turn, and more of its cuts are simulated.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
+from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.constraints import LAYOUT
+from ilp_planner.optimize.result import Ranked, Stop
+from ilp_planner.optimize.solvers import registry
+from ilp_planner.spaces.training.bounds.near_cuts import NEAR, ROUNDING, best_spread
+from ilp_planner.spaces.training.bounds.variant import never_fits
+from ilp_planner.spaces.training.bounds.work import ARITHMETIC
+from ilp_planner.spaces.training.enumerate.layouts import best_layout
+from ilp_planner.spaces.training.enumerate.partition import CutSearch, CutTables, best_cut
+from ilp_planner.spaces.training.enumerate.recomputations import FULL, whole_stages
+from ilp_planner.spaces.training.enumerate.variants import in_turns, leanest
+from ilp_planner.spaces.training.search.any_layout import AnyLayout
+from ilp_planner.spaces.training.search.cut_graph import cut_graph, cut_of
+from ilp_planner.spaces.training.search.few import few_plans, judge_each
+from ilp_planner.spaces.training.search.first_plans import (
+    FIRST,
+    SAMPLES,
+    by_settings,
+    climb,
+    dive,
+    look_at_samples,
+)
+from ilp_planner.spaces.training.search.membership import variant_of
+from ilp_planner.spaces.training.search.possible import megatron_parts, plainest_parts
+from ilp_planner.specs.pipeline_layout import ANYHOW
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ilp_planner.optimize.search.group_search import PartSearch
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.spaces.training.enumerate.variants import Variant
+    from ilp_planner.spaces.training.search.parts import MegatronPart
+
+SCHEDULE = "schedule bound"
+TRIVIAL, BOUNDED = -2, -1  # how well a part in the queue is bounded
+NEARBY = 2  # turns of the best plan's variant, before others have one
+BETWEEN_REPORTS = 0.2  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solved:
+    """The best plan of a variant: seconds."""
+
+    value: float
+    plan: GroupPlan
+    part: int
+    variant: Variant
+
+
+class MegatronSearch:
+    """Solves variants until nothing can be among the `top` best.
+
+    Parameters
+    ----------
+    goon: tells whether there is time left. solve: finds the best cut of tables below a cutoff.
+    accept: called with every plan found. gap: relative; smaller gains are not searched. floor:
+        lower bound of plans in seconds, known before any part is examined.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[MegatronPart],
+        *,
+        goon: Callable[[], bool],
+        solve: Callable[[CutTables, float], CutSearch] | None = None,
+        accept: Callable[[GroupPlan], None] = lambda plan: None,
+        raised: Callable[[int], None] = lambda number: None,
+        top: int = 1,
+        gap: float = 0.0,
+        floor: float = 0.0,
+    ) -> None:
+        self.gap, self.floor = max(gap, FINE_ROUNDING), floor
+        self.parts, self.goon, self.accept, self.raised, self.top = parts, goon, accept, raised, top
+        self.solve = solve or (lambda tables, cutoff: best_cut(tables, cutoff, goon))
+        self.bounds = [0.0] * len(parts)
+        self.sources = [""] * len(parts)
+        self.open: list[dict[Variant, float]] = [{} for _ in parts]
+        self.closed = [NEVER] * len(parts)
+        self.best: list[Solved] = []
+        self.ceiling = NEVER
+        self.opened: set[int] = set()
+        self.turns: Counter[tuple[int, Variant]] = Counter()
+        self.done: set[tuple[int, Variant]] = set()
+        self.layouts: dict[tuple[int, Variant], AnyLayout] = {}
+
+    @property
+    def cutoff(self) -> float:
+        """Seconds: plans that take as long are of no interest."""
+        known = self.best[self.top - 1].value if len(self.best) >= self.top else NEVER
+        return min(known, self.ceiling)
+
+    def start(self, search: PartSearch[MegatronPart]) -> None:
+        """Begin with the plan and the bounds that a search has already."""
+        self.bounds = [state.bound for state in search.states]
+        self.sources = [state.source for state in search.states]
+        self.ceiling = min(search.objective, NEVER)
+        plan = search.plan
+        number = next((n for n, part in enumerate(self.parts) if plan and part.holds(plan)), None)
+        if plan is None or number is None:
+            return
+        variant = variant_of(self.parts[number], plan)
+        if variant is not None:
+            value = search.objective
+            self.best = [Solved(value=value, plan=plan, part=number, variant=variant)]
+
+    def run(self, *, sampled: bool = False, started: bool = False, closing: bool = False) -> bool:
+        """Search; tell whether it came to the end.
+
+        sampled: some parts were looked at before. started: it begins with a plan that a search came
+        to its end with, or one like it, and there is hardly a better one near it. closing: the
+        ceiling is a good plan's of another set of nodes, so that no first plan is looked for.
+        """
+        queue: list[tuple[float, int, int, Variant | None]] = []
+        if not (sampled or started or closing):
+            look_at_samples(self)
+        if not (started or closing):
+            climb(self)
+        plainest, others = by_settings(self.parts)
+        for numbers, satisfied in ((plainest, started), (others, True)):
+            for number in numbers:
+                if not self.goon():
+                    return False
+                if self.bounds[number] <= self.floor:
+                    self.bounds[number] = max(self.floor, self.parts[number].trivial_bound())
+                    self.sources[number] = ARITHMETIC
+                    self.raised(number)
+                queue.append((self.bounds[number], number, TRIVIAL, None))
+            if not (closing or (satisfied and self.best)):
+                dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
+        heapq.heapify(queue)
+        if not (closing or self.best):
+            dive(self, range(len(self.parts)))
+        while queue:
+            bound, number, place, variant = heapq.heappop(queue)
+            if bound >= self.cutoff * (1 - self.gap):
+                return True
+            if not self.goon():
+                return False
+            if place == TRIVIAL:
+                self.bounds[number] = max(bound, min(self.parts[number].least_bound(), NEVER))
+                self.raised(number)
+                heapq.heappush(queue, (self.bounds[number], number, BOUNDED, None))
+                continue
+            if variant is not None:
+                if (number, variant) not in self.done:
+                    self.work(number, variant)
+                if (number, variant) not in self.done:
+                    heapq.heappush(queue, (self.open[number][variant], number, place, variant))
+                continue
+            for place, (v, least) in enumerate(self.expand(number).items()):
+                if least < self.cutoff:
+                    heapq.heappush(queue, (least, number, place, v))
+        return True
+
+    def improve(self) -> None:
+        """Look at layouts near to that of the best plan, and at a few others of its variant."""
+        for entry in self.best[:1]:
+            key = entry.part, entry.variant
+            while self.turns[key] < NEARBY and key not in self.done and self.goon():
+                self.work(*key)
+
+    def expand(self, number: int) -> dict[Variant, float]:
+        """Bound the variants of a part that are not solved; return them."""
+        part = self.parts[number]
+        left = [v for v in part.variants() if (number, v) not in self.done]
+        bounds = {v: max(self.bounds[number], min(part.bound(v), NEVER)) for v in left}
+        self.open[number] = bounds
+        self.opened.add(number)
+        self.settle(number)
+        return dict(self.open[number])
+
+    def prove(self, number: int, claimed: float) -> float:
+        """Return a bound on a part, as high as `claimed` seconds if that is true."""
+        self.bounds[number] = max(self.floor, min(self.parts[number].least_bound(), NEVER))
+        if self.bounds[number] < claimed:
+            for variant, least in self.expand(number).items():
+                while least < claimed and (number, variant) not in self.done:
+                    self.work(number, variant, claimed)
+                    least = self.open[number].get(variant, NEVER)
+        return self.bounds[number]
+
+    def work(self, number: int, variant: Variant, cutoff: float | None = None) -> None:
+        """Look for plans of a variant below the cutoff, and bound it, until it is done. At first
+        with the smallest microbatch groups alone: plans come soon, and all groups have one bound by
+        arithmetic."""
+        cutoff = self.cutoff if cutoff is None else cutoff
+        part, key = self.parts[number], (number, variant)
+        if not self.turns[key] and never_fits(part, variant):
+            again = variant.recompute.kind, variant.recompute.modules
+            alike = (
+                v for v in self.open[number] if (v.recompute.kind, v.recompute.modules) == again
+            )
+            self.close(number, variant, *(v for v in alike if never_fits(part, v)))
+            return
+        most, bound, best = NEAR[self.turns[key]], NEVER, None
+        for place, one in enumerate(in_turns(part, variant)):
+            if place and (not self.turns[key] or not self.goon()):
+                bound = min(bound, part.bound(variant))
+                break
+            limit = cutoff if best is None else best[1].value
+            if part.spread(variant):
+                found = best_spread(part, one, limit, self.solve, self.goon, most)
+            elif variant.remainder == ANYHOW:
+                found = self.any_layout(number, one).look(limit, self.goon, self.turns[key])
+            else:
+                found = best_layout(part, one, limit, self.goon)
+            bound = min(bound, found.bound)
+            best = best if found.cut is None else (one, found.cut)
+        self.turns[key] += 1
+        if best is not None:
+            turned, cut = best
+            plan = part.group_plan(turned, cut.ends)
+            entry = Solved(value=cut.value, plan=plan, part=number, variant=variant)
+            if self.top == 1 or not (whole_stages(plan) and FULL in part.recomputations):
+                others = [e for e in self.best if (e.part, e.variant) != key]
+                self.best = sorted([*others, entry], key=lambda e: e.value)[: self.top]
+            self.accept(plan)
+            cutoff = cut.value
+        ended = self.turns[key] == len(NEAR)
+        if bound >= cutoff * (1 - ROUNDING) or ended or not self.goon():
+            self.close(number, variant, bound=bound)
+        elif number in self.opened:
+            self.open[number][variant] = bound
+            self.settle(number)
+
+    def any_layout(self, number: int, variant: Variant) -> AnyLayout:
+        """Return the layouts of a variant that may have any, with their bounds."""
+        key = number, variant
+        if key not in self.layouts:
+            self.layouts[key] = AnyLayout(self.parts[number], variant)
+        return self.layouts[key]
+
+    def is_too_large(self, number: int) -> bool:
+        """Tell whether not even the leanest plan of a part fits."""
+        part = self.parts[number]
+        return never_fits(part, leanest(part))
+
+    def close(self, number: int, *variants: Variant, bound: float = NEVER) -> None:
+        """Look at variants no more; with a lower bound in seconds."""
+        for variant in variants:
+            self.done.add((number, variant))
+            self.open[number].pop(variant, None)
+            for one in in_turns(self.parts[number], variant):
+                self.layouts.pop((number, one), None)
+        self.closed[number] = min(self.closed[number], bound)
+        if number in self.opened:
+            self.settle(number)
+
+    def settle(self, number: int) -> None:
+        """Raise a part's bound to that of its variants."""
+        left = self.open[number]
+        least = min(self.closed[number], min(left.values(), default=NEVER))
+        if least > self.bounds[number]:
+            self.bounds[number] = least
+            worked = any(self.turns[number, v] for v, bound in left.items() if bound == least)
+            self.sources[number] = (
+                SCHEDULE if worked or least >= self.closed[number] else ARITHMETIC
+            )
+            self.raised(number)
+
+
+def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], CutSearch]:
+    """Return the finder of the best cut: the program of this space, or the solver asked for."""
+    if search.solver in ("auto", "dp"):
+        return lambda tables, cutoff: best_cut(tables, cutoff, search.goon)
+
+    def solve(tables: CutTables, cutoff: float) -> CutSearch:
+        if best_cut(tables, cutoff, search.goon).cut is None:
+            return CutSearch(None, cutoff)  # nothing to look for
+        graph = cut_graph(tables)
+        solver = registry.get(search.solver)
+        solution = solver.solve(graph, search.exactly, deadline=search.deadline)
+        if solution.stopped_by is Stop.USER:
+            raise KeyboardInterrupt
+        return cut_of(graph, solution, cutoff)
+
+    return solve
+
+
+def parts_of(search: PartSearch[MegatronPart]) -> list[MegatronPart]:
+    """Return the parts of Megatron's space."""
+    return [state.part for state in search.states]
+
+
+def scout(search: PartSearch[MegatronPart]) -> bool:
+    """Look for a plan in a few parts before all are listed, if there are many; tell whether there
+    are."""
+    problem = search.problem
+    parts = list(plainest_parts(problem, problem.costs, SAMPLES))
+    if parts:
+        look_at_samples(MegatronSearch(parts, goon=search.goon, accept=search.accept))
+    return bool(parts)
+
+
+def look_at_usual_layouts(search: PartSearch[MegatronPart]) -> None:
+    """Look for the best plan of the usual layouts, in half of the time: with `any` layout, plans
+    are then no worse than without."""
+    problem = search.problem
+    problem = replace(problem, constraints=problem.constraints.but({LAYOUT}))
+    half = search.deadline.moment(search.deadline.left / 2)
+    engine = MegatronSearch(
+        megatron_parts(problem, problem.costs, search.check_time),
+        goon=lambda: half.goon() and search.goon(),
+        solve=solver_of(search),
+        accept=search.accept,
+        gap=search.limits.gap,
+        floor=search.bound,
+    )
+    engine.ceiling = min(search.objective, NEVER)
+    engine.run()
+
+
+def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
+    """Search Megatron's space for a solve; bounds and the plan go into its state."""
+    started = search.from_an_end
+    sampled = not (started or search.closing or search.listed) and scout(search)
+    states = search.states
+    few = few_plans(parts_of(search))
+    if few is not None:
+        return judge_each(search, few)
+
+    told = 0.0
+
+    def raised(number: int) -> None:
+        nonlocal told
+        states[number].raise_bound(engine.bounds[number], engine.sources[number])
+        # The bound of all is a walk over the parts.
+        if search.progress is not None and time.monotonic() - told > BETWEEN_REPORTS:
+            search.report()
+            told = time.monotonic()
+
+    # The queue tells whether the gap is reached: asking the search is a walk over all parts.
+    engine = MegatronSearch(
+        parts_of(search),
+        goon=search.goon,
+        solve=solver_of(search),
+        accept=search.accept,
+        raised=raised,
+        gap=search.limits.gap,
+        floor=search.bound,
+    )
+    asked = search.problem.constraints
+    free = asked.layout is not None and asked.one_layout is None
+    if free and not started:
+        look_at_usual_layouts(search)
+    engine.start(search)
+    if free:
+        engine.improve()
+    started = started or (free and search.plan is not None)
+    ended = engine.run(sampled=sampled, started=started, closing=search.closing)
+    search.report()
+    if search.gap_reached():
+        return Stop.PROOF if search.proved() else Stop.GAP
+    if not ended:
+        return Stop.TIME
+    # Variants are given up after so many cuts; where none has a plan, all are done with.
+    return Stop.PROOF if search.bound >= NEVER else Stop.EFFORT
+
+
+def rank_megatron(search: PartSearch[MegatronPart], top: int) -> tuple[Ranked, ...]:
+    """Return the `top` best plans that differ in more than cuts, the fastest first.
+
+    Fewer if there is no time for others, but always the search's own plan.
+    """
+    assert search.plan is not None
+    assert search.evaluation is not None
+    first = Ranked(plan=search.plan, evaluation=search.evaluation, bound=search.bound)
+    if not search.listed:
+        return (first,)
+    engine = MegatronSearch(parts_of(search), goon=search.goon, top=top, solve=solver_of(search))
+    ended = engine.run()
+    found = []
+    for entry in engine.best:
+        evaluation = evaluate(search.problem, entry.plan)
+        bound = evaluation.iteration_time if ended else search.bound
+        found.append(Ranked(plan=entry.plan, evaluation=evaluation, bound=bound))
+    others = [entry for entry in found if entry.plan != search.plan]
+    return tuple(found) if len(others) < len(found) else (first, *others)[:top]

@@ -1,0 +1,204 @@
+"""torchtitan's space: FSDP2 and HSDP, tensor, context and expert parallelism, and pipelines.
+
+Of activation checkpointing it has "full", and "selective" by operators (`anatomy.operators`); of
+the pipeline's schedules 1F1B and Interleaved1F1B, with Megatron's order of operations, and the ones
+with divided backward passes (`runtimes.limits.check_torch_schedule` has the conditions).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from ilp_planner.schedule.formulas import PIPELINES
+from ilp_planner.spaces.runtimes import torchtitan, torchtitan_python
+from ilp_planner.spaces.runtimes.limits import Unfit
+from ilp_planner.spaces.runtimes.torchtitan import alone
+from ilp_planner.spaces.runtimes.torchtitan_python_models import check_model
+from ilp_planner.spaces.training.build import build_for
+from ilp_planner.spaces.training.checked import CheckedRuntime
+from ilp_planner.spaces.training.enumerate.recomputations import BY_OPERATORS
+from ilp_planner.spaces.training.space import MegatronSpace
+from ilp_planner.specs.degrees import divisors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.training.costs import MegatronCosts
+    from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import Settings, TrainingJob
+
+
+MEASURED_STAGES = 3  # virtual stages on a rank, all of which PyTorch keeps gathered
+
+
+class Torchtitan(CheckedRuntime):
+    """A release of torchtitan: the newest has its name alone. Its FSDP keeps parameters gathered
+    until the backward pass (`gradients` sharded: `fsdp_reshard_after_forward` is `never`) or gives
+    them up (`parameters`: `always`). In a pipeline gradients are whole until the last micro-batch,
+    and kept parameters stay gathered for all (`anatomy/states.py: rhythm`). torchtitan's own
+    `default` is `never` in a pipeline and `always` elsewhere."""
+
+    selective = (BY_OPERATORS,)
+    told: ClassVar[tuple[str, ...]] = (
+        "cp_comm", "overlap_tensor", "optimizer.instances", "kernels.compiled", "kernels.quantised",
+        "kernels.number_format", "kernels.exact_first", "kernels.exact_last",
+    )  # fmt: skip
+    schedules = PIPELINES
+    usual_sharding = ("none", "gradients", "parameters")
+
+    def implied(self, asked: Constraints) -> Constraints:
+        """Return the request: async tensor parallelism is a pass of the compiler."""
+        compiles = "on" in asked.tensor_overlap and not asked.compile
+        return asked.with_(compile=("on",)) if compiles else asked
+
+    def notes(self) -> tuple[str, ...]:
+        """Return remarks for every result."""
+        return (
+            *super().notes(),
+            "virtual stages whose parameters PyTorch gathers again, where a rank has more than "
+            f"{MEASURED_STAGES}, are taken to come in time",
+        )
+
+    def unmodelled(self, settings: Settings, virtual: int) -> Iterator[str]:
+        """Yield the settings of a job without fully modelled costs: also the remark of `notes` on
+        many virtual stages."""
+        yield from super().unmodelled(settings, virtual)
+        if virtual > MEASURED_STAGES and settings.optimizer.divides:
+            yield f"{virtual} virtual stages of sharded parameters"
+
+    def tries(self, job: TrainingJob, asked: Constraints) -> bool:
+        """Tell whether there are as many ranks as copies are tried: all others are refused anyway,
+        one rule of many after the other."""
+        return job.dp % job.settings.optimizer.instances == 0
+
+    @abstractmethod
+    def check_release(self, job: TrainingJob) -> None:
+        """Refuse a job that the release cannot run: a PlanError with its limit."""
+
+    def check_job(self, job: TrainingJob) -> None:
+        """Refuse a job that torchtitan cannot run, or does not run so: a PlanError with its
+        limit."""
+        self.check_release(job)
+        optimizer = job.settings.optimizer
+        if optimizer.sharding == "optimizer":
+            raise Unfit("settings.optimizer.sharding", "optimizer").but(
+                "FSDP divides the copy of parameters that is stepped, and gradients",
+                "sharding = gradients",
+            )
+        if alone(job):
+            return
+        if not optimizer.from_master:
+            raise Unfit("settings.optimizer.from_master", "false").but(
+                "parameters are cast from the copy that is stepped", "from_master = true"
+            )
+        if optimizer.sharding == "none":
+            return
+        if job.dp * job.settings.cp == optimizer.instances:
+            raise Unfit("settings.optimizer.instances", optimizer.instances).but(
+                "no two ranks are left to share states", "instances = 1"
+            )
+
+    def settings(
+        self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
+    ) -> Settings:
+        """Return the settings shared by plans: products keep the inputs that DTensor gathered."""
+        base = super().settings(model, precision, cluster, recipe)
+        optimizer = replace(base.optimizer, sharding="gradients", from_master=True)
+        return replace(base, optimizer=optimizer, cp_comm="all_gather", keeps_gathered=True)
+
+    def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
+        """Return the settings of whole jobs that are tried: FSDP on all ranks first, then HSDP."""
+        copies = asked.sharding_copies or tuple(map(str, divisors(ranks)))
+        return super().choices(base, asked.with_(sharding_copies=copies), ranks)
+
+    def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
+        """Return a choice with its degrees; if no two ranks have the same parameters, there is no
+        FSDP. It gathers parameters from the master copy while layers compute, and reduces gradients
+        so as well, but in a pipeline. Async tensor parallelism is a pass of the compiler."""
+        settings = super().with_degrees(choice, plainest, d)
+        optimizer = replace(
+            settings.optimizer, overlap_gradients=d.pp == 1, overlap_parameters=True
+        )
+        optimizer = replace(optimizer, from_master=optimizer.sharding != "optimizer")
+        compiled = settings.kernels.compiled or settings.overlap_tensor
+        settings = replace(settings, kernels=replace(settings.kernels, compiled=compiled))
+        if not d.replicated:
+            optimizer = replace(optimizer, sharding="none", instances=1, from_master=False)
+        return replace(settings, optimizer=optimizer)
+
+
+class Newest(Torchtitan):
+    """torchtitan 0.3.0: flex attention, experts whole if there is expert parallelism."""
+
+    name = "torchtitan"
+    title = torchtitan_python.TOOL
+    told: ClassVar[tuple[str, ...]] = (
+        *Torchtitan.told,
+        "sequence_parallel",
+        "kernels.graphs",
+        "kernels.graphed",
+    )
+
+    def check_release(self, job: TrainingJob) -> None:
+        """Refuse a job that it cannot run."""
+        check_model(job)
+        torchtitan_python.check_runnable(job)
+        if job.settings.cp > 1 and job.settings.cp_comm != "all_gather":
+            raise Unfit("settings.cp_comm", job.settings.cp_comm).but(
+                f"{self.title} gathers keys and values", "cp_comm = all_gather"
+            )
+
+
+class Earlier(Torchtitan):
+    """torchtitan 0.2.2, the last one that is configured by TOML."""
+
+    name = "torchtitan@0.2.2"
+    title = torchtitan.TOOL
+
+    def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
+        """Return the fields of settings that it is told: parameters are gathered in FP8, or not."""
+        fp8 = settings.kernels.quantised == "fp8-current"
+        gathered = {"kernels.quantised_parameters"} if fp8 else set()
+        return super().told_fields(settings, degrees) | gathered
+
+    def check_release(self, job: TrainingJob) -> None:
+        """Refuse a job that it cannot run."""
+        torchtitan.check_torchtitan(job)
+
+
+NEWEST, EARLIER = Newest(), Earlier()
+
+
+@dataclass(frozen=True, repr=False)
+class TorchtitanSpace(MegatronSpace):
+    """A part for every choice of degrees and of FSDP."""
+
+    name = NEWEST.name
+    noun = "torchtitan plan"
+    runtime = NEWEST
+
+
+@dataclass(frozen=True, repr=False)
+class EarlierSpace(MegatronSpace):
+    """The same for the release before."""
+
+    name = EARLIER.name
+    noun = "torchtitan 0.2.2 plan"
+    runtime = EARLIER
+
+
+def build(files: InputFiles) -> Problem[MegatronCosts]:
+    """Read all inputs and build the problem of the newest torchtitan's space."""
+    return build_for(files, TorchtitanSpace())
+
+
+def build_earlier(files: InputFiles) -> Problem[MegatronCosts]:
+    """Likewise of the space of the release before."""
+    return build_for(files, EarlierSpace())

@@ -1,0 +1,198 @@
+"""Synchronisation: whose links its rings use, what a measured profile says of it, and of sends."""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner.costs.profiles.analytic_layers import analytic_layers
+from ilp_planner.costs.profiles.elements import elements_of_layers
+from ilp_planner.costs.profiles.link_times import SEND, LinkGroup, link_times
+from ilp_planner.costs.profiles.measurements import measurements_of
+from ilp_planner.costs.profiles.shares import LINKS
+from ilp_planner.costs.profiles.table import Provenance
+from ilp_planner.costs.training.measured import measured_times
+from ilp_planner.costs.training.network import Network
+from ilp_planner.costs.training.ranks import RankCosts
+from ilp_planner.job.groups import groups
+from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.pipeline_layout import split_layout
+from ilp_planner.specs.training import ORDERS, OptimizerSettings, Settings, TrainingJob
+from tests.examples import examples
+from tests.megatron_cases import small_cluster, small_model
+from tests.rank_groups import pp_rank_of
+
+MODEL = Decoder(layers=4, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768)
+SIZES = (2**12, 2**18, 2**24)
+
+
+def job(*, tp=1, dp=1, pp=1, order=ORDERS[0], sharding="optimizer", instances=1, **others):
+    return TrainingJob(
+        model=MODEL,
+        micro_batch=1,
+        global_batch=4 * dp,
+        tp=tp,
+        dp=dp,
+        pp=pp,
+        layout=split_layout([MODEL.layers] + [0] * (pp - 1)),
+        settings=Settings(
+            order=order,
+            **{"sequence_parallel": tp > 1} | others,
+            optimizer=OptimizerSettings(sharding=sharding, master=4, instances=instances),
+        ),
+        devices_per_node=2,
+    )
+
+
+def links(*kinds):
+    """Return measured links that take 3 ms and a second per GB; kinds: (name, size, hosts)."""
+    rows = [
+        {
+            "record": "point_to_point" if name == SEND else "collective",
+            "name": name, "group_size": size, "hosts": hosts, "stride": 1, "groups": 1,
+            "bytes": count, "time_s": 3e-3 + count / 1e9,
+        }
+        for name, size, hosts in kinds
+        for count in SIZES
+    ]  # fmt: skip
+    return link_times(measurements_of(rows, "links.csv"))
+
+
+def ranks(what, network, *kinds, steps=None):
+    """Return the costs of a job with estimated layers, but measured links and optimiser steps."""
+    model = small_model(**{name: getattr(MODEL, name) for name in ("layers", "hidden", "vocab")})
+    profile = analytic_layers(model, network.cluster, [1])
+    optimizer = {} if steps is None else {("a100", what.tp): np.array(steps)}
+    measured = dataclasses.replace(
+        profile, optimizer=optimizer, links=links(*kinds) if kinds else None
+    )
+    elements = elements_of_layers(measured, what.model)
+    times = measured_times(elements, what.model, what.settings, network.cluster)
+    return RankCosts(what, network, times)
+
+
+@examples(30)
+@given(
+    tp=st.sampled_from((1, 2, 4)),
+    dp=st.sampled_from((2, 3, 4, 6, 8)),
+    pp=st.sampled_from((1, 2, 3)),
+    order=st.sampled_from(ORDERS),
+    each=st.sampled_from((1, 2, 3, 4, 6, 8)),
+    data=st.data(),
+)
+def test_groups_are_those_of_the_ranks(tp, dp, pp, order, each, data):
+    what = job(tp=tp, dp=dp, pp=pp, order=order)
+    if what.world % each:
+        return
+    rank = data.draw(st.integers(0, pp - 1))
+    network = Network(small_cluster(what.world // each, each), tuple(range(what.world // each)))
+    found = network.route(what, "dp-cp", rank).group
+    members = [list(g.ranks) for g in groups(what, "dp-cp") if pp_rank_of(what, g.first) == rank]
+    nodes = [Counter(r // each for r in group) for group in members]
+    crossing = [count for count in nodes if len(count) > 1]
+    stride = members[0][1] - members[0][0]
+    if not crossing:
+        assert found == LinkGroup(dp, 1, stride, "a100")
+    elif len({tuple(sorted(count.values())) for count in crossing}) > 1 or any(
+        len(set(count.values())) > 1 for count in crossing
+    ):
+        assert found is None
+    else:
+        sharing = max(sum((Counter(set(count)) for count in crossing), Counter()).values())
+        assert found == LinkGroup(dp, len(crossing[0]), stride, "a100", sharing)
+
+
+def test_rings_are_the_measured_ones_where_their_groups_were():
+    network = Network(small_cluster(2, 2), (0, 1))
+    kinds = [("reduce_scatter", 4, 2), ("all_gather", 4, 2)]
+    for known in ([], kinds[:1], kinds, [("reduce_scatter", 2, 2), ("all_reduce", 4, 2)]):
+        costs = ranks(job(dp=4), network, *known)
+        for ring in costs.rings(0):
+            size = float(ring.sizes[1:3].sum())
+            if (ring.collective, 4, 2) in known:
+                assert (ring.latency, ring.per_byte) == pytest.approx((3e-3, 1e-9), rel=1e-4)
+                assert ring.origin(size).provenance is Provenance.INTERPOLATED
+            else:
+                assert (ring.latency, ring.per_byte) == ring.route.line(ring.collective)
+                assert ring.origin(size) == LINKS
+        fixed, each = costs.sync(0)
+        assert fixed == pytest.approx(sum(ring.latency for ring in costs.rings(0)))
+        rings = sum(ring.per_byte * ring.sizes for ring in costs.rings(0))
+        np.testing.assert_allclose(each, rings + costs.step(0))
+
+
+def test_sends_are_the_measured_ones_at_their_size():
+    network = Network(small_cluster(2, 1), (0, 1))
+    cluster, measured = (ranks(job(pp=2), network, *kinds) for kinds in ((), [(SEND, 2, 2)]))
+    size = measured.boundary
+    assert size == 512 * 256 * 2 == SIZES[1]
+    assert measured.transfers[0] == pytest.approx(2 * (3e-3 + size / 1e9))
+    assert measured.transfer_origin(0).provenance is Provenance.MEASURED
+    assert cluster.transfer_origin(0) == LINKS
+    half = measured.tied / 2
+    assert measured.constant == pytest.approx(2 * (3e-3 + half / 1e9))
+    assert measured.constant_origin().provenance is Provenance.INTERPOLATED
+
+
+@pytest.mark.parametrize(("sharding", "shards"), [("none", 1), ("optimizer", 4)])
+def test_a_measured_step_is_divided_like_its_states(sharding, shards):
+    network = Network(small_cluster(2, 2), (0, 1))
+    steps = np.array([3.0, 1.0, 2.0, 1.0, 1.0, 4.0])
+    costs = ranks(job(dp=4, sharding=sharding), network, steps=steps)
+    np.testing.assert_allclose(costs.step(0), steps / shards)
+    alone = ranks(job(dp=4, sharding=sharding), network)
+    own = RankCosts(alone.job, network)
+    np.testing.assert_allclose(alone.step(0), own.step(0))
+
+
+def test_the_slowest_of_several_types_steps_last():
+    network = Network(small_cluster(1, 2, slow=1), (0, 1))
+    costs = ranks(job(dp=4), network, steps=[1e-9, 1.0, 1e-9, 1e-9, 1e-9, 1e-9])
+    estimated = RankCosts(job(dp=4), network).step(0)  # of the type without a row
+    np.testing.assert_allclose(costs.step(0)[1], 1.0 / 4)
+    np.testing.assert_allclose(np.delete(costs.step(0), 1), np.delete(estimated, 1))
+
+
+def test_instances_of_the_optimizer_share_among_neighbours_and_sum_over_the_rest():
+    network = Network(small_cluster(nodes=4), tuple(range(4)))
+    one, two = (RankCosts(job(dp=8, instances=count), network) for count in (1, 4))
+    (_, gathered), (scattered, gathered_here, summed) = one.rings(0), two.rings(0)
+    assert gathered.route.size == 8
+    assert (scattered.route.size, gathered_here.route.size, summed.route.size) == (2, 2, 4)
+    assert not scattered.route.crosses
+    assert summed.route.crosses
+    assert (scattered.collective, summed.collective) == ("reduce_scatter", "all_reduce")
+    np.testing.assert_allclose(summed.sizes, scattered.sizes / 2)
+    # Both GPUs of a node sum their shards at once.
+    assert summed.route.ring == pytest.approx(2 * gathered.route.ring)
+    np.testing.assert_allclose(two.step(0), 4 * one.step(0))
+
+
+def test_scattered_sends_are_a_share_and_a_gather_and_those_of_sequence_parallelism_are_so_anyway():
+    network = Network(small_cluster(nodes=2), (0, 1))
+    plain = RankCosts(job(tp=2, pp=2, sequence_parallel=False), network)
+    scattered = RankCosts(job(tp=2, pp=2, sequence_parallel=False, scatter_sends=True), network)
+    assert scattered.boundary == plain.boundary / 2
+    gather = network.route(scattered.job, "tp", 1).seconds("all_gather", plain.boundary)
+    sent = network.transfer(plain.job, 0)
+    assert scattered.transfers[0] == pytest.approx(2 * (sent.seconds(plain.boundary / 2) + gather))
+    divided = [RankCosts(job(tp=2, pp=2, scatter_sends=how), network) for how in (False, True)]
+    assert divided[0].transfers == divided[1].transfers
+
+
+def test_sums_of_input_gradients_travel_while_weight_gradients_are_made():
+    network = Network(small_cluster(nodes=1), (0,))
+
+    def layer(**settings):
+        return RankCosts(job(tp=2, **settings), network).elements(0)[1]
+
+    for parallel in (False, True):
+        waited, hidden = (
+            layer(sequence_parallel=parallel, async_tensor=how) for how in (False, True)
+        )
+        assert hidden.compute == waited.compute
+        assert hidden.forward == waited.forward
+        assert 0 < hidden.messages < waited.messages

@@ -1,0 +1,199 @@
+"""What goes with overlap of expert parallelism and with CUDA graphs: each rule, and just not it."""
+
+from dataclasses import replace
+from typing import Any
+
+from ilp_planner.spaces.training.enumerate.combined import check_combined, does_otherwise
+from ilp_planner.specs.generations import AMPERE
+from ilp_planner.specs.training import (
+    Kernels,
+    Offload,
+    OptimizerSettings,
+    Recompute,
+    Settings,
+    TrainingJob,
+)
+from tests.examples import for_each
+from tests.training_jobs import deepseek, job, llama
+
+MLP_AND_MOE = Recompute(granularity="selective", modules=("mlp", "moe"))
+FULL = Recompute(granularity="full", method="uniform", layers=1)
+
+
+def overlapping(kernels: dict[str, Any] | None = None, **changes: Any) -> Settings:
+    """Return settings with overlap of expert parallelism."""
+    values: dict[str, Any] = {"ep": 2, "overlap_experts": True, **changes}
+    return Settings(kernels=Kernels(**{"dispatcher": "alltoall", **(kernels or {})}), **values)
+
+
+def graphed(*parts: str, how: str = "local", **changes: Any) -> Settings:
+    """Return settings with CUDA graphs of layers, or of some parts of them."""
+    kernels: dict[str, Any] = {"graphs": how, "graphed": parts}
+    padded = {k: changes.pop(k) for k in ("capacity", "pad_to_capacity") if k in changes}
+    return Settings(kernels=Kernels(**kernels, **padded), **changes)
+
+
+def experts_job(settings: Settings, **changes: Any) -> TrainingJob:
+    """Return a job of a model with experts on one pipeline rank."""
+    return job(deepseek(), **{"pp": 1, "settings": settings, **changes})
+
+
+def found(case: TrainingJob) -> list[str]:
+    return [
+        f"{broken.rule}: {broken.have} / {broken.limit}"
+        for broken in check_combined(case)
+        if broken.where == "plan"
+    ]
+
+
+OVERLAPS: list[tuple[TrainingJob, list[str]]] = [
+    (experts_job(overlapping()), []),
+    (experts_job(overlapping(ep=1)), ["ep 1 / ep above 1"]),
+    (
+        experts_job(overlapping({"dispatcher": "allgather"})),
+        ["dispatcher allgather / alltoall or flex"],
+    ),
+    (experts_job(overlapping({"dispatcher": "flex"})), []),
+    (experts_job(overlapping(precision="fp32")), ["fp32 / bf16 or fp16"]),
+    (experts_job(overlapping(precision="fp16")), []),
+    (experts_job(overlapping(recompute=FULL)), ["full recomputation / selective or none"]),
+    (experts_job(overlapping(recompute=MLP_AND_MOE)), ["recomputation of moe / of other parts"]),
+    (experts_job(overlapping(recompute=Recompute(granularity="selective"))), []),
+    (experts_job(overlapping(), pp=2), ["pp 2 without virtual stages / virtual stages"]),
+    (experts_job(overlapping({"graphs": "transformer_engine", "graphed": ("attn",)})), []),
+    (
+        experts_job(overlapping({"graphs": "transformer_engine", "graphed": ("attn", "mlp")})),
+        ["graphs transformer_engine attn mlp / none of moe and mlp"],
+    ),
+    (
+        experts_job(overlapping({"graphs": "local", "graphed": ("attn",)})),
+        ["graphs local attn / none of moe and mlp"],
+    ),
+]
+
+
+@for_each(("case", "words"), OVERLAPS)
+def test_overlap_of_expert_parallelism_has_what_it_needs(
+    case: TrainingJob, words: list[str]
+) -> None:
+    assert found(case) == [f"expert overlap: {text}" for text in words]
+    without = replace(case, settings=replace(case.settings, overlap_experts=False))
+    assert found(without) == []
+
+
+@for_each(
+    ("predicted", "pp", "expected"),
+    [(0, 1, False), (0, 2, False), (1, 1, True), (1, 2, False), (2, 1, True), (2, 2, True)],
+)
+def test_overlap_is_of_one_predicted_token_at_most_and_of_that_in_a_pipeline(
+    predicted: int, pp: int, expected: bool
+) -> None:
+    case = job(deepseek(prediction_layers=predicted), pp=pp, layout=None, settings=overlapping())
+    said = (
+        f"expert overlap: {predicted} layers of multi-token prediction, pp {pp} "
+        "/ at most one, in a pipeline"
+    )
+    assert (said in found(case)) == expected
+
+
+GRAPHS: list[tuple[TrainingJob, list[str]]] = [
+    (experts_job(graphed("attn")), []),
+    (job(llama(), pp=1, settings=graphed("attn", "mlp")), []),
+    (experts_job(graphed("attn", offload=Offload(layers=2))), ["2 layers on the host / none"]),
+    *(
+        (
+            job(llama(), pp=1, settings=graphed("attn", part)),
+            [f"local attn {part} without experts / attn or mlp"],
+        )
+        for part in ("moe_router", "moe_preprocess")
+    ),
+    (experts_job(graphed("moe", capacity=1.0)), ["moe without padding to a capacity / moe_router"]),
+    (
+        experts_job(graphed("moe", pad_to_capacity=True)),
+        ["moe without padding to a capacity / moe_router"],
+    ),
+    (experts_job(graphed("moe", capacity=1.0, pad_to_capacity=True)), []),
+    (experts_job(graphed("moe_router")), []),
+    (
+        experts_job(graphed(recompute=FULL)),
+        [
+            "full recomputation with graphs of layers "
+            "/ selective or none, or a graph of the full iteration"
+        ],
+    ),
+    (experts_job(graphed(how="full_iteration", recompute=FULL)), []),
+    (
+        experts_job(graphed("moe_router", recompute=MLP_AND_MOE)),
+        ["recomputation of moe with moe_router / one of them"],
+    ),
+    (experts_job(graphed("attn", recompute=MLP_AND_MOE)), []),
+    (experts_job(graphed("moe_router", recompute=Recompute(granularity="selective"))), []),
+]
+
+
+@for_each(("case", "words"), GRAPHS)
+def test_graphs_have_what_they_need(case: TrainingJob, words: list[str]) -> None:
+    assert found(case) == [f"CUDA graphs: {text}" for text in words]
+    kernels = replace(case.settings.kernels, graphs="", graphed=())
+    assert found(replace(case, settings=replace(case.settings, kernels=kernels))) == []
+
+
+@for_each(
+    ("parts", "dropout", "names"),
+    [
+        ((), 0.1, ["core_attn", "mlp"]),
+        ((), 0.0, []),
+        (("attn",), 0.1, ["core_attn"]),
+        (("mlp",), 0.1, ["mlp"]),
+        (("mlp",), 0.0, []),
+    ],
+)
+def test_nothing_draws_random_numbers_again_in_a_graph(
+    parts: tuple[str, ...], dropout: float, names: list[str]
+) -> None:
+    again = Recompute(granularity="selective", modules=("core_attn", "mlp"))
+    case = job(llama(dropout=dropout), pp=1, settings=graphed(*parts, recompute=again))
+    assert found(case) == [
+        f"CUDA graphs: dropout 0.1 with {name} computed again in a graph / 0" for name in names
+    ]
+
+
+@for_each("offload", [0.0, 0.5])
+@for_each("sharding", ["none", "optimizer", "gradients"])
+def test_states_on_the_host_are_those_of_the_distributed_optimizer(
+    offload: float, sharding: str
+) -> None:
+    settings = Settings(optimizer=OptimizerSettings(sharding=sharding, offload=offload))
+    assert does_otherwise(job(settings=settings)) == (offload > 0 and sharding != "optimizer")
+
+
+OTHERWISE: dict[str, tuple[TrainingJob, bool]] = {
+    "nothing special": (job(), False),
+    "tensor overlap": (job(settings=Settings(overlap_tensor=True)), False),
+    "latent attention": (experts_job(Settings()), False),
+    "tensor overlap with latent attention": (experts_job(Settings(overlap_tensor=True)), True),
+    "all ranks exchange heads": (job(settings=Settings(cp=4, cp_comm="a2a+p2p", cp_inner=4)), True),
+    "half of them": (job(settings=Settings(cp=4, cp_comm="a2a+p2p", cp_inner=2)), False),
+    "graphs of layers without experts": (job(settings=graphed()), False),
+    "graphs of layers with experts": (experts_job(graphed()), True),
+    "graphs of attention with experts": (experts_job(graphed("attn")), False),
+    "with a capacity": (experts_job(graphed(capacity=1.0)), True),
+    "padded to nothing": (experts_job(graphed(pad_to_capacity=True)), True),
+    "padded to a capacity": (experts_job(graphed(capacity=1.0, pad_to_capacity=True)), False),
+    "DeepEP": (experts_job(Settings(kernels=Kernels(dispatcher="flex"))), False),
+    "DeepEP from Ampere on": (
+        experts_job(Settings(kernels=Kernels(dispatcher="flex")), generation=AMPERE),
+        False,
+    ),
+    "DeepEP before": (
+        experts_job(Settings(kernels=Kernels(dispatcher="flex")), generation=AMPERE - 1),
+        True,
+    ),
+    "others before": (experts_job(Settings(), generation=AMPERE - 1), False),
+}
+
+
+@for_each("name", OTHERWISE)
+def test_what_megatron_does_otherwise_than_it_is_told_is_known(name: str) -> None:
+    case, expected = OTHERWISE[name]
+    assert does_otherwise(case) is expected
