@@ -34,8 +34,10 @@ def thinned(values: Iterable[T], step: int) -> Iterator[T]:
 
 def often(values: Iterable[T], *names: T) -> list[Any]:
     """Return values for `pytest.mark.parametrize`, slow but for those that are named."""
-    slow = pytest.mark.slow
-    return [one if one in names else pytest.param(one, marks=slow) for one in values]
+    known = [(one, one if isinstance(one, tuple) else (one,)) for one in values]
+    return [
+        pytest.param(*each, marks=[pytest.mark.slow] * (one not in names)) for one, each in known
+    ]
 
 
 def for_each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test], Test]:

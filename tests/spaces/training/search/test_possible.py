@@ -31,7 +31,7 @@ from ilp_planner.spaces.training.search.possible import (
     possible_parts,
 )
 from ilp_planner.spaces.training.search.search import MegatronSearch, scout
-from tests.examples import for_each
+from tests.examples import for_each, often
 from tests.megatron_cases import small_cluster, small_problem
 
 
@@ -259,7 +259,7 @@ def test_no_part_is_listed_after_the_end() -> None:
     assert result.bound > 0
 
 
-@pytest.mark.parametrize("batch", [64, 128])
+@pytest.mark.parametrize("batch", often([64, 128], 64))
 def test_a_start_is_there_though_there_is_no_time_to_list_the_parts(
     monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:

@@ -88,9 +88,15 @@ def tight():
     ("cluster", "options"),
     [
         (small_cluster(), {"batch": 4, "memory_limit": 2.2 * GIB, **WIDE}),
-        (small_cluster(), {"batch": 4, "memory_limit": 2.6 * GIB, **WIDE}),
+        pytest.param(
+            small_cluster(), {"batch": 4, "memory_limit": 2.6 * GIB, **WIDE}, marks=pytest.mark.slow
+        ),
         (small_cluster(1, 2, slow=1), {"batch": 2, "memory_limit": 2.2 * GIB, **WIDE}),
-        (small_cluster(3, 1, between=2e9), {"batch": 6, **WIDE, "layers": 5}),
+        pytest.param(
+            small_cluster(3, 1, between=2e9),
+            {"batch": 6, **WIDE, "layers": 5},
+            marks=pytest.mark.slow,
+        ),
         (small_cluster(), {"batch": 4, "memory_limit": 2.4 * GIB, "max_cp": 4, **WIDE}),
         (small_cluster(), {"batch": 2, "memory_limit": 2.3 * GIB, **SHORT, "experts": MIXTURE}),
         (small_cluster(), {"batch": 2, **SHORT, "experts": MIXTURE, "bias": False, "gated": True}),
