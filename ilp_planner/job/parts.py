@@ -32,7 +32,7 @@ from ilp_planner.job.overheads import (
 from ilp_planner.job.quantised import quantised_counts
 from ilp_planner.job.recompute import checkpoint, recomputes, remembering
 from ilp_planner.job.states import quantised_width, state_widths, stepped_width
-from ilp_planner.job.waiting import gradients_waiting
+from ilp_planner.job.waiting import deferred_output, gradients_waiting
 from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 
@@ -52,12 +52,12 @@ class Part:
     """One module of a kind on one rank.
 
     parameters, expert_parameters: numbers; the latter are among the former. weights, gradients,
-    optimizer: bytes of their states. kept: bytes per micro-batch, as the job recomputes. waiting:
-    bytes per micro-batch of gradients, between both parts of a divided backward pass. moved: kept
-    bytes that go to the host; ahead: of them, that come back while the next layer is at work.
-    moment: bytes above kept ones, for a moment. again: bytes above its checkpoint when it is
-    recomputed as a whole; chunk: and of every further layer of the same chunk. stepped: bytes that
-    the optimizer's step needs for a moment.
+    optimizer: bytes of their states; with gradients the inputs of deferred ones. kept: bytes per
+    micro-batch, as the job recomputes. waiting: bytes per micro-batch of gradients, between both
+    parts of a divided backward pass. moved: kept bytes that go to the host; ahead: of them, that
+    come back while the next layer is at work. moment: bytes above kept ones, for a moment. again:
+    bytes above its checkpoint when it is recomputed as a whole; chunk: and of every further layer
+    of the same chunk. stepped: bytes that the optimizer's step needs for a moment.
     """
 
     parameters: int = 0
@@ -193,7 +193,9 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
         parameters=module.parameters,
         expert_parameters=routed,
         weights=weights,
-        gradients=others * dense_width.gradient + routed * expert_width.gradient,
+        gradients=others * dense_width.gradient
+        + routed * expert_width.gradient
+        + (deferred_output(job) if kind == "output" else 0.0),
         optimizer=others * dense_width.optimizer + routed * expert_width.optimizer,
         kept=module.activations,
         waiting=gradients_waiting(job, kind, module),

@@ -1,4 +1,5 @@
-"""Tensors that wait for gradients of weights, if a schedule divides backward passes.
+"""Tensors that wait for gradients of weights: of a schedule that divides backward passes, or of an
+output layer whose gradients are deferred.
 
 PyTorch's first part (`stage_backward_input` of `torch.distributed.pipelining._backward`) stops at
 every operation with weights, and keeps the gradient of its output: of products and norms. It
@@ -13,6 +14,7 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ilp_planner.job.shard import shard_of
 from ilp_planner.job.work import Product, layer_work, output_work
 
 if TYPE_CHECKING:
@@ -35,6 +37,20 @@ def gradients_waiting(job: TrainingJob, kind: str, module: Module) -> float:
     else:
         return 0.0
     return (sum(_norms(module)) + _products(work)) * job.settings.width
+
+
+def deferred_output(job: TrainingJob) -> float:
+    """Return the bytes that the output layer keeps until the pipeline flushes, if its weight
+    gradients are deferred: its input, divided as sequence parallelism divides it, and the gradient
+    of the logits, of every deferred micro-batch (Megatron's `ColumnParallelLinear`,
+    `drain_embedding_wgrad_compute`)."""
+    kernels = job.settings.kernels
+    if not kernels.deferred_output or job.pp == 1:
+        return 0.0
+    sizes = shard_of(job)
+    numbers = math.prod(sizes.columns(job.padded_vocab)) + math.prod(sizes.narrow)
+    count = min(job.micro_batches, kernels.deferral_limit or job.micro_batches)
+    return float(count * numbers * sizes.width)
 
 
 def _products(work: Iterable[ModuleWork]) -> float:

@@ -38,6 +38,7 @@ class Demands(TypedDict, total=False):
     dispatcher: str | Sequence[str] | None
     fused_permute: str | Sequence[str] | None
     compile: str | Sequence[str] | None
+    defer_embedding_wgrad: str | Sequence[str] | None
     max_devices: int | None
     without: int | str | Sequence[int | str] | None
     headroom: str | int | None

@@ -912,6 +912,33 @@ SETTINGS = (
         choice=values.COMPILE,
     ),
     Setting(
+        "defer_embedding_wgrad",
+        OneOf(SWITCH),
+        "Whether the last pipeline rank computes weight gradients of the output layer after its "
+        f"last micro-batch (--defer-embedding-wgrad-compute): {ON_SWITCH}.",
+        "SWITCH",
+        title="deferred gradients of the output layer",
+        fields=("settings.kernels.deferred_output",),
+        flags={"kernels.deferred_output": "defer_embedding_wgrad_compute"},
+        remark="in a pipeline; the memory of the deferred products is counted, the hidden time not",
+        search={
+            "": Search(FIXED, ("off",), remark=NO_SETTING),
+            "megatron": Search(AS_ASKED, ("off",), ("on",)),
+        },
+        choice=values.DEFER_EMBEDDING_WGRAD,
+    ),
+    Setting(
+        "deferral_limit",
+        title="micro-batches with deferred gradients",
+        fields=("settings.kernels.deferral_limit",),
+        flags={"kernels.deferral_limit": "wgrad_deferral_limit"},
+        remark=IMPORTED,
+        search={
+            "": Search(FIXED, ("all",), remark=NO_SETTING),
+            "megatron": Search(LEFT_OUT, ("all",)),
+        },
+    ),
+    Setting(
         "deterministic",
         title="deterministic",
         fields=("settings.kernels.deterministic",),

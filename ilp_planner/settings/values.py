@@ -269,3 +269,8 @@ COMPILE = switch(
     "compile {}",
     uncounted={"on": "what torch.compile makes of kernels, in seconds and in bytes"},
 )
+DEFER_EMBEDDING_WGRAD = switch(
+    "kernels.deferred_output",
+    "deferred output gradients {}",
+    uncounted={"on": "the time of products that the end of the pipeline hides"},
+)

@@ -206,7 +206,9 @@ class Kernels:
     quantised, and only the optimizer has them in full. exact_first, exact_last: layers at the ends
     whose products stay in the training precision. graphs: CUDA graphs start the layers' kernels,
     those of `graphed` alone where this names some: one of `GRAPHS`, empty for none. compiled:
-    layers and the loss are compiled by torch.compile.
+    layers and the loss are compiled by torch.compile. deferred_output: the last pipeline rank
+    computes the weight gradients of the output layer after its last micro-batch. deferral_limit:
+    those of so many micro-batches at most; 0: of all.
     """
 
     implementation: str = "transformer_engine"
@@ -234,6 +236,8 @@ class Kernels:
     graphs: str = ""
     graphed: tuple[str, ...] = ()
     compiled: bool = False
+    deferred_output: bool = False
+    deferral_limit: int = 0
 
     def __post_init__(self) -> None:
         if self.quantised and self.quantised not in QUANTISED:
@@ -254,6 +258,8 @@ class Kernels:
             raise ValueError("quantised must be empty with implementation local")
         if self.graphs not in GRAPHS:
             raise ValueError(f"graphs must be one of {GRAPHS}, got {self.graphs!r}")
+        if self.deferral_limit < 0:
+            raise ValueError(f"deferral_limit must be at least 0, got {self.deferral_limit}")
         if unknown := set(self.graphed) - set(GRAPHED):
             raise ValueError(f"graphed must be some of {GRAPHED}, got {sorted(unknown)}")
         if self.graphed and self.graphs not in ("local", "transformer_engine"):

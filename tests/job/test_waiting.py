@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.job.parts import memory_parts
+from ilp_planner.job.waiting import deferred_output
+from ilp_planner.spaces.training.enumerate.combined import of_degrees
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
-from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import Kernels, TrainingJob
 from tests.training_jobs import gpt, job, llama, settings
 
 ROWS = 512 * 2
@@ -50,3 +52,27 @@ def test_scores_wait_for_no_gradient_and_experts_for_that_of_each_token() -> Non
 def test_nothing_waits_where_no_pass_is_divided(model: object) -> None:
     case = divided(job(model), "1f1b")  # type: ignore[arg-type]
     assert {part.waiting for part in memory_parts(case).parts.values()} == {0}
+
+
+def test_deferred_gradients_of_the_output_keep_its_input_and_the_gradient_of_its_logits() -> None:
+    """By hand: of every micro-batch that is deferred, 2 bytes of a rank's share of both."""
+    plain = job(dp=1, global_batch=6)
+
+    def deferred(limit: int) -> float:
+        kernels = Kernels(deferred_output=True, deferral_limit=limit)
+        other = replace(plain, settings=replace(plain.settings, kernels=kernels))
+        parts = [memory_parts(one).parts for one in (plain, other)]
+        assert parts[0]["layer"] == parts[1]["layer"]
+        return parts[1]["output"].gradients - parts[0]["output"].gradients
+
+    tokens, model = plain.micro_batch * plain.model.tokens, plain.model
+    each = 2 * tokens * (plain.padded_vocab + model.hidden) // plain.tp
+    assert plain.micro_batches > 2
+    assert [deferred(limit) for limit in (1, 2)] == [each, 2 * each]
+    assert deferred(0) == deferred(10**6) == plain.micro_batches * each
+
+
+def test_nothing_is_deferred_without_a_pipeline() -> None:
+    alone = job(pp=1, settings=settings(kernels=Kernels(deferred_output=True)))
+    assert any(violation.rule == "deferred gradients" for violation in of_degrees(alone))
+    assert deferred_output(alone) == 0

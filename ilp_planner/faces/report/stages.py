@@ -370,6 +370,8 @@ def training_words(plan: AnyPlan, *, brief: bool = False) -> list[str]:
         found.append(f"CUDA graphs {' '.join((kernels.graphs, *kernels.graphed))}")
     if kernels.compiled:
         found.append("layers compiled")
+    if kernels.deferred_output:
+        found.append("output gradients deferred")
     return found
 
 

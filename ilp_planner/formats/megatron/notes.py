@@ -30,7 +30,7 @@ UNCOUNTED = {
     "fp32_residual_connection": "4-byte residual connections; counted as the training precision",
     "overlap_moe_expert_parallel_comm": CHOICES["expert_overlap"].uncounted["on"],
     "moe_shared_expert_overlap": "the overlap of shared experts with the exchange of tokens",
-    "defer_embedding_wgrad_compute": "outputs that are kept until the pipeline flushes",
+    "defer_embedding_wgrad_compute": CHOICES["defer_embedding_wgrad"].uncounted["on"],
     "sft": "packed samples of different lengths; counted as full ones",
     "use_varlen_dataset": "packed samples of different lengths; counted as full ones",
     "hybrid_context_parallel": "samples of different lengths; counted as full ones",

@@ -1,4 +1,4 @@
-"""Settings that exclude overlap of expert parallelism or CUDA graphs in Megatron-LM:
+"""Settings that exclude expert overlap, CUDA graphs or deferred gradients in Megatron-LM:
 `core/transformer/transformer_config.py: TransformerConfig`."""
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Recompute, Settings, TrainingJob
 
-OVERLAP, GRAPHS = "expert overlap", "CUDA graphs"
+OVERLAP, GRAPHS, DEFERRED = "expert overlap", "CUDA graphs", "deferred gradients"
 # Part of a layer that is computed again -> what of it a graph may have, where numbers are dropped.
 RANDOM = {"core_attn": "attn", "mlp": "mlp", "moe": "moe"}
 
 
 def check_combined(job: TrainingJob) -> Iterator[Violation]:
-    """Overlap of expert parallelism and CUDA graphs have their requirements."""
+    """Overlap of expert parallelism, CUDA graphs and deferred gradients have requirements."""
     settings = job.settings
     yield from of_degrees(job)
     yield from of_recomputation(settings, job.model, settings.recompute)
@@ -31,6 +31,10 @@ def of_degrees(job: TrainingJob) -> Iterator[Violation]:
     """Yield settings of a job that exclude them, in any layout and recomputation."""
     settings, model = job.settings, job.model
     kernels = settings.kernels
+    if kernels.deferred_output and job.pp == 1:
+        yield Violation(DEFERRED, "plan", "pp 1", "a pipeline")
+    if kernels.deferred_output and not kernels.accumulation_fusion:
+        yield Violation(DEFERRED, "plan", "no fused gradient accumulation", "the fusion")
     if settings.overlap_experts:
         if settings.ep == 1:
             yield Violation(OVERLAP, "plan", "ep 1", "ep above 1")

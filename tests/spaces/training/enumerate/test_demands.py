@@ -56,6 +56,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "dispatcher": {"alltoall": EVERY, "allgather": {MEGATRON}, "flex": {MEGATRON}},
     "fused_permute": {"off": EVERY, "on": {MEGATRON}},
     "compile": {"off": EVERY, "on": BOTH},
+    "defer_embedding_wgrad": {"off": EVERY, "on": {MEGATRON}},
     "max_devices": {"2": EVERY},
     "without": {"1": EVERY},
     "headroom": {"1 GiB": EVERY},

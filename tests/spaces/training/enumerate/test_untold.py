@@ -36,6 +36,7 @@ from tests.runtime_cases import problems, runtime_problem
 BOTH = (False, True)
 # Values of every field.
 DOMAIN: dict[str, tuple[Any, ...]] = {
+    "kernels.deferral_limit": (0, 2),
     "cp_comm": CP_COMMUNICATIONS,
     "cp_inner": (0, 1, 2),
     "order": ORDERS,
@@ -86,7 +87,7 @@ SWITCHES = {
     "kernels.fused_permute", "kernels.grouped_experts", "kernels.pad_to_capacity",
     "kernels.accumulation_fusion", "kernels.fused_softmax", "kernels.deterministic",
     "kernels.loader_mask", "kernels.flash_package", "kernels.quantised_parameters",
-    "kernels.compiled",
+    "kernels.compiled", "kernels.deferred_output",
 }  # fmt: skip
 
 # What each runtime can be told of a plan on two replicas of two tensor-parallel ranks, besides what

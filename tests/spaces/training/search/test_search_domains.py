@@ -27,7 +27,7 @@ from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.spaces.training.enumerate.choices import CHOICES
 from ilp_planner.spaces.training.enumerate.choices import values_of as choices_of
 from ilp_planner.spaces.training.runtime import Runtime
-from ilp_planner.specs.training import Offload, Settings, TrainingJob
+from ilp_planner.specs.training import Kernels, Offload, Settings, TrainingJob
 from tests.examples import for_each
 from tests.megatron_cases import small_cluster
 from tests.runtime_cases import MODELS, runtime_problem
@@ -51,6 +51,7 @@ WITH = {
     "overlap of tensor parallelism": {"overlap_tensor": True},
     "overlap of expert parallelism": {"overlap_experts": True},
     "products in 8 or 4 bits": {"quantised": "fp8-current"},
+    "deferred gradients of the output layer": {"deferred_output": True},
 }
 # What nothing can be said of without another one of the same reason.
 PARTS = {
@@ -58,6 +59,7 @@ PARTS = {
     "format of these",
     "parameters gathered so",
     "layers at the ends not so",
+    "micro-batches with deferred gradients",
 }
 
 
@@ -99,6 +101,7 @@ WORDS: dict[str, dict[object, str]] = {
     "cp_inner": {0: "none"},
     "optimizer_offload": {0.0: "none"},
     "number_format": {"": "the recipe's"},
+    "deferral_limit": {0: "all"},
 }
 
 
@@ -283,9 +286,14 @@ def test_what_a_runtime_lacks_is_refused(name: str) -> None:
     lacks = {row.title for row in rows} - PARTS
     for setting in lacks:
         own = dict(WITH[setting])
-        kernels = {key: own.pop(key) for key in ("graphs", "quantised", "compiled") if key in own}
+        names = {field.name for field in fields(Kernels)}
+        kernels = {key: own.pop(key) for key in [*own] if key in names}
         plain = job(tp=1, pp=1, dp=2, layout=None, settings=Settings())
         settings = replace(plain.settings, **own)
         settings = replace(settings, kernels=replace(settings.kernels, **kernels))
-        refused = set(runtime.refusals(replace(plain, settings=settings)))
-        assert refused - set(runtime.refusals(plain)), setting
+        asked = replace(plain, settings=settings)
+        refused, before = (
+            {*runtime.refusals(one), *map(str, runtime.violations(one, plain.settings))}
+            for one in (asked, plain)
+        )
+        assert refused - before, setting
