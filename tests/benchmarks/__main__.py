@@ -6,12 +6,8 @@ python -m tests.benchmarks [--suite SUITE] [--only TEXT] [--seconds 200]
 
 import argparse
 import json
-import platform
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 
 from tests.benchmarks import (
@@ -29,14 +25,15 @@ from tests.benchmarks import (
     solutions,
     steps,
 )
-from tests.benchmarks.cases import CASES, DATA, ROOT
+from tests.benchmarks.cases import CASES, DATA
+from tests.benchmarks.kept import Kept, measured
 from tests.benchmarks.kernel_table import kernel_table
 from tests.benchmarks.memory_table import memory_table
 from tests.benchmarks.mixed_table import write_tables
 from tests.benchmarks.steps_table import steps_table
 from tests.benchmarks.table import aceso_table, write_table
 
-RESULTS = Path(__file__).parent / "results" / "aceso.json"
+SOLVERS = ("auto", "cp-sat", "milp")
 ACESO_SECONDS = 200.0
 
 
@@ -90,7 +87,7 @@ def main() -> None:
     every = ("aceso", *SUITES)
     parser.add_argument("--suite", choices=every, help="default: all of them")
     parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--solvers", default="auto,cp-sat,milp", help="for the suite aceso")
+    parser.add_argument("--solvers", default=",".join(SOLVERS), help="for the suite aceso")
     parser.add_argument("--seconds", type=float, help="time limit instead of the cases' own")
     options = parser.parse_args()
     for suite in every if options.suite is None else (options.suite,):
@@ -105,34 +102,14 @@ def aceso(only: str, solvers: list[str], seconds: float) -> None:
     if not DATA.exists():
         print("aceso: left out, its profile database is not in ../shared/data/aceso")
         return
-    known = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-    rows = {(row["case"], row["solver"]): row for row in known}
+    keys = [(case.name, solver) for case in CASES for solver in SOLVERS]
+    kept = Kept(
+        "aceso", keys, lambda row: (row["case"], row["solver"]), f"2 cores, {seconds:.0f} s limit"
+    )
     for case in CASES:
-        if only not in case.name:
-            continue
-        for solver in solvers:
-            run = subprocess.run(
-                [sys.executable, "-m", "tests.benchmarks.one", case.name, solver, str(seconds)],
-                capture_output=True,
-                text=True,
-                cwd=ROOT,
-                check=False,
-            )
-            if run.returncode:
-                sys.exit(f"{case.name}, {solver}: {run.stderr}")
-            row = json.loads(run.stdout.splitlines()[-1])
-            rows[case.name, solver] = row
-            print(
-                f"{case.name:28} {solver:8} {row['objective_ms']:10.1f} ms  gap {row['gap']:.2e}  "
-                f"first good {row['first_good_s'] or 0:6.2f} s  all {row['wall_s']:6.2f} s  "
-                f"{row['peak_mb']:5.0f} MB",
-                flush=True,
-            )
-            RESULTS.parent.mkdir(exist_ok=True)
-            machine = f"Python {platform.python_version()}, 2 cores, {seconds:.0f} s limit"
-            record = {"machine": machine, "rows": list(rows.values())}
-            RESULTS.write_text(json.dumps(record, indent=1) + "\n")
-    write_table("aceso", aceso_table(list(rows.values())))
+        for solver in solvers if only in case.name else ():
+            kept.add(measured("tests.benchmarks.one", case.name, solver, str(seconds)))
+    write_table("aceso", aceso_table(kept.rows))
 
 
 if __name__ == "__main__":

@@ -9,25 +9,18 @@ it takes at most 2 % more than the final one of the longest limit. On the larges
 """
 
 import json
-import os
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ilp_planner.base.numerics import PROVED
 from ilp_planner.optimize.result import relative_gap
-from tests.benchmarks.cases import ROOT
+from tests.benchmarks.kept import Kept, process
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import percent, write_table
 
 Row = dict[str, Any]
 
-RESULTS = Path(__file__).parent / "results" / "anytime.json"
-CORES = 2
 SECONDS = 10.0
 GOOD = 1.02
 LIMITS = (1.0, 2.0, 5.0, 60.0)  # besides `SECONDS`, where it is tried whether limits hold
@@ -53,42 +46,29 @@ CASES: tuple[tuple[str, bool, int], ...] = (
 
 def measure(only: str, seconds: float | None) -> None:
     """Measure the cases whose words contain `only`; write the results and the tables."""
-    known = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-    rows: dict[str, Row] = {row["case"]: row for row in known}
+    kept = Kept("anytime", [words for words, _, _ in CASES])
     for words, limits, devices in CASES:
-        if only not in words:
-            continue
-        every = sorted({seconds or SECONDS, *(LIMITS if limits else ())})
-        runs = {str(limit): run(words, limit) for limit in every}
-        rows[words] = {"case": words, "devices": devices, "runs": runs}
-        print("anytime", json.dumps(rows[words]), flush=True)
-        machine = f"Python {platform.python_version()}, {CORES} cores"
-        order = [rows[case] for case, _, _ in CASES if case in rows]
-        RESULTS.write_text(json.dumps({"machine": machine, "rows": order}, indent=1) + "\n")
-    order = [rows[case] for case, _, _ in CASES if case in rows]
-    write_table("anytime", table(order))
-    write_table("limits", limits_table(order))
+        if only in words:
+            every = sorted({seconds or SECONDS, *(LIMITS if limits else ())})
+            runs = {str(limit): run(words, limit) for limit in every}
+            kept.add({"case": words, "devices": devices, "runs": runs})
+    write_table("anytime", table(kept.rows))
+    write_table("limits", limits_table(kept.rows))
 
 
 def run(words: str, limit: float) -> Row:
     """Solve in a process of its own; return what was shown when, and when it ended."""
     begun = time.time()
-    command = [sys.executable, "-m", "tests.benchmarks.anytime_one", str(begun), "solve", "--model"]
-    process = subprocess.run(
-        [*command, *words.split(), "--time-limit", str(limit), "--json"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-        preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES]),
-    )
+    options = ["--time-limit", str(limit), "--json"]
+    command = [str(begun), "solve", "--model", *words.split(), *options]
+    done = process("tests.benchmarks.anytime_one", *command)
     wall = time.time() - begun
-    shown = [json.loads(text) for text in process.stderr.splitlines() if text.startswith("[")]
+    shown = [json.loads(text) for text in done.stderr.splitlines() if text.startswith("[")]
     plans = [(at, plan) for at, plan, _ in shown if plan is not None]
     bounds = [(at, bound) for at, _, bound in shown if bound > 0]
     return {
         "wall_s": wall,
-        "exit_code": process.returncode,
+        "exit_code": done.returncode,
         "plans": [entry for n, entry in enumerate(plans) if not n or entry[1] < plans[n - 1][1]],
         "bound_at_s": bounds[0][0] if bounds else None,
         "bound_s": bounds[-1][1] if bounds else 0.0,

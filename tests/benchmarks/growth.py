@@ -9,7 +9,6 @@ times what is asked, and 20 s at least.
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -21,14 +20,13 @@ from typing import Any
 
 from ilp_planner.base.numerics import PROVED
 from tests.benchmarks.cases import ROOT
+from tests.benchmarks.kept import Kept, on_cores
 from tests.benchmarks.mixed_cases import SEEDS
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import percent, write_table
 
 Row = dict[str, Any]
 
-RESULTS = Path(__file__).parent / "results" / "growth.json"
-CORES = 2
 LONGER, LEAST = 3.0, 20.0  # times what is asked, and seconds: the limits of runs
 MIB = 1024.0  # KiB, as the system counts what a process has at most
 
@@ -109,19 +107,13 @@ CASES = (
 
 def measure(only: str, seconds: float | None) -> None:
     """Measure the cases whose name contains `only`; write the results and the table."""
-    known = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-    rows: dict[str, Row] = {row["case"]: row for row in known}
+    kept = Kept("growth", [case.name for case in CASES])
     with tempfile.TemporaryDirectory() as folder:
         models = larger_models(Path(folder))
         for case in CASES:
-            if only not in case.name:
-                continue
-            rows[case.name] = {"case": case.name} | run(case, case.limit(seconds), models)
-            print("growth", json.dumps(rows[case.name]), flush=True)
-            machine = f"Python {platform.python_version()}, {CORES} cores"
-            order = [rows[one.name] for one in CASES if one.name in rows]
-            RESULTS.write_text(json.dumps({"machine": machine, "rows": order}, indent=1) + "\n")
-    write_table("growth", table([rows[one.name] for one in CASES if one.name in rows]))
+            if only in case.name:
+                kept.add({"case": case.name} | run(case, case.limit(seconds), models))
+    write_table("growth", table(kept.rows))
 
 
 def larger_models(folder: Path) -> dict[str, str]:
@@ -153,7 +145,7 @@ def run(case: Case, limit: float, models: dict[str, str]) -> Row:
             stdout=output,
             stderr=errors,
             cwd=ROOT,
-            preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES]),
+            preexec_fn=on_cores(),
         )
         _, status, used = os.wait4(process.pid, 0)
         wall = time.perf_counter() - begun

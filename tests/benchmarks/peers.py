@@ -9,18 +9,13 @@ core by running them; both are in the data.
 """
 
 import json
-import os
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tests.benchmarks import piper
-from tests.benchmarks.cases import ROOT
+from tests.benchmarks.kept import Kept, measured
 from tests.benchmarks.peers_table import own_table, piper_table, rules_table, sailor_table
 from tests.benchmarks.sailor_score import Sailor
 from tests.benchmarks.sailor_space import Rules, best_plan
@@ -30,8 +25,6 @@ from tests.sailor_cases import ZONE
 
 Row = dict[str, Any]
 
-RESULTS = Path(__file__).parent / "results" / "peers.json"
-CORES = 2
 SECONDS = 30.0
 
 
@@ -88,10 +81,14 @@ def read_sailor() -> Sailor:
     return Sailor(*parts, ZONE)
 
 
+def kept() -> Kept:
+    """Return what was written down last."""
+    return Kept("peers", [case.name for case in CASES])
+
+
 def measure(only: str, seconds: float | None) -> None:
     """Measure the cases whose name contains `only`; write the results and the tables."""
-    known = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-    rows: dict[str, Row] = {row["case"]: row for row in known}
+    found, limit = kept(), seconds or SECONDS
     for case in CASES:
         if only not in case.name:
             continue
@@ -99,15 +96,11 @@ def measure(only: str, seconds: float | None) -> None:
         if not data.is_file():
             print(f"{case.name}: left out, its data is not at ../shared/data/{data.parent.name}")
             continue
-        limit = seconds or SECONDS
-        rows[case.name] = {"case": case.name, "limit_s": limit, **_peer(case)}
+        row = {"case": case.name, "limit_s": limit, **_peer(case)}
         for costs in ("peer", "native") if isinstance(case, SailorCase) else ("peer",):
-            rows[case.name][costs] = _run(case.name, costs, limit)
-        print("peers", json.dumps(rows[case.name])[:240], flush=True)
-        machine = f"Python {platform.python_version()}, {CORES} cores"
-        order = [rows[case.name] for case in CASES if case.name in rows]
-        RESULTS.write_text(json.dumps({"machine": machine, "rows": order}, indent=1) + "\n")
-    write_tables(list(rows.values()))
+            row[costs] = _run(case.name, costs, limit)
+        found.add(row)
+    write_tables(found.rows)
 
 
 def write_tables(rows: Sequence[Row]) -> None:
@@ -153,16 +146,5 @@ def _peer(case: SailorCase | PiperCase) -> Row:
 def _run(name: str, costs: str, limit: float) -> Row:
     """Search in a process of its own; return its plans, judged by the peer, and when they came."""
     begun = time.time()
-    command = [sys.executable, "-m", "tests.benchmarks.peers_one", str(begun), name, costs]
-    process = subprocess.run(
-        [*command, str(limit)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-        preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES]),
-    )
-    if process.returncode:
-        sys.exit(f"{name}: {process.stderr}")
-    row: Row = json.loads(process.stdout.splitlines()[-1])
+    row: Row = measured("tests.benchmarks.peers_one", str(begun), name, costs, str(limit))
     return {**row, "wall_s": time.time() - begun}

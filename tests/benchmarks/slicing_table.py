@@ -6,20 +6,17 @@ Times are of the whole call of a solver on a finished graph, compiled code loade
 optimum is the DP's; what another solver calls proved must agree with it.
 """
 
-import json
-import platform
 import time
-from pathlib import Path
 from typing import Any
 
 from ilp_planner.optimize.result import Status, relative_gap
 from ilp_planner.optimize.solvers import registry
 from ilp_planner.optimize.solvers.base import Limits
+from tests.benchmarks.kept import Kept
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.slicing import Slicing, slicing
 from tests.benchmarks.table import percent, write_table
 
-RESULTS = Path(__file__).parent / "results" / "slicing.json"
 SECONDS = 20.0
 SEEDS = (1, 2, 3, 4, 5)
 SOLVERS = ("dp", "cp-sat", "milp", "gradient", "anneal")
@@ -40,22 +37,20 @@ PUBLISHED = {
 
 def measure(only: str, seconds: float | None) -> None:
     """Measure the sizes whose name contains `only`; write the results and the table."""
-    known = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-    rows = {(row["layers"], row["stages"]): row for row in known}
     limit = seconds or SECONDS
+    kept = Kept(
+        "slicing",
+        list(PUBLISHED),
+        lambda row: (row["layers"], row["stages"]),
+        f"2 threads, {limit:.0f} s limit",
+    )
     warm = slicing(12, 4, 0).graph()
     for name in SOLVERS:
         registry.get(name).solve(warm, Limits())
     for layers, stages in PUBLISHED:
-        if only not in f"{layers},{stages}":
-            continue
-        row = measure_size(layers, stages, limit)
-        rows[layers, stages] = row
-        print(json.dumps(row), flush=True)
-        machine = f"Python {platform.python_version()}, 2 threads, {limit:.0f} s limit"
-        order = [rows[size] for size in PUBLISHED if size in rows]
-        RESULTS.write_text(json.dumps({"machine": machine, "rows": order}, indent=1) + "\n")
-    write_table("slicing", table(list(rows.values())))
+        if only in f"{layers},{stages}":
+            kept.add(measure_size(layers, stages, limit))
+    write_table("slicing", table(kept.rows))
 
 
 def measure_size(layers: int, stages: int, limit: float) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from tests.benchmarks.recipes_table import recipes_table
 from tests.benchmarks.table import shown_table
 from tests.examples import for_each
 
-KNOWN = recipes.known()["rows"]
+KNOWN = recipes.kept().rows
 
 
 @for_each("recipe", RECIPES)
