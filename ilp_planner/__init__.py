@@ -125,7 +125,7 @@ __all__ = sorted([*_HOME_OF, "__version__"])
 
 class _Package(ModuleType):
     """The package. A verb stays a function when the module of the same name is imported: after
-    importing `ilp_planner.solve` Python would set the attribute `solve` to that module."""
+    importing `ilp_planner.evaluate` Python would set the attribute `evaluate` to that module."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _HOME_OF or not isinstance(value, ModuleType):

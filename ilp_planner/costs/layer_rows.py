@@ -1,17 +1,20 @@
 """A replica's figures from a profile of whole layers: seconds and bytes of layers and of ranges of
-them, at any number of samples, and micro-batches that fit in memory."""
+them, at any number of samples, and micro-batches that fit in memory.
+
+Tables over all ranges of layers [i, j): [L, L + 1] arrays from one figure per layer.
+
+Cached results by key; the oldest are dropped if there are too many.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
 from ilp_planner.base.numerics import FINE_ROUNDING, ROUNDING
-from ilp_planner.costs.kept import Kept
 from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times
-from ilp_planner.costs.ranges import range_maxima, range_sums
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -20,6 +23,52 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
     from ilp_planner.costs.recomputed_layers import AllCuts
+
+
+# ---- kept ----------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """Values by key, in the order of arrival. most: sum of their sizes."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.size = most, 0
+        self.values: dict[tuple[object, ...], tuple[T, int]] = {}
+
+    def get(self, key: tuple[object, ...]) -> T | None:
+        """Return a value; None if it is not there, or not any more."""
+        value = self.values.get(key)
+        return None if value is None else value[0]
+
+    def keep(self, key: tuple[object, ...], value: T, size: int) -> None:
+        """Keep a value that is not there yet; drop the oldest values as long as there are too
+        many."""
+        self.values[key] = value, size
+        self.size += size
+        while self.size > self.most:
+            self.size -= self.values.pop(next(iter(self.values)))[1]
+
+
+# ---- ranges --------------------------------------------------------------------------------------
+
+
+def range_sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sum of values[i:j] at [i, j]; 0 if the range is empty."""
+    ends = np.concatenate(([0.0], np.cumsum(values)))
+    return np.triu(ends[None, :] - ends[:-1, None], 1)
+
+
+def range_maxima(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the largest of values[i:j] at [i, j], values >= 0; 0 if the range is empty."""
+    steps = np.concatenate(([0.0], values))
+    return np.maximum.accumulate(np.triu(np.broadcast_to(steps, (values.size, steps.size)), 1), 1)
+
+
+# ---- layer rows ----------------------------------------------------------------------------------
+
 
 ALL_IN_FLIGHT = 10**6  # more micro-batches than any iteration has
 MOST_KEPT = 2_000_000  # stages that options share, of 56 bytes each

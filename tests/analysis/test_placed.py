@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.analysis import analyze_stages
-from ilp_planner.analysis.placed import (
+from ilp_planner.analysis.plans import (
     device_names,
     link_of,
     placed_groups,

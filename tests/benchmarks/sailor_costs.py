@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.costs.layer_rows import range_sums
 from ilp_planner.costs.layers import LayerCosts
-from ilp_planner.costs.ranges import range_sums
 from tests.benchmarks.sailor_score import Replica, Sailor
 from tests.benchmarks.sailor_space import DEGREES
 

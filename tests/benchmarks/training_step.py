@@ -42,7 +42,7 @@ class StepBench:
     def __init__(
         self, job: Job, target: Target, *, micro_batches: int, recompute: bool = False
     ) -> None:
-        from ilp_planner.profiler.measure.stack import Stack
+        from ilp_planner.profiler.measure.layers import Stack
 
         self.target, self.micro_batches = target, micro_batches
         self.stack = Stack(chain_of(job), job, target, stepped=True, recompute=recompute)

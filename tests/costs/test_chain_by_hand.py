@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.costs.chain import ChainCosts, missing_row
-from ilp_planner.costs.models import COST_MODELS, costs_named
-from ilp_planner.costs.native import NativeCosts
+from ilp_planner.costs.models import COST_MODELS, NativeCosts, costs_named
 from ilp_planner.costs.operators import Surroundings
 from ilp_planner.costs.profiles.table import MIB, Origin, Provenance, RowKey
 from ilp_planner.plan import OperatorStage, Plan, Strategy

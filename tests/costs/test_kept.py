@@ -1,6 +1,6 @@
 """What is kept, and what is dropped for it."""
 
-from ilp_planner.costs.kept import Kept
+from ilp_planner.costs.layer_rows import Kept
 
 
 def test_what_came_first_is_dropped_where_there_is_too_much() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ilp_planner.costs.layouts import Change, Layout, change, layout
-from ilp_planner.costs.native import NativeCosts
+from ilp_planner.costs.models import NativeCosts
 from ilp_planner.costs.operators import Option, Surroundings
 from ilp_planner.costs.profiles.table import RowKey
 from ilp_planner.peers.aceso.costs import AcesoCosts

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.costs.native import OPTIMIZER_BANDWIDTH, NativeCosts
+from ilp_planner.costs.models import OPTIMIZER_BANDWIDTH, NativeCosts
 from ilp_planner.costs.operators import Option, Surroundings
 from ilp_planner.costs.profiles.table import MIB, Origin, Provenance, RowKey
 from ilp_planner.plan import OperatorStage, Strategy

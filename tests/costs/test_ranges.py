@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.costs.ranges import range_maxima, range_sums
+from ilp_planner.costs.layer_rows import range_maxima, range_sums
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=8))

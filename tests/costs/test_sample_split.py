@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.costs.sample_split import share_samples
+from ilp_planner.costs.layers import share_samples
 
 
 def slowest(times, replicas, shares) -> float:

@@ -16,7 +16,7 @@ import pytest
 from ilp_planner.base.errors import OutputError
 from ilp_planner.base.files import write_bytes
 from ilp_planner.costs.profiles.measurements import read_measurements
-from ilp_planner.faces.sweeps.journal import Journal as Points
+from ilp_planner.faces.sweeps.sweep import Journal as Points
 from ilp_planner.profiler.measure.journal import Journal as Rows
 from ilp_planner.profiler.measure.journal import begun
 from tests.faces.cli.conftest import Done

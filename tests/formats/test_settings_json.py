@@ -7,7 +7,7 @@ from hypothesis import given
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.json_fields import Fields
-from ilp_planner.formats.settings_json import decode_settings, encode_settings
+from ilp_planner.formats.plan_json import decode_settings, encode_settings
 from ilp_planner.specs.training import Settings
 from tests.examples import for_each
 from tests.formats.saved_cases import SETTINGS

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ilp_planner.job.decoder import layer_module
 from ilp_planner.job.memory import memory_parts, rank_memory, stage_memory
 from ilp_planner.job.modules import Kept, Module
-from ilp_planner.job.offload import SCOPES, moved_groups
+from ilp_planner.job.parts import SCOPES, moved_groups
 from ilp_planner.specs.pipeline_layout import even_layout
 from ilp_planner.specs.training import OFFLOADED, Kernels, Offload, Recompute, TrainingJob
 from tests.examples import for_each

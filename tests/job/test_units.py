@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from ilp_planner.job.memory import gathered, left_gathered, whole_gradients
 from ilp_planner.job.parts import KINDS, MemoryParts, Part, memory_parts
 from ilp_planner.job.quantised import gathered_width
-from ilp_planner.job.units import gathered, left_gathered, whole_gradients
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings
 from tests.training_jobs import job, settings

@@ -51,7 +51,7 @@ JUDGE = (
     "spaces/operators/certificate.py",
     "optimize/search/graph_certificate.py",
     "peers/amp/space.py",
-    "peers/metis/space.py",
+    "peers/metis/build.py",
     "spaces/training/space.py",
     "spaces/training/enumerate/rules.py",
     "spaces/training/checked.py",

@@ -1,22 +1,362 @@
-"""One verb, `fit`: whether a job fits, and the changes of least cost that make it fit."""
+"""One verb, `fit`: whether a job fits, and the changes of least cost that make it fit.
+
+Jobs with all settings free, and sufficient GPUs if none of them fits.
+
+The search is that of plans for the training system, over the job's own types of numbers and
+kernels. It says how far from the best possible its plan is at most.
+
+The changes of one and of two settings with which a job fits and is fastest.
+
+Every job with one setting changed is tried, and every one with two. Of each setting, and of each
+pair, the fastest values are kept; a pair that is no faster than one of its settings alone is not.
+
+A training job in the making: a job, its changed settings, and the resulting job.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import combinations, takewhile
 from typing import TYPE_CHECKING
 
-from ilp_planner.analysis.fit.changes import Changes, with_more_gpus
-from ilp_planner.analysis.fit.draft import draft_of
-from ilp_planner.analysis.fit.more import Enough, all_free, enough
+from ilp_planner.analysis.fit.settings import settings_of
+from ilp_planner.base.deadline import Deadline
+from ilp_planner.base.errors import PlannerError
+from ilp_planner.inputs.constraints import ANY
 from ilp_planner.job.verdict import MARGIN
+from ilp_planner.optimize.search.preference import plainer_first
+from ilp_planner.spaces.training.enumerate.layouts import plain_layout
+from ilp_planner.spaces.training.enumerate.plainness import grades, traits_of
+from ilp_planner.spaces.training.search.least_memory import SPARE, fits, least_share
+from ilp_planner.specs.training import ORDERS, Recompute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
-    from ilp_planner.analysis.fit.changes import Change, Writer
     from ilp_planner.analysis.fit.judge import Judge, Judged
-    from ilp_planner.analysis.fit.more import AllFree
+    from ilp_planner.analysis.fit.settings import Setting
+    from ilp_planner.formats.line_change import LineChange
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.training.costs import MegatronCosts
+    from ilp_planner.specs.pipeline_layout import PipelineLayout
+    from ilp_planner.specs.training import Settings, TrainingJob
+
+
+# ---- draft ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A job with some settings changed; they may contradict each other.
+
+    base: the job that is changed. world: ranks; the replicas follow from them. layout: of the
+    pipeline; None: as the base has it, or as evenly as can be for another number of stages.
+    """
+
+    base: TrainingJob
+    world: int
+    tp: int
+    pp: int
+    micro_batch: int
+    settings: Settings
+    layout: PipelineLayout | None = None
+
+    @property
+    def dp(self) -> int:
+        """Replicas; 0 if the ranks are no multiple of the other degrees."""
+        width = self.tp * self.pp * self.settings.cp
+        return 0 if self.world % width else self.world // width
+
+    @property
+    def stages(self) -> int:
+        """Virtual stages of all ranks."""
+        return len(self.layout.stages) if self.layout else self.pp * self._virtual
+
+    @property
+    def _virtual(self) -> int:
+        return self.base.virtual if self.pp > 1 else 1
+
+    def job(self) -> TrainingJob | None:
+        """Return the job; None if its ranks, samples or stages are no whole numbers.
+
+        Settings that a degree makes idle are Megatron's defaults: sequence parallelism without
+        tensor parallelism, microbatch groups without virtual stages.
+        """
+        dp, base = self.dp, self.base
+        if not dp or base.global_batch % (self.micro_batch * dp) or self.stages % self.pp:
+            return None
+        layout, settings = self.layout, self.settings
+        if layout is None:
+            if self.stages > base.model.layers + 2:
+                return None
+            same = self.pp == base.pp
+            layout = base.pipeline if same else plain_layout(base.model, self.stages)
+        if self.tp == 1 < base.tp:
+            settings = replace(settings, sequence_parallel=False)
+        if self.stages == self.pp:
+            settings = replace(settings, turn=0, overlap_sends=True)
+        elif settings.turn == self.pp:
+            settings = replace(settings, turn=0)
+        return replace(
+            base,
+            tp=self.tp,
+            pp=self.pp,
+            dp=dp,
+            micro_batch=self.micro_batch,
+            layout=layout,
+            settings=settings,
+        )
+
+
+def draft_of(job: TrainingJob) -> Draft:
+    """Return a job with nothing changed."""
+    return Draft(
+        base=job,
+        world=job.world,
+        tp=job.tp,
+        pp=job.pp,
+        micro_batch=job.micro_batch,
+        settings=job.settings,
+    )
+
+
+# ---- changes -------------------------------------------------------------------------------------
+
+
+# Says what to change in what the user has, so that it says a job; None: nothing says it, or the
+# training system would refuse it.
+Writer = Callable[["TrainingJob"], "LineChange | None"]
+GPUS = "GPUs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A job with some settings changed. settings: their names. words: of the change."""
+
+    settings: tuple[str, ...]
+    judged: Judged
+    words: LineChange
+
+    @property
+    def size(self) -> int:
+        """How many settings are changed."""
+        return len(self.settings)
+
+
+class Changes:
+    """Tries changes of one job, and keeps the fastest ones that fit."""
+
+    def __init__(self, judge: Judge, writer: Writer, within: float) -> None:
+        """Take the judge and the writer of changes. within: seconds that they must undercut."""
+        self.judge, self.writer, self.within = judge, writer, within
+        self.best: dict[tuple[str, ...], Change] = {}
+        self.tried: Counter[int] = Counter()  # jobs by the number of their changed settings
+        self._settings = settings_of(judge.space.runtime)
+        self._seen = {judge.job}
+
+    def ranked(self) -> tuple[Change, ...]:
+        """Return the kept changes, the fastest first but plainer jobs before hardly faster ones
+        (`plainer_first`), and of equally fast ones the fewest settings first. A change that is no
+        faster than a part of it is left out."""
+        kept = [
+            change
+            for names, change in self.best.items()
+            if change.judged.seconds < self._least(names, len(names) - 1)
+        ]
+        kept.sort(key=lambda change: change.size)
+        runtime = self.judge.space.runtime
+
+        def graded(change: Change) -> tuple[float, tuple[int, ...]]:
+            return change.judged.seconds, grades(traits_of(runtime, change.judged.job))
+
+        return tuple(plainer_first(kept, graded))
+
+    def singles(self, start: Draft, already: tuple[str, ...] = ()) -> None:
+        """Try every job with one setting changed. already: names of earlier changes."""
+        for setting in self._settings:
+            for draft in _with(start, setting):
+                self.try_job((*already, setting.name), draft.job())
+
+    def pairs(self, start: Draft) -> None:
+        """Try every job with two settings changed."""
+        for one, other in combinations(self._settings, 2):
+            for draft in _with(start, one):
+                for both in _with(draft, other):
+                    self.try_job((one.name, other.name), both.job())
+
+    def try_job(self, names: tuple[str, ...], job: TrainingJob | None) -> None:
+        """Keep a job if it is the fastest so far with these settings changed."""
+        if job is None or job in self._seen:
+            return
+        self._seen.add(job)
+        self.tried[len(names)] += 1
+        judged = self.judge.faster(job, self._least(names, len(names)))
+        if judged is None:
+            return
+        words = self.writer(job)
+        if words is not None:
+            self.best[names] = Change(settings=names, judged=judged, words=words)
+
+    def _least(self, names: tuple[str, ...], most: int) -> float:
+        """Return the seconds of the kept change of these settings, or `most` of them."""
+        parts = (part for n in range(1, most + 1) for part in combinations(names, n))
+        kept = (self.best[part].judged.seconds for part in parts if part in self.best)
+        return min(kept, default=self.within)
+
+
+def _with(draft: Draft, setting: Setting) -> Iterator[Draft]:
+    for value in setting.values(draft):
+        changed = setting.write(draft, value)
+        if changed is not None:
+            yield changed
+
+
+def with_more_gpus(judge: Judge, writer: Writer, *, besides: bool) -> Changes:
+    """Return the changes on the fewest more GPUs on which the job fits; none if no number of them
+    is enough, up to one sample for every replica.
+
+    Parameters
+    ----------
+    besides: one more setting may be changed on them; otherwise nothing else is.
+    """
+    job = judge.job
+    most = job.global_batch * job.tp * job.pp * job.settings.cp
+    found, start = Changes(judge, writer, math.inf), draft_of(job)
+    for world in takewhile(lambda world: world <= most, judge.site.more(job.world)):
+        more = replace(start, world=world)
+        found.try_job((GPUS,), more.job())
+        if besides:
+            found.singles(more, (GPUS,))
+        if found.best:
+            break
+    return found
+
+
+# ---- more ----------------------------------------------------------------------------------------
+
+
+ALL = "all settings"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllFree:
+    """The result with all settings free. change: None if nothing fits, or nothing was found in
+    time.
+    bound: lower bound of the search's plans in seconds; 0: none was proved. among: the set of
+    plans. impossible: it is proved that none fits."""
+
+    change: Change | None
+    bound: float
+    among: str
+    impossible: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enough:
+    """Memory and GPUs that certainly suffice for some plan. memory: bytes of a GPU, on as many;
+    gpus: of these; None: not found."""
+
+    memory: float | None
+    gpus: int | None
+
+
+def free_problem(judge: Judge, world: int, share: float = 1.0) -> Problem[MegatronCosts]:
+    """Return the problem of planning with the job's numbers and kernels, all else free.
+
+    share: of the memory of GPUs, that plans may need.
+
+    Raises
+    ------
+    PlannerError: no plan is possible on so many GPUs.
+    """
+    problem, own = judge.problem(world), judge.job.settings
+    runtime = judge.space.runtime
+    base = replace(
+        own,
+        cp=1,
+        cp_inner=0,
+        cp_comm="p2p",
+        ep=1,
+        etp=0,
+        sequence_parallel=False,
+        order=ORDERS[0],
+        turn=0,
+        recompute=Recompute(),
+    )
+    choices = runtime.choices(base, ANY, world)
+    costs = replace(problem.costs, settings=base, choices=choices)
+    limits = {name: share * limit for name, limit in problem.memory_limits.items()}
+    return replace(problem, costs=costs, memory_limits=limits)
+
+
+def all_free(judge: Judge, writer: Writer, seconds: float) -> AllFree:
+    """Return the fastest plan with all settings free that is found in so many seconds."""
+    from ilp_planner.formats.megatron.plan import job_of_plan
+    from ilp_planner.optimize.result import Status
+    from ilp_planner.optimize.solve import solve
+    from ilp_planner.optimize.solvers.base import Limits
+
+    job = judge.job
+    try:
+        problem = free_problem(judge, job.world)
+        result = solve(problem, limits=Limits(seconds=seconds))
+    except PlannerError:
+        return AllFree(change=None, bound=0.0, among="", impossible=False)
+    change = None
+    if result.plan is not None:
+        found = replace(
+            job_of_plan(result.plan, judge.model, problem.cluster), generation=job.generation
+        )
+        judged, words = judge.faster(found, math.inf), writer(found)
+        if judged is not None and words is not None:
+            change = Change(settings=(ALL,), judged=judged, words=words)
+    return AllFree(
+        change=change,
+        bound=result.bound,
+        among=result.among,
+        impossible=result.status is Status.INFEASIBLE,
+    )
+
+
+def enough(judge: Judge, seconds: float) -> Enough:
+    """Return how much memory would do for some plan, and how many GPUs.
+
+    Parameters
+    ----------
+    seconds: of looking for more GPUs.
+    """
+    world = judge.job.world
+    deadline = Deadline(seconds)
+    more = itertools.takewhile(lambda _: deadline.goon(), judge.site.more(world))
+    return Enough(
+        memory=_memory(judge, world),
+        gpus=next((each for each in more if _fits_on(judge, each, deadline)), None),
+    )
+
+
+def _memory(judge: Judge, world: int) -> float | None:
+    try:
+        problem = free_problem(judge, world)
+        share = least_share(problem) * SPARE / (1 - MARGIN)
+    except PlannerError:
+        return None
+    return None if math.isinf(share) else share * max(problem.memory_limits.values())
+
+
+def _fits_on(judge: Judge, world: int, deadline: Deadline) -> bool:
+    """Tell whether some plan is found that fits so many GPUs."""
+    try:
+        return fits(free_problem(judge, world, 1 - MARGIN), deadline)
+    except PlannerError:
+        return False
+
+
+# ---- fit -----------------------------------------------------------------------------------------
+
 
 SECONDS = 10.0  # of searching with all settings free, unless it is said
 

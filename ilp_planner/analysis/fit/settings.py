@@ -19,7 +19,7 @@ from ilp_planner.specs.training import METHODS, OFFLOADED, SHARDINGS, Offload, R
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ilp_planner.analysis.fit.draft import Draft
+    from ilp_planner.analysis.fit.fit import Draft
     from ilp_planner.spaces.training.runtime import Runtime
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 

@@ -5,6 +5,8 @@ straight line through them counts. Everything else takes the time of its kernels
 the rows of the same kind of element on the same device type have to their own kernels: the
 geometric mean, for the forward and the backward pass. Rows leave out messages of context- and
 expert-parallel ranks, and mostly of tensor-parallel ones; that comes from the network in any case.
+
+Measured over modelled times of rows: a ratio, and its spread.
 """
 
 from __future__ import annotations
@@ -23,13 +25,12 @@ from ilp_planner.costs.profiles.table import Origin, Provenance
 from ilp_planner.costs.profiles.work import rates_of
 from ilp_planner.costs.training.held import held_by_elements
 from ilp_planner.costs.training.network import Network
-from ilp_planner.costs.training.scales import Scale, scale_of
 from ilp_planner.costs.training.times import JobPasses, job_passes
 from ilp_planner.job.work import step_traffic
 from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -39,6 +40,37 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Settings
+
+
+# ---- scales --------------------------------------------------------------------------------------
+
+
+class Scale(NamedTuple):
+    """Measured over kernel times of rows.
+
+    ratios: forward and backward. rows: that say it. error: of each row from the others', the mean
+    of the relative ones; None of fewer than two.
+    """
+
+    ratios: tuple[float, float]
+    rows: int
+    error: float | None = None
+
+
+def scale_of(ratios: Iterable[tuple[float, float]]) -> Scale:
+    """Return the geometric mean of ratios, and how far each is from that of the others."""
+    rows = np.log(np.maximum(np.array(list(ratios), np.float64), 1e-12))
+    count = len(rows)
+    error = None
+    if count > 1:
+        others = (rows.sum(axis=0) - rows) / (count - 1)
+        error = float(np.abs(np.expm1(others - rows)).mean())
+    there, back = np.exp(rows.mean(axis=0)).tolist()
+    return Scale((there, back), count, error)
+
+
+# ---- measured ------------------------------------------------------------------------------------
+
 
 EMBEDDING, DENSE, EXPERT, OUTPUT = JobPasses._fields
 WORDS = {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.profiles.link_times import LinkTimes
     from ilp_planner.costs.profiles.table import Origin
-    from ilp_planner.costs.training.routes import Route
+    from ilp_planner.costs.training.network import Route
 
 
 class Ring(NamedTuple):

@@ -13,8 +13,7 @@ from ilp_planner.faces.api.words import Printed, as_text, described, positive, p
 if TYPE_CHECKING:
     import os
 
-    from ilp_planner.analysis.replan.least import Moving
-    from ilp_planner.analysis.replan.replan import Replanned
+    from ilp_planner.analysis.replan.replan import Moving, Replanned
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -23,7 +23,7 @@ from ilp_planner.specs.training import PRECISIONS
 if TYPE_CHECKING:
     import typer
 
-    from ilp_planner.analysis.fit.changes import Writer
+    from ilp_planner.analysis.fit.fit import Writer
     from ilp_planner.analysis.fit.judge import Judge
     from ilp_planner.faces.cli.analyze_sources import SaidJob
     from ilp_planner.spaces.base import Space

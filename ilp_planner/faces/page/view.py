@@ -1,4 +1,11 @@
-"""All that a page says of one plan, before anything is written as HTML."""
+"""All that a page says of one plan, before anything is written as HTML.
+
+The place of every device of every node in the plan, as the script of the page draws it.
+
+The launch of a plan, or why there is none.
+
+The verdict on a plan in a few words, and the numbers that people ask for first.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +13,29 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from ilp_planner.base.errors import PlanError, PlannerError
-from ilp_planner.base.units import format_seconds
-from ilp_planner.faces.page.devices import MOST_DEVICES, device_map
-from ilp_planner.faces.page.figures import Figure, Headline, figures_of, headline_of
-from ilp_planner.faces.page.launch import Launch, launch_of
+from ilp_planner.base.units import TERA, counted, format_percent, format_seconds
+from ilp_planner.evaluate import evaluate
 from ilp_planner.faces.page.memory import RankBar, memory_bars
+from ilp_planner.faces.page.packed import packed
 from ilp_planner.faces.page.timeline import MOST_OPERATIONS, sends_of, timeline_data
+from ilp_planner.faces.report.brief import BETWEEN, fastest_text
 from ilp_planner.faces.report.evaluation import proof_lines
+from ilp_planner.faces.report.expected import expected_object
 from ilp_planner.faces.report.lines import NANOSECOND, evaluation_lines
+from ilp_planner.faces.report.prices import price_of, run_in
+from ilp_planner.faces.report.rates import three_digits
 from ilp_planner.faces.report.simulation import simulation_lines, simulation_table
 from ilp_planner.faces.report.stages import stage_table
-from ilp_planner.faces.report.tables import STOPS
+from ilp_planner.faces.report.tables import STOPS, describe_gap, exact_seconds, proved_by
+from ilp_planner.faces.report.verdict import BAD, judgement_verdict
+from ilp_planner.formats.exported import file_name
+from ilp_planner.formats.exports import EXPORTS, Target, expected_of, export_job, runtime_of
+from ilp_planner.optimize.coverage import proved_gap
+from ilp_planner.plan import is_of_groups
+from ilp_planner.spaces.throughput import throughput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,9 +43,236 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ilp_planner.analysis.simulated import Simulated
+    from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_check import Judgement
     from ilp_planner.formats.saved_plan import SavedPlan
     from ilp_planner.optimize.result import Moment
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
+    from ilp_planner.specs.cluster import ClusterSpec
+
+
+# ---- figures -------------------------------------------------------------------------------------
+
+
+class Headline(NamedTuple):
+    """A verdict. mood: `good`, `fair` or `bad`. details: one line each. folded: the text that
+    unfolds them; empty if everybody must see them. nearby: the plan that is nearly as good, empty
+    without one."""
+
+    mood: str
+    text: str
+    details: tuple[str, ...] = ()
+    folded: str = ""
+    nearby: str = ""
+
+
+class Figure(NamedTuple):
+    """A number with its name. note: its subject. value: in a fixed unit, nan if the ratio of two
+    plans' numbers says nothing."""
+
+    name: str
+    text: str
+    note: str = ""
+    value: float = math.nan
+
+
+def headline_of(judgement: Judgement) -> Headline:
+    """Return the verdict on a plan: whether it is legal and its file's claims hold, and its gap."""
+    evaluation, claim = judgement.evaluation, judgement.saved.claim
+    if not evaluation.legal:
+        count = len(evaluation.violations)
+        rules = f"{count} rule{'s' if count > 1 else ''}"
+        return Headline(BAD, f"Breaks {rules}", tuple(map(str, evaluation.violations)))
+    if judgement.faults:
+        return Headline(BAD, "Legal, but its file claims what does not hold", judgement.faults)
+    verdict = judgement_verdict(judgement)
+    among, outside = judgement.coverage
+    if claim is None or outside:
+        return Headline(verdict.mood, verdict.sentence)
+    about = ((f"{among[:1].upper()}{among[1:]}.",), "Which plans were searched")
+    return Headline(verdict.mood, verdict.sentence, *about, nearby=_nearby(judgement))
+
+
+def _nearby(judgement: Judgement) -> str:
+    """Return the fastest plan, if a plainer one was taken; empty if there is none."""
+    claim = judgement.saved.claim
+    fastest = None if claim is None else claim.fastest
+    if fastest is None:
+        return ""
+    judged = evaluate(judgement.problem, fastest.plan)
+    words = fastest_text(judgement.problem, judgement.saved.plan, fastest.plan, judged)
+    return f"The fastest plan: {words.replace(BETWEEN, ', ')}."
+
+
+def figures_of(judgement: Judgement, tokens: float | None = None) -> Iterator[Figure]:
+    """Yield the three numbers, iteration time, bound and gap, and then the rates.
+
+    Parameters
+    ----------
+    tokens: of a training run; None: nothing is said of one.
+    """
+    problem, plan, evaluation = judgement.problem, judgement.saved.plan, judgement.evaluation
+    yield from _proof(judgement)
+    yield from _rates(problem, plan, evaluation)
+    yield Figure(
+        "devices", str(plan.devices), f"in {plan.ranks} pipeline rank{'s' * (plan.ranks > 1)}"
+    )
+    yield from _expected(problem, plan)
+    yield from _prices(problem, plan, evaluation)
+    if tokens and (run := run_in(problem, plan, evaluation, tokens)) is not None:
+        cost = "" if run.price is None else f"price {run.price:,.0f}"
+        yield Figure(f"days for {tokens:g} tokens", f"{run.days:,.2f}", cost, run.days)
+
+
+def _proof(judgement: Judgement) -> Iterator[Figure]:
+    plan, evaluation = judgement.saved.plan, judgement.evaluation
+    claim, seconds = judgement.saved.claim, evaluation.iteration_time
+    batch = f"{plan.global_batch} samples in {plan.micro_batches} micro-batches"
+    yield Figure("iteration time", exact_seconds(seconds), batch, seconds)
+    if claim is None or claim.bound <= 0:
+        yield Figure("bound", "-", "none is claimed")
+        yield Figure("gap", "-", "no bound")
+        return
+    proof = judgement.saved.certificate and claim.bound_source
+    note = f"claimed, proved by {proved_by(claim)}" if proof else "claimed"
+    yield Figure("bound", exact_seconds(claim.bound), note, claim.bound)
+    outside = judgement.coverage.outside
+    if outside or not evaluation.legal or judgement.faults:
+        yield Figure("gap", "-", "the bound is not about this plan" if outside else "not judged")
+        return
+    gap = proved_gap(seconds, claim.bound)
+    yield Figure("gap", describe_gap(gap).removesuffix(" (proved optimal)"), "1 - bound / time")
+
+
+def _rates(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Iterator[Figure]:
+    done = throughput(problem, plan, evaluation)
+    if done is None:
+        return
+    rate, unit = (done.tokens, "tokens/s") if done.tokens else (done.samples, "samples/s")
+    yield Figure(unit, three_digits(rate), "of all devices", rate)
+    each = rate / done.devices
+    yield Figure(f"{unit} per GPU", three_digits(each), "", each)
+    flops = done.flops / TERA
+    yield Figure("TFLOP/s per GPU", three_digits(flops), "of the model", flops)
+    assert problem.spec is not None
+    peak = f"of the {problem.spec.precision} peak"
+    for name, share, note in (
+        ("MFU", done.mfu, peak),
+        ("HFU", done.hfu, f"{peak}, with what is computed again"),
+        ("bubble", done.bubble, "of the iteration"),
+    ):
+        if share is not None:
+            yield Figure(name, format_percent(share), note)
+
+
+def _expected(problem: Problem[Any], plan: AnyPlan) -> Iterator[Figure]:
+    """Yield the expected error of times, if it is known."""
+    known = expected_object(problem, plan)
+    error, runs = known["expected_error"], known["calibration_runs"]
+    if error is not None:
+        note = f"{runs} runs of this machine" if runs else "other machines of this kind"
+        yield Figure("expected error", format_percent(error), note)
+
+
+def _prices(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Iterator[Figure]:
+    """Yield the price of the nodes in use; nothing if a price is not known."""
+    price = price_of(problem, plan, evaluation)
+    if price is None:
+        return
+    whole = f"of {counted(price.nodes, 'node')}"
+    yield Figure("price per hour", f"{price.hourly:,.2f}", whole, price.hourly)
+    yield Figure("price per iteration", f"{price.once:.4g}", "", price.once)
+    if price.tokens is not None:
+        yield Figure("price per 10^9 tokens", f"{price.tokens:,.2f}", "", price.tokens)
+
+
+# ---- launch --------------------------------------------------------------------------------------
+
+
+USUAL = "megatron"  # of plans that are for no runtime
+
+
+class Launch(NamedTuple):
+    """The main file that starts a plan. runtime: the training system. name: of the file.
+    comments: the lines it begins with that a reader may skip; text: the rest. refusal: why there is
+    none; empty if there is one."""
+
+    runtime: str
+    name: str = ""
+    comments: str = ""
+    text: str = ""
+    notes: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+def launch_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation, stem: str) -> Launch:
+    """Return the launch of a plan under its training system, or Megatron-LM if it has none.
+
+    Parameters
+    ----------
+    stem: how the names of files begin.
+    """
+    from ilp_planner.formats.megatron.plan import job_of_plan
+
+    own = problem.space.name
+    runtime = runtime_of(own if own.partition("@")[0] in EXPORTS else USUAL)
+    if problem.spec is None:
+        return Launch(str(runtime), refusal="a profile alone says what is planned, not a model")
+    time = evaluation.iteration_time if evaluation.cost is not None else None
+    target = Target(problem.spec, problem.cluster, time)
+    try:
+        job = job_of_plan(plan, problem.spec, problem.cluster, problem.request)
+        exported = export_job(runtime, job, stem, expected_of(plan, job, target))
+    except PlanError as refusal:
+        return Launch(str(runtime), refusal=str(refusal))
+    suffix, text = next(iter(exported.files.items()))
+    return Launch(str(runtime), file_name(stem, suffix), *parted(text), exported.notes)
+
+
+def parted(text: str) -> tuple[str, str]:
+    """Return the comments that a file begins with, and the rest."""
+    lines = text.splitlines(keepends=True)
+    begin = next((n for n, line in enumerate(lines) if line.strip() and line[0] != "#"), 0)
+    return "".join(lines[:begin]), "".join(lines[begin:])
+
+
+# ---- devices -------------------------------------------------------------------------------------
+
+
+MOST_DEVICES = 16_384  # that a page draws
+
+
+def device_map(plan: AnyPlan, cluster: ClusterSpec) -> dict[str, Any]:
+    """Return the script's data for every device of a cluster, ready for JSON.
+
+    `packed` has three columns, in the cluster's order of devices: pipeline rank, data-parallel
+    replica, and place in the replica; -1 of devices that the plan leaves idle, and, of plans that
+    differ from operator to operator, of the last two. `tp` is the number of places of a
+    tensor-parallel group: a replica has `tp` x cp of them.
+    """
+    place = np.full((3, cluster.device_count), -1, np.int64)
+    for rank in range(plan.ranks):
+        for device in plan.stages[rank].devices:
+            if device < cluster.device_count:
+                place[0, device] = rank
+    if is_of_groups(plan):
+        for stage in plan.stages[: plan.ranks]:
+            for r, replica in enumerate(stage.replicas):
+                here = [device for device in replica.devices if device < cluster.device_count]
+                place[1, here], place[2, here] = r, np.arange(len(here))
+    return {
+        "nodes": list(cluster.devices_of_nodes),
+        "types": list(cluster.called),
+        "ranks": plan.ranks,
+        "cp": plan.cp,
+        "grouped": is_of_groups(plan),
+        "packed": packed(*place),
+    }
+
+
+# ---- view ----------------------------------------------------------------------------------------
+
 
 HASH = 12  # digits of a hash that are shown
 

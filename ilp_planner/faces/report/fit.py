@@ -17,8 +17,7 @@ from ilp_planner.job.verdict import reason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ilp_planner.analysis.fit.changes import Change
-    from ilp_planner.analysis.fit.fit import Fit
+    from ilp_planner.analysis.fit.fit import Change, Fit
     from ilp_planner.analysis.fit.judge import Judged
     from ilp_planner.analysis.fit.needs import Needs
     from ilp_planner.faces.report.prices import Price, Run

@@ -16,8 +16,7 @@ from ilp_planner.faces.schemas import headed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.analysis.fit.changes import Change
-    from ilp_planner.analysis.fit.fit import Fit
+    from ilp_planner.analysis.fit.fit import Change, Fit
     from ilp_planner.analysis.fit.judge import Judged
     from ilp_planner.analysis.fit.needs import Needs
 

@@ -1,4 +1,7 @@
-"""Problems, plans and results as lines of a name and a text."""
+"""Problems, plans and results as lines of a name and a text.
+
+The fastest plan beside a plainer one that was chosen.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ from ilp_planner.evaluate import time_shares
 from ilp_planner.faces.report.aim import aim_lines
 from ilp_planner.faces.report.devices import describe_cluster, describe_idle_nodes, describe_types
 from ilp_planner.faces.report.expected import expected_lines
-from ilp_planner.faces.report.fastest import fastest_lines
+from ilp_planner.faces.report.parallelism import parallelism, parallelism_lines
 from ilp_planner.faces.report.rates import worth_lines
 from ilp_planner.faces.report.shares import share_lines
 from ilp_planner.faces.report.stages import describe_training
-from ilp_planner.faces.report.tables import exact_seconds, note_lines, proof_lines
+from ilp_planner.faces.report.tables import describe_gap, exact_seconds, note_lines, proof_lines
+from ilp_planner.optimize.coverage import proved_gap
 from ilp_planner.optimize.result import Status
 from ilp_planner.spaces.throughput import physical_bound, precisions
 
@@ -24,6 +28,32 @@ if TYPE_CHECKING:
     from ilp_planner.optimize.result import Result
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
+
+
+# ---- fastest -------------------------------------------------------------------------------------
+
+
+def fastest_lines(problem: Problem[Any], result: Result) -> list[tuple[str, str]]:
+    """Say the time of the fastest plan, its proof and the settings that make it less plain, on one
+    line; nothing if the plan is the fastest."""
+    fastest, plan = result.fastest, result.plan
+    if fastest is None or plan is None:
+        return []
+    open_gap = describe_gap(proved_gap(fastest.objective, result.bound))
+    known = "proved optimal" if fastest.status is Status.OPTIMAL else f"gap {open_gap}"
+    faster = format_percent(1 - fastest.objective / result.objective)
+    own, other = (problem.space.plainness(problem, one) for one in (plan, fastest.plan))
+    more = ", ".join(name for name, grade in other.items() if grade > own[name])
+    ((_, degrees),) = parallelism_lines(parallelism(problem, fastest.plan, fastest.evaluation))
+    text = (
+        f"{exact_seconds(fastest.objective)}, {known}, {faster} faster, less plain by {more}: "
+        f"{degrees}; --prefer-plain 0 takes it"
+    )
+    return [("fastest", text)]
+
+
+# ---- lines ---------------------------------------------------------------------------------------
+
 
 NANOSECOND = 1e-9  # a term below it is nothing that anybody would read
 VISIBLE = 1e-4  # relative: a difference that is worth a line

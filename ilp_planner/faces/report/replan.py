@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from ilp_planner.analysis.replan.least import Moving
-    from ilp_planner.analysis.replan.replan import Replanned
+    from ilp_planner.analysis.replan.replan import Moving, Replanned
 
 SHOWN = 32  # machines that a line names
 STARTS = "start: "  # what a search notes of the plan that it starts from

@@ -10,8 +10,7 @@ from ilp_planner.faces.report.tables import finite
 from ilp_planner.faces.schemas import headed
 
 if TYPE_CHECKING:
-    from ilp_planner.analysis.replan.least import Moving
-    from ilp_planner.analysis.replan.replan import Replanned
+    from ilp_planner.analysis.replan.replan import Moving, Replanned
 
 
 def replan_object(found: Replanned) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Tables of plans: a row per stage, and a row per plan of a ranking."""
+"""Tables of plans: a row per stage, and a row per plan of a ranking.
+
+The layers of an operator range, for people who think in layers.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,6 @@ from ilp_planner.faces.report.devices import (
     describe_types,
 )
 from ilp_planner.faces.report.host import describe_offload
-from ilp_planner.faces.report.layers import describe_layers
 from ilp_planner.faces.report.tables import GIB, new_table, span
 from ilp_planner.optimize.coverage import proved_gap
 from ilp_planner.plan import is_of_groups, is_of_operators
@@ -34,6 +36,42 @@ if TYPE_CHECKING:
     from ilp_planner.optimize.result import Ranked, Result
     from ilp_planner.plan import AnyPlan, GroupPlan, GroupStage, OperatorPlan, OperatorStage, Stage
     from ilp_planner.problem import Problem
+    from ilp_planner.specs.chain_layers import Layer
+
+
+# ---- layers --------------------------------------------------------------------------------------
+
+
+def describe_layers(layers: Sequence[Layer], start: int, stop: int) -> str:
+    """Return the layers of operators [start, stop): `1-6, part of 7`; `-` for none."""
+    several = len({layer.side for layer in layers}) > 1
+    words: list[str] = []
+    whole: list[Layer] = []
+
+    def flush() -> None:
+        if whole:
+            first, last = whole[0].number, whole[-1].number
+            side = f"{whole[0].side} " if several else ""
+            words.append(f"{side}{first}-{last}" if first < last else f"{side}{first}")
+            whole.clear()
+
+    for layer in layers:
+        if layer.stop <= start or layer.start >= stop:
+            continue
+        if whole and whole[-1].side != layer.side:
+            flush()
+        if start <= layer.start and layer.stop <= stop:
+            whole.append(layer)
+        else:
+            flush()
+            side = f"{layer.side} " if several else ""
+            words.append(f"part of {side}{layer.number}")
+    flush()
+    return ", ".join(words) or "-"
+
+
+# ---- stages --------------------------------------------------------------------------------------
+
 
 MOST_ROWS = 20  # of a table of stages
 MOST_TEXTS = 3  # that a row for stages which differ lists

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from ilp_planner.analysis.why.bottleneck import RankLoad
     from ilp_planner.analysis.why.gains import Gain
-    from ilp_planner.analysis.why.why import Why
+    from ilp_planner.analysis.why.why import RankLoad, Why
     from ilp_planner.faces.report.tables import Unit
 
 MILLI = 1e-3  # seconds

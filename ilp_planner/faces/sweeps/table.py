@@ -1,4 +1,7 @@
-"""The table of a sweep: the result of every point, and its price."""
+"""The table of a sweep: the result of every point, and its price.
+
+The Pareto front of rows in all objectives.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from ilp_planner.base.errors import UsageError
 from ilp_planner.base.files import write_bytes
 from ilp_planner.faces.report.prices import price_of_tokens, run_of
 from ilp_planner.faces.sweeps.axes import GPUS
-from ilp_planner.faces.sweeps.pareto import pareto_front
 from ilp_planner.faces.sweeps.row import RATES
 from ilp_planner.specs.prices import PriceList
 
@@ -24,6 +26,38 @@ if TYPE_CHECKING:
 
     from ilp_planner.faces.sweeps.points import Sweep
     from ilp_planner.faces.sweeps.row import Row
+
+
+# ---- pareto --------------------------------------------------------------------------------------
+
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Pair = tuple[float, float]
+
+
+def pareto_front(values: Sequence[Pair]) -> list[bool]:
+    """Tell of every pair whether it is on the front: none is at most as large in both numbers, and
+    smaller in one.
+
+    Parameters
+    ----------
+    values: the smaller the better; a pair with nan is on no front. For one objective alone, the
+        second numbers are all equal.
+    """
+    known = {pair for pair in values if not any(map(math.isnan, pair))}
+    front: set[Pair] = set()
+    least = math.inf
+    for pair in sorted(known):
+        if pair[1] < least:
+            front.add(pair)
+            least = pair[1]
+    return [pair in front for pair in values]
+
+
+# ---- table ---------------------------------------------------------------------------------------
+
 
 FORMATS = (".csv", ".parquet")
 TIME, PRICE = "time", "price"

@@ -1,20 +1,88 @@
-"""Loops, and what else is left from inside: rounds that are counted, and those that are not."""
+"""Loops, and what else is left from inside: rounds that are counted, and those that are not.
+
+The variables that commands may set, found without following them.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.launch_scripts.assigned import assigned_names
 from ilp_planner.formats.launch_scripts.budget import COMMAND
 from ilp_planner.formats.launch_scripts.flow import Frame, Leave
-from ilp_planner.formats.launch_scripts.nodes import Count, For, While, written
+from ilp_planner.formats.launch_scripts.lexer import ASSIGNMENT
+from ilp_planner.formats.launch_scripts.nodes import (
+    Count,
+    For,
+    Function,
+    Node,
+    Simple,
+    While,
+    parts_of,
+    written,
+)
 from ilp_planner.formats.launch_scripts.state import State, merged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ilp_planner.formats.launch_scripts.evaluation import Evaluation
-    from ilp_planner.formats.launch_scripts.nodes import Node
+
+
+# ---- assigned ------------------------------------------------------------------------------------
+
+
+SETTING = ("read", "mapfile", "readarray", "printf", "let", "getopts", "unset")
+COUNTED = re.compile(r"(?:\+\+|--)\s*([A-Za-z_]\w*)|([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%&|^]?=(?!=))")
+NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def assigned_names(nodes: Sequence[Node], functions: Mapping[str, Function]) -> list[str]:
+    """Return the names that commands and the functions that they call may set, in order."""
+    found: dict[str, None] = {}
+    todo, called = list(reversed(nodes)), set()
+    while todo:
+        node = todo.pop()
+        todo += reversed(list(parts_of(node)))
+        if isinstance(node, For):
+            found[node.name] = None
+        elif isinstance(node, Count):
+            found |= dict.fromkeys(_counted(" ".join(node.parts)))
+        elif isinstance(node, Simple):
+            found |= dict.fromkeys(_of_command(node))
+            name = node.words[0].text if node.words else ""
+            if name in functions and name not in called:
+                called.add(name)
+                todo += functions[name].body
+    return list(found)
+
+
+def _of_command(node: Simple) -> list[str]:
+    found: list[str] = []
+    first = node.words[0].text if node.words else ""
+    for token in node.words:
+        if token.kind == "arithmetic":
+            found += _counted(token.text)
+        if match := ASSIGNMENT.match(token.text):
+            found.append(match["name"])
+        elif first in SETTING and NAME.fullmatch(token.text):
+            found.append(token.text)
+        if first == "let":
+            found += _counted(token.text)
+        found += re.findall(r"\$\{(\w+):?=", token.text)
+        for inside in re.findall(r"\$\(\((.*?)\)\)", token.text):
+            found += _counted(inside)
+    if first == "read":
+        found.append("REPLY")
+    return [name for name in found if name not in SETTING]
+
+
+def _counted(expression: str) -> list[str]:
+    return [first or second for first, second in COUNTED.findall(expression)]
+
+
+# ---- loops ---------------------------------------------------------------------------------------
+
 
 Status = int | None
 

@@ -1,22 +1,26 @@
-"""One part of the search: all plans with one micro-batch size, and their bounds."""
+"""One part of the search: all plans with one micro-batch size, and their bounds.
+
+The slowest possible pipeline: a bound above this proves infeasibility.
+
+The basis of the bound of a part of operators, for its certificate and back.
+"""
 
 from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ilp_planner.base.errors import PlanError
 from ilp_planner.optimize.bounds.arrays import INFINITE
-from ilp_planner.optimize.bounds.ceiling import slowest_pipeline
 from ilp_planner.optimize.bounds.exact_stage import side_by_side
 from ilp_planner.optimize.bounds.fewest import FewestBehind
-from ilp_planner.optimize.bounds.operator_proof import Proof, recorded_prices
 from ilp_planner.optimize.bounds.paths import best_path
 from ilp_planner.optimize.bounds.pipeline import Landscape, steps
 from ilp_planner.optimize.bounds.pipelines import fewest_before
-from ilp_planner.optimize.bounds.stages import EXACT, StageBounds, StageKey, Way
+from ilp_planner.optimize.bounds.stages import EXACT, FORBIDDING_PRICE, StageBounds, StageKey, Way
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan
 from ilp_planner.schedule.formulas import OneForwardOneBackward
 
@@ -25,10 +29,108 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.costs.operators import OperatorTables
+    from ilp_planner.costs.operators import OperatorTables, StageTables
     from ilp_planner.optimize.bounds.pipeline import Step
     from ilp_planner.optimize.bounds.pipelines import OpenStages, Pipelines, Place
     from ilp_planner.problem import Problem
+
+
+# ---- operator proof ------------------------------------------------------------------------------
+
+
+class Proof(NamedTuple):
+    """The basis of a bound: the counting of downstream stages and micro-batches in flight, the
+    multipliers tried and the stages solved exactly. slowest: seconds that the slowest stage takes
+    at least."""
+
+    counted: bool
+    digits: int
+    slowest: float
+    prices: tuple[tuple[int, int, float], ...]
+    exact: dict[StageKey, Way]
+
+    def record(self, *, stages: bool) -> dict[str, Any]:
+        """Return the content for a certificate, with the stages if the bound needs them."""
+        ways = sorted(self.exact.items(), key=lambda item: item[0]) if stages else []
+        return {
+            "counted": self.counted,
+            "digits": self.digits,
+            "slowest_s": self.slowest,
+            "prices": [
+                {"devices": devices, "in_flight": in_flight, "seconds_per_byte": price}
+                for devices, in_flight, price in self.prices
+            ],
+            "exact_stages": [
+                {
+                    "start": way.start,
+                    "stop": way.stop,
+                    "devices": key.devices,
+                    "in_flight": key.in_flight,
+                    "enters_node": key.enters_node,
+                    "leaves_node": key.leaves_node,
+                    "bound_s": way.optimum.bound,
+                }
+                for key, way in ways
+            ],
+        }
+
+
+def recorded_prices(record: Mapping[str, Any]) -> dict[tuple[int, int], list[float]]:
+    """Return the multipliers that a certificate lists, by devices and micro-batches in flight.
+
+    Raises
+    ------
+    PlanError: one of them proves nothing.
+    """
+    prices: dict[tuple[int, int], list[float]] = {}
+    for row in record.get("prices", []):
+        price = float(row["seconds_per_byte"])
+        if not 0 <= price <= FORBIDDING_PRICE:
+            raise PlanError(f"certificate: found a price of {price} seconds per byte")
+        prices.setdefault((int(row["devices"]), int(row["in_flight"])), []).append(price)
+    return prices
+
+
+# ---- ceiling -------------------------------------------------------------------------------------
+
+
+ROUNDING = 1e-6  # relative: far more than the error of any sum of times
+LEAST = 1e-9  # seconds: a pipeline of no time at all stays below this
+
+
+def slowest_pipeline(tables: Sequence[StageTables], max_stages: int) -> float:
+    """Return seconds that the stages of every pipeline together stay below.
+
+    Each operator is charged its slowest option, recomputed and after the slowest change of layout;
+    and the slowest `max_stages` ones its cost of receiving and of sending, each by itself.
+    """
+    if not tables:
+        return 0.0
+    inside = np.max([_slowest_inside(group) for group in tables], axis=0)
+    ends = np.max([_slowest_ends(group) for group in tables], axis=0)
+    total = float(inside.sum() + np.sort(ends, axis=1)[:, -max_stages:].sum())
+    return max(total * (1 + ROUNDING), LEAST)
+
+
+def _slowest_inside(tables: StageTables) -> NDArray[np.float64]:
+    """Return the most seconds that each operator adds to its stage ([n])."""
+    work = np.where(tables.allowed, tables.compute + tables.recompute, 0.0).max(axis=1)
+    change = np.where(np.isfinite(tables.reshard), tables.reshard, 0.0).max(axis=(1, 2), initial=0)
+    slowest: NDArray[np.float64] = work[tables.kind]
+    slowest[1:] += change[tables.pair[1:]]
+    return slowest
+
+
+def _slowest_ends(tables: StageTables) -> NDArray[np.float64]:
+    """Return the most seconds that a stage pays to begin at, and to end with, each operator
+    ([2, n])."""
+    allowed = tables.allowed
+    enter = np.where(allowed, tables.enter, 0.0).max(axis=(0, 2))
+    leave = np.where(allowed[..., None] & np.isfinite(tables.leave), tables.leave, 0.0)
+    return np.asarray(np.stack((enter, leave.max(axis=(0, 2, 3))))[:, tables.kind])
+
+
+# ---- operator part -------------------------------------------------------------------------------
 
 
 FIRST_EFFORT = 10_000_000  # label operations per stage, some 100 ms

@@ -1,17 +1,182 @@
-"""From the request to the problem."""
+"""From the request to the problem.
+
+Metis's space: its own rule of memory, and its orders of device types to anneal over.
+
+Metis's space as parts for the general search: one stage graph per order of device types and
+number of micro-batches.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ilp_planner.base.numerics import ROUNDING
+from ilp_planner.base.units import format_bytes
+from ilp_planner.evaluate import Violation
+from ilp_planner.optimize.search.parts import FixedGraph, OpenGraph
 from ilp_planner.peers.metis.costing import metis_costing
-from ilp_planner.peers.metis.space import MetisSpace
+from ilp_planner.peers.metis.costs import MetisCosts
+from ilp_planner.peers.metis.enumeration import MetisGraph, metis_graphs
+from ilp_planner.spaces.base import too_little_memory
+from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.layers import layer_problem, refuse_stages
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+    from ilp_planner.costs.base import PlanCost
     from ilp_planner.inputs.files import InputFiles
-    from ilp_planner.peers.metis.costs import MetisCosts
+    from ilp_planner.optimize.graph import StageGraph
+    from ilp_planner.optimize.search.group_search import GroupSearch
+    from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
+
+
+# ---- parts ---------------------------------------------------------------------------------------
+
+
+class MetisPart(FixedGraph):
+    """One order of device types and number of micro-batches of Metis's space."""
+
+    def __init__(self, whole: MetisGraph) -> None:
+        self.whole = whole
+        self.micro_batches = whole.micro_batches
+        self.name = f"{' '.join(whole.sequence)}, {self.micro_batches} micro-batches"
+        self.constant = whole.constant
+
+    @property
+    def stage_graph(self) -> StageGraph:
+        """The whole graph."""
+        return self.whole.graph
+
+    def sketch(self) -> OpenGraph | None:
+        """Return the whole graph."""
+        return self.graph(math.inf, None)
+
+    def plan(self, choices: Sequence[int]) -> GroupPlan | None:
+        """Return the plan of a path."""
+        return self.whole.plan_of(choices)
+
+    def holds(self, plan: GroupPlan) -> bool:
+        """Tell whether a plan is a path of the graph."""
+        whole, graph = self.whole, self.whole.graph
+        if plan.micro_batches != self.micro_batches:
+            return False
+        place = {device: rank for rank, device in enumerate(whole.devices)}
+        nodes, path = set(graph.sources), []
+        for stage in plan.stages:
+            size = len(stage.devices)
+            arcs = np.flatnonzero(
+                (graph.start == stage.start) & (graph.stop == stage.stop) & (whole.tp == stage.tp)
+                & (whole.first == place[stage.devices[0]]) & (whole.size == size)
+            )  # fmt: skip
+            arcs = arcs[np.isin(graph.tail[arcs], list(nodes))]
+            if not arcs.size:
+                return False
+            nodes = set(graph.head[arcs].tolist())
+            path.append(int(arcs[0]))
+        return graph.sink in nodes and whole.plan_of(path) == plan
+
+    def family(self, choice: int) -> Hashable:
+        """Return ranks and tensor-parallel degree."""
+        whole = self.whole
+        return int(whole.first[choice]), int(whole.size[choice]), int(whole.tp[choice])
+
+
+def metis_parts(problem: Problem[MetisCosts], *, summed: bool) -> list[MetisPart]:
+    """Return a part for every graph that has a plan."""
+    return [
+        MetisPart(whole)
+        for whole in metis_graphs(
+            problem.costs,
+            problem.cluster,
+            global_batch=problem.global_batch,
+            micro_batches=problem.micro_batches,
+            summed=summed,
+            model=problem.model,
+        )
+    ]
+
+
+# ---- space ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MetisSpace(GraphSpace[MetisCosts, MetisPart]):
+    """A part for every order of device types and number of micro-batches.
+
+    summed: memory is checked of every group in sum, as Metis does; else of every device by itself.
+    """
+
+    name = "metis"
+    noun = "Metis plan"
+    leaves_out = False
+
+    summed: bool = False
+
+    def options(self) -> Mapping[str, str]:
+        """Return the rule of memory."""
+        return {"memory_rule": "metis"} if self.summed else {}
+
+    def parts(self, problem: Problem[MetisCosts]) -> list[MetisPart]:
+        """Return the parts of the space."""
+        return metis_parts(problem, summed=self.summed)
+
+    def describe(self, problem: Problem[MetisCosts]) -> str:
+        """Return the plans of the proofs."""
+        return (
+            f"{self.tried(problem)}, devices type by type in any order of the types, stages of a "
+            "power of two of them, and Metis's shares of samples"
+        )
+
+    def exclusions(self, problem: Problem[MetisCosts], plan: GroupPlan) -> Iterator[str]:
+        """Everything that is no path of a graph."""
+        tried = dataclasses.replace(problem, micro_batches=(plan.micro_batches,))
+        if not any(part.holds(plan) for part in metis_parts(tried, summed=self.summed)):
+            yield "stages: groups, degrees, samples or devices that Metis does not enumerate"
+
+    def check_memory(
+        self, problem: Problem[MetisCosts], plan: Plan[Any], cost: PlanCost
+    ) -> Iterator[Violation]:
+        """The memory of every device suffices; under Metis's rule, every group in sum."""
+        if not self.summed:
+            yield from super().check_memory(problem, plan, cost)
+            return
+        needs = problem.costs.group_memory(plan, problem.cluster)
+        for s, (wanted, available) in enumerate(needs):
+            if wanted > available * (1 + ROUNDING):
+                limit = f"at most {format_bytes(available)} (Metis's rule)"
+                yield Violation("memory", f"stage {s}", format_bytes(wanted), limit)
+
+    def anneal(self, search: GroupSearch[MetisPart]) -> bool:
+        """Anneal over orders of device types and numbers of micro-batches."""
+        from ilp_planner.optimize.search.part_choices import anneal_parts
+
+        parts = [state.part for state in search.states]
+        anneal_parts(search, [(*part.whole.sequence, part.micro_batches) for part in parts])
+        return True
+
+    def explain(self, search: GroupSearch[MetisPart]) -> str:
+        """Return one line for a problem that is proved infeasible."""
+        from ilp_planner.spaces.infeasible import explain_layers
+
+        problem = search.problem
+        if not self.summed:
+            return explain_layers(problem, too_little_memory(problem))
+        limits = ", ".join(f"{n} {format_bytes(b)}" for n, b in problem.memory_limits.items())
+        summed = (
+            "in every plan the devices of some stage would need more memory, by Metis's rule, than "
+            f"they have together ({limits} each)"
+        )
+        return explain_layers(problem, summed, alone=False)
+
+
+# ---- build ---------------------------------------------------------------------------------------
 
 
 def build(files: InputFiles) -> Problem[MetisCosts]:

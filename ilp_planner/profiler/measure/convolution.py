@@ -16,7 +16,7 @@ from torch.nn import functional
 from ilp_planner.profiler.measure.shard import HEAD, STEM
 
 if TYPE_CHECKING:
-    from ilp_planner.profiler.measure.resnet_job import ResnetJob
+    from ilp_planner.profiler.measure.wish import ResnetJob
     from ilp_planner.specs.resnet import Block, Convolution
 
 

@@ -2,6 +2,8 @@
 
 A measurement that runs out of memory gets a row that says so, and larger micro-batches of the same
 shard are not tried. Every row is on disk before the next is measured.
+
+The tensor-parallel messages of a shard that is measured alone, from a table of links.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ilp_planner.base.errors import MeasureError
 from ilp_planner.costs.profiles.measurements import Measurements, Record, RowStatus
-from ilp_planner.profiler.measure.added_messages import MessageAdder
+from ilp_planner.costs.profiles.table import TRUST, Provenance
 from ilp_planner.profiler.measure.journal import Journal, RowKey, row_key
 from ilp_planner.profiler.measure.layers import LayerBench, layer_values, optimizer_seconds
 from ilp_planner.profiler.measure.operator import Operator, known_sizes, needed, sent_bytes
@@ -24,6 +26,49 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ilp_planner.profiler.measure.job import Job
+
+
+# ---- added messages ------------------------------------------------------------------------------
+
+
+ALL_REDUCE = "all_reduce"
+
+
+class MessageAdder:
+    """Adds the seconds of all-reduces to measured columns.
+    links: a table with collectives. device: as the rows call it."""
+
+    def __init__(self, links: Measurements, device: str) -> None:
+        from ilp_planner.profiler.predict.collectives import CollectivePredictor
+
+        self.predictor = CollectivePredictor(links)
+        self.device = device
+
+    def add(self, values: dict[str, Any], ways: tuple[list[float], list[float]], tp: int) -> None:
+        """Add them to `time_s`, `forward_s` and `backward_s`; a row that rests on predicted ones
+        says so, with its error if all of their errors are known.
+
+        ways: bytes of every all-reduce of the forward and of the backward pass.
+        """
+        off, worst, told = 0.0, Provenance.MEASURED, True
+        for column, sizes in zip(("forward_s", "backward_s"), ways, strict=True):
+            for size in sizes:
+                found = self.predictor.predict(
+                    ALL_REDUCE, size, group_size=tp, hosts=1, device=self.device
+                )
+                values[column] += found.value
+                values["time_s"] += found.value
+                off += found.value * (found.error or 0.0)
+                told = told and found.error is not None
+                worst = max(worst, found.provenance, key=TRUST.index)
+        if worst is not Provenance.MEASURED:
+            values["provenance"] = worst
+            if told:
+                values["error"] = off / values["time_s"]
+
+
+# ---- sweep ---------------------------------------------------------------------------------------
+
 
 FEWEST, MOST = 3, 20  # passes that count, unless the user says how many
 ENOUGH = {"cuda": 2.0, "cpu": 10.0}  # seconds of them

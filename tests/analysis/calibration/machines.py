@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ilp_planner.analysis.calibration.predict import Predictions
+from ilp_planner.analysis.calibration.calibrate import Predictions
 from ilp_planner.analysis.calibration.runs import Run
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.decoder import Experts

@@ -5,9 +5,8 @@ from functools import cache
 
 import pytest
 
-from ilp_planner.analysis.calibration.calibrate import Calibration, calibrate
+from ilp_planner.analysis.calibration.calibrate import Calibration, Predictions, calibrate
 from ilp_planner.analysis.calibration.fit import fit
-from ilp_planner.analysis.calibration.predict import Predictions
 from ilp_planner.base.errors import PlannerError, ProfileError, SpecError, UsageError
 from ilp_planner.specs.cluster import ClusterSpec, NodeGroup
 from ilp_planner.specs.machine import CONSTANTS

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ilp_planner.analysis.calibration.calibrate import calibrate
-from ilp_planner.analysis.calibration.predict import Predictions
+from ilp_planner.analysis.calibration.calibrate import Predictions, calibrate
 from ilp_planner.analysis.calibration.runs import Run
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.kernel_constants import measured_constants

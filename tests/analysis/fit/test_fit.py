@@ -10,8 +10,7 @@ from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
 from ilp_planner.analysis import analyze
-from ilp_planner.analysis.fit.changes import Change, Writer
-from ilp_planner.analysis.fit.fit import Fit, fit
+from ilp_planner.analysis.fit.fit import Change, Fit, Writer, fit
 from ilp_planner.analysis.fit.judge import Judge
 from ilp_planner.analysis.fit.needs import needs_of, telling_ranks
 from ilp_planner.analysis.fit.site import Site

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.faces.page.launch import parted
 from ilp_planner.faces.page.render import plan_page, plan_summary
+from ilp_planner.faces.page.view import parted
 from tests.faces.page.pages import (
     HOSTILE,
     Elements,

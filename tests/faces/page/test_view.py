@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from ilp_planner.base.errors import UsageError
-from ilp_planner.faces.page.curve import HEIGHT, WIDTH, curve_of
-from ilp_planner.faces.page.devices import device_map
-from ilp_planner.faces.page.view import View
+from ilp_planner.faces.page.render import HEIGHT, WIDTH, curve_of
+from ilp_planner.faces.page.view import View, device_map
 from ilp_planner.faces.report.tables import exact_seconds
 from ilp_planner.faces.report.verdict import result_verdict
 from ilp_planner.optimize.result import Moment, Status

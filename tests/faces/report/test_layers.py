@@ -1,6 +1,6 @@
 """Operators told in layers."""
 
-from ilp_planner.faces.report.layers import describe_layers
+from ilp_planner.faces.report.stages import describe_layers
 from ilp_planner.specs.chain_layers import find_layers
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.t5 import T5

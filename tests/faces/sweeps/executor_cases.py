@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ilp_planner.faces.sweeps.executors.base import Executor
-from ilp_planner.faces.sweeps.journal import Journal, heading
 from ilp_planner.faces.sweeps.points import Sweep
 from ilp_planner.faces.sweeps.row import Row
 from ilp_planner.faces.sweeps.run import Run
+from ilp_planner.faces.sweeps.sweep import Journal, heading
 from tests.faces.sweeps.cases import sweep_of
 from tests.small import write_specs
 

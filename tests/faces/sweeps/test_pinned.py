@@ -14,7 +14,7 @@ from ilp_planner.faces.sweeps.row import Row
 from ilp_planner.faces.sweeps.work import Task, solve_point
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.spaces.training import build
-from ilp_planner.spaces.training.search.few import judge_each
+from ilp_planner.spaces.training.search.search import judge_each
 from tests.examples import examples
 from tests.faces.sweeps.cases import LIMITS
 

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.base.errors import UsageError
-from ilp_planner.faces.sweeps.journal import Journal, heading
 from ilp_planner.faces.sweeps.points import Sweep
 from ilp_planner.faces.sweeps.row import LOST, REFUSED
 from ilp_planner.faces.sweeps.run import Run
+from ilp_planner.faces.sweeps.sweep import Journal, heading
 from ilp_planner.faces.sweeps.work import Outcome
 from tests.faces.sweeps.cases import AtOnce, found, rows_by_values, sweep_of
 

@@ -9,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.base.errors import UsageError
-from ilp_planner.faces.sweeps.pareto import pareto_front
 from ilp_planner.faces.sweeps.plot import along_of, lines_of, plotted, write_plot
-from ilp_planner.faces.sweeps.table import Wish, check_output, frame_of, rows_of, write_table
+from ilp_planner.faces.sweeps.table import (
+    Wish,
+    check_output,
+    frame_of,
+    pareto_front,
+    rows_of,
+    write_table,
+)
 from ilp_planner.specs.prices import PriceList
 from tests.faces.sweeps.cases import sweep_of
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ilp_planner.optimize.bounds.ceiling import slowest_pipeline
-from ilp_planner.optimize.bounds.operator_part import OperatorPart
+from ilp_planner.optimize.bounds.operator_part import OperatorPart, slowest_pipeline
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.result import Status, Stop
 from ilp_planner.optimize.solve import solve

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ilp_planner.base.errors import PlanError
-from ilp_planner.optimize.bounds.operator_proof import Proof, recorded_prices
+from ilp_planner.optimize.bounds.operator_part import Proof, recorded_prices
 from ilp_planner.optimize.bounds.stages import FORBIDDING_PRICE, StageKey
 from tests.examples import for_each
 

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 
 from ilp_planner.optimize.bounds.arrays import INFINITE
-from ilp_planner.optimize.bounds.resource_reach import Arcs, Nodes, Pricing, coarse, reach
+from ilp_planner.optimize.bounds.resource_paths import Arcs, Nodes, Pricing, coarse, reach
 from tests.examples import for_each
 
 

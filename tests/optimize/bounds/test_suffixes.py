@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ilp_planner.optimize.bounds.arrays import INFINITE
-from ilp_planner.optimize.bounds.fewest import Suffixes
-from ilp_planner.optimize.bounds.pipelines import fewest_before
-from ilp_planner.optimize.bounds.suffixes import (
+from ilp_planner.optimize.bounds.fewest import (
     Shape,
+    Suffixes,
     Times,
     open_between,
     prefixes,
     suffixes,
     windows,
 )
+from ilp_planner.optimize.bounds.pipelines import fewest_before
 from tests.optimize.bounds.random_rows import Shared, shared
 from tests.tiny import stands
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from ilp_planner.base.deadline import Deadline
-from ilp_planner.optimize.search.history import MOST, Recorder
-from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solve import MOST, Recorder, solve
 from tests.small import make_problem
 
 

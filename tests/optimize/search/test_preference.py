@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import ilp_planner as ilp
 from ilp_planner.evaluate import evaluate
-from ilp_planner.faces.report.fastest import fastest_lines
+from ilp_planner.faces.report.lines import fastest_lines
 from ilp_planner.formats.saved_plan import saved_result
 from ilp_planner.formats.saved_start import start_of
 from ilp_planner.formats.versions import versions

@@ -19,9 +19,9 @@ from ilp_planner.optimize.solvers.backend import Backend
 from ilp_planner.optimize.solvers.base import GraphSolution, Limits
 from ilp_planner.optimize.solvers.brute_force import BruteForce
 from ilp_planner.optimize.solvers.cpsat import CpSat
-from ilp_planner.optimize.solvers.incumbent import incumbent
 from ilp_planner.optimize.solvers.milp import Milp
 from ilp_planner.optimize.solvers.pulp_backend import Pulp
+from ilp_planner.optimize.solvers.search import incumbent
 from tests.examples import examples, for_each
 from tests.optimize.solvers.graphs import (
     chain,

@@ -9,7 +9,7 @@ from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.optimize.search import part_choices
 from ilp_planner.optimize.solvers.base import Limits, Task
-from ilp_planner.peers.metis.space import MetisSpace
+from ilp_planner.peers.metis.build import MetisSpace
 from tests.every_space import METIS, result_in
 from tests.examples import for_each
 from tests.mixed_cases import room_plan, room_problem

@@ -4,7 +4,7 @@ import pytest
 
 from ilp_planner.costs.profiles.measurements import measurements_of
 from ilp_planner.costs.profiles.table import Provenance
-from ilp_planner.profiler.measure.added_messages import MessageAdder
+from ilp_planner.profiler.measure.sweep import MessageAdder
 
 SIZES = (2**10, 2**16, 2**20, 2**22)
 LINKS = measurements_of(

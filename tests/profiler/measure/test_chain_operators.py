@@ -9,9 +9,9 @@ from tests.profiler.measure.small_chains import CHAINS, IMAGES, SIDES, shard
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
 from ilp_planner.profiler.measure.convolution import Bottleneck  # noqa: E402
-from ilp_planner.profiler.measure.encoder_decoder import Attention  # noqa: E402
 from ilp_planner.profiler.measure.operator import known_sizes, sent_bytes  # noqa: E402
 from ilp_planner.profiler.measure.operator_bench import OperatorBench  # noqa: E402
+from ilp_planner.profiler.measure.t5_job import Attention  # noqa: E402
 
 CPU = Target(kind="cpu", name="CPU", dtype="fp32")
 SHARDS = [(name, tp, 0) for name in CHAINS for tp in (1, 2, 4)]

@@ -14,9 +14,9 @@ from tests.profiler.measure.small_chains import CHAINS, IMAGES, SIDES, shard
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
 from ilp_planner.profiler.measure.convolution import Gathered, Sliced, convolved  # noqa: E402
-from ilp_planner.profiler.measure.encoder_decoder import Attention  # noqa: E402
+from ilp_planner.profiler.measure.layers import Stack  # noqa: E402
 from ilp_planner.profiler.measure.modules import parameter_count  # noqa: E402
-from ilp_planner.profiler.measure.stack import Stack  # noqa: E402
+from ilp_planner.profiler.measure.t5_job import Attention  # noqa: E402
 from tests.examples import examples  # noqa: E402
 
 CPU = Target(kind="cpu", name="CPU", dtype="fp32")

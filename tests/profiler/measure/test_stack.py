@@ -7,7 +7,7 @@ from ilp_planner.profiler.measure.target import Target
 from tests.profiler.measure.small_decoders import LLAMA
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
-from ilp_planner.profiler.measure.stack import Stack  # noqa: E402
+from ilp_planner.profiler.measure.layers import Stack  # noqa: E402
 from ilp_planner.profiler.measure.training import MixedAdam, state_bytes  # noqa: E402
 
 CPU = Target(kind="cpu", name="CPU", dtype="fp32")

@@ -15,8 +15,13 @@ from ilp_planner.profiler.report.prediction import (
     prediction_lines,
     prediction_object,
 )
-from ilp_planner.profiler.report.prediction_page import MOST_ANSWERS, prediction_page
-from ilp_planner.profiler.report.prediction_plots import by_size_svg, distribution_svg, scatter_svg
+from ilp_planner.profiler.report.prediction_page import (
+    MOST_ANSWERS,
+    by_size_svg,
+    distribution_svg,
+    prediction_page,
+    scatter_svg,
+)
 from tests.examples import for_each
 
 

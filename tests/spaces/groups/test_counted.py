@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.costs.groups import GroupClass
-from ilp_planner.spaces.groups import counted
-from ilp_planner.spaces.groups.counted import alike, regions_of, zones_of
+from ilp_planner.spaces.groups import seat_chain as counted
+from ilp_planner.spaces.groups.seat_chain import alike, regions_of, zones_of
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.node_kinds import with_kinds

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.base.numerics import NEVER
+from ilp_planner.spaces.groups.first_plans import work_bounds
 from ilp_planner.spaces.groups.parts import GroupPart
-from ilp_planner.spaces.groups.work import work_bounds
 from tests.brute import cheapest, random_problem
 from tests.examples import examples, for_each
 

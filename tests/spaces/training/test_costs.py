@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from ilp_planner.costs.training.iteration import SLOWEST, WAITING
 from ilp_planner.costs.training.job import layout_of, spread, virtual_sizes
 from ilp_planner.costs.training.memory import fits, most_layers
-from ilp_planner.costs.training.network import Network
+from ilp_planner.costs.training.network import HOP, Network
 from ilp_planner.costs.training.ranks import RankCosts
-from ilp_planner.costs.training.routes import HOP
 from ilp_planner.job.memory import memory_parts, rank_memory
 from ilp_planner.job.parts import Part
 from ilp_planner.spaces.training.enumerate.variants import Variant

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
+from ilp_planner.job.communication import replicas_traffic
 from ilp_planner.job.decoder import layer_module
 from ilp_planner.job.memory import rank_memory
-from ilp_planner.job.replicas import replicas_traffic
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.pipeline_layout import split_layout

@@ -15,8 +15,7 @@ from ilp_planner.job.decoder import rank_modules
 from ilp_planner.job.work import layer_work
 from ilp_planner.spaces.training.enumerate.unfit import misfits
 from ilp_planner.specs.decoder import Decoder
-from ilp_planner.specs.hugging_face.families import FAMILIES
-from ilp_planner.specs.hugging_face.reader import read_config
+from ilp_planner.specs.hugging_face.reader import FAMILIES, read_config
 from ilp_planner.specs.parameter_count import parameter_count
 from ilp_planner.specs.training import Settings, TrainingJob
 from tests.examples import for_each

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.files import Document, read_document
 from ilp_planner.specs.decoder import Rotary, Window
-from ilp_planner.specs.hugging_face.families import FAMILIES, NOT_MODELLED
-from ilp_planner.specs.hugging_face.reader import read_config
+from ilp_planner.specs.hugging_face.reader import FAMILIES, NOT_MODELLED, read_config
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.model_writer import model_text
 from tests.examples import for_each

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from ilp_planner.base.files import Document
-from ilp_planner.specs.hugging_face.families import FAMILIES, TEXT_OF
-from ilp_planner.specs.hugging_face.reader import read_config
+from ilp_planner.specs.hugging_face.reader import FAMILIES, TEXT_OF, read_config
 from ilp_planner.specs.parameter_count import parameter_count
 from tests.examples import for_each
 from tests.specs.hugging_face.published import PUBLISHED, document

@@ -21,6 +21,29 @@ all forward passes come first:
 Interleaved (`interleaved_bound`), p is the time of the first virtual stages of the ranks before r.
 The least of all cuts, of the largest of all ranks, is found from the last rank on: the time of a
 cut of the rest grows by f + b and its sends for one more rank before it.
+
+A lower bound on a rank's time with interleaved virtual stages (`schedule_bound`).
+
+From the first forward pass of rank r to its first backward pass, the first micro-batch goes through
+all virtual stages from there on, and back through the stages downstream of r's last one: A seconds,
+sends included. In that time r itself makes w = 2 (pp - r - 1) + (v - 1) g + 1 forward passes
+(Megatron's warm-up and one, in groups of g micro-batches), and waits for the rest of A. Likewise at
+the end: from its last forward pass to its last backward pass, which takes A' seconds, it makes w
+backward passes. Of all M v passes,
+
+    M v (f + b) + max(0, A - F_w) + max(0, A' - B_w)                 where M v > w
+    max(M v (f + b), A + M v b, M v f + A')                          otherwise
+
+That holds for groups of any g. The first forward pass is the first micro-batch's through r's first
+virtual stage, and the first backward pass its own through r's last one, after w forward passes in
+r's order; so much lies between them, and no less than A. The last forward pass is the last
+micro-batch's through r's last virtual stage, and the last backward pass its own through the first
+one; of the backward passes, all but w have their place before that forward pass. The passes of F_w
+and B_w depend on g: the first w forward ones, and the last w backward ones. Seen from the end,
+these go through the virtual stages as forward passes do from the beginning, with a first group of M
+mod g micro-batches if that is not 0.
+
+A counts for other ranks the least that cuts allow upstream and downstream.
 """
 
 from __future__ import annotations
@@ -30,9 +53,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.base.kernels import kernel
-from ilp_planner.spaces.training.bounds.interleaved import interleaved
+from ilp_planner.base.kernels import inner, kernel
 from ilp_planner.spaces.training.enumerate.partition import INFINITE
+from ilp_planner.specs.pipeline_layout import REMAINDERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +63,155 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.spaces.training.enumerate.partition import CutTables
+
+
+# ---- interleaved ---------------------------------------------------------------------------------
+
+
+class Rounds(NamedTuple):
+    """How micro-batches go through a rank's virtual stages: how many, through how many, in groups
+    of how many, and the stages with the remaining layers, by its place in `REMAINDERS`."""
+
+    micro_batches: int
+    virtual: int
+    turn: int
+    remainder: int
+
+
+def interleaved(tables: CutTables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the time of a micro-batch through a rank's first virtual stage and on to the next
+    rank, and back, and the rank's time; as `LeastCuts` keeps them.
+
+    tables: of layers that are spread over virtual stages.
+    """
+    t, spread = tables, tables.spread
+    assert spread is not None
+    ranks, count = t.kind.size, t.work.shape[1]
+    through = np.full((ranks, count, count), INFINITE)
+    own = np.full((ranks, count, count), INFINITE)
+    half = np.append(t.sends[:-1], spread.around) / 2
+    behind = np.cumsum(t.sends[::-1])[::-1] / 2
+    message = t.virtual * half.sum() - half[-1] - (np.cumsum(half) - half) + behind
+    ends = np.full((4, ranks + 1, count), INFINITE)
+    ends[:2, ranks, count - 1] = ends[2:, 0, 0] = 0.0
+    rounds = Rounds(t.micro_batches, t.virtual, spread.turn, REMAINDERS.index(spread.remainder))
+    _interleaved_own(
+        t.kind, spread.edge, spread.forward, spread.backward, t.sends, message, t.row, t.fits,
+        t.least, rounds, ends, through, own,
+    )  # fmt: skip
+    return through, own
+
+
+@inner
+def _layers(chunk, layers, virtual, remainder, first, last):  # type: ignore[no-untyped-def]
+    # of a virtual stage of a rank, as `job.spread`; first, last: whether the rank is
+    skipped = 1 if remainder == 2 and first else 0
+    count = virtual - skipped - (1 if remainder == 2 and last else 0)
+    place = chunk - skipped
+    if place < 0 or place >= count:
+        return 0
+    less, more = layers // count, layers % count
+    if remainder > 0 and not last:
+        place = count - 1 - place
+    return less + 1 if place < more else less
+
+
+@inner
+def _passes(  # type: ignore[no-untyped-def]
+    number, begin, turn, layers, virtual, remainder, first, last, head, tail, each
+):
+    # seconds of a rank's first passes, in a turn of `begin` micro-batches and then of `turn`; of a
+    # pass by its count of layers, and what the first and the last virtual stage have besides
+    rest = max(number - virtual * begin, 0)
+    whole, left = rest // (virtual * turn), rest % (virtual * turn)
+    took = 0.0
+    for chunk in range(virtual):
+        count = min(max(number - chunk * begin, 0), begin)
+        count += whole * turn + min(max(left - chunk * turn, 0), turn)
+        took += count * each[_layers(chunk, layers, virtual, remainder, first, last)]
+        if chunk == 0:
+            took += count * head
+        if chunk == virtual - 1:
+            took += count * tail
+    return took
+
+
+@kernel
+def _interleaved_own(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    kind, edge, forward, backward, sends, message, row, fits, least, rounds, ends, through, own
+):
+    # ends: of the ranks behind, all forward passes and the last backward one, and the other way
+    # round; of the ranks before, all passes but the first, forward and backward
+    ranks, count = kind.size, own.shape[1]
+    m, v, turn, remainder = rounds
+    over = m % turn if m % turn else turn
+    for step in range(3 * ranks):
+        task = step // ranks
+        r = step % ranks
+        if task == 0:
+            r = ranks - 1 - r
+        k = kind[r]
+        before = 0
+        for q in range(r):
+            before += least[q]
+        after = 0
+        for q in range(r + 1, ranks):
+            after += least[q]
+        for start in range(before, count - after - least[r]):
+            if r == 0 and start > 0:
+                break
+            for stop in range(start + least[r], count - after):
+                if r == ranks - 1 and stop < count - 1:
+                    continue
+                if not fits[row[r], start, stop]:
+                    continue
+                layers = min(stop, count - 2) - max(start, 1)
+                f_head = b_head = f_tail = b_tail = 0.0
+                if start == 0:
+                    f_head, b_head = edge[k, 0, 0], edge[k, 0, 1]
+                if stop == count - 1:
+                    f_tail, b_tail = edge[k, 1, 0], edge[k, 1, 1]
+                last = r == ranks - 1
+                begin = _layers(0, layers, v, remainder, r == 0, last)
+                end = _layers(v - 1, layers, v, remainder, r == 0, last)
+                f_first, b_first = forward[k, begin] + f_head, backward[k, begin] + b_head
+                f_last, b_last = forward[k, end] + f_tail, backward[k, end] + b_tail
+                f, b = f_head + f_tail, b_head + b_tail
+                for chunk in range(v):
+                    count_here = _layers(chunk, layers, v, remainder, r == 0, last)
+                    f += forward[k, count_here]
+                    b += backward[k, count_here]
+                if task == 0:
+                    ends[0, r, start] = min(ends[0, r, start], ends[0, r + 1, stop] + f + b_last)
+                    ends[1, r, start] = min(ends[1, r, start], ends[1, r + 1, stop] + f_last + b)
+                elif task == 1:
+                    ends[2, r + 1, stop] = min(
+                        ends[2, r + 1, stop], ends[2, r, start] + f - f_first
+                    )
+                    ends[3, r + 1, stop] = min(
+                        ends[3, r + 1, stop], ends[3, r, start] + b - b_first
+                    )
+                elif ends[0, r + 1, stop] < INFINITE and ends[2, r, start] < INFINITE:
+                    through[r, start, stop] = f_first + b_first + sends[r]
+                    there = ends[2, r, start] + f + ends[0, r + 1, stop] + message[r]
+                    back = ends[3, r, start] + b + ends[1, r + 1, stop] + message[r]
+                    warm = 2 * (ranks - r - 1) + (v - 1) * turn + 1
+                    took = m * (f + b)
+                    if m * v <= warm:
+                        own[r, start, stop] = max(took, there + m * b, m * f + back)
+                        continue
+                    ahead = _passes(
+                        warm, turn, turn, layers, v, remainder, r == 0, last, f_head, f_tail,
+                        forward[k],
+                    )  # fmt: skip
+                    late = _passes(
+                        warm, over, turn, layers, v, remainder, r == 0, last, b_head, b_tail,
+                        backward[k],
+                    )  # fmt: skip
+                    own[r, start, stop] = took + max(0.0, there - ahead) + max(0.0, back - late)
+
+
+# ---- schedule ------------------------------------------------------------------------------------
 
 
 BEGINNINGS = 500  # of cuts that are looked at for every one that is wanted
