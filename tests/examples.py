@@ -32,11 +32,14 @@ def thinned(values: Iterable[T], step: int) -> Iterator[T]:
     return islice(values, 0, None, 1 if everything() else step)
 
 
-def often(values: Iterable[T], *names: T) -> list[Any]:
-    """Return values for `pytest.mark.parametrize`, slow but for those that are named."""
-    known = [(one, one if isinstance(one, tuple) else (one,)) for one in values]
+def often(values: Iterable[T], *names: T, several: bool = False) -> list[Any]:
+    """Return values for `pytest.mark.parametrize`, slow but for those that are named.
+
+    several: they are tuples, of several parameters.
+    """
     return [
-        pytest.param(*each, marks=[pytest.mark.slow] * (one not in names)) for one, each in known
+        pytest.param(*(one if several else (one,)), marks=[pytest.mark.slow] * (one not in names))
+        for one in values
     ]
 
 

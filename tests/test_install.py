@@ -83,6 +83,7 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path / "copy" / "bin" / "python"
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_models_clusters_and_types(wheel: Path):
     names = set(zipfile.ZipFile(wheel).namelist())
     for kind in ("models", "clusters"):
@@ -94,12 +95,14 @@ def test_the_wheel_holds_models_clusters_and_types(wheel: Path):
     assert {Path(name).parts[0].partition("-")[0] for name in names} == {"ilp_planner"}
 
 
+@pytest.mark.slow
 def test_it_plans_in_a_copy_of_this_environment(wheel: Path, copy: Path):
     run(*PIP, "--python", copy, "install", "--no-deps", "--ignore-installed", wheel)
     assert "FITS" in run(copy.with_name("ilp-plan"), "analyze", *CASE)
     assert str(copy.parents[1]) in run(copy, "-c", WHERE)
 
 
+@pytest.mark.slow
 def test_it_plans_where_the_sources_are_installed_for_editing(sources: Path, copy: Path):
     editable = ("--no-build-isolation", "--editable", sources)
     run(*PIP, "--python", copy, "install", "--no-deps", "--ignore-installed", *editable)
@@ -107,6 +110,7 @@ def test_it_plans_where_the_sources_are_installed_for_editing(sources: Path, cop
     assert str(ROOT) in run(copy, "-c", WHERE)
 
 
+@pytest.mark.slow
 def test_it_plans_from_a_folder_of_its_own(wheel: Path, tmp_path: Path):
     run(*PIP, "install", "--no-deps", "--target", tmp_path, wheel)
     assert "FITS" in run(sys.executable, "-m", "ilp_planner", "analyze", *CASE, path=tmp_path)
@@ -178,6 +182,7 @@ def test_what_is_printed_is_what_pip_reads(capsys: pytest.CaptureFixture, monkey
         of_sets({"plam"})
 
 
+@pytest.mark.slow
 def test_the_bill_of_materials_names_all_files(wheel: Path, tmp_path: Path):
     shutil.copy(wheel, tmp_path)
     bill = json.loads(write_bill(tmp_path).read_text())

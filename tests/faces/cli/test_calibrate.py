@@ -94,6 +94,7 @@ def test_what_cannot_be_is_refused(
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_plan_for_another_gpu_is_named(folder: Path, ilp_plan: Callable[..., Done]) -> None:
     """It says nothing of the machine, though its table of runs names no device."""
     words = ["--gpus", "8xH100", "--runtime", "megatron", "--global-batch-size", "8"]

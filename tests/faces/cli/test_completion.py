@@ -29,6 +29,7 @@ def completed(*words: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_the_command_line_is_completed():
     assert completed("ilp-plan", "ex") == ["export"]
     assert completed("ilp-plan", "profile", "p") == ["predict"]

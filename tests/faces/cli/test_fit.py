@@ -56,6 +56,7 @@ def test_a_script_that_does_not_fit(ilp_plan: Command, script: Path) -> None:
     assert f"arguments of {script}" in done.out
 
 
+@pytest.mark.slow
 def test_what_is_offered_fits_when_it_is_done(ilp_plan: Command, script: Path) -> None:
     memory = ["--device-memory", "40GiB"]
     found = json.loads(ilp_plan("fit", script, *A100, *memory, "--json").out)
@@ -113,6 +114,7 @@ def test_the_verdict_alone(ilp_plan: Command, script: Path) -> None:
     assert list(heads) == ["FITS", "holds", "note"]
 
 
+@pytest.mark.slow
 def test_options_of_a_job(ilp_plan: Command) -> None:
     job = ["gpt3-1.3b", "--sharding", "optimizer", "--global-batch-size", "64"]
     done = ilp_plan(

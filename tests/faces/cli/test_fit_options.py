@@ -17,6 +17,7 @@ from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.pipeline_layout import balanced_layout, read_layout, write_layout
 from ilp_planner.specs.recipes import recipes_of
 from ilp_planner.specs.training import PARTS
+from tests.examples import often
 from tests.faces.cli.conftest import Done
 
 Command = Callable[..., Done]
@@ -75,7 +76,7 @@ def unfit(option: str, value: list[str], model: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("times", [False, True])
+@pytest.mark.parametrize("times", often([False, True], False))
 @pytest.mark.parametrize("model", MODELS)
 def test_nothing_is_refused_for_what_fit_chose(
     ilp_plan: Command, monkeypatch: pytest.MonkeyPatch, model: str, times: bool

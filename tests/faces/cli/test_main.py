@@ -90,6 +90,7 @@ def test_the_installed_command_is_this_one() -> None:
     assert done.stderr.startswith("ilp-plan: --gap")
 
 
+@pytest.mark.slow
 def test_ctrl_c_gives_what_is_known(tmp_path: Path) -> None:
     """At any moment of the search, or before it."""
     for delay in (0.1, 0.6, 1.6):
@@ -111,6 +112,7 @@ def test_ctrl_c_gives_what_is_known(tmp_path: Path) -> None:
             assert "stopped by" in out
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_bug(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)

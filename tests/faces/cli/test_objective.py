@@ -47,6 +47,7 @@ def test_the_cheapest_plan_is_no_dearer_than_the_fastest(
     assert least == pytest.approx(objective["best"][0]["bound"])
 
 
+@pytest.mark.slow
 def test_the_front_has_a_plan_for_every_budget(ilp_plan: Command, room: list[str]) -> None:
     """The fastest plan within the price per hour of each row is that row's."""
     front = value_of(ilp_plan(*room, "--objective", "both", "--json"))["objective"]

@@ -22,12 +22,13 @@ from ilp_planner.problem import Problem
 from ilp_planner.spaces.groups.parts import GroupPart
 from tests.brute import cheapest, random_problem, spread_problem
 from tests.costs.mixed_instances import Floor, cluster_of, stage_of
-from tests.examples import examples, for_each
+from tests.examples import examples, for_each, often
 from tests.optimize.bounds.small_chains import made
 
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = examples(15)
 SIZES = ((1, 2, 3, 4), (2,), (3,), (4,))
+USUAL = SIZES[:2]
 
 
 SPLITS = 500
@@ -94,8 +95,8 @@ def every_chain(chain: GroupChain, *, sharing: bool = False) -> tuple[float, tup
     return best
 
 
-@pytest.mark.parametrize("sizes", SIZES)
-@pytest.mark.parametrize("links", ["flat", "one", "pairs", "matrix"])
+@pytest.mark.parametrize("sizes", often(SIZES, *USUAL))
+@pytest.mark.parametrize("links", often(["flat", "one", "pairs", "matrix"], "pairs", "matrix"))
 @examples(3, more=7)
 @given(seed=SEEDS)
 def test_no_plan_is_below_the_bound(sizes: tuple[int, ...], links: str, seed: int) -> None:
@@ -167,7 +168,7 @@ def test_cards_of_all_nodes_carry_no_more_than_the_gradient_reduction_takes(data
     assert least <= max(shared_rings(stages, each, cluster)) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("sizes", often(SIZES, *USUAL))
 @examples(3, more=20)
 @given(seed=SEEDS)
 @example(seed=134)  # prices leave 16 %

@@ -75,7 +75,11 @@ USUAL = (("grouped", 1.8), ("experts", 1.35))
 @runtimes
 @pytest.mark.parametrize(
     ("model", "room"),
-    often([("dense", 1.35), ("grouped", 1.8), ("experts", 1.35), ("latent", 1.35)], *USUAL),
+    often(
+        [("dense", 1.35), ("grouped", 1.8), ("experts", 1.35), ("latent", 1.35)],
+        *USUAL,
+        several=True,
+    ),
 )
 def test_the_optimum_is_that_of_all_plans(space: str, model: str, room: float) -> None:
     cluster = small_cluster(2, 1)

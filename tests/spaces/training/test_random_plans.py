@@ -88,7 +88,7 @@ def test_no_plan_is_faster_than_the_bound(space: str) -> None:
 
 
 @pytest.mark.parametrize("schedule", DIVIDED)
-@pytest.mark.parametrize(("pp", "layers"), often([(2, 9), (4, 14)], (2, 9)))
+@pytest.mark.parametrize(("pp", "layers"), often([(2, 9), (4, 14)], (2, 9), several=True))
 def test_no_divided_plan_is_faster_than_the_bound(schedule: str, pp: int, layers: int) -> None:
     """Of the schedules that divide backward passes, plans of more ranks than there are above."""
     problem = runtime_problem(
