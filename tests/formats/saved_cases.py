@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
-from ilp_planner.files import Document
-from ilp_planner.result import Result
 
+from ilp_planner.base.files import Document
 from ilp_planner.formats.saved_plan import SavedPlan, claim_of, verdict_of
 from ilp_planner.inputs.constraints import CHOICES, DEGREES, Constraints, constraints_of
 from ilp_planner.inputs.request import HELD, Reference, Request
+from ilp_planner.optimize.result import Result
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
 from ilp_planner.problem import Problem
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, Settings
