@@ -6,7 +6,10 @@ import sys
 from ilp_planner.faces.cli.main import COMMANDS
 from ilp_planner.profiler.commands import profile
 
-HEAVY = {"jinja2", "ortools", "numba", "numpy", "pandas", "matplotlib", "pulp", "torch"}
+HEAVY = {
+    "jinja2", "ortools", "numba", "numpy", "pandas", "matplotlib", "pulp", "torch", "tree_sitter",
+    "tree_sitter_bash",
+}  # fmt: skip
 
 
 MODULES = dict.fromkeys(module for module, _ in (COMMANDS | profile.COMMANDS).values())

@@ -1,1 +1,1 @@
-"""The part of the shell that launch scripts are written in: read, never run."""
+"""Reading of launch scripts: a static reader of bash; it runs nothing."""

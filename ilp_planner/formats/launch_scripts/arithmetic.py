@@ -1,245 +1,149 @@
-"""Bash's arithmetic: whole numbers of 64 bits, variables that are set and counted up."""
+"""Arithmetic of bash: whole numbers of 64 bits, and variables that are set and counted up."""
 
 from __future__ import annotations
 
+import operator
 import re
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ilp_planner.formats.launch_scripts.budget import DEEPEST
+from ilp_planner.formats.launch_scripts.grammar import DEEPEST
+from ilp_planner.formats.launch_scripts.unknowns import CLOSE, OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ilp_planner.formats.launch_scripts.state import Scope
+
+NAME = r"[A-Za-z_]\w*(?:\[[^\]]*\])?"
+SETTING = re.compile(rf"\s*({NAME})\s*(\*\*|<<|>>|[-+*/%&|^])?=(?!=)(.*)", re.DOTALL)
 PART = re.compile(
-    r"\s*(?:(?P<number>\d+#[\w@]+|0[xX][0-9a-fA-F]+|\d+)|(?P<name>[A-Za-z_]\w*)|(?P<mark>[\ue000]"
-    r"[^\ue001]*\ue001)|(?P<sign>\*\*|<<=|>>=|[-+*/%&|^]=|<=|>=|==|!=|&&|\|\||<<|>>|\+\+|--|"
-    r"[-+*/%<>=!~&|^?:(),\[\]]))"
+    rf"\s*(0[xX][0-9a-fA-F]+|\d+|{NAME}|{OPEN}[^{CLOSE}]*{CLOSE}|\*\*|\+\+|--|[<>=!]=|&&|\|\||<<|>>|"
+    r"[-+*/%<>!~&|^?:()]|$)"
 )
 BINDING = {
-    "||": 3, "&&": 4, "|": 5, "^": 6, "&": 7, "==": 8, "!=": 8, "<": 9, "<=": 9, ">": 9, ">=": 9,
-    "<<": 10, ">>": 10, "+": 11, "-": 11, "*": 12, "/": 12, "%": 12, "**": 14,
+    "?": 2, "||": 3, "&&": 4, "|": 5, "^": 6, "&": 7, "==": 8, "!=": 8, "<": 9, "<=": 9, ">": 9,
+    ">=": 9, "<<": 10, ">>": 10, "+": 11, "-": 11, "*": 12, "/": 12, "%": 12, "**": 14,
 }  # fmt: skip
-ASSIGNING = ("=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^=")
-UNARY, TERNARY, ASSIGNMENT, COMMA = 15, 2, 1, 0
-# A whole number, or the mark of what is not known.
-Number = int | str
+UNARY = 15
+OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "&": operator.and_, "|": operator.or_,
+    "^": operator.xor, "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge, "&&": lambda a, b: bool(a and b),
+    "||": lambda a, b: bool(a or b), "<<": lambda a, b: a << b % 64, ">>": lambda a, b: a >> b % 64,
+    "/": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    "%": lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1),
+    "**": lambda a, b: pow(a, b, 2**64) if b >= 0 else a // 0,
+}  # fmt: skip
+Number = int | str  # a whole number, or the mark of an unknown one
 
 
-class Names(Protocol):
-    """Where the variables of an expression are."""
+def evaluate(text: str, scope: Scope, line: int, *, zero: bool = False, depth: int = 0) -> Number:
+    """Return the value of an expression; variables may be counted in it, or set by all of it.
 
-    def number_text(self, name: str, index: str) -> str:
-        """Return the text of a variable, which may be an expression again, or a mark."""
-
-    def set_number(self, name: str, index: str, value: str) -> None:
-        """Set a variable to the text of a number, or to a mark."""
-
-
-class ArithmeticMistakeError(ValueError):
-    """An expression that bash would not understand, or a division by zero."""
-
-
-def evaluate(text: str, names: Names, depth: int = 0) -> Number:
-    """Return what an expression gives.
+    zero: variables that nobody set are 0.
 
     Raises
     ------
-    ArithmeticMistakeError: bash would complain.
+    ValueError: bash would complain, or it is not followed. ZeroDivisionError: a division by 0.
     """
     if depth > DEEPEST:
-        raise ArithmeticMistakeError("nested too deeply")
-    reader = _Reader(text, names, depth)
-    if reader.here == "":
-        return 0
-    value = reader.value(COMMA)
-    if reader.here != "":
-        raise ArithmeticMistakeError(f"found {reader.here!r}")
+        raise ValueError("nested too deeply")
+    scope.budget.spend(len(text), line)
+    text = scope.empty_unset(text) if zero else text
+    reader = _Reader(scope, line, zero, depth)
+    if "," in text and "(" not in text:
+        return [reader.again(part) for part in text.split(",")][-1]
+    if match := SETTING.fullmatch(text):
+        value = reader.again(match[3])
+        return reader.store(
+            match[1], _operated(match[2], reader.read(match[1]), value) if match[2] else value
+        )
+    parts = PART.findall(text)
+    if "".join(parts) != "".join(text.split()) or re.search(r"(?:&&|\|\||\?).*(?:\+\+|--)", text):
+        raise ValueError(f"found {text.strip()[:40]!r}")
+    reader.rest = [part for part in reversed(parts) if part]
+    value = reader.value(0) if reader.rest else 0
+    if reader.rest:
+        raise ValueError(f"found {reader.rest[-1][:20]!r}")
     return value
 
 
+@dataclass(slots=True)
 class _Reader:
-    """An expression from left to right. skips: what is read has no effect, as behind `0 &&`."""
+    """An expression from left to right. rest: its parts that are not read yet, backwards."""
 
-    def __init__(self, text: str, names: Names, depth: int) -> None:
-        self.text, self.names, self.depth = text, names, depth
-        self.at, self.skips, self.level = 0, 0, 0
-        self.kind, self.here = "", ""
-        self.go_on()
+    scope: Scope
+    line: int
+    zero: bool
+    depth: int
+    rest: list[str] = field(default_factory=list)
 
-    def go_on(self) -> str:
-        """Return the part here and read the next one; nothing at the end."""
-        last = self.here
-        match = PART.match(self.text, self.at)
-        if match is None:
-            if self.text[self.at :].strip():
-                raise ArithmeticMistakeError(f"found {self.text[self.at :].strip()[:20]!r}")
-            self.kind, self.here = "", ""
-            return last
-        self.at = match.end()
-        self.kind = match.lastgroup or ""
-        self.here = match[match.lastgroup or 0]
-        return last
+    def again(self, text: str) -> Number:
+        return evaluate(text, self.scope, self.line, zero=self.zero, depth=self.depth + 1)
 
-    def take(self, wanted: str) -> None:
-        if self.here != wanted:
-            raise ArithmeticMistakeError(f"expected {wanted}")
-        self.go_on()
+    def place(self, written: str) -> tuple[str, str | None, int | None]:
+        name, bracket, index = written.partition("[")
+        place = self.again(index[:-1]) if bracket else 0
+        return name, index[:-1] if bracket else None, place if isinstance(place, int) else None
+
+    def read(self, written: str) -> Number:
+        return self.again(self.scope.element(*self.place(written), self.line))
+
+    def store(self, written: str, value: Number) -> Number:
+        name, index, place = self.place(written)
+        if index is None:
+            self.scope.assign(name, str(value), self.line)
+        else:
+            self.scope.set_entry(name, place, str(value), self.line)
+        return value
 
     def value(self, least: int) -> Number:
         """Return the value of what binds at least this strongly."""
-        self.level += 1
-        if self.level > DEEPEST:
-            raise ArithmeticMistakeError("nested too deeply")
+        self.depth += 1
+        if self.depth > 2 * DEEPEST or not self.rest:
+            raise ValueError("nested too deeply" if self.rest else "found the end")
         left = self.first()
-        while True:
-            sign = self.here
-            if sign == "?" and least <= TERNARY:
-                left = self.ternary(left)
-            elif sign == "," and least <= COMMA:
-                self.go_on()
-                left = self.value(ASSIGNMENT)
-            elif sign in BINDING and self.kind == "sign" and BINDING[sign] >= least:
-                left = self.binary(sign, left)
-            else:
-                self.level -= 1
-                return left
-
-    def binary(self, sign: str, left: Number) -> Number:
-        self.go_on()
-        settled = (sign == "&&" and left == 0) or (
-            sign == "||" and isinstance(left, int) and left != 0
-        )
-        self.skips += settled
-        right = self.value(BINDING[sign] + (sign != "**"))
-        self.skips -= settled
-        if settled:
-            return int(sign == "||")
-        if self.skips:
-            return 0
-        if isinstance(left, str):
-            return left
-        return right if isinstance(right, str) else _operate(sign, left, right)
-
-    def ternary(self, test: Number) -> Number:
-        self.go_on()
-        self.skips += test == 0
-        first = self.value(ASSIGNMENT)
-        self.skips -= test == 0
-        self.take(":")
-        self.skips += test != 0
-        second = self.value(TERNARY)
-        self.skips -= test != 0
-        return test if isinstance(test, str) else first if test else second
+        while self.rest and BINDING.get(self.rest[-1], -1) >= least:
+            sign = self.rest.pop()
+            right = self.value(BINDING[sign] + (sign not in ("**", "?")))
+            if sign != "?":
+                left = _operated(sign, left, right)
+                continue
+            if not self.rest or self.rest.pop() != ":":
+                raise ValueError("expected :")
+            other = self.value(BINDING["?"])
+            left = left if isinstance(left, str) else right if left else other
+        self.depth -= 1
+        return left
 
     def first(self) -> Number:
-        kind, here = self.kind, self.go_on()
-        if kind == "number":
-            return _number(here)
-        if kind == "mark":
+        here = self.rest.pop()
+        following = self.rest[-1] if self.rest else ""
+        if here[:1].isdigit():
+            base = 16 if here[1:2] in ("x", "X") else 8 if here[0] == "0" else 10
+            return _operated("+", int(here[:4000], base), 0)
+        if here[:1] == OPEN:
             return here
-        if kind == "name":
-            return self.variable(here)
-        if here == "(":
-            value = self.value(COMMA)
-            self.take(")")
+        if re.match(NAME, here):
+            value = self.read(here)
+            if following in ("++", "--"):
+                self.store(here, _operated(self.rest.pop()[0], value, 1))
             return value
-        if here in ("++", "--"):
-            if self.kind != "name":  # `- -5`
-                return self.value(UNARY)
-            name = self.go_on()
-            return self.counted(name, self.index(), 1 if here == "++" else -1)[1]
-        if here in ("+", "-", "!", "~"):
-            value = self.value(UNARY)
-            if isinstance(value, str):
-                return value
-            return {"+": value, "-": -value, "!": int(not value), "~": ~value}[here]
-        raise ArithmeticMistakeError(f"found {here!r}")
-
-    def index(self) -> str:
-        """Return the text between brackets behind a name."""
-        if self.here != "[":
-            return ""
-        end = self.text.find("]", self.at)
-        if end < 0:
-            raise ArithmeticMistakeError("[ is not closed")
-        inside = self.text[self.at : end]
-        self.at = end
-        self.go_on()
-        self.take("]")
-        return inside
-
-    def variable(self, name: str) -> Number:
-        index = self.index()
-        if self.here in ("++", "--") and self.kind == "sign":
-            return self.counted(name, index, 1 if self.go_on() == "++" else -1)[0]
-        if self.here not in ASSIGNING:
-            return self.read(name, index)
-        sign = self.go_on()
-        right = self.value(ASSIGNMENT)
-        if sign != "=" and not self.skips and isinstance(right, int):
-            left = self.read(name, index)
-            right = left if isinstance(left, str) else _operate(sign[:-1], left, right)
-        self.write(name, index, right)
-        return right
-
-    def counted(self, name: str, index: str, step: int) -> tuple[Number, Number]:
-        before = self.read(name, index)
-        after = before if isinstance(before, str) else before + step
-        self.write(name, index, after)
-        return before, after
-
-    def read(self, name: str, index: str) -> Number:
-        if self.skips:
-            return 0
-        text = self.names.number_text(name, index)
-        return evaluate(text, self.names, self.depth + 1)
-
-    def write(self, name: str, index: str, value: Number) -> None:
-        if not self.skips:
-            self.names.set_number(name, index, str(value))
+        if here in ("++", "--") and re.match(NAME, following):
+            return self.store(following, _operated(here[0], self.read(self.rest.pop()), 1))
+        if here not in ("(", "+", "-", "!", "~", "++", "--"):
+            raise ValueError(f"found {here!r}")
+        value = self.value(0 if here == "(" else UNARY)
+        if here == "(" and (not self.rest or self.rest.pop() != ")"):
+            raise ValueError("( is not closed")
+        if isinstance(value, str):
+            return value
+        return {"-": -value, "!": int(not value), "~": ~value}.get(here, value)
 
 
-def _number(text: str) -> int:
-    if "#" in text:
-        base, digits = text.split("#")
-        if not 2 <= int(base[:3]) <= 36:
-            raise ArithmeticMistakeError(f"base {base[:3]}")
-        try:
-            return _wrapped(int(digits, int(base)))
-        except ValueError:
-            raise ArithmeticMistakeError(text) from None
-    try:
-        if text[:2] in ("0x", "0X"):
-            return _wrapped(int(text, 16))
-        octal = len(text) > 1 and text[0] == "0"
-        return _wrapped(int(text[:4000], 8 if octal else 10))
-    except ValueError:
-        raise ArithmeticMistakeError(f"found {text[:20]!r}") from None
-
-
-def _wrapped(value: int) -> int:
-    """Return a number in 64 bits."""
-    return (value + 2**63) % 2**64 - 2**63
-
-
-OPERATIONS: dict[str, Callable[[int, int], int]] = {
-    "+": int.__add__, "-": int.__sub__, "*": int.__mul__, "&": int.__and__, "|": int.__or__,
-    "^": int.__xor__, "==": lambda a, b: int(a == b), "!=": lambda a, b: int(a != b),
-    "<": lambda a, b: int(a < b), "<=": lambda a, b: int(a <= b), ">": lambda a, b: int(a > b),
-    ">=": lambda a, b: int(a >= b), "&&": lambda a, b: int(bool(a and b)),
-    "||": lambda a, b: int(bool(a or b)), "<<": lambda a, b: a << (b % 64),
-    ">>": lambda a, b: a >> (b % 64),
-}  # fmt: skip
-
-
-def _operate(sign: str, left: int, right: int) -> int:
-    if sign in ("/", "%"):
-        if right == 0:
-            raise ArithmeticMistakeError("division by 0")
-        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
-        return _wrapped(quotient if sign == "/" else left - quotient * right)
-    if sign == "**":
-        if right < 0:
-            raise ArithmeticMistakeError("exponent less than 0")
-        return _wrapped(pow(left, right, 2**64))
-    return _wrapped(OPERATIONS[sign](left, right))
+def _operated(sign: str, left: Number, right: Number) -> Number:
+    """Return a result in 64 bits; unknown where a side is."""
+    if isinstance(left, str) or isinstance(right, str):
+        return left if isinstance(left, str) else right
+    return (int(OPERATIONS[sign](left, right)) + 2**63) % 2**64 - 2**63

@@ -1,44 +1,30 @@
-"""Following a launch script without running it: assignments, tests that can be decided, commands.
-
-A test that only running would decide (is there a file?) is followed both ways; what differs
-afterwards is not known, and says so.
-"""
+"""Reading of a launch script: what it would start, found without running it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+import re
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import as_whole
-from ilp_planner.formats.launch_scripts.budget import COMMAND, DEEPEST, MOST, Budget
-from ilp_planner.formats.launch_scripts.commands import Commands
-from ilp_planner.formats.launch_scripts.expansion import Expander
-from ilp_planner.formats.launch_scripts.flow import Frame, Leave, Output, Reading
-from ilp_planner.formats.launch_scripts.loops import Loops
-from ilp_planner.formats.launch_scripts.nodes import (
-    Case,
-    Chain,
-    Choice,
-    Count,
-    For,
-    Function,
-    Group,
-    Node,
-    Pipe,
-    Simple,
-    While,
-    written,
-)
-from ilp_planner.formats.launch_scripts.patterns import matches
-from ilp_planner.formats.launch_scripts.scope import ReadOnly, Scope
-from ilp_planner.formats.launch_scripts.state import State, merged
-from ilp_planner.formats.launch_scripts.syntax import parse_script
-from ilp_planner.formats.launch_scripts.unknowns import Unknowns, known, plain
+from ilp_planner.formats.launch_scripts.conditions import decide
+from ilp_planner.formats.launch_scripts.flow import Command, Flow, Leave
+from ilp_planner.formats.launch_scripts.grammar import ASSIGNMENT, Node
+from ilp_planner.formats.launch_scripts.state import IDENTIFIER, State, Status, Why
+from ilp_planner.formats.launch_scripts.unknowns import LOST, known, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 MOST_ARGUMENTS = 10_000  # of a script
-Status = int | None  # how a command ends; None: only running would tell
-ReadFile = Callable[[str], str | None]
+SHELLS, SUBMITTING = ("bash", "sh", "zsh", "dash"), ("sbatch", "qsub", "bsub")
+BEFORE = ("nohup", "time", "env", "sudo", "stdbuf", "command", "builtin")
+NOTHING = ("shopt", "trap", "alias", "wait", "sleep", "umask", "ulimit", "hash")
+ENDS = {"true": 0, ":": 0, "false": 1} | dict.fromkeys(NOTHING, 0)
+SAME = {".": "source", "[": "test", "return": "exit", "break": "exit", "continue": "exit"}
+SAME |= dict.fromkeys(("read", "mapfile", "readarray", "getopts", "let"), "setting")
 
 
 def evaluate_script(
@@ -48,7 +34,7 @@ def evaluate_script(
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     supplied: Mapping[str, str] | None = None,
-    read_file: ReadFile = lambda name: None,
+    read_file: Callable[[str], str | None] = lambda name: None,
 ) -> Reading:
     """Return the commands that a script would run, as far as that can be told.
 
@@ -64,362 +50,316 @@ def evaluate_script(
     SpecError: what is no bash, or more than is followed.
     """
     supplied = {name: plain(value) for name, value in (supplied or {}).items()}
-    before = {**(environment or {}), **supplied}
     given = {as_whole(name): value for name, value in supplied.items() if name.isdecimal()}
     if (last := max(given, default=0)) > MOST_ARGUMENTS:
         raise SpecError(
             f"{source}: found a value for argument {last:.4g}, expected at most {MOST_ARGUMENTS} "
             "arguments"
         )
-    numbered = [*arguments]
-    numbered += ["" for _ in range(len(numbered), max(given, default=0))]
-    for number, value in given.items():
-        if number:
-            numbered[number - 1] = value
+    numbered = [*arguments, *[""] * (last - len(arguments))]
+    numbered = [given.get(k, word) for k, word in enumerate(numbered, 1)]
+    before = {**(environment or {}), **supplied}
     state = State(
         values={name: plain(value) for name, value in before.items() if name.isidentifier()},
-        attributes=dict.fromkeys(environment or {}, "x"),
+        exported=frozenset(environment or {}),
         arguments=tuple(map(plain, numbered)),
     )
-    evaluation = Evaluation(source, state, supplied, read_file)
-    evaluation.scope.used.update(name for name in supplied if name.isdecimal())
-    if len(text) > MOST:
-        evaluation.budget.spend(len(text))
-    evaluation.follow(plain(text))
-    return evaluation.reading
+    reading = Reading(source, state, supplied, read_file)
+    try:
+        reading.run(reading.parsed(plain(text), 0))
+    except Leave as leave:
+        reading.ended = leave.why
+    except RecursionError:
+        raise SpecError(f"{source}: nested too deeply") from None
+    except SpecError as error:
+        where = "" if str(error).startswith(source) else f"{source}: "
+        raise SpecError(f"{where}{error}") from None
+    return reading
 
 
-class Evaluation:
-    """One script while it is followed.
+class Reading(Flow):
+    """A script that was followed: its simple commands, a method for each that the shell does.
 
-    frames: of functions and loops, which `return` and `break` leave. printed: what each `$(..)` in
-    which the reading is has printed. input: lines that `read` takes, None: not known. doubts: tests
-    that were not decided, the innermost last. files: here-documents that were written to files.
+    remarks: on files that were not read. ended: what ends it before its last line, and the line of
+    that; None: nothing does. files: here-documents that were written to files.
     """
 
     def __init__(
-        self, source: str, state: State, supplied: Mapping[str, str], read_file: ReadFile
-    ) -> None:
-        self.source, self.read_file = source, read_file
-        self.budget = Budget(source)
-        self.scope = Scope(state, Unknowns(), self.budget, supplied)
-        self.words = Expander(self.scope, self.budget, self)
-        self.commands = Commands(self)
-        self.loops = Loops(self)
-        self.reading = Reading(unknowns=self.scope.unknowns, scope=self.scope)
-        self.frames: list[Frame] = []
-        self.printed: list[Output] = []
-        self.input: list[str] | None = None
-        self.doubts: list[tuple[str, int]] = []
-        self.depth = self.testing = 0
+        self, source: str, state: State, supplied: Mapping[str, str],
+        read_file: Callable[[str], str | None],
+    ) -> None:  # fmt: skip
+        super().__init__(source, state, supplied)
+        self.read_file = read_file
+        self.remarks: list[str] = []
+        self.ended: Why | None = None
         self.files: dict[str, str] = {}
 
-    def follow(self, text: str) -> None:
-        """Follow a whole script."""
+    def _redirected_statement(self, node: Node) -> Status:
+        body = (*node.of("body"), Node("command", node.line, ""))[0]
+        if body.kind == "command":
+            return self._command(replace(body, parts=(*body.parts, *node.redirects())))
+        return self.run((body,)) if not self.state.printed else self.print(LOST)
+
+    def _command(self, node: Node) -> Status:
+        redirects, self.substituted = tuple(node.redirects()), 0
+        parts = (node,) if node.kind == "variable_assignment" else node.parts
+        words = [part for part in parts if part.kind == "word"]
+        for redirect in redirects:  # words may stand behind a redirection
+            targets = redirect.of("destination", "argument")
+            words += targets if redirect.kind == "heredoc_redirect" else targets[1:]
+        settings = [part for part in parts if part.kind == "variable_assignment"]
+        if not words:
+            for setting in settings:
+                self._assign(setting)
+            return self.substituted
+        pairs = [(*setting.text.partition("="), setting.line) for setting in settings]
+        extra = {name: self.text(value, line) for name, _, value, line in pairs}
+        test = words[0].text in ("[", "test")
+        kept = [found for word in words for found in self.words(word, test=test)]
+        return self._called(kept, extra, replace(node, parts=redirects))
+
+    _variable_assignment = _variable_assignments = _command
+
+    def _act_of(self, name: str) -> Callable[[list[str], Node], Status] | None:
+        return getattr(self, f"_do_{SAME.get(name, name)}", None)
+
+    def _called(self, words: list[str], extra: Mapping[str, str], node: Node) -> Status:
+        """Follow a command whose words are expanded. extra: variables set before it. node: its
+        parts are redirections."""
+        if not words or words[0] in ENDS:
+            return ENDS[words[0]] if words else self.substituted
+        act = self.call if words[0] in self.state.functions else self._act_of(words[0])
+        if act is None:
+            return self._program(words, extra, node)
+        before = {key: value for key, value in self.state.values.items() if key in extra}
+        self.state.values |= extra
         try:
-            self.lines(parse_script(text, self.source))
-        except Leave as leave:
-            self.reading.ended = leave.why
-        except RecursionError:
-            raise SpecError(f"{self.source}: nested too deeply") from None
-        except SpecError as error:
-            where = "" if str(error).startswith(self.source) else f"{self.source}: "
-            raise SpecError(f"{where}{error}") from None
-
-    def lines(self, nodes: Sequence[Node]) -> Status:
-        """Follow the lines of a script; what goes wrong in one ends that line alone."""
-        result: Status = 0
-        bad = 0
-        for node in nodes:
-            if node.line == bad:
-                continue
-            depth = len(self.frames), len(self.scope.locals), self.depth, self.testing
-            try:
-                result = self.run((node,))
-            except ReadOnly:
-                while len(self.scope.locals) > depth[1]:
-                    self.scope.put_back()
-                del self.frames[depth[0] :]
-                self.depth, self.testing, bad = depth[2], depth[3], node.line
-        return result
-
-    def run(self, nodes: Sequence[Node]) -> Status:
-        """Follow commands; return how the last one ends."""
-        result: Status = 0
-        for node in nodes:
-            result = self.scope.status = self.node(node)
-            stops = result not in (0, None) and not self.testing and isinstance(node, Simple)
-            if stops and "errexit" in self.state.options:
-                why = f"`set -e` holds, and `{written((node,))}` fails"
-                raise Leave("exit", status=result, why=(why, node.line))
-        return result
-
-    @property
-    def state(self) -> State:
-        """Return the variables at this moment."""
-        return self.scope.state
-
-    def node(self, node: Node) -> Status:
-        """Follow one command."""
-        self.budget.spend(COMMAND, node.line)
-        self.depth += 1
-        if self.depth > 8 * DEEPEST:
-            raise SpecError(f"line {node.line}: nested too deeply")
-        try:
-            return self._node(node)
+            return act(words, node)
         finally:
-            self.depth -= 1
+            for key in extra:
+                self.state.values.pop(key, None)
+            self.state.values |= before
 
-    def _node(self, node: Node) -> Status:
-        if isinstance(node, Simple):
-            return self.commands.simple(node)
-        if isinstance(node, Function):
-            self.state.functions[node.name] = node
-            return 0
-        if isinstance(node, Choice):
-            return self.choice(node.branches, node.line)
-        if isinstance(node, Case):
-            return self.case(node)
-        if isinstance(node, For):
-            return self.loops.over_words(node)
-        if isinstance(node, Count):
-            return self.loops.counting(node)
-        if isinstance(node, While):
-            return self.loops.repeated(node)
-        if isinstance(node, Group):
-            return self.group(node)
-        if isinstance(node, Pipe):
-            return self.pipe(node)
-        return self.chain(node)
+    def _assign(self, node: Node) -> None:
+        match = ASSIGNMENT.match(node.text)
+        assert match is not None
+        name, line, text = match["name"], node.line, node.text[match.end() :]
+        self.start(name, text)
+        old, adds, array = self.state.values.get(name), match["how"] == "+=", node.of("array")
+        if array and re.search(r"(?:^|\s|\()\[[^\]]*\]=", text):
+            self.forget(name, line, "its entries have places or names of their own")
+        elif array:
+            words = [old] if isinstance(old, str) and old else [*(old or ())]
+            added = [word for part in array[0].parts[1:-1] for word in self.words(part)]
+            self.assign(name, (*words, *added) if adds else tuple(added), line)
+        elif match["index"] is not None or isinstance(old, tuple):
+            value, index = self.text(text, line), match["index"] or "0"
+            place = self.place(index, line)
+            before = self.empty_unset(self.element(name, index, place, line)) if adds else ""
+            self.set_entry(name, place, before + value, line)
+        else:
+            value = self.text(text, line)
+            self.assign(name, f"{self.state.values.get(name, '')}{value}" if adds else value, line)
 
-    def test(self, nodes: Sequence[Node]) -> Status:
-        """Follow commands whose end decides something, so that a failure is none."""
-        self.testing += 1
-        result = self.run(nodes)
-        self.testing -= 1
-        return result
-
-    def chain(self, node: Chain) -> Status:
-        """Follow `a && b || c`."""
-        result = self.test((node.nodes[0],))
-        for at, (operator, following) in enumerate(
-            zip(node.operators, node.nodes[1:], strict=True)
-        ):
-            last = at == len(node.operators) - 1
-            goes_on: Status
-            if result is None:
-                why = (f"how `{written([node.nodes[at]])}` ends", node.line)
-                act: Callable[[], Status] = partial(self.run, (following,))
-                ways = (act, _well) if operator == "&&" else (_well, act)
-                goes_on = self.either(ways, why, doubt=False)
-            elif (result == 0) is (operator == "&&"):
-                goes_on = self.run((following,)) if last else self.test((following,))
-            else:
-                continue
-            result = goes_on
-        return result
-
-    def choice(
-        self, branches: Sequence[tuple[Sequence[Node], Sequence[Node]]], line: int
-    ) -> Status:
-        """Follow `if`."""
-        for at, (test, body) in enumerate(branches):
-            verdict = self.test(test) if test else 0
-            if verdict == 0:
-                return self.run(body)
-            if verdict is None:
-                return self.doubtful(branches[at:], line)
+    def _declaration_command(self, node: Node) -> Status:
+        command, values = node.parts[0].kind, self.state.values
+        flags = {"export": "x", "readonly": "r"}.get(command, "")
+        for part in node.parts[1:]:
+            for word in [part.text] if part.parts else self.words(part):
+                match, line = ASSIGNMENT.match(word), part.line
+                name = match["name"] if match else word
+                flags += word[1:] if word[:1] == "-" else ""
+                if not IDENTIFIER.fullmatch(name) or {*flags} & {*"fp"}:
+                    continue
+                before = values.get(name)
+                if match and part.parts:
+                    self._assign(part)
+                elif match:
+                    self.assign(name, word[match.end() :], line)
+                if command not in ("export", "readonly") and "g" not in flags:
+                    # Its own value is that of outside while it is read: `local A=$A`.
+                    value = values.pop(name) if match else () if "a" in flags else ""
+                    values |= {} if before is None else {name: before}
+                    self.make_local(name)
+                    values[name] = value
+                if {*flags} & {*"Ainr"}:
+                    pointed = values.get(name, "") if "n" in flags else ""
+                    self.state.special |= {name, str(pointed)}
+                    for one in IDENTIFIER.findall(f"{name} {pointed}") if flags != "r" else ():
+                        self.assign(one, "", line)
+                self.state.exported |= {name} if "x" in flags else set()
         return 0
 
-    def doubtful(
-        self, branches: Sequence[tuple[Sequence[Node], Sequence[Node]]], line: int
-    ) -> Status:
-        """Follow the first of several branches and those behind it, for nobody knows which."""
-        (test, body), *rest = branches
-        return self.either(
-            [lambda: self.run(body), lambda: self.choice(rest, line)], (f"`{written(test)}`", line)
-        )
+    def _unset_command(self, node: Node) -> Status:
+        for name in (word for part in node.parts[1:] for word in self.words(part)):
+            if "[" in name:
+                self.forget(name.partition("[")[0], node.line, "an entry of it is unset")
+            self.state.values.pop(name, None)
+            self.state.functions.pop(name if node.parts[1].text == "-f" else "", None)
+        return 0
 
-    def case(self, node: Case) -> Status:
-        """Follow `case`."""
-        word = self.scope.empty_unset(self.words.text(node.word.text, node.word.line))
-        self.budget.spend(len(word), node.line)
-        why = (f"`case {node.word.text}`", node.line)
-        ways: list[Callable[[], Status]] = []
-        sure = False
-        falls = False
-        for at, (patterns, _, _) in enumerate(node.branches):
-            verdict: bool | None = falls
-            for token in patterns:
-                pattern = self.words.pattern(token.text, token.line)
-                found = matches(word, pattern) if known(word) and known(pattern) else None
-                found = True if pattern == "*" else found
-                verdict = (
-                    True
-                    if True in (verdict, found)
-                    else None
-                    if None in (verdict, found)
-                    else False
-                )
-            if verdict is False:
-                continue
-            ways.append(partial(self.fall, node, at))
-            if verdict:
-                sure = True
-                break
-        if not ways:
+    def _document(self, node: Node) -> str | None:
+        """Return the text that a redirection gives a command; None: none does."""
+        for redirect in node.of("heredoc_redirect"):
+            text = "".join(part.text for part in redirect.of("heredoc_body"))
+            text = re.sub(r"(?m)^\t+", "", text) if redirect.of("<<-") else text
+            quoted = re.search(r"['\"\\]", redirect.of("heredoc_start")[0].text)
+            return text if quoted else self.text(text, redirect.line, document=True)
+        return None
+
+    def _program(self, words: list[str], extra: Mapping[str, str], node: Node) -> Status:
+        """Follow a program that is started: a shell as far as its commands are known."""
+        if words[0] == "exec" and words[1:]:
+            self._program(words[1:], extra, node)
+            first = " ".join(map(self.unknowns.shown, words[:3]))
+            raise Leave("exit", None, (f"`{first}` runs in its place", node.line))
+        if words[0] == "exec":
             return 0
-        if sure and len(ways) == 1:
-            return ways[0]()
-        return self.either(ways if sure else [*ways, lambda: 0], why)
+        if words[0] in BEFORE and words[1:] and (words[1] in ENDS or self._act_of(words[1])):
+            return self._called(words[1:], {}, node)
+        line, environment = node.line, {**self.state.environment, **extra}
+        doubt = self.doubts[-1] if self.doubts else None
+        self.print(LOST)
+        started = self._shell_of(words, node)
+        if started is None:
+            self.commands.append(Command(tuple(words), line, environment, doubt))
+            return None
+        text, before, arguments = started
+        state = State({**environment, "0": arguments[0]}, frozenset(environment))
+        state.arguments, state.read = tuple(arguments[1:]), self.state.read
+        first_new = len(self.commands)
+        status, _ = self.apart(lambda: self.run(self.parsed(text, line)), state)
+        for k, command in enumerate(self.commands[first_new:], first_new):
+            whole = (*before, *command.words)
+            self.commands[k] = Command(whole, line, command.environment, command.doubt or doubt)
+        return status if not before else None
 
-    def fall(self, node: Case, at: int) -> Status:
-        """Follow a branch of `case`, and those that it falls through to."""
-        result = self.run(node.branches[at][1])
-        while node.branches[at][2] == ";&" and at + 1 < len(node.branches):
-            at += 1
-            result = self.run(node.branches[at][1])
-        return result
-
-    def either(
-        self, ways: Sequence[Callable[[], Status]], why: tuple[str, int], *, doubt: bool = True
-    ) -> Status:
-        """Follow several ways of which only running would tell which one is taken, and go on with
-        what is the same after all of them."""
-        before, printed = self.state, [p.copy() for p in self.printed]
-        ends: list[State] = []
-        results: list[Status] = []
-        outputs: list[list[Output]] = []
-        read, left = self.input, why
-        if doubt:
-            self.doubts.append(why)
-        for way in ways:
-            self.budget.spend(before.size, why[1])
-            self.scope.state = before.copy()
-            self.printed = [p.copy() for p in printed]
-            self.input = list(read) if read is not None else None
-            try:
-                results.append(way())
-            except Leave as leave:
-                self.loops.leave_later(leave)
-                left = leave.why
+    def _shell_of(
+        self, words: Sequence[str], node: Node
+    ) -> tuple[str, Sequence[str], Sequence[str]] | None:
+        """Return the text that a shell follows, the words that start the shell, $0 and what
+        follows; None: it is no shell, or its text is unknown."""
+        for at, word in enumerate(words):
+            name = PurePosixPath(word).name
+            submits = name in SUBMITTING and not at
+            if name not in SHELLS and not submits:
                 continue
-            ends.append(self.state)
-            outputs.append(self.printed)
-        if doubt:
-            self.doubts.pop()
-        if not ends:
-            raise Leave("dead", why=left)
-        self.scope.state = merged(ends, self.scope.unknowns, self.scope.supplied, why)
-        self.printed = outputs[0]
-        if any(other != outputs[0] for other in outputs):
-            for place in self.printed:
-                place.known = False
-        return results[0] if all(r == results[0] for r in results) else None
+            rest = words[at + 1 :]
+            texts = [k for k, w in enumerate(rest[:-1]) if re.fullmatch(r"-[a-z]*c", w)]
+            files = [k for k, w in enumerate(rest) if w[:1] != "-"]
+            if texts and not submits:
+                return rest[texts[0] + 1], words[:at], rest[texts[0] + 2 :] or [name]
+            document = self._document(node) if not at else None
+            if document is not None and (submits or not files):
+                return document, (), [name]
+            if files and (text := self._file(rest[files[0]])):
+                return text, () if submits else words[:at], rest[files[0] :]
+        text = self.files.get(words[0].removeprefix("./")) if "/" in words[0] else None
+        return None if text is None else (text, (), words)
 
-    def group(self, node: Group) -> Status:
-        """Follow `{ .. }`, `( .. )`, and what redirections stand behind."""
-        before, self.input = self.input, self.commands.new_input(node.redirects, self.input)
-        kept = self.commands.kept_output(node.redirects)
+    def _file(self, name: str) -> str | None:
+        """Return the text of a file: one that the script wrote, or one beside it."""
+        found = self.files.get(name.removeprefix("./"))
+        return self.read_file(name) if found is None and name and known(name) else found
+
+    def _do_source(self, words: list[str], node: Node) -> Status:
+        name, saved, line = "".join(words[1:2]), self.state.arguments, node.line
+        text, nodes = self._file(name), None
         try:
-            if not node.apart:
-                return self.run(node.body)
-            result = self.apart(lambda: self.run(node.body))
-            return result if node.waits else 0
-        finally:
-            self.input = before
-            kept()
+            nodes = self.parsed(text, line) if text is not None else None
+        except SpecError:
+            self.budget.spend(0, line)  # it is no bash, or none that is followed
+        if nodes is not None:
+            self.state.arguments = tuple(words[2:]) or saved
+            try:
+                return self.within("function", lambda: self.run(nodes), line)
+            finally:
+                self.state.arguments = saved if words[2:] else self.state.arguments
+        shown = self.unknowns.shown(name)
+        self.state.read = self.state.read or (shown, line)
+        self.remarks.append(
+            f"line {line}: {words[0]} {shown}: not read: what is set before it counts as it is"
+        )
+        return None
 
-    def apart(self, act: Callable[[], Status], state: State | None = None) -> Status:
-        """Follow commands in a shell of their own, which leaves nothing behind but its output."""
-        before, frames, owned = self.state, self.frames, self.scope.locals
-        self.budget.spend(before.size)
-        self.scope.state = state or before.copy()
-        self.scope.locals = [dict(row) for row in owned] if state is None else []
-        self.frames = []
-        try:
-            return act()
-        except ReadOnly:
-            return 1
-        except Leave as leave:
-            return leave.status if leave.kind in ("exit", "return") else None
-        finally:
-            self.scope.state, self.frames, self.scope.locals = before, frames, owned
+    def _do_eval(self, words: list[str], node: Node) -> Status:
+        return self.run(self.parsed(" ".join(words[1:]), node.line))
 
-    def pipe(self, node: Pipe) -> Status:
-        """Follow commands joined by |, each in a shell of its own."""
-        if len(node.nodes) == 1:
-            result = self.test(node.nodes)
+    def _do_exit(self, words: list[str], node: Node) -> Status:
+        """Follow `exit`, `return`, `break` and `continue`."""
+        kinds, status, given = [kind for kind, _ in self.frames], self.status, words[1:2]
+        why = f"`{self.unknowns.shown(' '.join(words[:2]))}`"
+        if given:
+            status = as_whole(given[0]) % 256 if given[0].isdecimal() else None
+        if words[0] in ("break", "continue"):
+            if kinds[-1:] != ["round"]:
+                return 0
+            if given not in ([], ["1"]):
+                raise SpecError(f"line {node.line}: {why} is not followed")
+            status = 0
+        elif words[0] == "return":
+            if "function" not in kinds and not self.locals:
+                return 2  # nothing to return from
+            why += " leaves what it is in"
+            if status:  # what failed is why, if nothing is launched later
+                self.ended = why, node.line
+        raise Leave(words[0], status, (why, node.line))
+
+    def _do_test(self, words: list[str], node: Node) -> Status:
+        return decide(words[1:], self, node.line, expand=False)
+
+    def _do_shift(self, words: list[str], node: Node) -> Status:
+        count, arguments = (*words, "1")[1], self.state.arguments
+        if not count.isdecimal():
+            marks = (self.mark(f"${k + 1}", node.line, "") for k in range(len(arguments)))
+            self.state.arguments = tuple(marks)
+            return None
+        enough = as_whole(count) <= len(arguments)
+        self.state.arguments = arguments[as_whole(count) :] if enough else arguments
+        return int(not enough)
+
+    def _do_set(self, words: list[str], node: Node) -> Status:
+        rest = words[1:]
+        while rest and rest[0][:1] in ("-", "+") and rest[0] != "--":
+            rest = rest[1 + rest[0].endswith("o") :]
+        if rest:
+            self.state.arguments = tuple(rest[rest[0] == "--" :])
+        return 0
+
+    def _do_echo(self, words: list[str], node: Node) -> Status:
+        rest, end = words[1:], "\n"
+        while rest and re.fullmatch(r"-[neE]+", rest[0]):
+            end = "" if "n" in rest.pop(0) else end
+        return self.print(" ".join(rest) + end)
+
+    def _do_printf(self, words: list[str], node: Node) -> Status:
+        """Follow `printf` of texts, as many as the form has places."""
+        into = words[2] if words[1:2] == ["-v"] and words[3:] else ""
+        form, *values = words[3:] if into else words[1:] or [""]
+        parts = re.split("%s|%d", form.replace(r"\n", "\n"))
+        if len(parts) == len(values) + 1 and not re.search(r"[%\\]", "".join(parts)):
+            text = "".join(a + b for a, b in zip(parts, [*values, ""], strict=True))
         else:
-            result = 0
-            for at, part in enumerate(node.nodes):
-                before, self.input = self.input, None if at else self.input
-                last = at == len(node.nodes) - 1
-                kept = None if last else self.commands.swallowed()
-                result = self.apart(partial(self.test, (part,)))
-                self.input = before
-                if kept is not None:
-                    kept()
-            if self.printed:
-                self.printed[-1].known = False
-            if "pipefail" in self.state.options and result == 0:
-                result = None
-        return result if result is None or not node.negated else int(result == 0)
+            text = self.mark(" ".join(words), node.line, "printf makes it")
+        if not into:
+            return self.print(text)
+        self.assign(into, text, node.line)
+        return 0
 
-    def output(self, text: str, written_as: str, line: int) -> str:
-        """Return what the commands of `$(..)` print, or a mark."""
-        self.budget.spend(COMMAND + len(text), line)
-        if written_as in self.scope.supplied:
-            return self.scope.take_supplied(written_as)
-        place = Output()
-        count = len(self.reading.commands)
-        self.printed.append(place)
-        try:
-            nodes = parse_script(text, f"{self.source}: line {line}", line)
-            depth = self.depth
-            self.depth += 4
-            result = self.apart(lambda: self.run(nodes))
-            self.depth = depth
-        finally:
-            place = self.printed.pop()
-        programs = len(self.reading.commands) > count
-        del self.reading.commands[count:]
-        self.scope.substituted = result
-        if programs or not place.known or (result is None and not place.parts):
-            return self.words.unknown(written_as, line, "only running the script would tell")
-        return "".join(place.parts).rstrip("\n")
+    def _do_setting(self, words: list[str], node: Node) -> Status:
+        """Follow a command that sets variables to what only running would tell."""
+        found = IDENTIFIER.findall(" ".join(word for word in words[1:] if word[:1] != "-"))
+        for name in dict.fromkeys(found):
+            self.forget(name, node.line, f"only running the script would tell, by `{words[0]}`")
+        return None
 
-    def text(self, text: str, line: int, source: str = "") -> Status:
-        """Follow a text that becomes commands."""
-        self.budget.spend(len(text), line)
-        return self.run(parse_script(text, source or f"{self.source}: line {line}", line))
-
-    def shell(
-        self, text: str, line: int, arguments: Sequence[str], extra: Mapping[str, str]
-    ) -> Status:
-        """Follow a text in a new shell, which knows what is exported. arguments: $0 and others."""
-        state = self.state.child()
-        state.values |= {**extra, "0": arguments[0] if arguments else "bash"}
-        state.attributes |= dict.fromkeys(extra, "x")
-        state.arguments = tuple(arguments[1:])
-        self.budget.spend(len(text), line)
-        nodes = parse_script(text, f"{self.source}: line {line}", line)
-        return self.apart(lambda: self.lines(nodes), state)
-
-    def call(self, function: Function, arguments: Sequence[str], line: int) -> Status:
-        """Follow a function."""
-        if len(self.scope.locals) > DEEPEST:
-            raise SpecError(f"line {line}: {function.name} calls itself, or nested too deeply")
-        saved = self.state.arguments
-        self.state.arguments = tuple(arguments)
-        self.scope.locals.append({})
-        try:
-            return self.loops.within("function", lambda: self.run(function.body), line)
-        finally:
-            self.scope.put_back()
-            self.state.arguments = saved
-
-
-def _well() -> Status:
-    """Return how a command ends that goes well, or that is passed over."""
-    return 0
+    def _do_cat(self, words: list[str], node: Node) -> Status:
+        """Follow `cat` of a here-document, which may go to a file that is started later."""
+        text = self._document(node)
+        if text is None or words[1:] not in ([], ["-"]):
+            return self.print(LOST)
+        for redirect in node.parts:
+            if redirect.of(">"):
+                name = self.text(redirect.of("destination")[0].text, node.line)
+                self.files[name.removeprefix("./")] = text
+        return self.print(text)

@@ -1,4 +1,4 @@
-"""What only running a script would tell: marks in its texts, which say where they come from.
+"""Marks in the texts of a script for what only running it would tell, and where that comes from.
 
 A mark goes wherever the text goes: through variables, arrays, quotes and functions. Whoever needs
 the value in the end can complain about it by name, and say how to supply it.
@@ -12,6 +12,9 @@ OPEN, CLOSE, ZERO = "\ue000", "\ue001", 0xE010
 MARK = re.compile(f"{OPEN}([{chr(ZERO)}-{chr(ZERO + 9)}]+){CLOSE}")
 PRIVATE = re.compile("[\ue000-\ue0ff]")
 PLACE, PLACE_END = "\ue0a0", "\ue0a1"  # around what a template leaves to its user
+LOST = "\ue0a2"  # output that only running would tell
+# Inside of words while they are made: an end of one, and a text that is there though it is empty.
+SPLIT, THERE = "\ue0a3", "\ue0a4"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +54,7 @@ class Unknowns:
 
     def of(self, text: str) -> Iterator[Unknown]:
         """Yield what is not known in a text, in order."""
-        for match in MARK.finditer(text):
-            yield self._row(match)
+        yield from map(self._row, MARK.finditer(text))
 
     def first(self, text: str) -> Unknown | None:
         """Return the first value in a text that is not known; None: all are."""
@@ -70,15 +72,10 @@ class Unknowns:
     def as_empty(self, text: str, names: dict[str, int]) -> str:
         """Return a text with nothing in place of variables that nobody set, as bash has it; their
         names and lines go to `names`."""
-
-        def taken(match: re.Match[str]) -> str:
-            unknown = self._row(match)
+        for unknown in self.of(text):
             if unknown.empty:
                 names.setdefault(unknown.key, unknown.line)
-                return ""
-            return match[0]
-
-        return MARK.sub(taken, text)
+        return MARK.sub(lambda match: "" if self._row(match).empty else match[0], text)
 
     def _row(self, match: re.Match[str]) -> Unknown:
         return self.rows[int("".join(str(ord(c) - ZERO) for c in match[1]))]

@@ -13,8 +13,8 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.base.file_kinds import INSTEAD, FileKind, refuse_other_kind
 from ilp_planner.base.files import Document, read_json, read_text
 from ilp_planner.base.limits import as_whole
-from ilp_planner.formats.launch_scripts.evaluation import evaluate_script
-from ilp_planner.formats.launch_scripts.flow import Command, Reading
+from ilp_planner.formats.launch_scripts.evaluation import Reading, evaluate_script
+from ilp_planner.formats.launch_scripts.flow import Command
 from ilp_planner.formats.megatron.arguments import MegatronArguments, read_arguments
 from ilp_planner.formats.megatron.flags import flag_of, flags
 from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OF_MODELS, OTHER_MODELS
@@ -64,21 +64,21 @@ def read_script(
     gpus: Gpus | None = None,
     strict: bool = True,
 ) -> MegatronArguments:
-    """Return the job of a launch script.
+    """Return what a launch script trains.
 
     Parameters
     ----------
-    world: ranks; None: as in the script.
-    gpus: of the cluster, taken if neither says, or the script counts them by running.
+    world: ranks; None: what the script says.
+    gpus: of the cluster, taken where neither says, or the script counts them by running.
     arguments: of the script ($1 ...).
-    environment: set before the script starts; None: the present one.
-    supplied: values that only a run would tell, by the name of the variable, the number of the
+    environment: what is set before the script starts; None: what is set now.
+    supplied: values of what only running would tell, by the name of the variable, the number of the
         argument or the text of the command; and of arguments of Megatron, by theirs.
     strict: refuse arguments that today's Megatron does not have; otherwise say so in remarks.
 
     Raises
     ------
-    SpecError: not there, not bash, no launch in it, or a number depends on an unknown value.
+    SpecError: not there, not bash, no launch in it, or a number depends on what is not known.
     """
     text = read_text(path, SpecError)
     refuse_other_kind(Document(str(path), text), FileKind.LAUNCH, SpecError)
@@ -129,8 +129,8 @@ def read_script(
 def _remarks(
     found: LaunchWords, others: Sequence[Command], supplied: Mapping[str, str]
 ) -> list[str]:
-    """Return remarks on open values, one line each."""
-    reading, launch, scope = found.reading, found.command, found.reading.scope
+    """Return what was left open or taken as it is, one line each."""
+    reading, launch = found.reading, found.command
     remarks = []
     if launch.doubt:
         remarks.append(
@@ -148,11 +148,11 @@ def _remarks(
     if names:
         remarks.append(f"not set, taken as empty: {', '.join(names)} (--set NAME=VALUE)")
     for name in supplied:
-        if name in scope.overruled:
+        if name in reading.overruled:
             remarks.append(
-                f"--set {name}: line {scope.overruled[name]} sets it itself, and that counts"
+                f"--set {name}: line {reading.overruled[name]} sets it itself, and that counts"
             )
-        elif name not in scope.used:
+        elif name not in reading.used:
             remarks.append(f"--set {name}: nothing in the script reads it")
     if found.left_open:
         flags_open = dict.fromkeys(word for word in found.left_open if word.startswith("--"))
@@ -161,7 +161,7 @@ def _remarks(
 
 
 def _left_out(found: LaunchWords) -> str:
-    """Return the variables among the arguments that were not set, if something is missing."""
+    """Return which variables among the arguments were not set, where something is missing."""
     if not found.dropped:
         return ""
     names = ", ".join(dict.fromkeys(u.text for u in found.dropped))
@@ -194,7 +194,7 @@ def read_launch(
     gpus: Gpus | None = None,
     strict: bool = True,
 ) -> MegatronArguments:
-    """Return the job of a launch: a script, an exported JSON file, or the arguments themselves.
+    """Return what a launch trains: a script, an exported JSON file, or the arguments themselves.
 
     Parameters
     ----------
@@ -235,8 +235,8 @@ def read_launch(
 
 
 def _split_text(script: str, complaint: str) -> str:
-    """Return the quoted text with blanks that the word of a complaint comes from, if an array that
-    holds the text is expanded without quotes; empty if none is."""
+    """Return which quoted text with blanks the word of a complaint comes from, where an array that
+    holds the text is expanded without quotes; empty where none is."""
     arrays = list(ARRAY.finditer(script))
     ends = [array.end() for array in arrays]
     uses = {match[1]: match for match in reversed(list(BARE_ARRAY.finditer(script)))}
@@ -296,7 +296,7 @@ def _find_launches(reading: Reading, path: Path) -> list[Command]:
 
 
 def _set_it(reading: Reading) -> str:
-    """Return the variables that nobody set and that would let a script go on."""
+    """Return what would let a script go on: values of variables that nobody set."""
     names = list(reading.empty)
     if not names:
         return "; expected a script that launches as it is called here"
@@ -305,14 +305,14 @@ def _set_it(reading: Reading) -> str:
 
 
 def _starts_a_program(command: Command, reading: Reading) -> bool:
-    """Tell whether a command seems to be the purpose of a script: it runs a program of Python."""
+    """Tell whether a command seems to be what a script is for: it runs a program of Python."""
     shown = [PurePosixPath(reading.unknowns.shown(word)) for word in command.words]
     names = {word.name for word in shown}
     return bool(names & STARTERS) or any(word.suffix == ".py" for word in shown)
 
 
 def _instead(commands: Sequence[Command], reading: Reading) -> str:
-    """Return the last command that a script starts instead of a training run."""
+    """Return what a script starts instead of a training run, the last of it."""
     if not commands:
         return " and no other program"
     text = " ".join(reading.unknowns.shown(word) for word in commands[-1].words)

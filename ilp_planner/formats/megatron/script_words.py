@@ -1,4 +1,4 @@
-"""The words of a launch in a script, if values that no number depends on may stay unknown."""
+"""The words of a launch in a script, where values that no number depends on may stay unknown."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from ilp_planner.formats.megatron.launchers import Open
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.formats.launch_scripts.flow import Command, Reading
+    from ilp_planner.formats.launch_scripts.evaluation import Reading
+    from ilp_planner.formats.launch_scripts.flow import Command
 
 
 @dataclass(slots=True)
 class LaunchWords:
     """One launch of a script, to be read.
 
-    remarks: on open values. dropped: variables that nobody set, read as no arguments.
-    left_open: arguments with unknown values that no number depends on, word for word.
+    remarks: on what was left open. dropped: variables that nobody set, read as no arguments.
+    left_open: arguments whose number is not known, and that no number depends on, word for word.
     """
 
     reading: Reading
@@ -35,11 +36,11 @@ class LaunchWords:
     left_open: list[str] = field(default_factory=list)
 
     def words(self) -> list[str]:
-        """Return the words with nothing unknown in them, but for words before the program.
+        """Return the words with nothing unknown in them, but for what stands before the program.
 
         Raises
         ------
-        SpecError: a number depends on a value that only a run would tell; how to supply it.
+        SpecError: a number depends on what only running the script would tell; how to supply it.
         """
         shown = [self.reading.unknowns.shown(word) for word in self.command.words]
         program = program_place(shown)
@@ -50,7 +51,7 @@ class LaunchWords:
         return [*before, *own, shown[program], *self._arguments(after)]
 
     def find_open(self, option: str, value: str) -> Open | None:
-        """Return the open part of a launcher's number."""
+        """Return what only running the script would tell of a launcher's number."""
         unknown = self.reading.unknowns.first(value)
         if unknown is None:
             return None
@@ -102,7 +103,7 @@ class LaunchWords:
         raise self._needed(unknown, name)
 
     def _more(self, word: str) -> list[str]:
-        """Return the meaning of a word that may be further arguments."""
+        """Return what a word that may be further arguments stands for."""
         unknown = self.reading.unknowns.first(word)
         if unknown is None or self.reading.unknowns.alone(word) is None:
             raise self._needed(unknown, "") if unknown else SpecError(word)
@@ -126,12 +127,13 @@ class LaunchWords:
             return None
 
     def _needed(self, unknown: Unknown, flag: str) -> SpecError:
-        """Return the unknown value of a number, and how to supply it."""
+        """Return what a number needs, and how to supply it."""
         found, fix = self._said(unknown, flag)
         return SpecError(f"{self.where}line {unknown.line}: {found}: --set {fix}")
 
     def _said(self, unknown: Unknown, flag: str) -> tuple[str, str]:
-        """Return the found and the expected text of an unknown value, and its `--set`."""
+        """Return what was found and expected of a value that is not known, and what `--set` would
+        say it."""
         use = f" (in the value of {flag})" if flag else " (among the arguments)"
         options = [text for text in map(self._split, unknown.options) if text]
         value = options[0][0] if flag and options and len(options[0]) == 1 else "VALUE"
