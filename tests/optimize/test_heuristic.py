@@ -17,11 +17,12 @@ from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.optimize.solvers.registry import HEURISTICS
 from ilp_planner.problem import Problem
 from tests.every_space import METIS, check_consistent, every_space, problem_in, result_in
+from tests.examples import often
 from tests.mixed_cases import room_problem
 from tests.tiny import fixed_problem
 
 FEW = Limits(starts=4, workers=1, seconds=60.0)
-every_heuristic = pytest.mark.parametrize("solver", HEURISTICS)
+every_heuristic = pytest.mark.parametrize("solver", often(HEURISTICS, "anneal"))
 
 
 @every_heuristic

@@ -54,6 +54,7 @@ def test_a_machine_is_found_again() -> None:
     assert before > 0.2
 
 
+@pytest.mark.slow
 def test_runs_by_the_defaults_give_the_defaults() -> None:
     found = calibrate(runs_on(DEFAULT), lab())
     for name in CONSTANTS:

@@ -168,7 +168,7 @@ MIXTURE = placed(
     [
         (llama_job(), 0.35),
         pytest.param(llama_job(), 0.9, marks=pytest.mark.slow),
-        (llama_job(pp=2, tp=2, dp=2), 0.6),
+        pytest.param(llama_job(pp=2, tp=2, dp=2), 0.6, marks=pytest.mark.slow),
         (MIXTURE, 0.9),
         pytest.param(MIXTURE, 0.35, marks=pytest.mark.slow),
     ],

@@ -244,6 +244,7 @@ def test_a_job_on_devices_that_differ_has_the_memory_of_each_stage_s_own() -> No
     assert len(said) == (order != sorted(order))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [pytest.param(128, marks=pytest.mark.slow), 96])
 def test_a_plan_on_devices_that_differ_is_analysed_by_stage(batch: int) -> None:
     options = {"global_batch": batch, "max_stages": 3, "space": "groups"}
