@@ -45,6 +45,11 @@ class Planned(Printed, ABC):
         """The name of the plan in messages."""
         return "result"
 
+    @property
+    def details(self) -> str:
+        """Every line about the plan."""
+        return str(self)
+
     def as_start(self) -> Start:
         """Return the start of another search."""
         from ilp_planner.formats.saved_start import start_of
@@ -134,7 +139,7 @@ class Planned(Printed, ABC):
     def _repr_html_(self) -> str:
         from ilp_planner.faces.page.render import plan_summary
 
-        return plan_summary(self._view(), str(self))
+        return plan_summary(self._view(), self.details)
 
     def analyze(self, **said: Any) -> Analysis:
         """Return memory and messages of every rank of the plan.

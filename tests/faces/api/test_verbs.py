@@ -43,6 +43,7 @@ def test_a_result_says_what_it_is(result: ilp.Result) -> None:
     assert "iteration time" in result.details
     assert result._repr_html_().startswith("<div")
     assert "Proved optimal" in result._repr_html_()
+    assert "iteration time" in result._repr_html_()  # and all other lines, folded away
     assert result.page().startswith("<!DOCTYPE html>")
     for thing in (result, result.problem, result.problem.space, result.plan, result.evaluation):
         assert len(repr(thing)) < 120
