@@ -96,7 +96,7 @@ def test_a_terminal_gets_colours_and_no_name_raw(command: str, tmp_path: Path) -
 WRITER = """
 import os, signal, sys
 from pathlib import Path
-from ilp_planner import files
+from ilp_planner.base import files
 files.os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
 files.write_text(Path("x.json"), "half")
 """
