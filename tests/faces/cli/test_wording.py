@@ -16,7 +16,14 @@ WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 # Whose words are the command line's own, or become Python's (`api/words`), and Megatron's
 # arguments, many of the same name; and the helps of options.
 OWN = (
-    *("faces/api", "faces/cli", "faces/report", "formats/megatron", "settings/table"),
+    *(
+        "faces/api",
+        "faces/cli",
+        "faces/report",
+        "formats/megatron",
+        "settings/table",
+        "peers/analysis_tool",
+    ),
     "profiler/commands",
 )
 
