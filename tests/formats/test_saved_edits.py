@@ -166,6 +166,7 @@ def edits(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 TRUE_TOO = {
+    ("result", "nothing"): "nothing is claimed",
     ("certificate.parts.bound_s", "less"): "less is claimed",
     ("objective.sets.bound_s", "less"): "less is claimed",
     ("run.history.bound_s", "less"): "less was known",
