@@ -88,7 +88,7 @@ def test_the_wheel_holds_models_clusters_and_types(wheel: Path):
     names = set(zipfile.ZipFile(wheel).namelist())
     for kind in ("models", "clusters"):
         assert {f"ilp_planner/{kind}/{path.name}" for path in (ROOT / kind).glob("*.toml")} <= names
-    templates = (ROOT / "ilp_planner" / "faces" / "page" / "templates").iterdir()
+    templates = (ROOT / "ilp_planner" / "faces" / "page" / "templates").glob("*.*")
     assert {f"ilp_planner/faces/page/templates/{path.name}" for path in templates} <= names
     data = {"kernel_constants.json", "gpus.toml"}
     assert {"ilp_planner/py.typed", *(f"ilp_planner/specs/{name}" for name in data)} <= names
