@@ -258,7 +258,7 @@ class Kernels:
             raise ValueError("quantised must be empty with implementation local")
         if self.graphs not in GRAPHS:
             raise ValueError(f"graphs must be one of {GRAPHS}, got {self.graphs!r}")
-        if self.deferral_limit < 0:
+        if self.deferred_output and self.deferral_limit < 0:
             raise ValueError(f"deferral_limit must be at least 0, got {self.deferral_limit}")
         if unknown := set(self.graphed) - set(GRAPHED):
             raise ValueError(f"graphed must be some of {GRAPHED}, got {sorted(unknown)}")

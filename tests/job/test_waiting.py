@@ -76,3 +76,10 @@ def test_nothing_is_deferred_without_a_pipeline() -> None:
     alone = job(pp=1, settings=settings(kernels=Kernels(deferred_output=True)))
     assert any(violation.rule == "deferred gradients" for violation in of_degrees(alone))
     assert deferred_output(alone) == 0
+
+
+def test_a_limit_of_nothing_that_is_deferred_says_nothing() -> None:
+    """Megatron looks at `--wgrad-deferral-limit` with `--defer-embedding-wgrad-compute` alone."""
+    assert Kernels(deferral_limit=-1) != Kernels()
+    with pytest.raises(ValueError, match="deferral_limit must be at least 0, got -1"):
+        Kernels(deferred_output=True, deferral_limit=-1)
