@@ -55,6 +55,7 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
         "activation_offload": ("none,core_attn+attn_proj", "qkv_linear", "1,2", "none,moe_act"),
         "dispatcher": ("flex", "alltoall,allgather"),
         "fused_permute": ("on", "off,on"),
+        "defer_embedding_wgrad": ("on", "off,on"),
     },
     "torchtitan": {
         "pp": ("2", "1..2"),

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ilp_planner.analysis.fit.judge import Judge, Judged
-    from ilp_planner.analysis.fit.settings import Setting
+    from ilp_planner.analysis.fit.settings import Variable
     from ilp_planner.formats.line_change import LineChange
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
@@ -208,7 +208,7 @@ class Changes:
         return min(kept, default=self.within)
 
 
-def _with(draft: Draft, setting: Setting) -> Iterator[Draft]:
+def _with(draft: Draft, setting: Variable) -> Iterator[Draft]:
     for value in setting.values(draft):
         changed = setting.write(draft, value)
         if changed is not None:

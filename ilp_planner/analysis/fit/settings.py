@@ -27,10 +27,10 @@ OF_EXPERTS = ("expert_fc1", "moe_act")  # of the modules whose activations can g
 SHARES = ("0", "0.25", "0.5", "0.75", "1")  # of the optimizer's states that go to the host
 
 
-class Setting(NamedTuple):
-    """One setting. values: for a draft with other settings changed before it. write: the draft with
-    a value; None where that goes with none. choice: its name in `CHOICES`; not every training
-    system has all; empty: none of them."""
+class Variable(NamedTuple):
+    """One setting that may be changed. values: for a draft with other settings changed before it.
+    write: the draft with a value; None where that goes with none. choice: its name in `CHOICES`;
+    not every training system has all; empty: none of them."""
 
     name: str
     values: Callable[[Draft], Iterable[Any]]
@@ -58,14 +58,14 @@ def _of_draft(name: str) -> Callable[[Draft, Any], Draft]:
     return write
 
 
-def _of_choice(name: str, values: Iterable[str]) -> Setting:
+def _of_choice(name: str, values: Iterable[str]) -> Variable:
     """Return a setting that searches choose for a whole job as well."""
 
     def write(draft: Draft, value: str) -> Draft | None:
         settings = CHOICES[name].write(draft.settings, value)
         return None if settings is None else replace(draft, settings=settings)
 
-    return Setting(name.replace("_", " "), lambda draft: tuple(values), write, name)
+    return Variable(name.replace("_", " "), lambda draft: tuple(values), write, name)
 
 
 def _experts(draft: Draft) -> Iterable[int]:
@@ -130,28 +130,31 @@ def _degrees(draft: Draft) -> Iterable[int]:
     return divisors(draft.world)
 
 
-def settings_of(runtime: Runtime) -> tuple[Setting, ...]:
+def settings_of(runtime: Runtime) -> tuple[Variable, ...]:
     """Return the settings of a training system's jobs. Settings that determine values of others are
     first."""
-    again = Setting("recomputation", _recomputations(runtime), _of_settings("recompute"))
+    again = Variable("recomputation", _recomputations(runtime), _of_settings("recompute"))
     return (*DEGREES, again, *(s for s in OTHERS if not s.choice or s.choice in runtime.listens))
 
 
 DEGREES = (
-    Setting("tp", lambda draft: divisors(draft.base.devices_per_node), _of_draft("tp")),
-    Setting("cp", _degrees, _of_settings("cp")),
-    Setting("pp", _degrees, _of_draft("pp")),
-    Setting("ep", _experts, _of_settings("ep")),
-    Setting("etp", lambda draft: (0, 1) if draft.base.model.experts else (), _of_settings("etp")),
-    Setting("sequence parallelism", lambda draft: (False, True), _of_settings("sequence_parallel")),
-    Setting("micro-batch size", _micro_batches, _of_draft("micro_batch")),
-    Setting("layout", _layouts, _of_draft("layout")),
+    Variable("tp", lambda draft: divisors(draft.base.devices_per_node), _of_draft("tp")),
+    Variable("cp", _degrees, _of_settings("cp")),
+    Variable("pp", _degrees, _of_draft("pp")),
+    Variable("ep", _experts, _of_settings("ep")),
+    Variable("etp", lambda draft: (0, 1) if draft.base.model.experts else (), _of_settings("etp")),
+    Variable(
+        "sequence parallelism", lambda draft: (False, True), _of_settings("sequence_parallel")
+    ),
+    Variable("micro-batch size", _micro_batches, _of_draft("micro_batch")),
+    Variable("layout", _layouts, _of_draft("layout")),
 )
 OTHERS = (
-    Setting("activations on the host", _offloads, _of_settings("offload")),
+    Variable("activations on the host", _offloads, _of_settings("offload")),
     _of_choice("sharding", SHARDINGS),
     _of_choice("optimizer_offload", SHARES),
     _of_choice("fused_loss", ("none", "native")),
     _of_choice("overlap", ("none", "data")),
     _of_choice("cp_comm", ("p2p", "a2a")),
+    _of_choice("defer_embedding_wgrad", ("off", "on")),
 )

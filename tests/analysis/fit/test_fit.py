@@ -265,6 +265,17 @@ def test_a_pair_that_is_no_faster_than_a_part_of_it_is_not_offered() -> None:
         assert pair.judged.seconds < min(parts, default=math.inf)
 
 
+def test_gradients_of_the_output_need_not_wait() -> None:
+    """Without `--defer-embedding-wgrad-compute` the inputs of these products are not kept."""
+    kernels = replace(SHARDED.kernels, deferred_output=True)
+    job = llama_job(pp=2, dp=2, settings=replace(SHARDED, kernels=kernels))
+    found = fitted(job, 0.9)
+    (change,) = (c for c in found.changes if c.settings == ("defer embedding wgrad",))
+    check_offer(job, site_of(job, 0.9), change)
+    assert change.words.drop == ("--defer-embedding-wgrad-compute",)
+    assert not change.words.add
+
+
 def test_more_gpus_are_the_fewest() -> None:
     """With sharded states and nothing else changed, one number of replicas after the other."""
     job, share = llama_job(micro_batch=1, global_batch=64), 0.95

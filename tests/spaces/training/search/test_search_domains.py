@@ -30,6 +30,7 @@ from ilp_planner.spaces.training.runtime import Runtime
 from ilp_planner.specs.training import Kernels, Offload, Settings, TrainingJob
 from tests.examples import for_each
 from tests.megatron_cases import small_cluster
+from tests.random_problems import ASKED
 from tests.runtime_cases import MODELS, runtime_problem
 from tests.spaces.training.example_jobs import (
     EXAMPLES,
@@ -176,6 +177,13 @@ def check_how(search: Search) -> None:
         assert len(search.values) > 1
     if search.how == AS_ASKED:
         assert search.on_request or search.values
+
+
+@for_each("name", RUNTIMES)
+def test_random_problems_demand_all_that_can_be_demanded(name: str) -> None:
+    """So that bounds are held against plans of every setting: a new row is drawn as well."""
+    drawn = ASKED[name.partition("@")[0]]
+    assert {*runtime_named(name).listens} - {*drawn} <= ({"cp_comm"} if "titan" in name else set())
 
 
 @for_each("name", RUNTIMES)
