@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.settings.domains import NOTHING
+from ilp_planner.settings.domains import CLOSED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ class Setting(NamedTuple):
     """
 
     name: str
-    domain: Domain = NOTHING
+    domain: Domain = CLOSED
     help: str = ""
     metavar: str = "N"
     of_devices: bool = False
@@ -108,7 +108,7 @@ class Treatment:
 
 def treatment(row: Setting, search: Search) -> Treatment:
     """Return the treatment of a setting."""
-    own = (row.name,) if row.domain is not NOTHING else ()
+    own = (row.name,) if row.domain is not CLOSED else ()
     return Treatment(
         setting=row.title,
         fields=row.fields,

@@ -6,6 +6,7 @@ Every domain turns a demand into a hashable value and back into the text that sa
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -44,7 +45,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Domain:
+class Domain(ABC):
     """Values of one kind.
 
     blank: the value of a demand that says nothing. values: examples, or all of them. python: the
@@ -56,6 +57,7 @@ class Domain:
     python: ClassVar[str] = "str"
     repeated: ClassVar[bool] = False
 
+    @abstractmethod
     def read(self, name: str, value: object) -> Any:
         """Return the demand that a number, a text or a list says.
 
@@ -63,14 +65,21 @@ class Domain:
         ------
         UsageError: one line with the name, the value found and the values expected.
         """
-        raise NotImplementedError
 
     def text(self, value: Any) -> str:
         """Return the text that says a demand."""
         return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-NOTHING = Domain()  # of a setting that cannot be demanded
+class Closed(Domain):
+    """No values: of settings that follow from others, or that no search tries."""
+
+    def read(self, name: str, value: object) -> Any:
+        """Refuse any demand."""
+        raise _error(name, value, "no demand of this setting")
+
+
+CLOSED = Closed()
 
 
 class Degree(Domain):

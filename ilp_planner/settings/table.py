@@ -13,7 +13,7 @@ from ilp_planner.schedule.formulas import DIVIDED, PIPELINES
 from ilp_planner.settings import values
 from ilp_planner.settings.base import AS_ASKED, FIXED, FOLLOWS, LEFT_OUT, SEARCHED, Search, Setting
 from ilp_planner.settings.domains import (
-    NOTHING,
+    CLOSED,
     SWITCH,
     Count,
     Counts,
@@ -142,7 +142,7 @@ SETTINGS = (
         fields=("virtual",),
         remark="where pp divides the number of micro-batches",
         search={
-            "": Search(
+            "torchtitan": Search(
                 SEARCHED,
                 ("any number",),
                 remark=(
@@ -272,7 +272,7 @@ SETTINGS = (
             " combination where they are asked for"
         ),
         search={
-            "": Search(
+            "torchtitan": Search(
                 SEARCHED,
                 ("none", "operators", "full"),
                 remark=(
@@ -340,7 +340,7 @@ SETTINGS = (
             "gradients in a pipeline only if asked for"
         ),
         search={
-            "": Search(
+            "torchtitan": Search(
                 SEARCHED,
                 ("gradients", "parameters", "none"),
                 remark=(
@@ -370,7 +370,9 @@ SETTINGS = (
         flags={"optimizer.instances": "num_distributed_optimizer_instances"},
         remark="any divisor of dp x cp but this itself: instances of the distributed optimizer",
         search={
-            "": Search(SEARCHED, ("1", "2"), remark="HSDP: any divisor of dp but dp x cp itself"),
+            "torchtitan": Search(
+                SEARCHED, ("1", "2"), remark="HSDP: any divisor of dp but dp x cp itself"
+            ),
             "megatron": Search(AS_ASKED, ("1",), ("2",)),
             "deepspeed": Search(FIXED, ("1",), remark="it shards over all replicas"),
         },
@@ -426,7 +428,7 @@ SETTINGS = (
         },
         remark="of gradients and parameters with passes; none for being asked alone",
         search={
-            "": Search(
+            "torchtitan": Search(
                 FOLLOWS,
                 ("overlap_gradients yes or no", "overlap_parameters yes"),
                 remark="of gradients without a pipeline",
@@ -575,7 +577,7 @@ SETTINGS = (
             "latent attention"
         ),
         search={
-            "": Search(
+            "torchtitan": Search(
                 AS_ASKED,
                 ("off",),
                 ("on",),
@@ -795,7 +797,7 @@ SETTINGS = (
         fields=("settings.kernels.attention",),
         remark="unfused where a device has no flash attention",
         search={
-            "": Search(FIXED, ("flash",), remark=OF_FIGURES),
+            "torchtitan": Search(FIXED, ("flash",), remark=OF_FIGURES),
             "megatron": Search(FOLLOWS, ("flash", "unfused")),
             "deepspeed": Search(FOLLOWS, ("flash", "unfused"), remark=OF_FIGURES),
         },
@@ -903,7 +905,7 @@ SETTINGS = (
         fields=("settings.kernels.compiled",),
         remark="by torch.compile; what it gains is not in the figures",
         search={
-            "": Search(AS_ASKED, ("off",), ("on",)),
+            "torchtitan": Search(AS_ASKED, ("off",), ("on",)),
             "megatron": Search(
                 FIXED, ("off",), remark="it has no setting for it: fused kernels are its own"
             ),
@@ -981,4 +983,4 @@ SETTINGS = (
     ),
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
-DEMANDS = tuple(setting for setting in SETTINGS if setting.domain is not NOTHING)
+DEMANDS = tuple(setting for setting in SETTINGS if setting.domain is not CLOSED)
