@@ -156,5 +156,5 @@ OTHERS = (
     _of_choice("fused_loss", ("none", "native")),
     _of_choice("overlap", ("none", "data")),
     _of_choice("cp_comm", ("p2p", "a2a")),
-    _of_choice("defer_embedding_wgrad", ("off", "on")),
+    _of_choice("defer_embedding_wgrad", ("off",)),
 )
