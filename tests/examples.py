@@ -37,30 +37,40 @@ def often(values: Iterable[T], *names: T, several: bool = False) -> list[Any]:
 
     several: they are tuples, of several parameters.
     """
+    known = list(values)
+    assert names
+    assert all(name in known for name in names), [name for name in names if name not in known]
     return [
         pytest.param(*(one if several else (one,)), marks=[pytest.mark.slow] * (one not in names))
-        for one in values
+        for one in known
     ]
 
 
 def for_each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test], Test]:
     """Run a test for each of these values, as `pytest.mark.parametrize` does, but as one case.
 
-    An error names the values that it is of.
+    An error names the values that it is of. Values that a test skips leave the others: the case is
+    skipped where it skips all of them.
     """
     several = not isinstance(names, str)
     known = list(values)
+    assert known, f"no {names}"
 
     def decorate(test: Test) -> Test:
         @functools.wraps(test)
         def every(*args: Any, **fixtures: Any) -> None:
+            skipped: list[BaseException] = []
             for value in known:
                 said = dict(zip(names, value, strict=True)) if several else {names: value}
                 try:
                     test(*args, **said, **fixtures)
+                except pytest.skip.Exception as reason:
+                    skipped.append(reason)
                 except Exception as error:
                     error.add_note(f"with {said}")
                     raise
+            if len(skipped) == len(known):
+                raise skipped[0]
 
         signature = inspect.signature(test)
         left = [one for name, one in signature.parameters.items()
