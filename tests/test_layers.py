@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -177,16 +177,73 @@ def test_a_circle_is_seen() -> None:
     assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
 
 
-GUIDES = ("AGENTS.md", "docs/dev/architecture.md")
+GUIDES = ("AGENTS.md", "CONTRIBUTING.md", "tests/README.md", "docs/dev/architecture.md")
+FILE = re.compile(r"`([\w./-]+(?:\.(?:py|md|toml|json)|/))`")
+OURS = ("ilp_planner", "tests", *(name for name in RANK if (ROOT / name).is_dir()))
+
+
+def absent(text: str) -> list[str]:
+    """Return the names of files and folders in a text that are not there."""
+    bases = ROOT, ROOT.parent, ROOT.parent / "tests"
+    return [n for n in FILE.findall(text) if not any((base / n).exists() for base in bases)]
 
 
 @for_each("guide", GUIDES)
 def test_guides_name_files_that_are_there(guide: str) -> None:
     """A file that moves takes its name in the guides along."""
     text = (ROOT.parent / guide).read_text()
-    names = set(re.findall(r"`([\w./-]+(?:\.(?:py|md|toml|json)|/))`", text))
-    assert names
-    assert [n for n in names if not (ROOT / n).exists() and not (ROOT.parent / n).exists()] == []
+    assert FILE.search(text)
+    assert set(absent(text)) <= {"config.json"}
+
+
+def test_pages_name_files_that_are_there() -> None:
+    for page in sorted((ROOT.parent / "docs").rglob("*.md")):
+        assert [n for n in absent(page.read_text()) if n.split("/")[0] in OURS] == [], page
+
+
+DOTTED = re.compile(r"`([a-z_]\w*(?:\.\w+)+)`")
+ENDINGS = {"py", "toml", "json", "jsonl", "h", "cpp", "pkl"}
+OTHERS = {
+    "alpa", "dask", "deepspeed", "ilp", "megatron", "moe_utils", "np", "numpy", "pandas",
+    "parallel_state", "scipy", "time", "torch", "torchtitan", "experimental", "self_attention",
+}  # fmt: skip
+"""Modules of other people, and parts of their models, that docstrings name."""
+
+
+def unknown(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the dotted names in back-ticks that no module, no name in one and no field has.
+
+    texts: of every module, by its dotted name. In their code a name counts, in back-ticks not.
+    """
+    code = {name: re.sub(r"`[^`\n]*`", "", text) for name, text in texts.items()}
+    every = "\n".join(code.values())
+    found: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        for dotted in DOTTED.findall(text):
+            parts = dotted.split(".")
+            if parts[0] in OTHERS or parts[-1] in ENDINGS or dotted in every:
+                continue
+            heads = {".".join(parts[:n]): parts[n : n + 1] for n in range(1, len(parts) + 1)}
+            if not any(
+                f".{module}.".endswith(f".{head}.")
+                and all(re.search(rf"\b{r}\b", code[module]) for r in rest)
+                for module in code
+                for head, rest in heads.items()
+            ):
+                found.setdefault(name, []).append(dotted)
+    return found
+
+
+def test_docstrings_name_modules_that_are_there() -> None:
+    """A module that moves takes its name in docstrings and comments along."""
+    assert unknown({named(path): path.read_text() for path in sorted(ROOT.rglob("*.py"))}) == {}
+
+
+def test_a_name_of_a_former_module_is_seen() -> None:
+    texts = {"a.job.work": "def seconds(): self.kept.first", "a.b": "`job.work` `work.seconds`"}
+    assert unknown(texts) == {}
+    texts["a.c"] = "`anatomy.work` `work.minutes` `kept.first`"
+    assert unknown(texts) == {"a.c": ["anatomy.work", "work.minutes"]}
 
 
 def test_the_architecture_has_every_room() -> None:

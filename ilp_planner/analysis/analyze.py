@@ -1,6 +1,6 @@
 """Memory and messages of a training job before its launch: one verb, `analyze`.
 
-All figures come from `anatomy`, like the planner's. Nothing here is measured.
+All figures come from `ilp_planner.job`, like the planner's. Nothing here is measured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Common code of cost models for chains of profiled operators: one judge and one table builder.
 
-A subclass states the rules (`ChainRules` methods); `stage_cost` applies them operator by operator,
-`tables` once per kind of operator. The two are held against each other by the tests.
+A subclass states the rules (the abstract methods of `ChainCosts`); `stage_cost` applies them
+operator by operator, `tables` once per kind of operator. The two are held against each other by the
+tests.
 """
 
 from __future__ import annotations

@@ -87,8 +87,7 @@ class LayerRows:
     least: rows that these are never faster than, nor between the samples of the profile.
 
     `again` are the rows of the same layers recomputed, by the kind of recomputation. `cuts` are the
-    stages that
-    `recomputed_layers` finds, kept by the way and by what their replicas run.
+    stages that `recomputed_layers` finds, kept by the way and by what their replicas run.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ most those of its largest one if all are of one type:
     peak   = ring all-reduce of the gradients (costs/group_network.py)
              + optimiser step of the slowest device: nothing hides either
     memory = state + in_flight * x_r * activation + max over layers of workspace
-    in_flight: micro-batches that the schedule holds                 (schedule.py)
+    in_flight: micro-batches that the schedule holds      (schedule/formulas.py)
 
 or what the profile says of layers that are recomputed      (costs/recomputed_layers.py).
 

@@ -9,7 +9,7 @@ interpolated at the message's own size, collectives between their profiled sizes
 micro-batches are in flight than there are.
 
 A stage may have replicas on h whole nodes; its tensor-parallel groups stay inside a node. Its
-gradients are then reduced as `spaces/megatron/network` has it, by rings that pass the network of
+gradients are then reduced as `costs.training.network` has it, by rings that pass the network of
 each node once and share it: with tp x dp devices, tp of them, so
 
     seconds = 2 (dp - 1) / dp * max(tp * bytes / network, bytes inside the node) + 2 (h - 1) latency

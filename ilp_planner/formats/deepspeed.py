@@ -3,7 +3,7 @@
 The JSON has no place for a pipeline: `PipelineModule` is given the layers and splits them itself,
 by number, parameters or type. A second file therefore holds the boundaries, and a small class
 beside it makes `PipelineModule` keep to them. Names: `deepspeed/runtime/config.py` and the modules
-that it reads. `runtimes/deepspeed.py` has the jobs that it runs.
+that it reads. `spaces/runtimes/deepspeed.py` has the jobs that it runs.
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
 """torchtitan's TOML, as its release 0.2.2 reads it, the last one that is configured by TOML.
 
 Later releases are configured by Python (`torchtitan.config` of 0.3.0 has no file reader). The names
-are those of `torchtitan/config/job_config.py`; `runtimes/torchtitan.py` has the jobs that it runs.
+are those of `torchtitan/config/job_config.py`; `spaces/runtimes/torchtitan.py` has the jobs that it
+runs.
 
 A model that torchtitan has no flavor of comes with a module that registers it
 (`experimental.custom_import`), built from torchtitan's own classes.

@@ -1,6 +1,6 @@
 """All messages of a training job: their number, groups and links.
 
-Tensor, context and expert parallelism send within layers (`anatomy.messages`), pipeline parallelism
+Tensor, context and expert parallelism send within layers (`job.messages`), pipeline parallelism
 between stages, data parallelism once per iteration, or, if gradients or parameters are sharded, for
 every micro-batch. Left out are messages of a few bytes: the gradient's norm, the loss that is
 logged, checks for overflow.

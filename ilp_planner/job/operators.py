@@ -22,7 +22,7 @@ STATISTIC = 4  # bytes of a log of a sum of exponentials
 
 
 class Output(NamedTuple):
-    """The output of a product, or a part of it. module: in the names of `anatomy.work`. share: of
+    """The output of a product, or a part of it. module: in the names of `job.work`. share: of
     that module's arithmetic. columns: per token on this rank."""
 
     name: str
@@ -79,7 +79,7 @@ def outputs_needed(job: TrainingJob, experts: bool) -> float:
 
 
 def shares_kept(job: TrainingJob, experts: bool) -> dict[str, float]:
-    """Return the share of a layer's modules (`anatomy.work`) and messages with kept outputs; others
+    """Return the share of a layer's modules (`job.work`) and messages with kept outputs; others
     are recomputed as a whole."""
     kept = {"core_attention": 1.0}
     for one in _in_both(job, experts):

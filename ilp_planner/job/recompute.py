@@ -9,7 +9,7 @@ from ilp_planner.specs.training import Recompute, TrainingJob
 BOOLEAN = 1  # bytes of a boolean
 
 # What selective recomputation can name (`--recompute-modules`) -> how the names of what it computes
-# again begin: modules of `anatomy.work`, and paths of messages (`anatomy.messages`).
+# again begin: modules of `job.work`, and paths of messages (`job.messages`).
 PARTS = {
     "core_attn": ("core_attention", "self_attention.core_attention"),
     "mla_up_proj": (

@@ -19,7 +19,7 @@ class Traffic:
     """One kind of message of the GPUs of some pipeline stages.
 
     family: one of `FAMILIES`. what: for people. collective: as in `Message`. group: the kind of
-    group, for `anatomy.groups`; part: of replicas, the group of them, likewise. stages: pipeline
+    group, for `job.groups`; part: of replicas, the group of them, likewise. stages: pipeline
     ranks with GPUs that take part so. gpus: of all these stages. size: bytes of one message: of the
     whole tensor that is reduced or gathered, of one GPU's exchange or send. members: of one group.
     per_micro_batch, per_iteration: messages of one GPU, all virtual stages together;

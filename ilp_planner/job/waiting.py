@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def gradients_waiting(job: TrainingJob, kind: str, module: Module) -> float:
     """Return the bytes of gradients per micro-batch that wait in a part of a model, by its name in
-    `anatomy.parts.KINDS`; 0 if nothing is divided, and for parts of first stages only."""
+    `job.parts.KINDS`; 0 if nothing is divided, and for parts of first stages only."""
     if not job.schedule.divides:
         return 0.0
     if kind in ("layer", "expert layer"):

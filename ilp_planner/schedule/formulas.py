@@ -33,7 +33,7 @@ class Schedule(ABC):
     adds the excess.
     """
 
-    name: ClassVar[str]  # in `simulation.schedules`
+    name: ClassVar[str]  # in `schedule.schedules`
     divides: ClassVar[bool] = False  # some backward passes run in two parts
     v_shaped: ClassVar[bool] = False  # stages go down the ranks and back up, not down again
 
@@ -210,14 +210,14 @@ class Divided(Schedule):
 
 
 class InterleavedZeroBubble(Divided):
-    """ZB-H1 on several virtual stages (`simulation.loops.interleaved_zero_bubble`)."""
+    """ZB-H1 on several virtual stages (`schedule.loops.interleaved_zero_bubble`)."""
 
     __slots__ = ()
     name = "interleaved-zb"
 
 
 class ZeroBubbleV(Divided):
-    """ZB-V (`simulation.vees.zero_bubble_v`)."""
+    """ZB-V (`schedule.vees.zero_bubble_v`)."""
 
     __slots__ = ()
     name = "zb-v"
@@ -225,7 +225,7 @@ class ZeroBubbleV(Divided):
 
 
 class DualPipeV(Divided):
-    """DualPipeV (`simulation.vees.dual_pipe_v`)."""
+    """DualPipeV (`schedule.vees.dual_pipe_v`)."""
 
     __slots__ = ()
     name = "dualpipe-v"

@@ -30,9 +30,8 @@ class Architecture(Protocol):
     parameters, flops: per operator name. flops is the forward pass of one sample, matrix products
         and convolutions only, a multiplication with its addition counting 2; the backward pass
         takes twice that.
-    masked_flops: of `flops` of all operators, the ones that a causal mask makes needless; masked:
-    of
-        one operator, by its name.
+    masked_flops: of `flops` of all operators, the ones that a causal mask makes needless;
+        masked: of one operator, by its name.
     tokens: of a sample; 0 if it has none.
     tensor_parts: tensor-parallel degrees must divide this.
     """

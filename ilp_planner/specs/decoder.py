@@ -1,7 +1,7 @@
 """Decoder-only transformers in Megatron-LM's terms: GPT, Llama, Mixtral, DeepSeek and their kin.
 
-One description for memory and messages (`anatomy`), for the analytic times, and for launch lines.
-`Gpt` is the special case that Aceso and Metis profile.
+One description for memory and messages (`ilp_planner.job`), for the analytic times, and for launch
+lines. `Gpt` is the special case that Aceso and Metis profile.
 """
 
 import math

@@ -63,7 +63,7 @@ class KernelConstants:
 
     products: by precision (`bf16`, also for fp16; `fp8`, `fp32`, ...). launch: seconds that a small
     kernel takes. grouped: rate of grouped products, of that of single ones. curves: collective ->
-    ranks of one node -> (bytes as `anatomy.modules.Message.size` counts them, seconds), rising.
+    ranks of one node -> (bytes as `job.modules.Message.size` counts them, seconds), rising.
     source: the measurement, for people.
     """
 

@@ -28,7 +28,7 @@ class Machine:
     """Constants of a machine and the framework on it.
 
     sustained: share of the clocks of a short burst that products keep under load. streaming: share
-    of the memory bandwidth of kernels that are fused as `anatomy.work` counts them. grouped,
+    of the memory bandwidth of kernels that are fused as `job.work` counts them. grouped,
     attention, attention_backward: rates of the grouped products of experts and of fused attention,
     of those of the kernels that were measured. links, network: share of the rate of links inside
     nodes and between them, as the cluster and measured collectives have it, that training reaches.

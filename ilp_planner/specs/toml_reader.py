@@ -263,8 +263,7 @@ def read_toml(
     Raises
     ------
     SpecError: a missing file, not readable, of another kind, not TOML (with the line), or an
-    unknown
-    key.
+    unknown key.
     """
     document = source if isinstance(source, Document) else read_document(source, SpecError)
     try:

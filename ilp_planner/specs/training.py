@@ -1,7 +1,7 @@
 """A training job: a model, how it is spread over ranks, and how each rank trains.
 
-Everything here can be said by a launch line of Megatron-LM. `anatomy` has memory and messages of a
-job; `formats` reads and writes it in other tools' words.
+Everything here can be said by a launch line of Megatron-LM. `ilp_planner.job` has memory and
+messages of a job; `formats` reads and writes it in other tools' words.
 """
 
 from dataclasses import dataclass, field, replace
@@ -68,7 +68,7 @@ class Recompute:
     """Which activations are forgotten after the forward pass and computed again.
 
     granularity: `none`, `selective` (parts of every layer: `modules`, in Megatron's names, or
-    `operators` alone: all but what `anatomy.operators` keeps) or `full` (whole layers). method: of
+    `operators` alone: all but what `job.operators` keeps) or `full` (whole layers). method: of
     full: `uniform` keeps the input of every `layers` layers, `block` recomputes the first `layers`
     layers of each (virtual) stage one by one. distribute: the kept inputs are divided among the
     tensor-parallel ranks.
@@ -143,8 +143,8 @@ class OptimizerSettings:
     groups of ranks that share parameters (hybrid sharding). from_master: every micro-batch gathers
     parameters, layer by layer, from their shards of the master copy, beside which no other is kept
     (torch's `fully_shard`, in torchtitan; with sharding `none` a rank's shard is all of it). With
-    sharding `parameters` they are given up after a
-    layer's forward pass and gathered again, with `gradients` after its backward pass.
+    sharding `parameters` they are given up after a layer's forward pass and gathered again, with
+    `gradients` after its backward pass.
     offload: share of the states that lies in the host's memory, and is stepped there.
     overlap_offload: gradients go there, and parameters come back, while others are stepped.
     """

@@ -5,9 +5,8 @@ python -m tests.benchmarks --suite kernels
 Writes `specs/kernel_constants.json` and the errors. `kernel_rows` says what is left out.
 Errors: of every row; against the median of what frameworks say of a shape; how far the rows lie
 from that median themselves; and the least that one time per shape can be off them, which is what no
-constants get below. Attention is another program in
-each framework, so it is fitted to the medians; `one release` is what constants of one release reach
-on its other shapes.
+constants get below. Attention is another program in each framework, so it is fitted to the medians;
+`one release` is what constants of one release reach on its other shapes.
 """
 
 from __future__ import annotations

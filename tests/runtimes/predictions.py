@@ -1,4 +1,4 @@
-"""Predictions of `anatomy` beside what ranks measured."""
+"""Predictions of `ilp_planner.job` beside what ranks measured."""
 
 from collections import Counter
 
@@ -33,7 +33,7 @@ def check_states(job: TrainingJob, found: list[Measured], names: tuple[str, ...]
 def check_messages(held: Measured, wanted: Messages) -> None:
     """A rank sends these messages and, besides, a number for each tensor at most.
 
-    `anatomy` leaves out messages of a few bytes, such as the norm of the gradients.
+    `ilp_planner.job` leaves out messages of a few bytes, such as the norm of the gradients.
     """
     sent = held.messages
     assert not wanted - sent

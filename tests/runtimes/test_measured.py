@@ -1,4 +1,4 @@
-"""What ranks of small jobs hold and send, measured on gloo, is what `anatomy` says of the job."""
+"""What ranks of small jobs hold and send, measured on gloo, is what `ilp_planner.job` says."""
 
 import math
 from collections import Counter

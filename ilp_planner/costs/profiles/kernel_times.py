@@ -167,7 +167,7 @@ class KernelRates:
     def collective(self, name: str, ranks: int, size: float) -> float | None:
         """Return the seconds of a collective among ranks of one node; None: not measured.
 
-        size: bytes as `anatomy.modules.Message.size` counts them. Between measured sizes, and
+        size: bytes as `job.modules.Message.size` counts them. Between measured sizes, and
         between measured numbers of ranks, both logarithms are interpolated; above the largest size,
         time grows with it.
         """

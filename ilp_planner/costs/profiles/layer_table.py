@@ -2,7 +2,7 @@
 
 Times are the rows', with the tensor-parallel messages that they leave out. Memory is the sum of the
 rows' parts; of rows that say one figure for all (Metis's) it is split as `metis` does. Rows that
-were not measured are predicted (`predicted_layers`); each second keeps its source.
+were not measured are predicted (`costs.completed_layers`); each second keeps its source.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class Measured:
     def collective(self, name: str, ranks: int, size: float) -> float | None:
         """Return the seconds of a collective among ranks of one node; None: not measured.
 
-        size: bytes as `anatomy.modules.Message.size` counts them.
+        size: bytes as `job.modules.Message.size` counts them.
         """
         found = self.rates.collective(name, ranks, size)
         return None if found is None else found / self.machine.links

@@ -37,7 +37,7 @@ class Held:
 @lru_cache(maxsize=KEPT)
 def held_by_elements(job: TrainingJob) -> tuple[Held, ...]:
     """Return the parameters of every element of the chain; the last norm's are the output's, also
-    if prediction layers read it on another rank (`anatomy.decoder.has_final_norm`)."""
+    if prediction layers read it on another rank (`job.decoder.has_final_norm`)."""
     output = _held(output_module(job))
     if job.model.prediction_layers:
         norm, more = _held(final_norm_module(job)), _held(prediction_module(job))

@@ -1,4 +1,4 @@
-"""Ranges of the chain that fit the devices of a pipeline rank: `anatomy.memory`, for all stages at
+"""Ranges of the chain that fit the devices of a pipeline rank: `job.memory`, for all stages at
 once.
 
 The need of a device counts (`RankMemory.needed`): the peak of PyTorch's tensors, and beside it the
@@ -200,7 +200,7 @@ def _ending(
     """Return whether ranks with several virtual stages have the last norm, [ranks, counts].
 
     In models that predict further tokens it is the rank before the last one that has it if the
-    output is alone (`anatomy.decoder.has_final_norm`). That it is alone because the last rank has
+    output is alone (`job.decoder.has_final_norm`). That it is alone because the last rank has
     too few layers cannot be told from another rank's counts: there it is left out
     (`MegatronPart.keeps`).
     """
@@ -247,7 +247,7 @@ def _on_device(job: TrainingJob, stage: StageMemory) -> NDArray[np.float64]:
 
 def _chunks(parts: MemoryParts, counts: RankCounts, remainder: str) -> Chunks:
     """Return the layers without and with experts of every virtual stage, by counts: a rank's
-    layers, all of one kind, are spread over them (`job.spread`)."""
+    layers, all of one kind, are spread over them (`costs.training.job.spread`)."""
     virtual, layers = parts.job.virtual, counts.dense + counts.expert
     found = stage_layers(layers, counts.embedding, counts.output, virtual, remainder)
     dense = [np.where(counts.expert > 0, 0, count) for count in found]

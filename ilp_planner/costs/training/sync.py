@@ -3,7 +3,7 @@
 A ring's seconds are linear in the bytes of the elements that a rank has, so that the seconds of a
 range of the chain add up. If a profile has measured the collective in groups of that size on so
 many hosts (`profiles.link_times`), it is the line through its values; otherwise the cluster's links
-(`megatron/network`).
+(`costs.training.network`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Seconds of a training job's modules: their kernels, and their messages.
 
 For one micro-batch on one rank, per element of the chain (word embedding, layer, output): forward,
-backward, and the addition of recomputation. Kernels are in `anatomy.work`, their times in
-`profiles.work`, messages in `anatomy.messages`, links in `megatron/network`.
+backward, and the addition of recomputation. Kernels are in `job.work`, their times in
+`profiles.work`, messages in `job.messages`, links in `costs.training.network`.
 """
 
 from __future__ import annotations

@@ -87,8 +87,7 @@ def read_arguments(
     Raises
     ------
     SpecError: an argument that Megatron's parser would not accept, another kind of model, or a
-    number
-    of ranks that launchers leave open and nothing says.
+    number of ranks that launchers leave open and nothing says.
     """
     where = f"{source}: " if source else ""
     try:

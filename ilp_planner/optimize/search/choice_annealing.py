@@ -103,7 +103,7 @@ class ChoiceAnnealing(Generic[Choice]):
         return self.costs[choice]
 
     def advance(self, members: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
-        """Move these starts (`halving.Advance`)."""
+        """Move these starts (`successive_halving`)."""
         hot, cold = self.heat[:2]
         del self.heat[0]
         for start in members.tolist():

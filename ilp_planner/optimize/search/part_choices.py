@@ -28,7 +28,7 @@ def anneal_parts(search: GroupSearch[Any], rows: Sequence[Sequence[Hashable]]) -
 
 
 class PartChoices:
-    """The parts by number (`anneal_choices.Choices`); a part's plan is a path of its graph."""
+    """The parts by number (`choice_annealing.Choices`); a part's plan is a path of its graph."""
 
     def __init__(self, search: GroupSearch[Any], rows: Sequence[Sequence[Hashable]]) -> None:
         self.search = search

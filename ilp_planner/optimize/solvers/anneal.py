@@ -206,7 +206,7 @@ class _Contest:
             failed = 0 if self.known[start, 0] < before else failed + 1
 
     def advance(self, members: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
-        """Anneal these starts further (`halving.Advance`)."""
+        """Anneal these starts further (`successive_halving`)."""
         hot, cold = self.heat[:2]
         del self.heat[0]
         pieces = max(1, -(-steps // PIECE))

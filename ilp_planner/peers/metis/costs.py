@@ -7,7 +7,7 @@ Milliseconds per iteration of B micro-batches through stages s with layers [a, b
     backward + max_s optimizer_s + max_s gradients_s + sum_s send_s + B batch_generator
 
 Tensor-parallel communication and memory are the profile's: nothing grows with the micro-batches in
-flight. `metis_formulas` has each term.
+flight. `peers.metis.formulas` has each term.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class RoutedExperts(nn.Module):  # type: ignore[misc]
     """Router, the experts that a rank holds, of each its columns, and the shared one.
 
     Every expert gets its even share of the tokens, for any router says: with random weights that is
-    no more arbitrary, and `anatomy.work` assumes it. With expert parallelism, the rank routes its
+    no more arbitrary, and `job.work` assumes it. With expert parallelism, the rank routes its
     part of the tokens to all experts, and as many rows, also of ranks that share its experts, come
     back from other ranks: copies of its own stand in.
     """

@@ -1,7 +1,7 @@
 """Pipelines of blocks of equal groups: their kinds, numbers and order.
 
 A block is a number of equal groups of one device type. From the last layer to the first, each group
-takes as many layers as memory and a slowest stage allow (`equal_cuts`), on the best links that
+takes as many layers as memory and a slowest stage allow (`cheapest_cuts`), on the best links that
 groups can have. Blocks are changed one at a time as long as that helps, and then by simulated
 annealing.
 

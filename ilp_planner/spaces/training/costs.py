@@ -1,6 +1,6 @@
 """Time and memory of Megatron-LM's training jobs: the cost model of `solve --runtime megatron`.
 
-Times are in `megatron/ranks`; memory is from `anatomy.memory`, as in `analyze`.
+Times are in `costs.training.ranks`; memory is from `job.memory`, as in `analyze`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """torchtitan's space: FSDP2 and HSDP, tensor, context and expert parallelism, and pipelines.
 
-Of activation checkpointing it has "full", and "selective" by operators (`anatomy.operators`); of
+Of activation checkpointing it has "full", and "selective" by operators (`job.operators`); of
 the pipeline's schedules 1F1B and Interleaved1F1B, with Megatron's order of operations, and the ones
-with divided backward passes (`runtimes.limits.check_torch_schedule` has the conditions).
+with divided backward passes (`spaces.runtimes.limits.check_torch_schedule` has the conditions).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Torchtitan(CheckedRuntime):
     """A release of torchtitan: the newest has its name alone. Its FSDP keeps parameters gathered
     until the backward pass (`gradients` sharded: `fsdp_reshard_after_forward` is `never`) or gives
     them up (`parameters`: `always`). In a pipeline gradients are whole until the last micro-batch,
-    and kept parameters stay gathered for all (`anatomy/states.py: rhythm`). torchtitan's own
+    and kept parameters stay gathered for all (`job.states.rhythm`). torchtitan's own
     `default` is `never` in a pipeline and `always` elsewhere."""
 
     selective = (BY_OPERATORS,)

@@ -165,7 +165,7 @@ def test_device_types_of_ranks_depend_on_their_order(orders):
     data=st.data(),
 )
 def test_what_fits_is_what_the_memory_model_says(pp, virtual, tp, again, experts, predicts, data):
-    """Every rank of a random layout, against `anatomy.memory.rank_memory` of that layout."""
+    """Every rank of a random layout, against `job.memory.rank_memory` of that layout."""
     if pp == 1 or experts:
         virtual = 1
     remainder = data.draw(st.sampled_from(REMAINDERS)) if virtual > 1 else FIRST

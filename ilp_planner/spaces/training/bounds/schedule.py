@@ -18,11 +18,11 @@ all forward passes come first:
 
     p + max(M (f + b), f + a + M b, M f + a + b)
 
-Interleaved (`interleaved_bound`), p is the time of the first virtual stages of the ranks before r.
+Interleaved (`interleaved`), p is the time of the first virtual stages of the ranks before r.
 The least of all cuts, of the largest of all ranks, is found from the last rank on: the time of a
 cut of the rest grows by f + b and its sends for one more rank before it.
 
-A lower bound on a rank's time with interleaved virtual stages (`schedule_bound`).
+A lower bound on a rank's time with interleaved virtual stages (`interleaved`).
 
 From the first forward pass of rank r to its first backward pass, the first micro-batch goes through
 all virtual stages from there on, and back through the stages downstream of r's last one: A seconds,
@@ -104,7 +104,7 @@ def interleaved(tables: CutTables) -> tuple[NDArray[np.float64], NDArray[np.floa
 
 @inner
 def _layers(chunk, layers, virtual, remainder, first, last):  # type: ignore[no-untyped-def]
-    # of a virtual stage of a rank, as `job.spread`; first, last: whether the rank is
+    # of a virtual stage of a rank, as `costs.training.job.spread`; first, last: whether the rank is
     skipped = 1 if remainder == 2 and first else 0
     count = virtual - skipped - (1 if remainder == 2 and last else 0)
     place = chunk - skipped

@@ -165,7 +165,7 @@ def _fair_bound(part: MegatronPart, variant: Variant, slowest: float, total: flo
     slowest: of a micro-batch on the slowest rank. total: on all of them. Rank r ends M of its own
     passes and one through the ranks before it, virtual stages apart, so that ranks that end
     together have loads that fall by 1 - 1 / (M v) from one to the next. In 1F1B, half of its wait
-    for downstream ranks counts as well (`schedule_bound`): all ranks' loads, and M - 1 - (pp - 1 -
+    for downstream ranks counts as well (`bounds.schedule`): all ranks' loads, and M - 1 - (pp - 1 -
     r) / 2 times its own.
     """
     pp, m, virtual = part.degrees.pp, part.micro_batches, variant.virtual

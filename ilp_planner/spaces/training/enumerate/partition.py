@@ -32,8 +32,8 @@ class Spread(NamedTuple):
     forward, backward: float64 [kinds, layers + 1], of a virtual stage with so many layers. edge:
     float64 [kinds, 2, 2], of the embedding and of the output, forward and backward. around: of the
     last rank, to the first one and back. remainder: the virtual stages with the remaining layers of
-    a rank (`job.spread`). turn: size of microbatch groups, which pass one of them before the next
-    one.
+    a rank (`costs.training.job.spread`). turn: size of microbatch groups, which pass one of them
+    before the next one.
     """
 
     forward: NDArray[np.float64]

@@ -1,7 +1,7 @@
 """Settings that a runtime lacks: a plan has the runtime's own behaviour.
 
-`Runtime.told` lists the fields of settings that a runtime has. All others follow from these, the
-degrees and the space's own settings (`Runtime.with_degrees`).
+`Runtime.told_fields` lists the fields of settings that a runtime has. All others follow from these,
+the degrees and the space's own settings (`Runtime.with_degrees`).
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Variant:
     """virtual: stages per pipeline rank. remainder: the ones with the remaining layers of a rank
-    (`job.spread`). turn: size of microbatch groups, which pass one of them before the next one; 0:
-    as many as there are ranks. schedule: one of `PIPELINES`."""
+    (`costs.training.job.spread`). turn: size of microbatch groups, which pass one of them before
+    the next one; 0: as many as there are ranks. schedule: one of `PIPELINES`."""
 
     virtual: int
     recompute: Recompute

@@ -92,7 +92,7 @@ def anneal_megatron(search: PartSearch[MegatronPart]) -> None:
 
 
 class MegatronChoices:
-    """A part and a variant of it (`anneal_choices.Choices`)."""
+    """A part and a variant of it (`choice_annealing.Choices`)."""
 
     def __init__(self, search: PartSearch[MegatronPart]) -> None:
         self.search = search

@@ -1,6 +1,6 @@
 """The residual problem of a proof about cuts between ranks, as an integer program.
 
-A binary for every possible rank (`schedule_bound`), and of every rank
+A binary for every possible rank (`bounds.schedule`), and of every rank
 
     schedule >= what a micro-batch takes through the ranks before it + what it takes itself
     synchronisation >= what it synchronises

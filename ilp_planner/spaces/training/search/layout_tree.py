@@ -5,7 +5,7 @@ In any layout, an iteration takes no less than each of some weighted sums over v
     schedule >= s_j = c_j + sum_k (u_jk f_k + w_jk b_k)        synchronisation >= t_r
 
 with f and b the passes of a micro-batch through stage k, and t_r the synchronisation of rank r.
-Some are known of the schedule (`interleaved_bound`). If messages travel while ranks compute,
+Some are known of the schedule (`bounds.schedule`). If messages travel while ranks compute,
 another one is the critical path of any layout that is simulated: its operations follow each other
 in all layouts. Paths are added for the layouts with the least sums so far (Kelley's cutting
 planes), so that the bound equals the event engine's near the plans of the search.
@@ -69,7 +69,7 @@ class Sums(NamedTuple):
 
 
 def interleaved_sums(pp: int, virtual: int, micro_batches: int, turn: int, sends: Array) -> Sums:
-    """Return the bounds of `interleaved_bound` for a layout, as sums.
+    """Return the bounds of `bounds.schedule` for a layout, as sums.
 
     sends: seconds that each rank sends to the next one and back, the last to the first.
     """

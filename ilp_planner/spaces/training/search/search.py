@@ -2,7 +2,7 @@
 the best plan.
 
 A part is bounded by arithmetic, then by its variants; a variant by a lower bound of its schedule
-for all cuts (`schedule_bound`). Cuts that are near to that are simulated, and the best one under a
+for all cuts (`bounds.schedule`). Cuts that are near to that are simulated, and the best one under a
 formula, by dynamic programming or by the solver that was asked for. A variant with a bound below
 the best plan waits for its turn, and more of its cuts are simulated.
 
