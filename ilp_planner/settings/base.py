@@ -50,6 +50,16 @@ class Search(NamedTuple):
         return self.how in (SEARCHED, AS_ASKED) or bool(self.on_request)
 
 
+class Change(NamedTuple):
+    """The part of a setting in `fit`, which changes settings of a job to make it fit.
+
+    place: among the changed settings; the first ones are changed first. values: that are tried.
+    """
+
+    place: int
+    values: tuple[str, ...]
+
+
 class Setting(NamedTuple):
     """One row.
 
@@ -61,8 +71,9 @@ class Setting(NamedTuple):
     title: in the table of a runtime. fields: attributes of a `TrainingJob`, each in one row alone.
     search: by the name of a runtime; empty: of all others. remark: the reason or the condition.
     asked_by: parameters of a request that decide it, if others than the row's own. choice: its
-    values in a job, if the job as a whole has one. flags: field of `Settings` -> the argument of
-    Megatron-LM that has just its value; fields without one follow from several arguments.
+    values in a job, if the job as a whole has one. change: by `fit`; None: it leaves the setting.
+    flags: field of `Settings` -> the argument of Megatron-LM that has just its value; fields
+    without one follow from several arguments.
     """
 
     name: str
@@ -77,6 +88,7 @@ class Setting(NamedTuple):
     remark: str = ""
     asked_by: tuple[str, ...] = ()
     choice: Choice | None = None
+    change: Change | None = None
     flags: Mapping[str, str] = MappingProxyType({})
 
     def search_of(self, runtime: str) -> Search:

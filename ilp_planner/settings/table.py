@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.schedule.formulas import DIVIDED, PIPELINES
 from ilp_planner.settings import values
-from ilp_planner.settings.base import AS_ASKED, FIXED, FOLLOWS, LEFT_OUT, SEARCHED, Search, Setting
+from ilp_planner.settings.base import (
+    AS_ASKED,
+    FIXED,
+    FOLLOWS,
+    LEFT_OUT,
+    SEARCHED,
+    Change,
+    Search,
+    Setting,
+)
 from ilp_planner.settings.domains import (
     CLOSED,
     SWITCH,
@@ -46,6 +55,7 @@ OF_FIGURES = "the figures are of Megatron-LM's kernels"
 UNSAID = "no export says it"
 IMPORTED = "judged in imported plans, never tried"
 DEFAULT = "Megatron-LM's default"
+SHARES = ("0", "0.25", "0.5", "0.75", "1")  # of the optimizer's states
 
 SETTINGS = (
     Setting(
@@ -358,6 +368,7 @@ SETTINGS = (
             ),
         },
         choice=values.SHARDING,
+        change=Change(1, SHARDINGS),
     ),
     Setting(
         "sharding_copies",
@@ -402,6 +413,7 @@ SETTINGS = (
             ),
         },
         choice=values.CP_COMM,
+        change=Change(5, ("p2p", "a2a")),
     ),
     Setting(
         "cp_inner",
@@ -443,6 +455,7 @@ SETTINGS = (
             ),
         },
         choice=values.OVERLAP,
+        change=Change(4, ("none", "data")),
     ),
     Setting(
         "fused_loss",
@@ -460,6 +473,7 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("native",), ("none",)),
         },
         choice=values.FUSED_LOSS,
+        change=Change(3, ("none", "native")),
     ),
     Setting(
         "fused_dropout",
@@ -696,7 +710,7 @@ SETTINGS = (
     ),
     Setting(
         "optimizer_offload",
-        Shares(("0", "0.25", "0.5", "0.75", "1")),
+        Shares(SHARES),
         "Shares of the optimizer's states that may be in the host's memory and stepped there, from "
         "0 to 1: 0.5, or a list as 0,0.5,1; 0 without this option.",
         "SHARE",
@@ -711,6 +725,7 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("0",), ("0.25", "0.5", "0.75", "1")),
         },
         choice=values.OPTIMIZER_OFFLOAD,
+        change=Change(2, SHARES),
     ),
     Setting(
         "precision",
@@ -928,6 +943,7 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("off",), ("on",)),
         },
         choice=values.DEFER_EMBEDDING_WGRAD,
+        change=Change(6, ("off",)),
     ),
     Setting(
         "deferral_limit",

@@ -7,30 +7,32 @@ of gradients and moments and the model itself stay as they are.
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.inputs.constraints import ANY
-from ilp_planner.spaces.training.enumerate.choices import CHOICES
+from ilp_planner.settings.table import SETTINGS
 from ilp_planner.spaces.training.enumerate.layouts import plain_layout
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.pipeline_layout import split_layout
-from ilp_planner.specs.training import METHODS, OFFLOADED, SHARDINGS, Offload, Recompute
+from ilp_planner.specs.training import METHODS, OFFLOADED, Offload, Recompute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ilp_planner.analysis.fit.fit import Draft
+    from ilp_planner.settings.base import Change
+    from ilp_planner.settings.values import Choice
     from ilp_planner.spaces.training.runtime import Runtime
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 OF_EXPERTS = ("expert_fc1", "moe_act")  # of the modules whose activations can go to the host
-SHARES = ("0", "0.25", "0.5", "0.75", "1")  # of the optimizer's states that go to the host
 
 
 class Variable(NamedTuple):
     """One setting that may be changed. values: for a draft with other settings changed before it.
-    write: the draft with a value; None where that goes with none. choice: its name in `CHOICES`;
-    not every training system has all; empty: none of them."""
+    write: the draft with a value; None where that goes with none. choice: the name of its row, if
+    a job as a whole has one value; not every training system has all."""
 
     name: str
     values: Callable[[Draft], Iterable[Any]]
@@ -58,14 +60,21 @@ def _of_draft(name: str) -> Callable[[Draft, Any], Draft]:
     return write
 
 
-def _of_choice(name: str, values: Iterable[str]) -> Variable:
+def _of_choice(name: str, choice: Choice, change: Change) -> Variable:
     """Return a setting that searches choose for a whole job as well."""
 
     def write(draft: Draft, value: str) -> Draft | None:
-        settings = CHOICES[name].write(draft.settings, value)
+        settings = choice.write(draft.settings, value)
         return None if settings is None else replace(draft, settings=settings)
 
-    return Variable(name.replace("_", " "), lambda draft: tuple(values), write, name)
+    return Variable(name.replace("_", " "), lambda draft: change.values, write, name)
+
+
+def _of_table() -> Iterator[Variable]:
+    """Yield the settings that the table of settings has a change of, in the order of `Change`."""
+    rows = [(row.change, row.name, row.choice) for row in SETTINGS if row.change and row.choice]
+    for change, name, choice in sorted(rows, key=itemgetter(0)):
+        yield _of_choice(name, choice, change)
 
 
 def _experts(draft: Draft) -> Iterable[int]:
@@ -151,10 +160,5 @@ DEGREES = (
 )
 OTHERS = (
     Variable("activations on the host", _offloads, _of_settings("offload")),
-    _of_choice("sharding", SHARDINGS),
-    _of_choice("optimizer_offload", SHARES),
-    _of_choice("fused_loss", ("none", "native")),
-    _of_choice("overlap", ("none", "data")),
-    _of_choice("cp_comm", ("p2p", "a2a")),
-    _of_choice("defer_embedding_wgrad", ("off",)),
+    *_of_table(),
 )
