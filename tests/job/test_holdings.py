@@ -19,7 +19,7 @@ from ilp_planner.job.holdings import (
 )
 from ilp_planner.job.memory import memory_parts, stage_of_rank
 from ilp_planner.job.states import StateWidths, state_widths
-from ilp_planner.spaces.training.enumerate.degrees import same_pipelines
+from ilp_planner.settings.rules import same_pipelines
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import ORDERS, SHARDINGS, OptimizerSettings, Settings, TrainingJob

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, ClassVar
 from ilp_planner.base.errors import PlanError, SpecError
 from ilp_planner.costs.training.job import base_settings, layout_of
 from ilp_planner.evaluate import Violation
+from ilp_planner.settings.rules import JOB_RULES
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices
 from ilp_planner.spaces.training.enumerate.demands import check_demands
 from ilp_planner.spaces.training.enumerate.recomputations import FULL, NOTHING
-from ilp_planner.spaces.training.enumerate.rules import JOB_RULES
 from ilp_planner.spaces.training.enumerate.untold import untold
 from ilp_planner.spaces.training.runtime import Runtime
 from ilp_planner.specs.training import ORDERS, TrainingJob

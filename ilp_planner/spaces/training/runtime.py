@@ -14,24 +14,19 @@ from ilp_planner.costs.training.job import base_settings
 from ilp_planner.inputs.constraints import NAMES
 from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.settings.base import Treatment, treatment
-from ilp_planner.settings.table import BY_NAME, SETTINGS
-from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices, settled, with_inner
-from ilp_planner.spaces.training.enumerate.combined import (
+from ilp_planner.settings.combined import (
     does_otherwise,
     of_degrees,
     of_recomputation,
     of_virtual_stages,
 )
+from ilp_planner.settings.rules import check_offload, check_states, context_rules
+from ilp_planner.settings.table import BY_NAME, SETTINGS
+from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices, settled, with_inner
 from ilp_planner.spaces.training.enumerate.degrees import MOST_CP
 from ilp_planner.spaces.training.enumerate.demands import check_demands
 from ilp_planner.spaces.training.enumerate.recomputations import whole_recomputations
-from ilp_planner.spaces.training.enumerate.rules import (
-    check_megatron,
-    check_offload,
-    check_plan,
-    check_states,
-    context_rules,
-)
+from ilp_planner.spaces.training.enumerate.rules import check_megatron, check_plan, violations
 from ilp_planner.spaces.training.enumerate.unfit import check_model
 from ilp_planner.specs.training import ORDERS
 
@@ -172,7 +167,8 @@ class Runtime:
     def refusals(self, job: TrainingJob) -> Iterator[str]:
         """Yield why the settings of a job do not go with its degrees; its layout is any."""
         yield from context_rules(job)
-        yield from map(str, (*of_degrees(job), *check_states(job), *check_offload(job)))
+        broken = (*of_degrees(job), *check_states(job), *check_offload(job))
+        yield from map(str, violations(broken))
 
     def recomputes(self, settings: Settings, model: Decoder, again: Recompute) -> bool:
         """Tell whether settings of a job go with a recomputation: with whole layers on the host

@@ -15,7 +15,7 @@ from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.job.parts import memory_parts
 from ilp_planner.job.work import host_step
-from ilp_planner.spaces.training.enumerate.rules import check_offload
+from ilp_planner.settings.rules import check_offload
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.training import (

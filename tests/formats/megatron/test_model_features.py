@@ -13,8 +13,8 @@ from ilp_planner.formats.megatron.arguments import (
 from ilp_planner.formats.megatron.launch import export_megatron
 from ilp_planner.formats.megatron.notes import unmodelled
 from ilp_planner.formats.megatron.rules import check_arguments
+from ilp_planner.settings.rules import context_rules
 from ilp_planner.spaces.training.enumerate.degrees import default_max_cp
-from ilp_planner.spaces.training.enumerate.rules import context_rules
 from ilp_planner.spaces.training.enumerate.unfit import misfits
 from ilp_planner.specs.decoder import Decoder, Experts, Rotary, Window
 from ilp_planner.specs.training import Kernels, Settings

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.errors import InfeasibleError, SpecError
 from ilp_planner.inputs.constraints import ANY
+from ilp_planner.settings.rules import same_pipelines
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.training import ORDERS
 
@@ -128,16 +129,6 @@ def expert_degrees(model: Decoder, tp: int, rest: int) -> tuple[tuple[int, int],
         if model.experts.ffn % etp == 0 and rest % etp == 0
         for ep in divisors(math.gcd(model.experts.count, rest // etp))
     )
-
-
-def same_pipelines(tp: int, cp: int, ep: int, etp: int) -> bool:
-    """Tell whether experts have the pipeline groups of the other parameters, as Megatron demands if
-    pipeline ranks come before data-parallel ones.
-
-    From one pipeline rank to the next it is tp x cp ranks, and etp x ep in the grid of experts,
-    also in models without experts.
-    """
-    return (etp or tp) * ep == tp * cp
 
 
 def megatron_space(

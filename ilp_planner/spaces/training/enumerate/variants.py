@@ -7,10 +7,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ilp_planner.schedule.formulas import DIVIDED, USUAL, v_shaped
+from ilp_planner.settings.rules import divided_rules
 from ilp_planner.spaces.training.enumerate.keeping import leaves_room
 from ilp_planner.spaces.training.enumerate.layouts import layout_asked_of, layouts_of
 from ilp_planner.spaces.training.enumerate.recomputations import FULL, NOTHING
-from ilp_planner.spaces.training.enumerate.rules import divided_rules
 from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST, LAST
 from ilp_planner.specs.training import RECOMPUTATIONS, Recompute
 

@@ -15,22 +15,25 @@ from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.training.build import build
-from ilp_planner.spaces.training.enumerate.rules import (
+from ilp_planner.settings.combined import Broken
+from ilp_planner.settings.rules import (
     check_context,
     check_experts,
-    check_job,
-    check_megatron,
     check_offload,
-    check_plan,
     check_recompute,
     check_schedule,
     check_sequence_parallel,
     check_states,
-    check_tensor,
     check_usual,
     context_rules,
     divided_rules,
+)
+from ilp_planner.spaces.training.build import build
+from ilp_planner.spaces.training.enumerate.rules import (
+    check_job,
+    check_megatron,
+    check_plan,
+    check_tensor,
 )
 from ilp_planner.specs.decoder import Experts, Window
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
@@ -81,7 +84,9 @@ def test_what_layers_do_not_have_is_not_computed_again(
 # ---- jobs: each rule, and just not it -----------------------------------------------------------
 
 
-def said(check: Callable[[TrainingJob], Iterator[Violation]], case: TrainingJob) -> list[str]:
+def said(
+    check: Callable[[TrainingJob], Iterator[Violation | Broken]], case: TrainingJob
+) -> list[str]:
     """Return what a check finds: the rule, what there is and what was expected."""
     return [f"{x.rule}: {x.have} / {x.limit}" for x in check(case)]
 

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.evaluate import Violation
 from ilp_planner.specs.generations import AMPERE
 
 if TYPE_CHECKING:
@@ -19,7 +18,15 @@ OVERLAP, GRAPHS, DEFERRED = "expert overlap", "CUDA graphs", "deferred gradients
 RANDOM = {"core_attn": "attn", "mlp": "mlp", "moe": "moe"}
 
 
-def check_combined(job: TrainingJob) -> Iterator[Violation]:
+class Broken(NamedTuple):
+    """A rule between settings that a job breaks; have, limit: as shown to the user."""
+
+    rule: str
+    have: str
+    limit: str
+
+
+def check_combined(job: TrainingJob) -> Iterator[Broken]:
     """Overlap of expert parallelism, CUDA graphs and deferred gradients have requirements."""
     settings = job.settings
     yield from of_degrees(job)
@@ -27,65 +34,65 @@ def check_combined(job: TrainingJob) -> Iterator[Violation]:
     yield from of_virtual_stages(settings, job.pp, job.virtual)
 
 
-def of_degrees(job: TrainingJob) -> Iterator[Violation]:
+def of_degrees(job: TrainingJob) -> Iterator[Broken]:
     """Yield settings of a job that exclude them, in any layout and recomputation."""
     settings, model = job.settings, job.model
     kernels = settings.kernels
     if kernels.deferred_output and job.pp == 1:
-        yield Violation(DEFERRED, "plan", "pp 1", "a pipeline")
+        yield Broken(DEFERRED, "pp 1", "a pipeline")
     if kernels.deferred_output and not kernels.accumulation_fusion:
-        yield Violation(DEFERRED, "plan", "no fused gradient accumulation", "the fusion")
+        yield Broken(DEFERRED, "no fused gradient accumulation", "the fusion")
     if settings.overlap_experts:
         if settings.ep == 1:
-            yield Violation(OVERLAP, "plan", "ep 1", "ep above 1")
+            yield Broken(OVERLAP, "ep 1", "ep above 1")
         if kernels.dispatcher == "allgather":
-            yield Violation(OVERLAP, "plan", "dispatcher allgather", "alltoall or flex")
+            yield Broken(OVERLAP, "dispatcher allgather", "alltoall or flex")
         if settings.width > 2:
-            yield Violation(OVERLAP, "plan", settings.precision, "bf16 or fp16")
+            yield Broken(OVERLAP, settings.precision, "bf16 or fp16")
         if model.prediction_layers > 1 or (model.prediction_layers and job.pp == 1):
             have = f"{model.prediction_layers} layers of multi-token prediction, pp {job.pp}"
-            yield Violation(OVERLAP, "plan", have, "at most one, in a pipeline")
+            yield Broken(OVERLAP, have, "at most one, in a pipeline")
         inside = {"moe", "mlp"}.intersection(kernels.graphed)
         if kernels.graphs and (kernels.graphs != "transformer_engine" or inside):
-            yield Violation(OVERLAP, "plan", f"graphs {_graphs(settings)}", "none of moe and mlp")
+            yield Broken(OVERLAP, f"graphs {_graphs(settings)}", "none of moe and mlp")
     if not kernels.graphs:
         return
     if settings.offload.layers:
-        yield Violation(GRAPHS, "plan", f"{settings.offload.layers} layers on the host", "none")
+        yield Broken(GRAPHS, f"{settings.offload.layers} layers on the host", "none")
     routed = {"moe", "moe_router", "moe_preprocess"}.intersection(kernels.graphed)
     if routed and model.experts is None:
-        yield Violation(GRAPHS, "plan", f"{_graphs(settings)} without experts", "attn or mlp")
+        yield Broken(GRAPHS, f"{_graphs(settings)} without experts", "attn or mlp")
     if "moe" in routed and not (kernels.capacity and kernels.pad_to_capacity):
-        yield Violation(GRAPHS, "plan", "moe without padding to a capacity", "moe_router")
+        yield Broken(GRAPHS, "moe without padding to a capacity", "moe_router")
 
 
-def of_recomputation(settings: Settings, model: Decoder, again: Recompute) -> Iterator[Violation]:
+def of_recomputation(settings: Settings, model: Decoder, again: Recompute) -> Iterator[Broken]:
     """Yield why settings exclude recomputation: inside of a graph, nothing may draw random numbers
     then."""
     kernels, names = settings.kernels, again.modules
     if settings.overlap_experts:
         if again.granularity == "full":
-            yield Violation(OVERLAP, "plan", "full recomputation", "selective or none")
+            yield Broken(OVERLAP, "full recomputation", "selective or none")
         if "moe" in names:
-            yield Violation(OVERLAP, "plan", "recomputation of moe", "of other parts")
+            yield Broken(OVERLAP, "recomputation of moe", "of other parts")
     if not kernels.graphs:
         return
     if again.granularity == "full" and kernels.graphs != "full_iteration":
         limit = "selective or none, or a graph of the full iteration"
-        yield Violation(GRAPHS, "plan", "full recomputation with graphs of layers", limit)
+        yield Broken(GRAPHS, "full recomputation with graphs of layers", limit)
     if "moe" in names and "moe_router" in kernels.graphed:
-        yield Violation(GRAPHS, "plan", "recomputation of moe with moe_router", "one of them")
+        yield Broken(GRAPHS, "recomputation of moe with moe_router", "one of them")
     for name, inside in RANDOM.items():
         graphed = not kernels.graphed or inside in kernels.graphed
         if name in names and graphed and model.dropout:
             have = f"dropout {model.dropout} with {name} computed again in a graph"
-            yield Violation(GRAPHS, "plan", have, "0")
+            yield Broken(GRAPHS, have, "0")
 
 
-def of_virtual_stages(settings: Settings, pp: int, virtual: int) -> Iterator[Violation]:
+def of_virtual_stages(settings: Settings, pp: int, virtual: int) -> Iterator[Broken]:
     """Yield why settings do not go with so many virtual stages per pipeline rank."""
     if settings.overlap_experts and pp > 1 and virtual == 1:
-        yield Violation(OVERLAP, "plan", f"pp {pp} without virtual stages", "virtual stages")
+        yield Broken(OVERLAP, f"pp {pp} without virtual stages", "virtual stages")
 
 
 def does_otherwise(job: TrainingJob) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from ilp_planner.spaces.training.enumerate.combined import check_combined, does_otherwise
+from ilp_planner.settings.combined import check_combined, does_otherwise
 from ilp_planner.specs.generations import AMPERE
 from ilp_planner.specs.training import (
     Kernels,
@@ -39,11 +39,7 @@ def experts_job(settings: Settings, **changes: Any) -> TrainingJob:
 
 
 def found(case: TrainingJob) -> list[str]:
-    return [
-        f"{broken.rule}: {broken.have} / {broken.limit}"
-        for broken in check_combined(case)
-        if broken.where == "plan"
-    ]
+    return [f"{broken.rule}: {broken.have} / {broken.limit}" for broken in check_combined(case)]
 
 
 OVERLAPS: list[tuple[TrainingJob, list[str]]] = [
