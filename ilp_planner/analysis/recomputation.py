@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.job.arithmetic import extra_flops
 from ilp_planner.job.memory import RankMemory, memory_parts, stage_of_rank
+from ilp_planner.settings.labels import describe_recompute
 from ilp_planner.specs.training import Recompute, TrainingJob
 
 if TYPE_CHECKING:
@@ -58,17 +59,3 @@ def rank_memories(jobs: Sequence[TrainingJob]) -> Iterator[RankMemory]:
     parts = {job: memory_parts(job) for job in dict.fromkeys(jobs)}
     for pp_rank, job in enumerate(jobs):
         yield stage_of_rank(parts[job], pp_rank)
-
-
-def describe_recompute(recompute: Recompute) -> str:
-    """Return `full: 4 layers of each stage` or the like."""
-    if recompute.granularity == "none":
-        return "none"
-    if recompute.granularity == "selective":
-        return f"selective: {', '.join(recompute.modules)}"
-    spread = ", inputs over tp" if recompute.distribute else ""
-    if recompute.method == "block":
-        return f"full: first {recompute.layers} layers of each stage{spread}"
-    if recompute.layers <= 1:
-        return f"full: every layer{spread}"
-    return f"full: in chunks of {recompute.layers} layers{spread}"

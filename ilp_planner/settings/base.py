@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ilp_planner.settings.domains import Domain
+    from ilp_planner.settings.labels import JobLabel, Label
     from ilp_planner.settings.values import Choice
 
 SEARCHED, AS_ASKED, FOLLOWS = "searched", "as asked", "follows"
@@ -73,7 +74,8 @@ class Setting(NamedTuple):
     asked_by: parameters of a request that decide it, if others than the row's own. choice: its
     values in a job, if the job as a whole has one. change: by `fit`; None: it leaves the setting.
     flags: field of `Settings` -> the argument of Megatron-LM that has just its value; fields
-    without one follow from several arguments.
+    without one follow from several arguments. label, job_label: the words for it in plans, and in
+    jobs that are analysed; None: it is not said.
     """
 
     name: str
@@ -90,6 +92,8 @@ class Setting(NamedTuple):
     choice: Choice | None = None
     change: Change | None = None
     flags: Mapping[str, str] = MappingProxyType({})
+    label: Label | None = None
+    job_label: JobLabel | None = None
 
     def search_of(self, runtime: str) -> Search:
         """Return its part in the search of a runtime. runtime: `torchtitan@0.2.2` and `torchtitan`

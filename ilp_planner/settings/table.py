@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.schedule.formulas import DIVIDED, PIPELINES
-from ilp_planner.settings import values
+from ilp_planner.settings import labels, values
 from ilp_planner.settings.base import (
     AS_ASKED,
     FIXED,
@@ -112,6 +112,7 @@ SETTINGS = (
                 SEARCHED, ("divisors of the experts",), remark="without a pipeline alone"
             ),
         },
+        label=labels.EP,
     ),
     Setting(
         "etp",
@@ -127,6 +128,7 @@ SETTINGS = (
             ),
             "deepspeed": Search(SEARCHED, ("1", "tp"), remark="1 with ep; tp in pipelines"),
         },
+        label=labels.ETP,
     ),
     Setting(
         "dp",
@@ -163,6 +165,8 @@ SETTINGS = (
             "megatron": Search(SEARCHED, ("any number",)),
             "deepspeed": Search(FIXED, ("1",), remark="its pipeline has one stage per rank"),
         },
+        label=labels.VIRTUAL_STAGES,
+        job_label=labels.JOB_VIRTUAL_STAGES,
     ),
     Setting(
         "micro_batch_group_size",
@@ -227,6 +231,7 @@ SETTINGS = (
             "": Search(FIXED, ("tp-cp-ep-dp-pp",), remark="the one that it has"),
             "megatron": Search(SEARCHED, ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")),
         },
+        label=labels.RANK_ORDER,
     ),
     Setting(
         "sequence_parallel",
@@ -237,6 +242,8 @@ SETTINGS = (
             "": Search(FOLLOWS, ("no", "yes")),
             "deepspeed": Search(FOLLOWS, ("no", "yes"), remark="yes with tp above 1 in a pipeline"),
         },
+        label=labels.switch(50, "sequence_parallel", "sequence parallel"),
+        job_label=labels.JOB_SEQUENCE_PARALLEL,
     ),
     Setting(
         "schedule",
@@ -325,6 +332,8 @@ SETTINGS = (
                 remark="checkpoints of equally many layers, a divisor of the model's",
             ),
         },
+        label=labels.RECOMPUTE,
+        job_label=labels.JOB_RECOMPUTE,
     ),
     Setting(
         "distribute",
@@ -369,6 +378,8 @@ SETTINGS = (
         },
         choice=values.SHARDING,
         change=Change(1, SHARDINGS),
+        label=labels.SHARDING,
+        job_label=labels.JOB_SHARDING,
     ),
     Setting(
         "sharding_copies",
@@ -414,6 +425,8 @@ SETTINGS = (
         },
         choice=values.CP_COMM,
         change=Change(5, ("p2p", "a2a")),
+        label=labels.CP_COMM,
+        job_label=labels.JOB_CP_COMM,
     ),
     Setting(
         "cp_inner",
@@ -456,6 +469,9 @@ SETTINGS = (
         },
         choice=values.OVERLAP,
         change=Change(4, ("none", "data")),
+        label=labels.switch(
+            130, "optimizer.overlap_gradients", "data-parallel messages overlapped"
+        ),
     ),
     Setting(
         "fused_loss",
@@ -474,6 +490,7 @@ SETTINGS = (
         },
         choice=values.FUSED_LOSS,
         change=Change(3, ("none", "native")),
+        label=labels.switch(140, "kernels.fused_loss", "fused loss"),
     ),
     Setting(
         "fused_dropout",
@@ -533,6 +550,7 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("fp32",), ("bf16",)),
         },
         choice=values.GRADIENTS,
+        label=labels.GRADIENTS,
     ),
     Setting(
         "moments",
@@ -549,6 +567,7 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("fp32",), ("bf16", "fp8")),
         },
         choice=values.MOMENTS,
+        label=labels.MOMENTS,
     ),
     Setting(
         "master",
@@ -604,6 +623,8 @@ SETTINGS = (
             "deepspeed": Search(FIXED, ("off",), remark=NO_SETTING),
         },
         choice=values.TENSOR_OVERLAP,
+        label=labels.switch(170, "overlap_tensor", "tensor-parallel messages overlapped"),
+        job_label=labels.JOB_OVERLAPS,
     ),
     Setting(
         "expert_overlap",
@@ -623,6 +644,7 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("off",), ("on",)),
         },
         choice=values.EXPERT_OVERLAP,
+        label=labels.switch(180, "overlap_experts", "expert-parallel messages overlapped"),
     ),
     Setting(
         "async_tensor",
@@ -644,6 +666,7 @@ SETTINGS = (
             "": Search(FIXED, ("yes",), remark=OF_FIGURES),
             "megatron": Search(FIXED, ("yes",)),
         },
+        label=labels.OVERLAP_SENDS,
     ),
     Setting(
         "scatter_sends",
@@ -707,6 +730,8 @@ SETTINGS = (
             "deepspeed": Search(FIXED, ("none",), remark=NO_SETTING),
         },
         choice=values.CUDA_GRAPHS,
+        label=labels.CUDA_GRAPHS,
+        job_label=labels.JOB_CUDA_GRAPHS,
     ),
     Setting(
         "optimizer_offload",
@@ -737,6 +762,7 @@ SETTINGS = (
             "torchtitan": Search(AS_ASKED, ("bf16", "fp32")),
         },
         asked_by=("precision",),
+        job_label=labels.JOB_PRECISION,
     ),
     Setting(
         "quantised",
@@ -766,6 +792,7 @@ SETTINGS = (
             "deepspeed": Search(FIXED, ("none",), remark=NO_SETTING),
         },
         asked_by=("precision",),
+        label=labels.QUANTISED,
     ),
     Setting(
         "number_format",
@@ -816,6 +843,7 @@ SETTINGS = (
             "megatron": Search(FOLLOWS, ("flash", "unfused")),
             "deepspeed": Search(FOLLOWS, ("flash", "unfused"), remark=OF_FIGURES),
         },
+        job_label=labels.JOB_ATTENTION,
     ),
     Setting(
         "activation_offload",
@@ -834,6 +862,8 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("none",), ("core_attn", "qkv_linear+mlp_norm", "1")),
         },
         choice=values.ACTIVATION_OFFLOAD,
+        label=labels.OFFLOAD,
+        job_label=labels.JOB_OFFLOAD,
     ),
     Setting(
         "name",
@@ -860,6 +890,8 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("alltoall",), ("allgather", "flex")),
         },
         choice=values.DISPATCHER,
+        label=labels.DISPATCHER,
+        job_label=labels.JOB_EXPERTS,
     ),
     Setting(
         "capacity",
@@ -897,6 +929,7 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("off",), ("on",)),
         },
         choice=values.FUSED_PERMUTE,
+        label=labels.switch(160, "kernels.fused_permute", "fused permutation of tokens"),
     ),
     Setting(
         "grouped_experts",
@@ -927,6 +960,8 @@ SETTINGS = (
             "deepspeed": Search(FIXED, ("off",), remark=NO_SETTING),
         },
         choice=values.COMPILE,
+        label=labels.switch(210, "kernels.compiled", "layers compiled"),
+        job_label=labels.JOB_COMPILE,
     ),
     Setting(
         "defer_embedding_wgrad",
@@ -944,6 +979,7 @@ SETTINGS = (
         },
         choice=values.DEFER_EMBEDDING_WGRAD,
         change=Change(6, ("off",)),
+        label=labels.switch(220, "kernels.deferred_output", "output gradients deferred"),
     ),
     Setting(
         "deferral_limit",

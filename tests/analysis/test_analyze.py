@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.analysis import Analysis, analyze
-from ilp_planner.analysis.recomputation import describe_recompute, extra_flops
+from ilp_planner.analysis.recomputation import extra_flops
 from ilp_planner.analysis.rows import TABLES, module_rows, stage_name, weight_texts
 from ilp_planner.analysis.stages import attach
 from ilp_planner.base.errors import PlanError
 from ilp_planner.job.memory import rank_memory
 from ilp_planner.job.messages import layer_messages
 from ilp_planner.job.modules import Message, Module, Weight
+from ilp_planner.settings.labels import describe_recompute
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob

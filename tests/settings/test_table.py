@@ -46,3 +46,18 @@ def test_a_demand_is_read_from_its_own_text(row: Setting) -> None:
         hash(value)
     with pytest.raises(UsageError, match=f"^{row.name}: found "):
         row.domain.read(row.name, 0.5j)
+
+
+@pytest.mark.parametrize("column", ["change", "label", "job_label"])
+def test_every_place_is_taken_once(column: str) -> None:
+    """The order of changes and of words is never that of the rows."""
+    places = [entry.place for row in SETTINGS if (entry := getattr(row, column))]
+    assert len(places) == len({*places}) > 1
+
+
+def test_people_read_every_choice_of_a_plan() -> None:
+    """With the label of its own row, or of the one that says both together."""
+    together = {"sharding_copies": "sharding", "optimizer_offload": "activation_offload"}
+    for row in SETTINGS:
+        if row.choice:
+            assert BY_NAME[together.get(row.name, row.name)].label, row.name

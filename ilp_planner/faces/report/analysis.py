@@ -18,10 +18,10 @@ from ilp_planner.base.printable import printable_lines
 from ilp_planner.base.units import format_bytes
 from ilp_planner.faces.report.analysis_memory import gibibytes, memory_tables, recompute_table
 from ilp_planner.faces.report.grid import Grid, grid_lines, styled_text, wrapped
-from ilp_planner.faces.report.host import describe_offload
 from ilp_planner.job.groups import embedding_groups, groups, rank_name, stage_ranks
 from ilp_planner.job.traffic import EMBEDDING, FAMILIES, Traffic
 from ilp_planner.job.verdict import Verdict, reason
+from ilp_planner.settings.table import SETTINGS
 from ilp_planner.specs.pipeline_layout import write_layout
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis import Analysis
     from ilp_planner.analysis.analyze import GroupKind
     from ilp_planner.job.modules import Message, Module
-    from ilp_planner.specs.training import Settings, TrainingJob
+    from ilp_planner.specs.training import TrainingJob
 
 MIB, GIB = 2**20, 2**30
 VOLUMES = (
@@ -294,45 +294,8 @@ def _model_text(analysis: Analysis) -> str:
 
 def settings_text(analysis: Analysis) -> str:
     """Return how the ranks train, in a line."""
-    from ilp_planner.analysis.recomputation import describe_recompute
-
-    job = analysis.job
-    s = job.settings
-    sharding = {
-        "none": "optimizer states not divided",
-        "optimizer": "distributed optimizer (ZeRO-1)",
-        "gradients": "gradients divided (ZeRO-2)",
-        "parameters": "parameters divided (ZeRO-3, FSDP)",
-    }[s.optimizer.sharding]
-    parts = [_precision_text(s), sharding, f"recompute {describe_recompute(s.recompute)}"]
-    parts.append(f"sequence parallelism {'on' if s.sequence_parallel and job.tp > 1 else 'off'}")
-    if job.virtual > 1:
-        parts.append(f"{job.virtual} virtual stages per GPU")
-    if s.cp > 1:
-        parts.append(f"cp by {s.cp_comm}")
-    if job.model.experts is not None:
-        parts.append(f"ep {s.ep}, etp {job.expert_tp}, dispatcher {s.kernels.dispatcher}")
-    parts.append(f"{s.kernels.attention} attention")
-    if s.overlap_tensor or s.overlap_experts:
-        names = ["tensor"] * s.overlap_tensor + ["expert"] * s.overlap_experts
-        parts.append(f"{' and '.join(names)}-parallel messages overlapped")
-    if text := describe_offload(s):
-        parts.append(text)
-    if s.kernels.graphs:
-        parts.append(f"CUDA graphs {' '.join((s.kernels.graphs, *s.kernels.graphed))}")
-    if s.kernels.compiled:
-        parts.append("layers compiled")
-    return ", ".join(parts)
-
-
-def _precision_text(settings: Settings) -> str:
-    kernels = settings.kernels
-    if not kernels.quantised:
-        return settings.precision
-    low = ", parameters too" * kernels.quantised_parameters
-    ends = kernels.exact_first, kernels.exact_last
-    exact = f", not in the first {ends[0]} and last {ends[1]} layers" * any(ends)
-    return f"{settings.precision} with products in {kernels.quantised}{low}{exact}"
+    labels = sorted(row.job_label for row in SETTINGS if row.job_label)
+    return ", ".join(text for label in labels if (text := label.text(analysis.job)))
 
 
 def _fit_lines(analysis: Analysis) -> list[tuple[str, str]]:

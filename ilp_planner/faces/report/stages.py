@@ -19,12 +19,12 @@ from ilp_planner.faces.report.devices import (
     describe_stage,
     describe_types,
 )
-from ilp_planner.faces.report.host import describe_offload
 from ilp_planner.faces.report.tables import GIB, new_table, span
 from ilp_planner.optimize.coverage import proved_gap
 from ilp_planner.plan import is_of_groups, is_of_operators
+from ilp_planner.settings.labels import Told
+from ilp_planner.settings.table import SETTINGS
 from ilp_planner.specs.chain_layers import find_layers
-from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -76,7 +76,7 @@ def describe_layers(layers: Sequence[Layer], start: int, stop: int) -> str:
 MOST_ROWS = 20  # of a table of stages
 MOST_TEXTS = 3  # that a row for stages which differ lists
 MOST_SHARES = 8  # replicas whose samples are listed one by one
-FP32 = (4, 8)  # bytes of a gradient and of both moments of a parameter
+LABELS = sorted(row.label for row in SETTINGS if row.label)
 MOST_RANGES = 5  # ranges of layers that are listed
 
 
@@ -351,66 +351,10 @@ def describe_training(plan: AnyPlan) -> str:
 def training_words(plan: AnyPlan, *, brief: bool = False) -> list[str]:
     """Return the same one by one. brief: without the degrees, which stand beside them, and without
     the types of gradients and moments if they are of fp32."""
-    settings = plan.settings
-    if settings is None:
+    if plan.settings is None:
         return []
-    again, kernels, found = settings.recompute, settings.kernels, list[str]()
-    if kernels.quantised:
-        found.append(f"products in {kernels.quantised}")
-    if settings.cp > 1:
-        how = f" by {settings.cp_comm}" * (settings.cp_comm != CP_COMMUNICATIONS[0])
-        inner = f" over {settings.cp_inner}" if settings.cp_inner else ""
-        if how or not brief:
-            found.append(f"cp{f' {settings.cp}' * (not brief)}{how}{inner}")
-    if (settings.ep > 1 or settings.etp) and not brief:
-        found.append(f"ep {settings.ep}")
-    if settings.etp:
-        found.append(f"etp {settings.etp}")
-    if settings.sequence_parallel:
-        found.append("sequence parallel")
-    if again.granularity == "none":
-        found.append("no recomputation")
-    elif again.granularity == "selective":
-        found.append(f"recompute {', '.join(again.modules)}")
-    else:
-        found.append(f"recompute full {again.method} {again.layers}")
-    if plan.virtual > 1:
-        turns = f" in turns of {settings.turn} micro-batches" * bool(settings.turn)
-        schedule = f", schedule {settings.schedule}" * plan.schedule.divides
-        found.append(f"{plan.virtual} virtual stages per rank{turns}{schedule}")
-        if not settings.overlap_sends:
-            found.append("messages between stages not overlapped")
-    if settings.order != ORDERS[0]:
-        found.append(f"rank order {settings.order}")
-    if settings.optimizer.sharding != "none":
-        copies = settings.optimizer.instances
-        times = f" in {copies} copies" * (copies > 1)
-        found.append(f"{settings.optimizer.sharding} sharded{times}")
-    types = (settings.optimizer.gradient, settings.optimizer.moments)
-    if not brief or types != FP32:
-        found.append(f"gradients of {settings.optimizer.gradient} bytes")
-        found.append(f"moments of {settings.optimizer.moments}")
-    if settings.optimizer.overlap_gradients:
-        found.append("data-parallel messages overlapped")
-    if kernels.fused_loss:
-        found.append("fused loss")
-    if settings.ep * settings.etp > 1 and kernels.dispatcher != "alltoall":
-        found.append(f"dispatcher {kernels.dispatcher}")
-    if kernels.fused_permute:
-        found.append("fused permutation of tokens")
-    if settings.overlap_tensor:
-        found.append("tensor-parallel messages overlapped")
-    if settings.overlap_experts:
-        found.append("expert-parallel messages overlapped")
-    if text := describe_offload(settings):
-        found.append(text)
-    if kernels.graphs:
-        found.append(f"CUDA graphs {' '.join((kernels.graphs, *kernels.graphed))}")
-    if kernels.compiled:
-        found.append("layers compiled")
-    if kernels.deferred_output:
-        found.append("output gradients deferred")
-    return found
+    told = Told(plan.settings, plan.virtual, brief)
+    return [text for label in LABELS if (text := label.text(told))]
 
 
 def describe_stages(problem: Problem[Any], plan: GroupPlan) -> str:
