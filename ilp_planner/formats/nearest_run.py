@@ -16,6 +16,7 @@ from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import PlannerError
 from ilp_planner.base.units import format_percent, format_seconds
 from ilp_planner.schedule.formulas import USUAL
+from ilp_planner.settings.table import with_degrees_of
 from ilp_planner.specs.pipeline_layout import PipelineLayout, split_layout, write_layout
 from ilp_planner.specs.training import (
     ORDERS,
@@ -211,19 +212,7 @@ def _other_degrees(
     )
     for near in nearest_plans(problem, wish):
         other = job_of_plan(near.plan, model, problem.cluster)
-        o = other.settings
-        kept = replace(
-            job.settings,
-            cp=o.cp,
-            ep=o.ep,
-            etp=o.etp,
-            cp_comm=o.cp_comm,
-            cp_inner=o.cp_inner,
-            order=o.order,
-            sequence_parallel=o.sequence_parallel,
-            recompute=o.recompute,
-        )
-        yield replace(other, settings=kept)
+        yield replace(other, settings=with_degrees_of(job.settings, other.settings))
 
 
 def differences(one: object, other: object, place: str = "") -> Iterator[str]:

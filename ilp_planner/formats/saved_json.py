@@ -25,27 +25,21 @@ from ilp_planner.inputs.constraints import Constraints, constraints_of
 from ilp_planner.inputs.references import named_for, named_in
 from ilp_planner.optimize.result import Moment, Status, Stop
 from ilp_planner.plan import is_of_groups, is_of_operators
+from ilp_planner.settings.table import SETTINGS
 from ilp_planner.specs.pipeline_layout import FIRST
 
 SCHEMA = "ilp-planner plan"
 VERSION = 8
 # Files of version 1 hold what is in `run` in their result; up to version 2, a plan of layers is of
 # kind `groups` and one of operators has other inputs; neither holds its model and cluster; up to
-# version 3, training jobs are the best of those with `BEFORE`, and up to version 4 of those whose
-# first virtual stages take what is left over of a rank's layers; up to version 5, plans of
-# operators are the best of those with the micro-batches of their certificate, where none were asked
-# for, and with stages inside nodes; up to version 6, plans of groups have even shares, and up to
-# version 7 none of their layers is computed again.
+# version 3, training jobs are the best of those with `Setting.at_first`, and up to version 4 of
+# those whose first virtual stages take what is left over of a rank's layers; up to version 5, plans
+# of operators are the best of those with the micro-batches of their certificate, where none were
+# asked for, and with stages inside nodes; up to version 6, plans of groups have even shares, and up
+# to version 7 none of their layers is computed again.
 READABLE = (1, 2, 3, 4, 5, 6, 7, VERSION)
 LAST_OF_TWO_KINDS, LAST_OF_FEW_SETTINGS, LAST_OF_ONE_REMAINDER, LAST_OF_ONE_NODE = 2, 3, 4, 5
 LAST_OF_EVEN_SHARES, LAST_OF_KEPT_LAYERS = 6, 7
-BEFORE = {
-    "recompute": ("none", "core_attn", "full", "block"),
-    "sharding": "optimizer",
-    "cp_comm": "p2p",
-    "overlap": "none",
-    "fused_loss": "none",
-}
 AIM = "objective"
 KEYS = ("schema", "version", "plan", "inputs", "result", "evaluation", "certificate", AIM, "run")
 LAYERS = "groups"
@@ -204,7 +198,7 @@ def _before(constraints: Constraints, *, few_settings: bool) -> Constraints:
     texts = constraints.texts
     if few_settings and "recompute" in texts:
         texts["recompute"] = texts["recompute"].replace("selective", "core_attn")
-    before = BEFORE if few_settings else {}
+    before = {row.name: row.at_first for row in SETTINGS if few_settings and row.at_first}
     return constraints_of({"remainder": FIRST, **before, **texts})
 
 

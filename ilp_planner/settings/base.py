@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ilp_planner.settings.domains import CLOSED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ilp_planner.settings.domains import Domain
     from ilp_planner.settings.labels import JobLabel, Label
     from ilp_planner.settings.values import Choice
+    from ilp_planner.specs.training import TrainingJob
 
 SEARCHED, AS_ASKED, FOLLOWS = "searched", "as asked", "follows"
 FIXED, LEFT_OUT = "fixed", "left out"
@@ -26,12 +27,23 @@ HOW = {
 }
 
 
+class Unasked(NamedTuple):
+    """Values that a search leaves out where the user says nothing of the setting.
+
+    text: for people. of: whether a job has one.
+    """
+
+    text: str
+    of: Callable[[TrainingJob], bool]
+
+
 class Search(NamedTuple):
     """The part of a setting in the search of a runtime.
 
     how: a key of `HOW`. values: of its plans. on_request: further values of plans, on request.
     remark: the reason or the condition; empty: as in the row. heard: the values that a user may
-    demand, if these differ from both together.
+    demand, if these differ from both together. left_out: of `values` and `on_request`, in some
+    jobs, unless the user says something of the setting.
     """
 
     how: str
@@ -39,6 +51,7 @@ class Search(NamedTuple):
     on_request: tuple[str, ...] = ()
     remark: str = ""
     heard: tuple[str, ...] | None = None
+    left_out: Unasked | None = None
 
     @property
     def demandable(self) -> tuple[str, ...]:
@@ -75,7 +88,8 @@ class Setting(NamedTuple):
     values in a job, if the job as a whole has one. change: by `fit`; None: it leaves the setting.
     flags: field of `Settings` -> the argument of Megatron-LM that has just its value; fields
     without one follow from several arguments. label, job_label: the words for it in plans, and in
-    jobs that are analysed; None: it is not said.
+    jobs that are analysed; None: it is not said. of_degrees: jobs of other degrees have their own
+    value. at_first: the value of plans that files up to version 3 hold; empty: any.
     """
 
     name: str
@@ -94,6 +108,8 @@ class Setting(NamedTuple):
     flags: Mapping[str, str] = MappingProxyType({})
     label: Label | None = None
     job_label: JobLabel | None = None
+    of_degrees: bool = False
+    at_first: str | tuple[str, ...] = ()
 
     def search_of(self, runtime: str) -> Search:
         """Return its part in the search of a runtime. runtime: `torchtitan@0.2.2` and `torchtitan`

@@ -99,18 +99,20 @@ def does_otherwise(job: TrainingJob) -> bool:
     """Tell whether Megatron accepts settings of a job that it does not run as they say.
 
     It turns overlap of tensor parallelism off with latent attention
-    (`core/extensions/transformer_engine.py: TELinear`). Heads that all ranks exchange are a2a. The
-    host has to ask for the tokens of experts, and no graph can, unless there is a capacity. States
-    of Megatron-FSDP do not get to the host (Megatron-LM, pull request 4623). DeepEP has kernels
-    from Ampere on (DeepEP, README).
+    (`core/extensions/transformer_engine.py: TELinear`). Heads that all ranks exchange, or none, are
+    no ring of exchanges, and copies on every rank share nothing. The host has to ask for the tokens
+    of experts, and no graph can, unless there is a capacity. States of Megatron-FSDP do not get to
+    the host (Megatron-LM, pull request 4623). DeepEP has kernels from Ampere on (DeepEP, README).
     """
     settings, model = job.settings, job.model
-    kernels = settings.kernels
+    kernels, inner = settings.kernels, settings.cp_inner
     padded = kernels.capacity and kernels.pad_to_capacity
     graphs_all = kernels.graphs and not kernels.graphed
     return bool(
         (settings.overlap_tensor and model.latent is not None)
-        or (settings.cp_inner and settings.cp_inner == settings.cp)
+        or (inner and inner == settings.cp)
+        or (settings.cp_comm == "a2a+p2p" and not 1 < inner < settings.cp)
+        or 1 < settings.optimizer.instances == job.dp * settings.cp
         or (graphs_all and model.experts is not None and not padded)
         or (settings.optimizer.offload and settings.optimizer.sharding != "optimizer")
         or (kernels.dispatcher == "flex" and job.generation < AMPERE)

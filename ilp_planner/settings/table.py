@@ -7,6 +7,7 @@ a field of `specs.training`, and the module that prices it.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ilp_planner.schedule.formulas import DIVIDED, PIPELINES
@@ -20,6 +21,7 @@ from ilp_planner.settings.base import (
     Change,
     Search,
     Setting,
+    Unasked,
 )
 from ilp_planner.settings.domains import (
     CLOSED,
@@ -48,6 +50,8 @@ from ilp_planner.specs.training import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ilp_planner.specs.training import Settings
 
 ON_SWITCH = "on, off or both; off without this option"
 NO_SETTING = "it has no setting for it"
@@ -97,6 +101,7 @@ SETTINGS = (
                 FIXED, ("1",), remark="it has no ring, only Ulysses, which divides heads"
             ),
         },
+        of_degrees=True,
     ),
     Setting(
         "ep",
@@ -113,6 +118,7 @@ SETTINGS = (
             ),
         },
         label=labels.EP,
+        of_degrees=True,
     ),
     Setting(
         "etp",
@@ -129,6 +135,7 @@ SETTINGS = (
             "deepspeed": Search(SEARCHED, ("1", "tp"), remark="1 with ep; tp in pipelines"),
         },
         label=labels.ETP,
+        of_degrees=True,
     ),
     Setting(
         "dp",
@@ -232,6 +239,7 @@ SETTINGS = (
             "megatron": Search(SEARCHED, ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")),
         },
         label=labels.RANK_ORDER,
+        of_degrees=True,
     ),
     Setting(
         "sequence_parallel",
@@ -244,6 +252,7 @@ SETTINGS = (
         },
         label=labels.switch(50, "sequence_parallel", "sequence parallel"),
         job_label=labels.JOB_SEQUENCE_PARALLEL,
+        of_degrees=True,
     ),
     Setting(
         "schedule",
@@ -334,6 +343,8 @@ SETTINGS = (
         },
         label=labels.RECOMPUTE,
         job_label=labels.JOB_RECOMPUTE,
+        of_degrees=True,
+        at_first=("none", "core_attn", "full", "block"),
     ),
     Setting(
         "distribute",
@@ -346,6 +357,7 @@ SETTINGS = (
                 LEFT_OUT, ("no",), remark="tensor parallelism divides them already"
             ),
         },
+        of_degrees=True,
     ),
     Setting(
         "sharding",
@@ -369,7 +381,15 @@ SETTINGS = (
                     "0.2.2 with nothing but dp"
                 ),
             ),
-            "megatron": Search(SEARCHED, ("optimizer", "parameters"), ("none", "gradients")),
+            "megatron": Search(
+                SEARCHED,
+                ("optimizer", "parameters"),
+                ("none", "gradients"),
+                left_out=Unasked(
+                    "parameters without a pipeline",  # as NVIDIA's recipes have them
+                    lambda job: job.settings.optimizer.divides and job.pp > 1,
+                ),
+            ),
             "deepspeed": Search(
                 SEARCHED,
                 ("optimizer", "none", "gradients", "parameters"),
@@ -380,6 +400,7 @@ SETTINGS = (
         change=Change(1, SHARDINGS),
         label=labels.SHARDING,
         job_label=labels.JOB_SHARDING,
+        at_first="optimizer",
     ),
     Setting(
         "sharding_copies",
@@ -412,7 +433,15 @@ SETTINGS = (
             "and sinks; with latent attention only if asked for"
         ),
         search={
-            "": Search(SEARCHED, ("p2p", "a2a"), ("all_gather", "a2a+p2p")),
+            "": Search(
+                SEARCHED,
+                ("p2p", "a2a"),
+                ("all_gather", "a2a+p2p"),
+                left_out=Unasked(
+                    "a2a without latent attention",
+                    lambda job: job.settings.cp_comm == "a2a" and job.model.latent is not None,
+                ),
+            ),
             "torchtitan": Search(
                 FIXED, ("all_gather",), remark="keys and values gathered for flex attention"
             ),
@@ -427,6 +456,8 @@ SETTINGS = (
         change=Change(5, ("p2p", "a2a")),
         label=labels.CP_COMM,
         job_label=labels.JOB_CP_COMM,
+        of_degrees=True,
+        at_first="p2p",
     ),
     Setting(
         "cp_inner",
@@ -438,6 +469,7 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("none",), ("divisors of cp between 1 and cp",)),
         },
         asked_by=("cp_comm",),
+        of_degrees=True,
     ),
     Setting(
         "overlap",
@@ -472,6 +504,7 @@ SETTINGS = (
         label=labels.switch(
             130, "optimizer.overlap_gradients", "data-parallel messages overlapped"
         ),
+        at_first="none",
     ),
     Setting(
         "fused_loss",
@@ -491,6 +524,7 @@ SETTINGS = (
         choice=values.FUSED_LOSS,
         change=Change(3, ("none", "native")),
         label=labels.switch(140, "kernels.fused_loss", "fused loss"),
+        at_first="none",
     ),
     Setting(
         "fused_dropout",
@@ -1034,5 +1068,13 @@ SETTINGS = (
         of_devices=True,
     ),
 )
+OF_DEGREES = tuple(
+    field.removeprefix("settings.") for row in SETTINGS if row.of_degrees for field in row.fields
+)
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 DEMANDS = tuple(setting for setting in SETTINGS if setting.domain is not CLOSED)
+
+
+def with_degrees_of(settings: Settings, other: Settings) -> Settings:
+    """Return settings with the degrees of others, and with what is chosen for these alone."""
+    return values.with_fields(settings, {name: attrgetter(name)(other) for name in OF_DEGREES})

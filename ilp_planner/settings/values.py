@@ -10,6 +10,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.training import Offload
 
 if TYPE_CHECKING:
@@ -153,6 +154,13 @@ def _with_activations(settings: Settings, value: str) -> Settings:
         return replace(settings, offload=Offload(layers=int(value)))
     modules = () if value == "none" else tuple(value.split("+"))
     return replace(settings, offload=Offload(modules=modules))
+
+
+def with_inner(settings: Settings, ranks: int) -> tuple[Settings, ...]:
+    """Return settings with every possible number of inner ranks, if attention is computed by
+    `a2a+p2p`."""
+    sizes = divisors(ranks)[1:-1] if settings.cp_comm == "a2a+p2p" else ()
+    return tuple(replace(settings, cp_inner=size) for size in sizes) or (settings,)
 
 
 def _has_experts(settings: Settings) -> bool:

@@ -29,10 +29,11 @@ from ilp_planner.base.errors import PlannerError
 from ilp_planner.inputs.constraints import ANY
 from ilp_planner.job.verdict import MARGIN
 from ilp_planner.optimize.search.preference import plainer_first
+from ilp_planner.settings.table import with_degrees_of
 from ilp_planner.spaces.training.enumerate.layouts import plain_layout
 from ilp_planner.spaces.training.enumerate.plainness import grades, traits_of
 from ilp_planner.spaces.training.search.least_memory import SPARE, fits, least_share
-from ilp_planner.specs.training import ORDERS, Recompute
+from ilp_planner.specs.training import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.specs.pipeline_layout import PipelineLayout
-    from ilp_planner.specs.training import Settings, TrainingJob
+    from ilp_planner.specs.training import TrainingJob
 
 
 # ---- draft ---------------------------------------------------------------------------------------
@@ -275,18 +276,7 @@ def free_problem(judge: Judge, world: int, share: float = 1.0) -> Problem[Megatr
     """
     problem, own = judge.problem(world), judge.job.settings
     runtime = judge.space.runtime
-    base = replace(
-        own,
-        cp=1,
-        cp_inner=0,
-        cp_comm="p2p",
-        ep=1,
-        etp=0,
-        sequence_parallel=False,
-        order=ORDERS[0],
-        turn=0,
-        recompute=Recompute(),
-    )
+    base = replace(with_degrees_of(own, Settings()), turn=0)
     choices = runtime.choices(base, ANY, world)
     costs = replace(problem.costs, settings=base, choices=choices)
     limits = {name: share * limit for name, limit in problem.memory_limits.items()}

@@ -23,6 +23,7 @@ from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.job.arithmetic import recomputed_flops
 from ilp_planner.job.memory import stage_of_rank
+from ilp_planner.settings.table import SETTINGS
 from ilp_planner.spaces.throughput import Iteration, rates_of, waiting_share
 from ilp_planner.spaces.training.build import build_for
 from ilp_planner.spaces.training.enumerate.rules import check_job
@@ -30,7 +31,6 @@ from ilp_planner.spaces.training.runtime import MEGATRON
 from ilp_planner.spaces.training.space import MegatronSpace
 from ilp_planner.specs.cluster import worst_known
 from ilp_planner.specs.prices import hourly_price
-from ilp_planner.specs.training import CP_COMMUNICATIONS, SHARDINGS
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.fit.site import Site
@@ -43,7 +43,13 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 # What searches leave out unless it is asked for is tried here as well.
-ALL_ASKED = constraints_of({"sharding": SHARDINGS, "cp_comm": CP_COMMUNICATIONS})
+ALL_ASKED = constraints_of(
+    {
+        row.name: row.domain.values
+        for row in SETTINGS
+        if any(search.left_out for search in row.search.values())
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ A space has one runtime. Others share the engine of this folder and answer other
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.base.errors import SpecError
@@ -22,7 +22,8 @@ from ilp_planner.settings.combined import (
 )
 from ilp_planner.settings.rules import check_offload, check_states, context_rules
 from ilp_planner.settings.table import BY_NAME, SETTINGS
-from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices, settled, with_inner
+from ilp_planner.settings.values import with_inner
+from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices, settled
 from ilp_planner.spaces.training.enumerate.degrees import MOST_CP
 from ilp_planner.spaces.training.enumerate.demands import check_demands
 from ilp_planner.spaces.training.enumerate.recomputations import whole_recomputations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.settings.base import Search
+    from ilp_planner.settings.base import Search, Unasked
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
     from ilp_planner.specs.cluster import ClusterSpec
@@ -182,26 +183,17 @@ class Runtime:
 
     def untried(self, asked: Constraints) -> str:
         """Return the omissions of `tries`, as `among` says them."""
-        sharded = "" if asked.sharding else ", parameters without a pipeline"
-        return sharded + ("" if asked.cp_comm else ", a2a without latent attention")
+        return "".join(
+            f", {values.text}" for name, values in _left_out(self.name) if not getattr(asked, name)
+        )
 
     def tries(self, job: TrainingJob, asked: Constraints) -> bool:
-        """Tell whether settings are tried with the degrees of a job, if no others are asked for:
-        sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
-        without latent attention; copies that share something; of a ring of exchanges neither one
-        rank nor all in each; and requested values that Megatron runs as stated
-        (`does_otherwise`)."""
-        sharded = job.settings.optimizer.divides
-        exchanged = job.settings.cp_comm == "a2a" and job.model.latent is not None
-        alone = 1 < job.settings.optimizer.instances == job.dp * job.settings.cp
-        several = 1 < job.settings.cp_inner < job.settings.cp
-        return not (
-            (sharded and job.pp > 1 and not asked.sharding)
-            or alone
-            or (exchanged and not asked.cp_comm)
-            or (job.settings.cp_comm == "a2a+p2p" and not several)
-            or does_otherwise(job)
+        """Tell whether settings are tried with the degrees of a job: not what is left out unless
+        something is said of it, and only what Megatron runs as stated (`does_otherwise`)."""
+        left_out = (
+            values.of(job) and not getattr(asked, name) for name, values in _left_out(self.name)
         )
+        return not (any(left_out) or does_otherwise(job))
 
     def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
         """Return the fields of settings that the runtime has, by names such as `kernels.graphs`."""
@@ -220,6 +212,14 @@ class Runtime:
     def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
         """Yield the settings of a plan that the runtime cannot run."""
         return check_plan(problem, plan, self.violations)
+
+
+@cache  # asked of every part of a search
+def _left_out(runtime: str) -> tuple[tuple[str, Unasked], ...]:
+    """Return the values that are tried only where the user says something of the setting, by the
+    setting's name."""
+    rows = ((name, BY_NAME[name].search_of(runtime).left_out) for name in CHOICES)
+    return tuple((name, values) for name, values in rows if values)
 
 
 MEGATRON = Runtime()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ilp_planner.settings.table import SETTINGS
-from ilp_planner.specs.degrees import divisors
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -43,13 +41,6 @@ def _every(base: Settings, values: tuple[tuple[str, ...], ...]) -> tuple[Setting
         every = (choice.write(one, value) for value in each for one in found)
         found = [one for one in every if one is not None]
     return tuple(found)
-
-
-def with_inner(settings: Settings, ranks: int) -> tuple[Settings, ...]:
-    """Return settings with every possible number of inner ranks, if attention is computed by
-    `a2a+p2p`."""
-    sizes = divisors(ranks)[1:-1] if settings.cp_comm == "a2a+p2p" else ()
-    return tuple(replace(settings, cp_inner=size) for size in sizes) or (settings,)
 
 
 def values_of(settings: Settings) -> dict[str, str]:
