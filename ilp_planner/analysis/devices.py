@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ilp_planner.specs.data_sheets import capability_notes, generation
-from ilp_planner.specs.generations import HOPPER
+from ilp_planner.specs.data_sheets import architecture_notes, gpu_architecture
+from ilp_planner.specs.gpu_architectures import HOPPER, GpuArchitecture
 from ilp_planner.specs.recipes import recipes_of
 
 if TYPE_CHECKING:
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
-    """The devices of a job, as far as known. memory: bytes; count: 0 when not known; generation: as
-    in `TrainingJob`. recipes: of quantised products that they have; None: unknown.
+    """The devices of a job, as far as known. memory: bytes; count: 0 when not known.
+    gpu_architecture: as in `TrainingJob`. recipes: of quantised products that they have; None:
+    unknown.
     """
 
     name: str = ""
     memory: float | None = None
     per_node: int = 8
     count: int = 0
-    generation: int = HOPPER
+    gpu_architecture: GpuArchitecture = HOPPER
     recipes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
 
@@ -39,7 +40,7 @@ def devices_of(spec: ClusterSpec | None, limit: float | None = None) -> Devices:
         return Devices(memory=limit)
     least = min((spec.device_types[name] for name in spec.type_names), key=lambda d: d.memory)
     sizes = sorted({group.devices for group in spec.nodes})
-    notes = [*spec.notes, *capability_notes(spec)]
+    notes = [*spec.notes, *architecture_notes(spec)]
     if len(spec.type_names) > 1:
         notes.append(f"of the cluster's device types, {least.name} has the least memory")
     if len(sizes) > 1:
@@ -50,7 +51,7 @@ def devices_of(spec: ClusterSpec | None, limit: float | None = None) -> Devices:
         memory=float(least.memory) if limit is None else limit,
         per_node=sizes[0],
         count=spec.device_count,
-        generation=generation(spec),
+        gpu_architecture=gpu_architecture(spec),
         recipes=recipes_of(least),
         notes=tuple(notes),
     )

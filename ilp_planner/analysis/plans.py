@@ -15,9 +15,9 @@ from ilp_planner.costs.training.job import layout_of, node_order
 from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.job.groups import BETWEEN, INSIDE, MIXED, NOBODY
 from ilp_planner.plan import is_of_groups
-from ilp_planner.specs.data_sheets import capability_notes, generation
+from ilp_planner.specs.data_sheets import architecture_notes, gpu_architecture
 from ilp_planner.specs.decoder import as_decoder
-from ilp_planner.specs.generations import HOPPER
+from ilp_planner.specs.gpu_architectures import HOPPER
 from ilp_planner.specs.training import Settings, TrainingJob
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ def stage_jobs(
                 dp=stage.dp,
                 layout=layout,
                 settings=settings,
-                generation=HOPPER  # of the oldest devices of the stage
+                gpu_architecture=HOPPER  # of the oldest devices of the stage
                 if cluster is None
-                else generation(cluster, {cluster.type_of[d] for d in stage.devices}),
+                else gpu_architecture(cluster, {cluster.type_of[d] for d in stage.devices}),
             )
         )
     return tuple(found)
@@ -215,12 +215,12 @@ def analyze_plan(
             placed=tuple(_kinds(plan, cluster, cp)),
             links=placed_links(plan, cluster, cp),
         )
-    job = replace(job, devices_per_node=devices.per_node, generation=devices.generation)
+    job = replace(job, devices_per_node=devices.per_node, gpu_architecture=devices.gpu_architecture)
     limits: tuple[float, ...] = ()
     own = devices.notes
     if limit is None and len(cluster.type_names) > 1 and is_of_groups(plan):
         limits = tuple(_limits(plan, cluster))
-        own = (*cluster.notes, *capability_notes(cluster))
+        own = (*cluster.notes, *architecture_notes(cluster))
     return analyze_stages(
         (job,) * job.pp,
         name=name,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.job.work import ModuleWork
     from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.gpu_architectures import GpuArchitecture
     from ilp_planner.specs.training import Recompute
 
 
@@ -44,13 +45,19 @@ def recomputed_flops(job: TrainingJob) -> float:
     and scores without the part that a causal mask makes needless.
     """
     recompute = replace(job.settings.recompute, layers=min(1, job.settings.recompute.layers))
-    each = _of_model(job.model, job.micro_batch, recompute, job.devices_per_node, job.generation)
+    each = _of_model(
+        job.model, job.micro_batch, recompute, job.devices_per_node, job.gpu_architecture
+    )
     return _again(job, each) / job.micro_batch
 
 
 @lru_cache(maxsize=256)
 def _of_model(
-    model: Decoder, micro_batch: int, recompute: Recompute, devices_per_node: int, generation: int
+    model: Decoder,
+    micro_batch: int,
+    recompute: Recompute,
+    devices_per_node: int,
+    gpu: GpuArchitecture,
 ) -> Mapping[bool, Again]:
     """Return the recomputation of layers of an undivided model."""
     alone = TrainingJob(
@@ -59,7 +66,7 @@ def _of_model(
         global_batch=micro_batch,
         settings=Settings(recompute=recompute),
         devices_per_node=devices_per_node,
-        generation=generation,
+        gpu_architecture=gpu,
     )
     kinds = {experts: layer_work(alone, experts=experts) for experts in set(model.expert_layers)}
     return _of_layers(alone, kinds)

@@ -6,21 +6,16 @@ from ilp_planner.job.attention import legacy
 from ilp_planner.job.modules import Module
 from ilp_planner.job.moments import flow, scores_buffer
 from ilp_planner.job.shard import shard_of
-from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.training import TrainingJob
 
 MIB = 2**20
 
-# Workspace of one cuBLAS handle, PyTorch's default (`CUDABlas.cpp`): 4096 KiB twice and 16 KiB
-# eight times, but 32 MiB on Hopper. The thread of the backward pass has a handle of its own.
+# The thread of the backward pass has a BLAS handle of its own.
 HANDLES = 2
-HANDLE, HANDLE_HOPPER = 8.125 * MIB, 32.0 * MIB
 # Deterministic: PyTorch insists on `CUBLAS_WORKSPACE_CONFIG`, of which only `:4096:8` is big enough
 # for speed: 4096 KiB eight times.
 HANDLE_DETERMINISTIC = 32.0 * MIB
-# Transformer Engine's own (`get_cublas_workspace_size_bytes`): 32 MiB from Hopper on, 4 MiB before.
-ENGINE, ENGINE_BEFORE = 32.0 * MIB, 4.0 * MIB
-# It multiplies groups of experts on so many streams, each with a workspace.
+# Transformer Engine multiplies groups of experts on so many streams, each with a workspace.
 STREAMS = 4
 
 # Outside what PyTorch counts. Assumptions for "does it fit", no part of the peak.
@@ -32,7 +27,7 @@ FRAGMENTATION = 0.05  # of the peak: what the caching allocator holds and cannot
 def workspace(job: TrainingJob) -> float:
     """Return bytes of every rank's workspaces in PyTorch's allocator."""
     kernels = job.settings.kernels
-    engine = ENGINE if job.generation >= HOPPER else ENGINE_BEFORE
+    engine = job.gpu_architecture.engine_workspace
     experts = job.model.experts is not None
     if kernels.implementation == "local":
         # Routers use Transformer Engine's products wherever it is there (`moe_utils.py`).
@@ -47,7 +42,7 @@ def handles(job: TrainingJob) -> float:
     """
     if job.settings.kernels.deterministic:
         return HANDLES * HANDLE_DETERMINISTIC
-    return HANDLES * (HANDLE_HOPPER if job.generation == HOPPER else HANDLE)
+    return HANDLES * job.gpu_architecture.blas_workspace
 
 
 def tables(job: TrainingJob) -> float:

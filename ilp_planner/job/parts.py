@@ -33,7 +33,6 @@ from ilp_planner.job.quantised import quantised_counts
 from ilp_planner.job.recompute import checkpoint, recomputes, remembering
 from ilp_planner.job.states import quantised_width, state_widths, stepped_width
 from ilp_planner.job.waiting import deferred_output, gradients_waiting
-from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 
 # ---- offload -------------------------------------------------------------------------------------
@@ -212,12 +211,11 @@ def with_layout(parts: MemoryParts, job: TrainingJob) -> MemoryParts:
 def _on_device(job: TrainingJob) -> TrainingJob:
     """Return the job with the attention that Transformer Engine chooses on these devices.
 
-    Before Hopper the flash-attention package, from then on cuDNN's, and that one writes its output
-    to the projection's input; but after Hopper the latter's backward pass is not the same bit for
-    bit (`dot_product_attention/utils.py: get_attention_backend`).
+    The flash-attention package, or cuDNN's, which writes its output to the projection's input.
     """
     kernels = job.settings.kernels
-    package = job.generation < HOPPER or (job.generation > HOPPER and kernels.deterministic)
+    gpu = job.gpu_architecture
+    package = not gpu.own_attention or (kernels.deterministic and not gpu.own_attention_repeats)
     if not package or kernels.implementation != "transformer_engine" or kernels.flash_package:
         return job
     kernels = replace(kernels, flash_package=True)

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.specs.generations import BLACKWELL
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -65,7 +63,7 @@ def copies_width(job: TrainingJob) -> float:
     recipe = job.settings.kernels.quantised
     if not recipe:
         return 0.0
-    once = recipe in ONE_SCALE and job.generation == BLACKWELL
+    once = recipe in ONE_SCALE and job.gpu_architecture.either_way
     return (1 if once else 2) * WIDTHS[recipe].copy
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.specs.generations import AMPERE
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -102,7 +100,7 @@ def does_otherwise(job: TrainingJob) -> bool:
     (`core/extensions/transformer_engine.py: TELinear`). Heads that all ranks exchange, or none, are
     no ring of exchanges, and copies on every rank share nothing. The host has to ask for the tokens
     of experts, and no graph can, unless there is a capacity. States of Megatron-FSDP do not get to
-    the host (Megatron-LM, pull request 4623). DeepEP has kernels from Ampere on (DeepEP, README).
+    the host (Megatron-LM, pull request 4623). flex is DeepEP.
     """
     settings, model = job.settings, job.model
     kernels, inner = settings.kernels, settings.cp_inner
@@ -115,7 +113,7 @@ def does_otherwise(job: TrainingJob) -> bool:
         or 1 < settings.optimizer.instances == job.dp * settings.cp
         or (graphs_all and model.experts is not None and not padded)
         or (settings.optimizer.offload and settings.optimizer.sharding != "optimizer")
-        or (kernels.dispatcher == "flex" and job.generation < AMPERE)
+        or (kernels.dispatcher == "flex" and not job.gpu_architecture.deep_ep)
     )
 
 

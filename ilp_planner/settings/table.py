@@ -65,7 +65,7 @@ SETTINGS = (
     Setting(
         "inputs",
         title="inputs",
-        fields=("model", "global_batch", "devices_per_node", "generation"),
+        fields=("model", "global_batch", "devices_per_node", "gpu_architecture"),
         search={"": Search(AS_ASKED, ("as given",))},
         asked_by=("model", "global_batch", "cluster", "gpus"),
     ),

@@ -10,6 +10,7 @@ from ilp_planner.base.files import Document
 from ilp_planner.base.limits import DEVICES, as_whole
 from ilp_planner.base.units import format_bytes, parse_duration, parse_rate
 from ilp_planner.specs.cluster import MEASURED, ROOFLINE, ClusterSpec, Device, NodeGroup
+from ilp_planner.specs.data_sheets import known_gpu
 from ilp_planner.specs.gpu_links import link_between, link_inside, link_note
 from ilp_planner.specs.gpus import Gpu, gpu
 from ilp_planner.specs.kernel_constants import KernelConstants, measured_constants
@@ -126,8 +127,8 @@ def _read_kernels(device: Table, row: Gpu | None) -> KernelConstants | None:
 
 
 def _read_machine(device: Table, row: Gpu | None) -> Machine:
-    """Return a machine's constants: those of its generation if the file says nothing. The error of
-    times is known for these constants only.
+    """Return a machine's constants: those of its architecture if the file says nothing. The error
+    of times is known for these constants only.
 
     row: None if kernels are a roofline.
 
@@ -145,7 +146,7 @@ def _read_machine(device: Table, row: Gpu | None) -> Machine:
             "machine: found constants of a device whose kernels are not known, which they change, "
             'expected gpu = "..." beside it, as in gpu = "H100-80GB"'
         )
-    usual = Machine() if row is None else usual_machine(row.generation)
+    usual = Machine() if row is None else usual_machine(row.architecture)
     table = device.table("machine", (*CONSTANTS, *ABOUT), optional=True)
     values = {key: _read_constant(table, key) for key in table.values}
     if values or (row is not None and not row.times_judged):
@@ -179,7 +180,8 @@ def _optional(
 
 
 def _gpu_notes(devices: Table, types: Mapping[str, Device]) -> list[str]:
-    """Return notes on memory derived from a data sheet, and on unmeasured kernels."""
+    """Return notes on memory derived from a data sheet, on unmeasured kernels, and on architectures
+    that are taken for another."""
     rows = {name: gpu(device.gpu) for name, device in types.items() if device.gpu}
     memory = [
         f"memory of {name}: {format_bytes(row.memory)} is assumed, {row.memory_source}"
@@ -192,7 +194,13 @@ def _gpu_notes(devices: Table, types: Mapping[str, Device]) -> list[str]:
         for name, row in rows.items()
         if types[name].kernels is not None and not row.times_judged
     ]
-    return memory + kernels
+    known = {name: known_gpu(device) for name, device in types.items()}
+    taken = [
+        f"architecture of {name}: {row.architecture.assumed}"
+        for name, row in known.items()
+        if row and row.architecture.assumed
+    ]
+    return memory + kernels + taken
 
 
 def _read_nodes(table: Table, types: Mapping[str, Device]) -> NodeGroup:

@@ -3,23 +3,18 @@
 from collections.abc import Iterable
 
 from ilp_planner.specs.cluster import ClusterSpec, Device
-from ilp_planner.specs.generations import AMPERE, HOPPER
+from ilp_planner.specs.gpu_architectures import HOPPER, GpuArchitecture, oldest
 from ilp_planner.specs.gpus import Gpu, gpu, nearest, of_family
 
-# Below it neither FlashAttention 2 nor the fused attention of Transformer Engine runs (their
-# installation guides).
-FLASH = AMPERE
 
-
-def generation(cluster: ClusterSpec, types: Iterable[str] | None = None) -> int:
-    """Return the major compute capability of the oldest device type of a cluster, or of some of its
-    types; for types without a known GPU that of the others, else Hopper's, as `capability_notes`
-    say."""
+def gpu_architecture(cluster: ClusterSpec, types: Iterable[str] | None = None) -> GpuArchitecture:
+    """Return the architecture of the oldest device type of a cluster, or of some of its types; for
+    types without a known GPU that of the others, else Hopper, as `architecture_notes` say."""
     every = cluster.type_names
     for names in (every if types is None else types, every):
         rows = [known_gpu(cluster.device_types[name]) for name in names]
-        if known := [row.generation for row in rows if row]:
-            return min(known)
+        if known := [row.architecture for row in rows if row]:
+            return oldest(known)
     return HOPPER
 
 
@@ -31,28 +26,24 @@ def known_gpu(device: Device) -> Gpu | None:
     return of_family(device.profile) or of_family(device.name)
 
 
-def capability_notes(cluster: ClusterSpec) -> tuple[str, ...]:
-    """Return a note on device types without a known GPU: the assumption of `generation`, and how a
-    cluster file names them."""
+def architecture_notes(cluster: ClusterSpec) -> tuple[str, ...]:
+    """Return a note on device types without a known GPU: the assumption of `gpu_architecture`, and
+    how a cluster file names them."""
     types = cluster.device_types
     unknown = [name for name in cluster.type_names if known_gpu(types[name]) is None]
     if not unknown:
         return ()
-    taken, s = generation(cluster), "s" * (len(unknown) > 1)
-    fused = "with" if taken >= FLASH else "without"
+    taken, s = gpu_architecture(cluster), "s" * (len(unknown) > 1)
+    fused = "with" if taken.flash_attention else "without"
     known = len(unknown) < len(cluster.type_names)
     of = "the oldest type that is known here" if known else "H100"
     like = next((row for name in unknown for row in nearest(name)), "H100-80GB")
     return (
-        f"device type{s} {', '.join(unknown)}: found no GPU of the table by this name; compute "
-        f'capability {taken}, as of {of}, {fused} fused attention is assumed; gpu = "..." in '
-        f'[devices.{unknown[0]}] of the cluster file says what it is, as in gpu = "{like}"',
+        f"device type{s} {', '.join(unknown)}: found no GPU of the table by this name; the "
+        f"architecture {taken.name}, as of {of}, {fused} fused attention is assumed; gpu = "
+        f'"..." in [devices.{unknown[0]}] of the cluster file says what it is, as in gpu = '
+        f'"{like}"',
     )
-
-
-def flash_attention(cluster: ClusterSpec) -> bool:
-    """Tell whether fused attention runs on every device type of a cluster."""
-    return generation(cluster) >= FLASH
 
 
 def memory_rates(cluster: ClusterSpec) -> dict[str, float]:

@@ -9,6 +9,7 @@ from importlib.resources import files
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.files import Document
+from ilp_planner.specs.gpu_architectures import ARCHITECTURES, GpuArchitecture
 from ilp_planner.specs.kernel_constants import measured_constants
 from ilp_planner.specs.toml_reader import Table, read_toml
 
@@ -19,9 +20,9 @@ FILE = "gpus.toml"
 # GPUs whose kernels of 16 bits were measured, and on which published runs were judged.
 JUDGED = ("A100", "H100", "B200")
 ROW_KEYS = (
-    "family", "aliases", "capability", "units", "power", "sold", "memory", "memory_source", "peak",
-    "sustained", "kernels", "memory_bandwidth", "link", "host", "node", "domain", "network",
-    "source", "nodes_source", "host_source", "assumed",
+    "family", "aliases", "architecture", "capability", "units", "power", "sold", "memory",
+    "memory_source", "peak", "sustained", "kernels", "memory_bandwidth", "link", "host", "node",
+    "domain", "network", "source", "nodes_source", "host_source", "assumed",
 )  # fmt: skip
 LINK_KEYS = ("kind", "bandwidth", "pair")
 HOST_KEYS = ("kind", "bandwidth", "memory")
@@ -38,9 +39,10 @@ class Gpu:
     """A row of the table. All rates are one way.
 
     aliases: other names. family: how names of device types begin that mean it; empty: none do.
-    capability: CUDA's compute capability. units: streaming multiprocessors, or compute units.
-    power: W. sold: bytes that it is sold with. memory: bytes that a process sees, by
-    `memory_source`. peak: precision -> dense FLOP/s; without those that it lacks.
+    architecture: its features. capability: compute capability, as torch has it. units: streaming
+    multiprocessors, or compute units. power: W. sold: bytes that it is sold with. memory: bytes
+    that a process sees, by `memory_source`. peak: precision -> dense FLOP/s; without those that it
+    lacks.
     sustained: share of the peak that large matrix products reach, where kernels are a roofline
     (`Device`). kernels: name of the GPU whose measured kernels tell what shares of its rates this
     one's reach. memory_bandwidth: bytes/s.
@@ -56,6 +58,7 @@ class Gpu:
     name: str
     aliases: tuple[str, ...]
     family: str
+    architecture: GpuArchitecture
     capability: tuple[int, int]
     units: int
     power: float
@@ -100,11 +103,6 @@ class Gpu:
         if self.kernels in JUDGED:
             return f"measured on {self.kernels}"
         return f"measured on {self.kernels} in fp32, those of 16 bits scaled from A100"
-
-    @property
-    def generation(self) -> int:
-        """The major number of its compute capability (`specs.generations`)."""
-        return self.capability[0]
 
     @property
     def memory_seen(self) -> bool:
@@ -215,6 +213,7 @@ def _row(name: str, row: Table) -> Gpu:
         name=name,
         aliases=row.texts_of("aliases") if "aliases" in row.values else (),
         family=row.text("family", "-").strip("-"),
+        architecture=ARCHITECTURES[row.choice("architecture", tuple(ARCHITECTURES))],
         capability=(int(major), int(minor)),
         units=row.whole("units"),
         power=row.number("power"),

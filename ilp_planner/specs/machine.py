@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.specs.generations import AMPERE, BLACKWELL, HOPPER
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ilp_planner.specs.gpu_architectures import GpuArchitecture
 
 # Constants that something is divided by, and constants that are seconds.
 RATES = (
@@ -94,7 +94,7 @@ def with_constants(machine: Machine, values: Mapping[str, float]) -> Machine:
     return replace(machine, **changed)
 
 
-# Of machines that nobody calibrated, by the generation of their GPUs.
+# Of machines that nobody calibrated, by GPUs.
 # `tests/benchmarks/step_defaults.py` fits them, and says to what. error: mean of the published runs
 # of Megatron and its kin on such GPUs that they were not fitted to (`--suite steps`): BigScience's
 # and InternEvo's, NVIDIA's on H100, NVIDIA's on B200.
@@ -108,13 +108,12 @@ _A100 = Machine(
     error=0.14,
 )
 USUAL = {
-    AMPERE: _A100,
-    HOPPER: replace(_A100, sustained=0.79, error=0.098),
-    BLACKWELL: replace(_A100, sustained=0.71, error=0.13),
+    "A100": _A100,
+    "H100": replace(_A100, sustained=0.79, error=0.098),
+    "B200": replace(_A100, sustained=0.71, error=0.13),
 }
 
 
-def usual_machine(generation: int) -> Machine:
-    """Return the default machine with GPUs of a generation: the constants of the nearest one that
-    has any."""
-    return USUAL[min(USUAL, key=lambda near: abs(near - generation))]
+def usual_machine(architecture: GpuArchitecture) -> Machine:
+    """Return the default machine with GPUs of an architecture."""
+    return USUAL[architecture.machine]

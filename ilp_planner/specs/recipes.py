@@ -5,11 +5,9 @@ from dataclasses import replace
 from ilp_planner.base.errors import SpecError, UsageError
 from ilp_planner.specs.cluster import ClusterSpec, Device
 from ilp_planner.specs.data_sheets import known_gpu
-from ilp_planner.specs.generations import BLACKWELL
+from ilp_planner.specs.gpu_architectures import HOPPER, first_with
 from ilp_planner.specs.training import PRECISIONS, QUANTISED, Kernels
 
-# Tensor cores scale their blocks of numbers themselves, from Blackwell on.
-BLOCKS = ("mxfp8", "nvfp4")
 # NVIDIA's recipes of Megatron-Bridge gather parameters quantised, save with these.
 GATHERED_IN_FULL = ("fp8-blockwise", "nvfp4")
 NAMES = (*PRECISIONS, *QUANTISED)
@@ -56,13 +54,14 @@ def check_recipe(cluster: ClusterSpec, recipe: str) -> None:
     if not recipe:
         return
     for name in cluster.type_names:
-        able = recipes_of(cluster.device_types[name])
+        device = cluster.device_types[name]
+        able = recipes_of(device)
         if able is not None and recipe not in able:
-            peak = ", ".join(cluster.device_types[name].peak or {})
+            peak = ", ".join(device.peak or {})
             others = f" (precision {', '.join(able)})" if able else ""
             raise SpecError(
                 f"precision: found {recipe} on device {name!r} of cluster {cluster.name!r}, which "
-                f"has {peak}{others}, expected a peak in {_needs(recipe)}"
+                f"has {peak}{others}, expected a peak in {_needs(device, recipe)}"
             )
 
 
@@ -71,13 +70,20 @@ def recipes_of(device: Device) -> tuple[str, ...] | None:
     if device.peak is None:
         return None
     row = known_gpu(device)
-    old = row is not None and row.generation < BLACKWELL
     return tuple(
         recipe
         for recipe, number in QUANTISED.items()
-        if number in device.peak and not (old and recipe in BLOCKS)
+        if number in device.peak and (row is None or recipe in row.architecture.recipes)
     )
 
 
-def _needs(recipe: str) -> str:
-    return f"{QUANTISED[recipe]}{' and blocks with scales, from Blackwell on' * (recipe in BLOCKS)}"
+def _needs(device: Device, recipe: str) -> str:
+    """Return what a device lacks for a recipe."""
+    number, row = QUANTISED[recipe], known_gpu(device)
+    own = row.architecture if row else HOPPER
+    if recipe in own.recipes:
+        return number
+    first = first_with(recipe, own.vendor)
+    if first is None:
+        return f"{number} and blocks with its scales, which no GPU of {own.vendor} has"
+    return f"{number} and blocks with scales, from {first.name} on"

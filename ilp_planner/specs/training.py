@@ -17,7 +17,7 @@ from ilp_planner.schedule.formulas import (
 )
 from ilp_planner.specs.architecture import check_counts, check_fields
 from ilp_planner.specs.decoder import Decoder
-from ilp_planner.specs.generations import HOPPER
+from ilp_planner.specs.gpu_architectures import HOPPER, GpuArchitecture
 from ilp_planner.specs.pipeline_layout import (
     LayoutStage,
     PipelineLayout,
@@ -344,8 +344,8 @@ class TrainingJob:
     """One training run, seen from all its ranks.
 
     micro_batch: samples per data-parallel replica. layout: of the pipeline, pp x virtual stages;
-    None: equally many layers everywhere. devices_per_node: for links and group names. generation:
-    major compute capability of the GPUs; it decides attention kernels and workspaces.
+    None: equally many layers everywhere. devices_per_node: for links and group names.
+    gpu_architecture: of the oldest GPUs; it decides attention kernels and workspaces.
 
     Raises
     ------
@@ -361,7 +361,7 @@ class TrainingJob:
     layout: PipelineLayout | None = None
     settings: Settings = field(default_factory=Settings)
     devices_per_node: int = 8
-    generation: int = HOPPER
+    gpu_architecture: GpuArchitecture = HOPPER
 
     def __post_init__(self) -> None:
         check_fields(self, "micro_batch", "global_batch", "tp", "pp", "dp", "devices_per_node")

@@ -35,7 +35,7 @@ from ilp_planner.job.memory import rank_memory
 from ilp_planner.job.moments import flow
 from ilp_planner.job.states import stepped_width
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
-from ilp_planner.specs.generations import AMPERE, BLACKWELL, HOPPER
+from ilp_planner.specs.gpu_architectures import AMPERE, BLACKWELL, HOPPER, GpuArchitecture
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
 from tests.benchmarks import published
 
@@ -43,7 +43,7 @@ DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "measured"
 CI = Path(__file__).parent / "megatron_ci.json"
 RESULTS = Path(__file__).parent / "results" / "memory.json"
 GIB, MIB = 2**30, 2**20
-GENERATIONS = {"a100": AMPERE, "h100": HOPPER, "gb200": BLACKWELL}
+ARCHITECTURES = {"a100": AMPERE, "h100": HOPPER, "gb200": BLACKWELL}
 # Terms of `RankMemory` that outlast a step.
 LASTING = ("parameters", "gradients", "optimizer", "spare gradients", "workspace", "rotary table")
 
@@ -189,9 +189,9 @@ def ci_rows(*, experts: bool) -> list[Row]:
         job = ci_job(run)
         if bool(job.model.experts) != experts:
             continue
-        generation = GENERATIONS[run["gpu"]]
+        gpu = ARCHITECTURES[run["gpu"]]
         case = f"{run['case'].partition('/')[2]}, {run['gpu']}"
-        rows.append(_row(job, job.pp - 1, case, run["peak"], generation))
+        rows.append(_row(job, job.pp - 1, case, run["peak"], gpu))
     return rows
 
 
@@ -202,7 +202,7 @@ def ci_rest_rows() -> list[Row]:
         if run["allocated"] is None:
             continue
         job = ci_job(run)
-        memory = rank_memory(replace(job, generation=GENERATIONS[run["gpu"]]), job.pp - 1)
+        memory = rank_memory(replace(job, gpu_architecture=ARCHITECTURES[run["gpu"]]), job.pp - 1)
         if memory.moment == "the start":
             continue
         predicted = sum(memory.terms[name] for name in LASTING)
@@ -244,7 +244,8 @@ def step_rows(family: str) -> list[Row]:
         job = published.job_of(row)
         unit = 1e9 if family == published.OLD else GIB
         ranks = [
-            _row(job, r, row["id"], said["peak"] * unit, job.generation) for r in range(job.pp)
+            _row(job, r, row["id"], said["peak"] * unit, job.gpu_architecture)
+            for r in range(job.pp)
         ]
         fullest = max(ranks, key=lambda rank: rank.predicted)
         if family == published.OLD:
@@ -254,8 +255,8 @@ def step_rows(family: str) -> list[Row]:
     return found
 
 
-def _row(job: TrainingJob, rank: int, case: str, measured: float, generation: int) -> Row:
-    memory = rank_memory(replace(job, generation=generation), rank)
+def _row(job: TrainingJob, rank: int, case: str, measured: float, gpu: GpuArchitecture) -> Row:
+    memory = rank_memory(replace(job, gpu_architecture=gpu), rank)
     return Row(
         case=case,
         pp_rank=rank,

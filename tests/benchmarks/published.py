@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
+from ilp_planner.specs.gpu_architectures import AMPERE, BLACKWELL, HOPPER
 from ilp_planner.specs.pipeline_layout import PipelineLayout, balanced_layout, read_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "measured"
 FILES = ("a100", "h100", "b200")
-GENERATIONS = {"A": 8, "H": 9, "B": 10}  # first letter of a device -> major compute capability
+ARCHITECTURES = {"A": AMPERE, "H": HOPPER, "B": BLACKWELL}  # by first letter of a device
 PRECISIONS = {"fp8-delayed": "fp8-delayed", "fp8-cs": "fp8-current", "mxfp8": "mxfp8"}
 SHARDINGS = {  # how the row's kind of FSDP begins
     "full": "parameters",
@@ -200,7 +201,7 @@ def job_of(row: dict[str, Any]) -> TrainingJob:
         layout=_layout(row, model, pp * (p["vp"] or 1), overlap.get("pp_layout")),
         settings=settings,
         devices_per_node=row["gpus_per_node"] or 8,
-        generation=GENERATIONS[row["device"][0]],
+        gpu_architecture=ARCHITECTURES[row["device"][0]],
     )
 
 

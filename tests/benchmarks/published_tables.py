@@ -10,12 +10,12 @@ from functools import cache
 from typing import Any
 
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.gpu_architectures import AMPERE
 from ilp_planner.specs.pipeline_layout import balanced_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.benchmarks.memory import b200_job
 from tests.benchmarks.published import DATA, Run
 
-AMPERE = 8
 FIRST = 2021
 SELENE = "A100-80GB"
 FULL = Recompute(granularity="full", method="uniform", layers=1)
@@ -108,7 +108,7 @@ def _selene_job(
             recompute=again,
             order="tp-cp-ep-dp-pp",
         ),
-        generation=AMPERE,
+        gpu_architecture=AMPERE,
         **degrees,
     )
 

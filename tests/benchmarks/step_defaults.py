@@ -21,7 +21,7 @@ the table says what is left without it.
 
 from dataclasses import replace
 
-from ilp_planner.specs.generations import AMPERE, BLACKWELL, HOPPER
+from ilp_planner.specs.gpu_architectures import AMPERE, BLACKWELL, HOPPER
 from ilp_planner.specs.machine import Machine, usual_machine
 from tests.benchmarks.published import MOSAIC, Run, newest, runs
 from tests.benchmarks.published_tables import b200_runs, korthikanti_runs, sc21_runs

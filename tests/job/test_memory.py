@@ -19,7 +19,7 @@ from ilp_planner.job.memory import (
 )
 from ilp_planner.job.overheads import MIB, workspace
 from ilp_planner.specs.decoder import Decoder, Experts
-from ilp_planner.specs.generations import HOPPER
+from ilp_planner.specs.gpu_architectures import AMPERE, BLACKWELL, HOPPER
 from ilp_planner.specs.pipeline_layout import even_layout, read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.benchmarks import memory as study
@@ -326,7 +326,7 @@ def test_bit_for_bit():
     assert kept[1] - kept[0] == tokens * 256 * 2
     fused = memory_parts(kernels_of(job, deterministic=True, fused_permute=True))
     assert fused.parts["expert layer"].kept < kept[1]
-    older = replace(job, generation=8)
+    older = replace(job, gpu_architecture=AMPERE)
     before = [memory_parts(kernels_of(older, deterministic=on)) for on in (False, True)]
     assert before[1].handles[0] - before[0].handles[0] == 2 * (32 - 8.125) * MIB
 
@@ -335,11 +335,11 @@ def test_which_flash_attention():
     """Before Hopper samples come first, and the output is copied; with one sample it need not."""
     latent = a_job(deepseek(), tp=1, pp=1, dp=1)
     for job, copied in ((a_job(pp=1), 1), (a_job(pp=1, micro_batch=1), 0), (latent, 0)):
-        jobs = (replace(job, generation=number) for number in (8, 9))
+        jobs = (replace(job, gpu_architecture=gpu) for gpu in (AMPERE, HOPPER))
         before, after = (memory_parts(one).parts["layer"].kept for one in jobs)
         assert before - after == copied * 512 * 2 * 256 // 2 * 2
         same = kernels_of(job, deterministic=True, fused_permute=True)
-        blackwell = memory_parts(replace(same, generation=10)).parts["layer"].kept
+        blackwell = memory_parts(replace(same, gpu_architecture=BLACKWELL)).parts["layer"].kept
         assert blackwell == before
 
 
@@ -405,17 +405,17 @@ def test_capacity_and_imbalance():
     assert kept(imbalance=1.5) > even
 
 
-@for_each(("generation", "engine", "own"), [(8, 4, 16.25), (HOPPER, 32, 64), (10, 32, 16.25)])
-def test_workspace_depends_on_the_device(generation, engine, own):
+@for_each(("gpu", "engine", "own"), [(AMPERE, 4, 16.25), (HOPPER, 32, 64), (BLACKWELL, 32, 16.25)])
+def test_workspace_depends_on_the_device(gpu, engine, own):
     """PyTorch's own is only where PyTorch multiplies: not between the ends of a dense model."""
     job = a_job(pp=4)
-    assert workspace(replace(job, generation=generation)) == engine * MIB
-    first, last = (rank_memory(replace(job, generation=generation), rank).terms for rank in (0, 3))
+    assert workspace(replace(job, gpu_architecture=gpu)) == engine * MIB
+    first, last = (rank_memory(replace(job, gpu_architecture=gpu), rank).terms for rank in (0, 3))
     assert first["workspace"] == engine * MIB
     assert last["workspace"] == (engine + own) * MIB
     local = change(job, kernels=study.UNFUSED)
     scores = 2 * 8 * 512 * 512 * 2
-    assert workspace(replace(local, generation=generation)) == own * MIB + scores
+    assert workspace(replace(local, gpu_architecture=gpu)) == own * MIB + scores
 
 
 @pytest.mark.parametrize("virtual", [1, 2])

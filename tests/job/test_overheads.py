@@ -13,7 +13,14 @@ from ilp_planner.job.overheads import (
     workspace,
 )
 from ilp_planner.specs.decoder import Decoder, Experts
-from ilp_planner.specs.generations import AMPERE, BLACKWELL, HOPPER
+from ilp_planner.specs.gpu_architectures import (
+    AMPERE,
+    BLACKWELL,
+    CDNA_3,
+    CDNA_4,
+    HOPPER,
+    GpuArchitecture,
+)
 from ilp_planner.specs.training import Kernels, TrainingJob
 from tests.examples import for_each
 from tests.training_jobs import deepseek, gpt, job, llama, settings
@@ -24,31 +31,36 @@ LEGACY = {"implementation": "local", "attention": "flash"}
 MIXTURE = Experts(count=8, top_k=2, ffn=96)
 
 
-def case(model: Decoder | None = None, generation: int = HOPPER, **kernels: Any) -> TrainingJob:
+def case(
+    model: Decoder | None = None, gpu: GpuArchitecture = HOPPER, **kernels: Any
+) -> TrainingJob:
     found = job(model or llama(), settings=settings(kernels=Kernels(**kernels)))
-    return replace(found, generation=generation)
+    return replace(found, gpu_architecture=gpu)
 
 
 @for_each(
-    ("generation", "mebibytes"), [(AMPERE, 2 * 8.125), (HOPPER, 2 * 32), (BLACKWELL, 2 * 8.125)]
+    ("gpu", "mebibytes"),
+    [(AMPERE, 2 * 8.125), (HOPPER, 2 * 32), (BLACKWELL, 2 * 8.125), (CDNA_4, 2 * 128)],
 )
-def test_both_threads_have_a_handle_of_pytorch_s(generation: int, mebibytes: float) -> None:
-    assert handles(case(generation=generation)) == mebibytes * MIB
-    assert handles(case(generation=generation, deterministic=True)) == 64 * MIB
+def test_both_threads_have_a_handle_of_pytorch_s(gpu: GpuArchitecture, mebibytes: float) -> None:
+    assert handles(case(gpu=gpu)) == mebibytes * MIB
+    assert handles(case(gpu=gpu, deterministic=True)) == 64 * MIB
 
 
-@for_each(("generation", "mebibytes"), [(AMPERE, 4), (HOPPER, 32), (BLACKWELL, 32)])
-def test_workspaces_of_transformer_engine(generation: int, mebibytes: int) -> None:
+@for_each(
+    ("gpu", "mebibytes"), [(AMPERE, 4), (HOPPER, 32), (BLACKWELL, 32), (CDNA_3, 32), (CDNA_4, 64)]
+)
+def test_workspaces_of_transformer_engine(gpu: GpuArchitecture, mebibytes: int) -> None:
     """One, and four more for groups of experts; of the local model, for routers."""
     engine = mebibytes * MIB
     experts = llama(experts=MIXTURE)
-    assert workspace(case(generation=generation)) == engine
-    assert workspace(case(generation=generation, grouped_experts=True)) == engine
-    assert workspace(case(experts, generation)) == engine
-    assert workspace(case(experts, generation, grouped_experts=True)) == 5 * engine
-    own = handles(case(generation=generation)) + 2 * 1024 * 8 * 512  # and scores of 8 heads
-    assert workspace(case(generation=generation, **LOCAL)) == own
-    assert workspace(case(experts, generation, **LOCAL)) == own + engine
+    assert workspace(case(gpu=gpu)) == engine
+    assert workspace(case(gpu=gpu, grouped_experts=True)) == engine
+    assert workspace(case(experts, gpu)) == engine
+    assert workspace(case(experts, gpu, grouped_experts=True)) == 5 * engine
+    own = handles(case(gpu=gpu)) + 2 * 1024 * 8 * 512  # and scores of 8 heads
+    assert workspace(case(gpu=gpu, **LOCAL)) == own
+    assert workspace(case(experts, gpu, **LOCAL)) == own + engine
 
 
 def test_angles_of_rotary_embedding() -> None:

@@ -17,12 +17,17 @@ from ilp_planner.job.quantised import (
     sent_width,
     weight_width,
 )
-from ilp_planner.specs.generations import BLACKWELL, HOPPER
+from ilp_planner.specs.gpu_architectures import (
+    BLACKWELL,
+    CDNA_3,
+    CDNA_4,
+    HOPPER,
+    RTX_BLACKWELL,
+    GpuArchitecture,
+)
 from ilp_planner.specs.training import QUANTISED, Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.examples import for_each
 from tests.training_jobs import deepseek, gpt, job, jobs, llama, settings
-
-WORKSTATION = 12  # major compute capability of Blackwell there
 
 
 def with_kernels(case: TrainingJob | None = None, **changes: object) -> TrainingJob:
@@ -63,18 +68,22 @@ def test_delayed_scaling_keeps_attention_twice() -> None:
 
 
 @for_each(
-    ("recipe", "generation", "copies"),
+    ("recipe", "gpu", "copies"),
     [
         ("fp8-current", HOPPER, 2),
         ("fp8-delayed", BLACKWELL, 1),
-        ("fp8-current", WORKSTATION, 2),
+        ("fp8-current", RTX_BLACKWELL, 2),
         ("mxfp8", BLACKWELL, 2 + 1 / 16),
         ("nvfp4", BLACKWELL, 1 + 1 / 8),
         ("fp8-blockwise", HOPPER, 2 + 2 * 4 / 128**2),
+        ("fp8-current", CDNA_3, 2),
+        ("mxfp8", CDNA_4, 2 + 1 / 16),
     ],
 )
-def test_weights_have_a_copy_for_each_pass(recipe: str, generation: int, copies: float) -> None:
-    exact = job(generation=generation)
+def test_weights_have_a_copy_for_each_pass(
+    recipe: str, gpu: GpuArchitecture, copies: float
+) -> None:
+    exact = job(gpu_architecture=gpu)
     beside = with_kernels(exact, quantised=recipe)
     alone = with_kernels(exact, quantised=recipe, quantised_parameters=True)
     assert copies_width(beside) == copies

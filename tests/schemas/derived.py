@@ -9,7 +9,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 TYPES: dict[Any, str] = {int: "integer", float: "number", str: "string", bool: "boolean"}
 # What a docstring says of fields: `links, network: share of the rate ...`.
-SAID = re.compile(r"(?:(?<=[.:;] )|^)((?:[a-z_*]+, )*[a-z_*]+): ")
+SAID = re.compile(r"(?:(?<=[.:;] )|^)((?:[a-z_*][a-z_*0-9]*, )*[a-z_*][a-z_*0-9]*): ")
 
 # What docstrings leave to the names.
 FIELDS = {

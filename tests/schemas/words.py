@@ -42,7 +42,7 @@ WHOLE = {
     "parameters", "shape", "layers", "pp_ranks", "members", "in_flight", "hidden", "sequence",
     "vocabulary", "max_stages", "max_tp", "max_cp", "max_stage_nodes", "digits", "counts", "points",
     "done", "singles", "pairs", "rows", "errors", "warnings", "lines", "values", "varied", "tokens",
-    "size", "held_micro_batches", "groups", "generation", "compute_capability",
+    "size", "held_micro_batches", "groups", "compute_capability",
     "messages_per_iteration", "messages_per_micro_batch", "cluster_messages_per_iteration",
     "sweep", "layer_range",
 }  # fmt: skip
@@ -163,7 +163,9 @@ def column(name: str) -> str:
 def _gpus() -> dict[str, Any]:
     """Return the rows of the table of GPUs, whose keys have units."""
     row = of_class(Gpu)
-    row["properties"] = {UNITS.get(name, name): x for name, x in row["properties"].items()}
+    for kind in (row["properties"]["architecture"], row):
+        kind["properties"] = {UNITS.get(name, name): x for name, x in kind["properties"].items()}
+        kind["required"] = sorted(kind["properties"])
     row["properties"]["memory_seen"] = {
         "description": "Whether the memory was seen, and not derived.", "type": "boolean",
     }  # fmt: skip
@@ -572,7 +574,7 @@ MEANING = {
     "searched": "Whether solve --runtime plans for it; or the values that are searched.",
     # Calibration
     "constants": "The constants of the machine.",
-    "default": "The usual value of its generation.",
+    "default": "The usual value of its GPUs.",
     "constants.value": "The value that is taken.",
     "fitted": "Whether it was fitted.",
     "runs": "The runs, or how many of them say something.",

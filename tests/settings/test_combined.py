@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from ilp_planner.settings.combined import check_combined, does_otherwise
-from ilp_planner.specs.generations import AMPERE
+from ilp_planner.specs.gpu_architectures import AMPERE, CDNA_3, TURING
 from ilp_planner.specs.training import (
     Kernels,
     Offload,
@@ -178,14 +178,18 @@ OTHERWISE: dict[str, tuple[TrainingJob, bool]] = {
     "padded to a capacity": (experts_job(graphed(capacity=1.0, pad_to_capacity=True)), False),
     "DeepEP": (experts_job(Settings(kernels=Kernels(dispatcher="flex"))), False),
     "DeepEP from Ampere on": (
-        experts_job(Settings(kernels=Kernels(dispatcher="flex")), generation=AMPERE),
+        experts_job(Settings(kernels=Kernels(dispatcher="flex")), gpu_architecture=AMPERE),
+        False,
+    ),
+    "DeepEP of AMD": (
+        experts_job(Settings(kernels=Kernels(dispatcher="flex")), gpu_architecture=CDNA_3),
         False,
     ),
     "DeepEP before": (
-        experts_job(Settings(kernels=Kernels(dispatcher="flex")), generation=AMPERE - 1),
+        experts_job(Settings(kernels=Kernels(dispatcher="flex")), gpu_architecture=TURING),
         True,
     ),
-    "others before": (experts_job(Settings(), generation=AMPERE - 1), False),
+    "others before": (experts_job(Settings(), gpu_architecture=TURING), False),
 }
 
 

@@ -3,13 +3,8 @@
 import pytest
 
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
-from ilp_planner.specs.data_sheets import (
-    capability_notes,
-    flash_attention,
-    generation,
-    memory_rates,
-)
-from ilp_planner.specs.generations import AMPERE, HOPPER
+from ilp_planner.specs.data_sheets import architecture_notes, gpu_architecture, memory_rates
+from ilp_planner.specs.gpu_architectures import AMPERE, CDNA_3, HOPPER
 from ilp_planner.specs.link import Link
 from tests.examples import for_each
 
@@ -45,31 +40,38 @@ def test_an_unknown_device_has_no_rate() -> None:
     assert memory_rates(cluster(Device(name="TPU", memory=1))) == {}
 
 
-def test_capability_is_that_of_the_oldest_gpu() -> None:
+def test_architecture_is_that_of_the_oldest_gpu() -> None:
     old, new = Device(name="old", memory=1, gpu="V100-16GB"), Device(name="h100", memory=1)
-    assert not flash_attention(cluster(old, new))
-    assert generation(cluster(old, new), ["h100"]) == HOPPER
-    assert capability_notes(cluster(old, new)) == ()
+    assert not gpu_architecture(cluster(old, new)).flash_attention
+    assert gpu_architecture(cluster(old, new), ["h100"]) == HOPPER
+    assert architecture_notes(cluster(old, new)) == ()
 
 
 def test_an_unknown_gpu_is_said_with_what_is_assumed_of_it() -> None:
     unknown = Device(name="v100z0", memory=1)
-    (note,) = capability_notes(cluster(unknown))
-    assert flash_attention(cluster(unknown))
+    (note,) = architecture_notes(cluster(unknown))
+    assert gpu_architecture(cluster(unknown)).flash_attention
     assert note == (
-        "device type v100z0: found no GPU of the table by this name; compute capability 9, as of "
-        'H100, with fused attention is assumed; gpu = "..." in [devices.v100z0] of the cluster '
-        'file says what it is, as in gpu = "V100-16GB"'
+        "device type v100z0: found no GPU of the table by this name; the architecture Hopper, "
+        'as of H100, with fused attention is assumed; gpu = "..." in [devices.v100z0] of the '
+        'cluster file says what it is, as in gpu = "V100-16GB"'
     )
     offered = note.rpartition('gpu = "')[2].rstrip('"')
     named = cluster(Device(name="v100z0", memory=1, gpu=offered))
-    assert capability_notes(named) == ()
-    assert not flash_attention(named)
+    assert architecture_notes(named) == ()
+    assert not gpu_architecture(named).flash_attention
 
 
 def test_an_unknown_gpu_is_taken_for_the_oldest_known_one() -> None:
     mixed = cluster(*(Device(name=name, memory=1) for name in ("tpu", "a100", "h100", "npu")))
-    (note,) = capability_notes(mixed)
-    assert generation(mixed) == generation(mixed, ["tpu"]) == AMPERE
+    (note,) = architecture_notes(mixed)
+    assert gpu_architecture(mixed) == gpu_architecture(mixed, ["tpu"]) == AMPERE
     assert "types tpu, npu: " in note
-    assert "capability 8, as of the oldest type that is known here, with fused" in note
+    assert "architecture Ampere, as of the oldest type that is known here, with fused" in note
+
+
+def test_the_oldest_of_two_vendors_came_first() -> None:
+    amd, old, new = (Device(name=name, memory=1) for name in ("mi300x", "h100", "b200"))
+    assert gpu_architecture(cluster(amd, new)) == CDNA_3
+    assert gpu_architecture(cluster(amd, old)) == HOPPER
+    assert architecture_notes(cluster(amd, old, new)) == ()

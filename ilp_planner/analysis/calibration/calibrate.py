@@ -18,7 +18,7 @@ from ilp_planner.costs.training.iteration import iteration_terms
 from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.schedule.engine import expect
-from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.data_sheets import gpu_architecture
 from ilp_planner.specs.machine import usual_machine, with_constants
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def calibrate(runs: Sequence[Run], cluster: ClusterSpec, names: Sequence[str] = 
     _check_precisions(runs, cluster)
     predictions = Predictions(cluster, [run.job for run in runs])
     given = predictions.device.machine
-    default = usual_machine(generation(cluster)) if given.runs else given
+    default = usual_machine(gpu_architecture(cluster)) if given.runs else given
     before = predictions.of(range(len(runs)))(default)
     _check_equal_jobs(runs)
     _check_units(runs, before)

@@ -13,7 +13,7 @@ from ilp_planner.base.errors import PlanError, PlannerError, ProfileError
 from ilp_planner.base.file_kinds import FileKind, file_kind, refuse_other_kind
 from ilp_planner.base.files import existing, lines_of, places, read_text
 from ilp_planner.base.limits import check_lines
-from ilp_planner.specs.data_sheets import generation, known_gpu
+from ilp_planner.specs.data_sheets import gpu_architecture, known_gpu
 from ilp_planner.specs.toml_reader import nearest
 
 if TYPE_CHECKING:
@@ -202,7 +202,9 @@ def _job(
 
 
 def _on(job: TrainingJob, cluster: ClusterSpec) -> TrainingJob:
-    return replace(job, devices_per_node=cluster.nodes[0].devices, generation=generation(cluster))
+    return replace(
+        job, devices_per_node=cluster.nodes[0].devices, gpu_architecture=gpu_architecture(cluster)
+    )
 
 
 def _job_of_plan(file: Path, wanted: ClusterSpec) -> TrainingJob:

@@ -137,7 +137,7 @@ def _launched(asked: Asked, problem: Problem[Any]) -> Candidate:
     from ilp_planner.formats.megatron.plan import plan_of_job
     from ilp_planner.formats.megatron.ranks import gpus_of
     from ilp_planner.formats.megatron.script import read_launch
-    from ilp_planner.specs.data_sheets import generation
+    from ilp_planner.specs.data_sheets import gpu_architecture
 
     cluster, spec = problem.cluster, _model(problem)
     if problem.space.unit != "layer":
@@ -148,7 +148,9 @@ def _launched(asked: Asked, problem: Problem[Any]) -> Candidate:
     if arguments.world != cluster.device_count:
         raise OtherProblemError(f"it starts on {arguments.world} GPUs, not {cluster.device_count}")
     job = job_of_arguments(arguments)
-    job = replace(job, devices_per_node=cluster.nodes[0].devices, generation=generation(cluster))
+    job = replace(
+        job, devices_per_node=cluster.nodes[0].devices, gpu_architecture=gpu_architecture(cluster)
+    )
     _check_model(job.model, as_decoder(spec.architecture), "model")
     if job.settings.precision != spec.precision:
         raise OtherProblemError(f"precision is {job.settings.precision}, not {spec.precision}")

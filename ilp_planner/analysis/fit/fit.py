@@ -299,7 +299,8 @@ def all_free(judge: Judge, writer: Writer, seconds: float) -> AllFree:
     change = None
     if result.plan is not None:
         found = replace(
-            job_of_plan(result.plan, judge.model, problem.cluster), generation=job.generation
+            job_of_plan(result.plan, judge.model, problem.cluster),
+            gpu_architecture=job.gpu_architecture,
         )
         judged, words = judge.faster(found, math.inf), writer(found)
         if judged is not None and words is not None:

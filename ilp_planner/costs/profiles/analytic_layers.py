@@ -23,7 +23,7 @@ from ilp_planner.costs.profiles.analytic_decoder import DecoderRows, chain_names
 from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.costs.profiles.recomputed import with_ends_of
 from ilp_planner.specs.chain_layers import segments
-from ilp_planner.specs.data_sheets import capability_notes, flash_attention
+from ilp_planner.specs.data_sheets import architecture_notes, gpu_architecture
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.training import NOT_RECOMPUTED, Recompute
 
@@ -63,7 +63,7 @@ def analytic_layers(
     sizes = check_samples((*model.micro_batch_sizes, *samples))
     cluster.check_figures(model.precision, model.name)
     decoder = as_decoder(model.architecture)
-    flash = flash_attention(cluster)
+    flash = gpu_architecture(cluster).flash_attention
     possible = [t for t in TENSOR_DEGREES if t <= max(map(max, _node_sizes(cluster)))]
     degrees = [t for t in possible if model.architecture.tensor_parts % t == 0]
     if decoder is None:
@@ -80,7 +80,7 @@ def analytic_layers(
         recomputed = {name: with_ends_of(profile, rows) for name, rows in again.items()}
         profile = replace(profile, recomputed=recomputed)
     left_out = [str(t) for t in possible if t not in degrees]
-    notes = () if decoder is None else capability_notes(cluster)
+    notes = () if decoder is None else architecture_notes(cluster)
     if left_out:
         notes += (f"tp {', '.join(left_out)}: does not divide {model.name}, left out",)
     return replace(profile, notes=notes)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.plan import first_devices
-from ilp_planner.specs.data_sheets import flash_attention, generation
+from ilp_planner.specs.data_sheets import gpu_architecture
 from ilp_planner.specs.pipeline_layout import (
     ALONE,
     FIRST,
@@ -44,7 +44,7 @@ def base_settings(
     The distributed optimizer; Transformer Engine's kernels, flash attention if every device type
     has it; for experts the grouped products and the all-to-all that Megatron's own recipes use.
     """
-    flash = flash_attention(cluster)
+    flash = gpu_architecture(cluster).flash_attention
     kernels = Kernels(attention="flash" if flash else "unfused")
     if model.experts is not None:
         kernels = replace(kernels, grouped_experts=True, dispatcher="alltoall")
@@ -128,7 +128,7 @@ def job_of_groups(plan: GroupPlan, model: Decoder, cluster: ClusterSpec) -> Trai
             layout=layout_of(ends, model),
             settings=settings,
             devices_per_node=cluster.nodes[0].devices,
-            generation=generation(cluster),
+            gpu_architecture=gpu_architecture(cluster),
         )
     except ValueError as error:
         raise PlanError(f"plan: {error}") from None

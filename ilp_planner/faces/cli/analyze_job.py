@@ -14,7 +14,6 @@ from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.inputs.files import find_model
 from ilp_planner.job.recompute import OF_EXPERTS as PARTS_OF_EXPERTS
 from ilp_planner.job.recompute import recomputed_parts
-from ilp_planner.specs.data_sheets import FLASH
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.degrees import (
     Misfit,
@@ -195,7 +194,7 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
             layout=layout,
             settings=settings,
             devices_per_node=asked["devices_per_node"] or devices.per_node,
-            generation=devices.generation,
+            gpu_architecture=devices.gpu_architecture,
         )
     except ValueError as error:
         raise UsageError(f"--layout: {error}") from None
@@ -229,12 +228,12 @@ def _completed(
             "selective" if asked["recompute_modules"] else "full" if full else "none"
         )
     if asked["attention"] is None:
-        old = devices.generation < FLASH
+        old = not devices.gpu_architecture.flash_attention
         said["attention"] = "unfused" if old else "flash"
         if old:
             notes.append(
-                f"--attention is not given: unfused is assumed, as flash runs from compute "
-                f"capability {FLASH} on and {devices.name} has {devices.generation}"
+                f"--attention is not given: unfused is assumed, as flash does not run on "
+                f"{devices.name} ({devices.gpu_architecture.name})"
             )
     stages = pp * asked["virtual"]
     if asked["layout"] is None and model.layers % stages and pp > 1 and stages <= model.layers:

@@ -123,7 +123,7 @@ def said_job(
         name = file.name
     job = job_of_arguments(arguments)
     per_node = asked["devices_per_node"] or (devices.per_node if spec else job.devices_per_node)
-    job = replace(job, devices_per_node=per_node, generation=devices.generation)
+    job = replace(job, devices_per_node=per_node, gpu_architecture=devices.gpu_architecture)
     return SaidJob(job, f"the model of {name}", unmodelled(arguments), arguments)
 
 

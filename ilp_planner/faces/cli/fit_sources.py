@@ -16,7 +16,7 @@ from ilp_planner.faces.cli.wording import as_typed
 from ilp_planner.formats.line_change import LineChange
 from ilp_planner.formats.megatron.changes import line_change
 from ilp_planner.formats.nearest_run import differences
-from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.data_sheets import gpu_architecture
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import PRECISIONS
 
@@ -191,7 +191,7 @@ def _of_plan(
         ) from None
     space = problem_of(saved, file, accept_changed=changed).space
     site = Site(cluster=with_memory(spec or cluster, limit))
-    job = replace(job, devices_per_node=site.each, generation=generation(site.cluster))
+    job = replace(job, devices_per_node=site.each, gpu_architecture=gpu_architecture(site.cluster))
     if has_launch_lines(space):
         try:
             writer: Writer = partial(line_change, runnable_arguments(job), job)

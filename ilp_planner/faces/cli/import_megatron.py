@@ -54,7 +54,7 @@ def import_megatron(
     from ilp_planner.formats.megatron.script import read_launch
     from ilp_planner.formats.saved_check import judge_saved
     from ilp_planner.spaces.registry import build_problem
-    from ilp_planner.specs.data_sheets import generation
+    from ilp_planner.specs.data_sheets import gpu_architecture
 
     for name in SAID:
         if was_typed(ctx, name):
@@ -65,7 +65,9 @@ def import_megatron(
     given = settings_given(supplied)
     args = read_launch(launch, supplied=given, gpus=gpus_of(spec), strict=strict)
     job = replace(
-        job_of_arguments(args), devices_per_node=spec.nodes[0].devices, generation=generation(spec)
+        job_of_arguments(args),
+        devices_per_node=spec.nodes[0].devices,
+        gpu_architecture=gpu_architecture(spec),
     )
     carried = carried_of(args)
     job = replace(job, settings=replace(job.settings, carried=carried.words))

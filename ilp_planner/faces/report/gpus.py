@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.units import GIGA, TERA, format_bytes, format_seconds
 from ilp_planner.faces.report.tables import GIB, new_table
 from ilp_planner.specs.gpus import UNSEEN_SOURCE
+from ilp_planner.specs.training import QUANTISED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,10 @@ UNITS = {
     "host_memory": "host_memory_bytes_per_s",
     "network_bandwidth": "network_bandwidth_bytes_per_s",
     "network_latency": "network_latency_s",
+    "blas_workspace": "blas_workspace_bytes",
+    "engine_workspace": "engine_workspace_bytes",
 }
+MULTIPROCESSORS = {"NVIDIA": "multiprocessors", "AMD": "compute units"}
 
 
 def gpus_table(rows: Sequence[Gpu]) -> Table:
@@ -68,7 +72,10 @@ def gpus_legend() -> list[tuple[str, str]]:
 
 def gpu_lines(row: Gpu) -> list[tuple[str, str]]:
     """Return all figures of a GPU, and their sources."""
-    major, minor = row.capability
+    (major, minor), own = row.capability, row.architecture
+    able = [recipe for recipe in own.recipes if QUANTISED[recipe] in row.peak]
+    features = [*["flash attention"] * own.flash_attention, *["DeepEP"] * own.deep_ep, *able]
+    units = f"{row.units} {MULTIPROCESSORS[own.vendor]}"
     peaks = ", ".join(f"{name} {rate / TERA:g}" for name, rate in row.peak.items())
     pair = row.pair_bandwidth / GIGA
     mesh = f", {pair:.4g} GB/s between two GPUs" if row.pair_bandwidth < row.link_bandwidth else ""
@@ -84,18 +91,24 @@ def gpu_lines(row: Gpu) -> list[tuple[str, str]]:
         ("bandwidth", f"{row.memory_bandwidth / GIGA:g} GB/s of memory"),
         ("link", f"{row.link}, {row.link_bandwidth / GIGA:.4g} GB/s one way{mesh}"),
         ("power", f"{row.power:g} W"),
-        ("chip", f"{row.units} multiprocessors, compute capability {major}.{minor}"),
+        ("chip", f"{units}, {own.vendor} {own.name}, compute capability {major}.{minor}"),
+        *([("features", ", ".join(features))] if features else []),
         ("source", row.source),
         ("node", f"{row.node} GPUs{domain}"),
         ("network", f"{row.network}, {network}, {format_seconds(row.network_latency)}"),
         ("source", row.nodes_source),
         ("host", f"{row.host}, {row.host_link / GIGA:g} GB/s one way; {memory} of its memory"),
         ("source", row.host_source),
-        *([("assumed", row.assumed)] if row.assumed else []),
+        *[("assumed", said) for said in (row.assumed, own.assumed) if said],
     ]
 
 
 def gpu_object(row: Gpu) -> dict[str, Any]:
     """Return a row as JSON."""
     values = asdict(row) | {"memory_seen": row.memory_seen}
+    values["architecture"] = _with_units(values["architecture"])
+    return _with_units(values)
+
+
+def _with_units(values: dict[str, Any]) -> dict[str, Any]:
     return {UNITS.get(name, name): value for name, value in values.items()}

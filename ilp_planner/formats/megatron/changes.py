@@ -83,7 +83,9 @@ def line_change(
         again = job_of_arguments(repair.on(args))
     except SpecError:
         return None
-    again = replace(again, devices_per_node=after.devices_per_node, generation=after.generation)
+    again = replace(
+        again, devices_per_node=after.devices_per_node, gpu_architecture=after.gpu_architecture
+    )
     if as_said(again) != as_said(after):
         return None
     old, new = environment_of(before), environment_of(after)

@@ -32,7 +32,7 @@ from ilp_planner.plan import (
     is_of_operators,
 )
 from ilp_planner.specs.chain_layers import segments
-from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.data_sheets import gpu_architecture
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.pipeline_layout import write_layout
 from ilp_planner.specs.training import ORDERS, Recompute, TrainingJob
@@ -338,7 +338,7 @@ def _of_operators(
         layout=layout_of(ends, decoder),
         settings=replace(settings, recompute=recompute),
         devices_per_node=cluster.nodes[0].devices,
-        generation=generation(cluster),
+        gpu_architecture=gpu_architecture(cluster),
     )
 
 

@@ -16,7 +16,6 @@ from ilp_planner.spaces.runtimes.limits import (
 )
 from ilp_planner.spaces.runtimes.torchtitan_models import titan_model
 from ilp_planner.spaces.runtimes.torchtitan_releases import is_compiled
-from ilp_planner.specs.generations import AMPERE
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.2.2"
@@ -131,7 +130,7 @@ def _check_optimizer(job: TrainingJob) -> None:
     if s.precision == "fp16":
         raise Unfit("settings.precision", "fp16").but(
             f"{TOOL} has bf16 and fp32",
-            f"precision = {'bf16' if job.generation >= AMPERE else 'fp32'}",
+            f"precision = {'bf16' if job.gpu_architecture.bf16 else 'fp32'}",
         )
     if alone(job) and job.tp * job.pp > 1 and s.precision == "bf16":
         raise Unfit("dp", job.dp).but(

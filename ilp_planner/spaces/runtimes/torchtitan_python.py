@@ -19,7 +19,6 @@ from ilp_planner.spaces.runtimes.limits import (
     check_torch_schedule,
 )
 from ilp_planner.spaces.runtimes.torchtitan_releases import shared_differences
-from ilp_planner.specs.generations import AMPERE
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.3.0"
@@ -154,7 +153,7 @@ def _check_states(job: TrainingJob) -> None:
     if s.precision == "fp16":
         raise Unfit("settings.precision", "fp16").but(
             f"{TOOL} has bf16 and fp32",
-            f"precision = {'bf16' if job.generation >= AMPERE else 'fp32'}",
+            f"precision = {'bf16' if job.gpu_architecture.bf16 else 'fp32'}",
         )
     if optimizer.sharding == "none" and s.cp > 1:
         raise Unfit("settings.optimizer.sharding", "none").but(

@@ -22,7 +22,7 @@ from ilp_planner.spaces.training.enumerate.degrees import check_cluster, default
 from ilp_planner.spaces.training.search.conflict import Answers, Demands, check_possible
 from ilp_planner.spaces.training.space import MegatronSpace
 from ilp_planner.specs.cluster import SLOWEST_TAKEN
-from ilp_planner.specs.data_sheets import capability_notes
+from ilp_planner.specs.data_sheets import architecture_notes
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.recipes import check_recipe, precision_of
 
@@ -194,7 +194,7 @@ def _base(
     cluster.check_figures(precision, model.name)
     check_recipe(cluster, recipe)
     notes = [] if cluster.symmetric else [SLOWEST_TAKEN]
-    notes += (*capability_notes(cluster), *runtime.notes())
+    notes += (*architecture_notes(cluster), *runtime.notes())
     settings, measured = runtime.settings(decoder, precision, cluster, recipe), None
     try:
         runtime.check_model(decoder, settings)

@@ -19,7 +19,7 @@ from ilp_planner.costs.training.shares import WAITING, megatron_tally
 from ilp_planner.job.memory import memory_parts, stage_of_rank
 from ilp_planner.job.parts import with_layout
 from ilp_planner.spaces.training.runtime import MEGATRON, Runtime
-from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.data_sheets import gpu_architecture
 from ilp_planner.specs.training import METHODS, ORDERS
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.gpu_architectures import GpuArchitecture
     from ilp_planner.specs.training import Settings, TrainingJob
 
 
@@ -119,12 +120,12 @@ class MegatronCosts:
         found: Network = known["network", nodes]
         return found
 
-    def generation(self, cluster: ClusterSpec) -> int:
-        """Return the major compute capability of a cluster's oldest devices, looked up once."""
+    def gpu_architecture(self, cluster: ClusterSpec) -> GpuArchitecture:
+        """Return the architecture of a cluster's oldest devices, looked up once."""
         known = self.known(cluster)
-        if "generation" not in known:
-            known["generation"] = generation(cluster)
-        found: int = known["generation"]
+        if "architecture" not in known:
+            known["architecture"] = gpu_architecture(cluster)
+        found: GpuArchitecture = known["architecture"]
         return found
 
     def memory(self, job: TrainingJob, cluster: ClusterSpec) -> MemoryParts:

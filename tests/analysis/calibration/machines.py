@@ -7,7 +7,7 @@ from ilp_planner.analysis.calibration.calibrate import Predictions
 from ilp_planner.analysis.calibration.runs import Run
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.decoder import Experts
-from ilp_planner.specs.generations import HOPPER
+from ilp_planner.specs.gpu_architectures import HOPPER
 from ilp_planner.specs.kernel_constants import measured_constants
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import Machine, usual_machine

@@ -9,6 +9,7 @@ from ilp_planner.analysis.calibration.runs import Run, read_runs
 from ilp_planner.base.errors import PlannerError
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.launch import export_megatron
+from ilp_planner.specs.gpu_architectures import HOPPER
 from tests.analysis.calibration.machines import h100, job, lab
 
 JOB = job(pp=2)
@@ -56,7 +57,7 @@ def test_saved_plans(tmp_path: Path) -> None:
     """The job is that of the plan, on the devices of this cluster."""
     run = read(tmp_path, run=SAVED, seconds=1.5)
     assert run.job.devices_per_node == 8
-    assert run.job.generation == 9
+    assert run.job.gpu_architecture == HOPPER
     assert run.job.settings.optimizer.sharding == "optimizer"
 
 

@@ -29,6 +29,7 @@ from ilp_planner.spaces.training.runtime import MEGATRON
 from ilp_planner.spaces.training.space import MegatronSpace
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.degrees import divisors
+from ilp_planner.specs.gpu_architectures import AMPERE
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
 from tests.examples import examples
@@ -68,7 +69,7 @@ def judge_of(job: TrainingJob, site: Site) -> Judge:
 def placed(job: TrainingJob) -> TrainingJob:
     """Return a job on the nodes that `site_of` makes, A100s."""
     each = site_of(job).each
-    return replace(job, devices_per_node=each, generation=8)
+    return replace(job, devices_per_node=each, gpu_architecture=AMPERE)
 
 
 def writer_of(job: TrainingJob) -> Writer:
@@ -110,7 +111,7 @@ def check_offer(job: TrainingJob, site: Site, change: Change) -> None:
     args = changed(arguments_of_job(job), change.words)
     assert check_arguments(args) == ()
     again = job_of_arguments(args)
-    again = replace(again, devices_per_node=site.each, generation=job.generation)
+    again = replace(again, devices_per_node=site.each, gpu_architecture=job.gpu_architecture)
     assert as_said(again) == as_said(change.judged.job)
     assert again.global_batch == job.global_batch
     cluster = site.of(again.world)
@@ -205,7 +206,7 @@ def check_nothing_is_missed(job: TrainingJob, share: float, found: Fit) -> bool:
             other = job_of_arguments(Repair(words).on(args))
         except SpecError:
             continue
-        other = replace(other, devices_per_node=site.each, generation=job.generation)
+        other = replace(other, devices_per_node=site.each, gpu_architecture=job.gpu_architecture)
         analysis = analyze(other, limit=limit)
         if any(rank.needed > limit for rank in analysis.ranks):
             continue

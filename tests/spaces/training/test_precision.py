@@ -13,7 +13,7 @@ from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.notes import unmodelled
 from ilp_planner.job.memory import rank_memory
-from ilp_planner.specs.generations import BLACKWELL
+from ilp_planner.specs.gpu_architectures import BLACKWELL
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.recipes import check_recipe, precision_of, recipes_of
@@ -40,7 +40,7 @@ def case(overlaps: dict[str, bool] | None = None, **kernels: Any) -> TrainingJob
         deepseek(),
         pp=1,
         dp=8,
-        generation=BLACKWELL,
+        gpu_architecture=BLACKWELL,
         settings=settings(
             ep=2,
             kernels=Kernels(**{**EXPERTS, **kernels}),
@@ -147,6 +147,7 @@ def test_graphs_take_what_they_have_off_the_host() -> None:
         ("L4", ("fp8-delayed", "fp8-current", "fp8-blockwise")),
         ("H100", ("fp8-delayed", "fp8-current", "fp8-blockwise")),
         ("B200", tuple(QUANTISED)),
+        ("MI300X", ("fp8-delayed", "fp8-current")),
     ],
 )
 def test_recipes_of_gpus(gpu: str, recipes: tuple[str, ...]) -> None:
@@ -162,6 +163,7 @@ def test_recipes_of_gpus(gpu: str, recipes: tuple[str, ...]) -> None:
             check_recipe(cluster, recipe)
         assert str(caught.value).startswith(f"precision: found {recipe} on device {device.name!r}")
         assert ", ".join(device.peak or {}) in str(caught.value)
+        assert ("Blackwell" in str(caught.value)) <= (not gpu.startswith("MI"))
         assert "\n" not in str(caught.value)
 
 

@@ -116,7 +116,7 @@ class MegatronPart:
             layout=base_layout(model, d.pp),
             settings=self.settings,
             devices_per_node=self.problem.cluster.nodes[0].devices,
-            generation=self.costs.generation(self.problem.cluster),
+            gpu_architecture=self.costs.gpu_architecture(self.problem.cluster),
         )
 
     @cached_property

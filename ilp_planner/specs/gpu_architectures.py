@@ -1,0 +1,124 @@
+"""Architectures of GPUs: the features that training systems ask for, each with its source."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuArchitecture:
+    """An architecture, by its name.
+
+    vendor: NVIDIA or AMD. bf16: it multiplies in bf16. flash_attention: FlashAttention 2 and the
+    fused attention of Transformer Engine run (their installation guides). own_attention:
+    Transformer Engine prefers cuDNN's attention to the flash-attention package.
+    own_attention_repeats: the backward pass of that is the same bit for bit
+    (`dot_product_attention/utils.py: get_attention_backend`). deep_ep: DeepEP has kernels (its
+    README). recipes: quantised products of Transformer Engine, where the GPU has a peak in their
+    format (`quantization.py: check_fp8_support` and its like). either_way: products in 8 bits with
+    one scale per tensor read operands by rows or by columns. blas_workspace: bytes of one BLAS
+    handle of PyTorch (`CublasHandlePool.cpp: parseChosenWorkspaceSize`). engine_workspace: bytes
+    of Transformer Engine (`cpp_extensions/gemm.py: get_cublas_workspace_size_bytes`). machine: GPU
+    whose machine constants are the default (`specs.machine`). taken_for: the architecture whose
+    features this one has where no source says its own; empty: none.
+    """
+
+    name: str
+    vendor: str
+    bf16: bool = False
+    flash_attention: bool = False
+    own_attention: bool = False
+    own_attention_repeats: bool = False
+    deep_ep: bool = False
+    recipes: tuple[str, ...] = ("fp8-delayed", "fp8-current", "fp8-blockwise")
+    either_way: bool = False
+    blas_workspace: float = 8.125 * MIB
+    engine_workspace: float = 4.0 * MIB
+    machine: str = "A100"
+    taken_for: str = ""
+
+    def __hash__(self) -> int:
+        """Return the hash of the name: jobs, which are keys of caches, have an architecture."""
+        return hash(self.name)
+
+    @property
+    def assumed(self) -> str:
+        """The remark of results on features that no source says; empty if all are known."""
+        if not self.taken_for:
+            return ""
+        return (
+            f"{self.name} is taken for {self.taken_for} where no source says: in attention that "
+            "Transformer Engine chooses, copies of quantised weights and constants of the machine"
+        )
+
+
+# NVIDIA's: the comments name their compute capabilities (CUDA C++ Programming Guide). Handles have
+# 4096 KiB twice and 16 KiB eight times, on Hopper 32 MiB.
+KEPLER = GpuArchitecture(name="Kepler", vendor="NVIDIA")  # 3
+PASCAL = replace(KEPLER, name="Pascal")  # 6
+VOLTA = replace(KEPLER, name="Volta")  # 7.0
+TURING = replace(KEPLER, name="Turing")  # 7.5
+AMPERE = replace(KEPLER, name="Ampere", bf16=True, flash_attention=True, deep_ep=True)  # 8.0, 8.6
+ADA = replace(AMPERE, name="Ada")  # 8.9
+HOPPER = replace(  # 9.0
+    ADA,
+    name="Hopper",
+    own_attention=True,
+    own_attention_repeats=True,
+    blas_workspace=32.0 * MIB,
+    engine_workspace=32.0 * MIB,
+    machine="H100",
+)
+BLACKWELL = replace(  # 10
+    HOPPER,
+    name="Blackwell",
+    own_attention_repeats=False,
+    recipes=(*HOPPER.recipes, "mxfp8", "nvfp4"),
+    either_way=True,
+    blas_workspace=AMPERE.blas_workspace,
+    machine="B200",
+)
+RTX_BLACKWELL = replace(BLACKWELL, name="RTX Blackwell", either_way=False)  # 12
+# AMD's: ROCm's ports of PyTorch, Transformer Engine and DeepEP. torch reports compute capability
+# 9.4 and 9.5, so programs that ask for the major number alone take them for Hopper.
+CDNA_3 = replace(  # gfx942
+    HOPPER,
+    name="CDNA 3",
+    vendor="AMD",
+    recipes=("fp8-delayed", "fp8-current"),
+    blas_workspace=128.0 * MIB,
+    taken_for="Hopper",
+)
+CDNA_4 = replace(  # gfx950
+    CDNA_3, name="CDNA 4", recipes=(*CDNA_3.recipes, "mxfp8"), engine_workspace=64.0 * MIB
+)
+
+# By name, in the order of their introduction.
+ARCHITECTURES: Mapping[str, GpuArchitecture] = {
+    one.name: one
+    for one in (
+        KEPLER,
+        PASCAL,
+        VOLTA,
+        TURING,
+        AMPERE,
+        ADA,
+        HOPPER,
+        CDNA_3,
+        BLACKWELL,
+        RTX_BLACKWELL,
+        CDNA_4,
+    )
+}
+
+
+def oldest(architectures: Iterable[GpuArchitecture]) -> GpuArchitecture:
+    """Return the one that was introduced first."""
+    return min(architectures, key=list(ARCHITECTURES.values()).index)
+
+
+def first_with(recipe: str, vendor: str) -> GpuArchitecture | None:
+    """Return a vendor's first architecture with a recipe; None if it has none."""
+    of_vendor = [one for one in ARCHITECTURES.values() if one.vendor == vendor]
+    return next((one for one in of_vendor if recipe in one.recipes), None)
