@@ -10,7 +10,8 @@ from typing import Any
 
 from ilp_planner.base.files import to_json
 from ilp_planner.formats.exported import Expected, Exported, describe, unlike_torch
-from ilp_planner.spaces.runtimes.deepspeed import TOOL, check_deepspeed, zero_stage
+from ilp_planner.settings.keys import said
+from ilp_planner.spaces.runtimes.deepspeed import RUNTIME, TOOL, check_deepspeed, zero_stage
 from ilp_planner.spaces.runtimes.limits import check_order
 from ilp_planner.specs.training import TrainingJob
 
@@ -74,8 +75,8 @@ def export_deepspeed(job: TrainingJob, name: str, _: Expected | None = None) -> 
     }
     interval = _recompute(job, notes)
     if interval:
-        distribute = job.settings.recompute.distribute
-        config["activation_checkpointing"] = {"partition_activations": distribute}
+        section = "activation_checkpointing"
+        config[section] = said(job.settings, RUNTIME, section)
     if job.settings.optimizer.overlap_offload:
         notes.append(
             "settings.optimizer.overlap_offload: true; not written: DeepSpeed orders copies and "
@@ -135,7 +136,7 @@ def _parallel(job: TrainingJob, notes: list[str]) -> dict[str, Any]:
     if job.settings.ep > 1:
         config["expert_parallel"] = {
             "enabled": True,
-            "autoep_size": job.settings.ep,
+            **said(job.settings, RUNTIME, "expert_parallel"),
             "expert_tensor_parallel_size": 1,
         }
     if job.model.experts and job.settings.kernels.capacity:

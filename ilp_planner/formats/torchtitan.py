@@ -19,10 +19,10 @@ from ilp_planner.formats.exported import (
 )
 from ilp_planner.formats.torchtitan_models import model_module
 from ilp_planner.formats.torchtitan_stages import stage_modules
+from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.limits import TORCH_SCHEDULES, check_order
 from ilp_planner.spaces.runtimes.torchtitan import (
-    CONVERTERS,
-    ROTATIONS,
+    RUNTIME,
     TOOL,
     alone,
     check_torchtitan,
@@ -89,15 +89,12 @@ def export_torchtitan(job: TrainingJob, name: str, _: Expected | None = None) ->
 
 
 def _degrees(job: TrainingJob) -> dict[str, Value]:
-    s = job.settings
-    degrees: dict[str, Value] = {
-        "tensor_parallel_degree": job.tp,
-        "context_parallel_degree": s.cp,
-        "expert_parallel_degree": s.ep,
-        "enable_async_tensor_parallel": s.overlap_tensor,
-    }
+    s, own = job.settings, said(job.settings, RUNTIME, "parallelism")
+    names = ["context_parallel_degree", "expert_parallel_degree", "enable_async_tensor_parallel"]
     if s.cp > 1:
-        degrees["context_parallel_rotate_method"] = ROTATIONS[s.cp_comm]
+        names.append("context_parallel_rotate_method")
+    degrees: dict[str, Value] = {"tensor_parallel_degree": job.tp}
+    degrees |= {name: own[name] for name in names}
     if s.ep > 1:
         degrees["expert_tensor_parallel_degree"] = job.expert_tp
     return degrees
@@ -121,7 +118,7 @@ def _quantised(job: TrainingJob, notes: list[str]) -> tuple[str, dict[str, Value
             + (", and gathers them in FP8" if recipe == "fp8-current" else "")
         )
     notes.append("settings.kernels.quantised: needs torchao")
-    return CONVERTERS[recipe], table
+    return said(job.settings, RUNTIME, "model")["converters"], table
 
 
 def _sharding(job: TrainingJob, notes: list[str]) -> dict[str, Value]:
@@ -136,10 +133,11 @@ def _sharding(job: TrainingJob, notes: list[str]) -> dict[str, Value]:
             "settings.optimizer.sharding: optimizer; torchtitan's FSDP shards gradients and FP32 "
             "parameters as well and keeps gathered BF16 parameters between forward and backward"
         )
+    policy = "fsdp_reshard_after_forward"
     return {
         "data_parallel_replicate_degree": optimizer.instances,
         "data_parallel_shard_degree": job.dp // optimizer.instances,
-        "fsdp_reshard_after_forward": "always" if optimizer.sharding == "parameters" else "never",
+        policy: said(job.settings, RUNTIME, "parallelism")[policy],
     }
 
 

@@ -12,14 +12,15 @@ Sources: `models/llama3`, `models/qwen3`, `models/deepseek_v3` (`__init__.py`: t
 layers; `model.py`: YaRN's factor on scores), `models/common/config_utils.py`, `rope.py`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Mapping, Sequence
 from dataclasses import dataclass
 
 from ilp_planner.formats.exported import Expected, Exported, commented, describe, module_name
 from ilp_planner.formats.torchtitan_stages import stage_modules
+from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.limits import TORCH_SCHEDULES
 from ilp_planner.spaces.runtimes.torchtitan_python import (
-    CONVERTERS,
+    RUNTIME,
     TOOL,
     check_runnable,
     differences,
@@ -310,16 +311,14 @@ def _imports(job: TrainingJob) -> str:
     if policy := _policy(job):
         found.append(Import("distributed.activation_checkpoint", (policy,)))
     if job.settings.quantised:
-        found.append(
-            Import("components.quantization", (CONVERTERS[job.settings.kernels.quantised],))
-        )
+        found += [Import(f"components.{module}", (name,)) for module, name in _converter(job)]
     lines = sorted(map(str, found))
     return "\n".join(["from dataclasses import replace", "", *lines, ""])
 
 
 def _planned(job: TrainingJob) -> str:
     """Return the function that `--config` names."""
-    s = job.settings
+    asynchronous = said(job.settings, RUNTIME, "compile")["enable_async_tensor_parallel"]
     policy = _policy(job)
     checkpoint = f"{policy}.Config()" if policy else "None"
     return (
@@ -336,7 +335,7 @@ def _planned(job: TrainingJob) -> str:
         f"        parallelism={call('ParallelismConfig', _parallelism(job), 8)},\n"
         f"        activation_checkpoint={checkpoint},\n"
         f"        compile=CompileConfig(enable={is_compiled(job)!r}, "
-        f"enable_async_tensor_parallel={s.overlap_tensor!r}),\n"
+        f"enable_async_tensor_parallel={asynchronous!r}),\n"
         "    )\n"
     )
 
@@ -357,17 +356,17 @@ def _training(job: TrainingJob) -> Literals:
 
 def _parallelism(job: TrainingJob) -> Literals:
     """Return degrees, sharding of states, schedule, and the place of every module."""
-    s, optimizer = job.settings, job.settings.optimizer
     found: dict[str, object] = {
         "data_parallel_replicate_degree": replicas(job),
         "data_parallel_shard_degree": job.dp // replicas(job),
-        "fsdp_reshard_after_forward": "always" if optimizer.sharding == "parameters" else "never",
+        "fsdp_reshard_after_forward": "",
         "tensor_parallel_degree": job.tp,
-        "enable_sequence_parallel": s.sequence_parallel,
-        "context_parallel_degree": s.cp,
-        "expert_parallel_degree": s.ep,
+        "enable_sequence_parallel": "",
+        "context_parallel_degree": "",
+        "expert_parallel_degree": "",
         "pipeline_parallel_degree": job.pp,
     }
+    found |= said(job.settings, RUNTIME, "parallelism")
     if job.pp > 1:
         found |= {
             "pipeline_parallel_schedule": TORCH_SCHEDULES[job.schedule.name],
@@ -384,6 +383,11 @@ def _policy(job: TrainingJob) -> str:
     return "FullAC" if recomputes_all(job) else ""
 
 
+def _converter(job: TrainingJob) -> ItemsView[str, str]:
+    """Return the module, and the class in it, that swaps products for quantised ones."""
+    return said(job.settings, RUNTIME, "components").items()
+
+
 def _quantised(job: TrainingJob) -> str:
     """Return the lines that swap the products of layers for quantised ones."""
     kernels = job.settings.kernels
@@ -392,5 +396,6 @@ def _quantised(job: TrainingJob) -> str:
     last = job.model.layers - kernels.exact_last
     names = [f"layers.{layer}." for layer in range(kernels.exact_first, last)]
     words = f"fqns={names!r}, model_compile_enabled={is_compiled(job)!r}"
-    made = f"{CONVERTERS[kernels.quantised]}.Config({words}).build()"
+    ((_, converter),) = _converter(job)
+    made = f"{converter}.Config({words}).build()"
     return f"    config = {made}.convert(config)\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.settings.domains import CLOSED
 
@@ -74,6 +74,24 @@ class Change(NamedTuple):
     values: tuple[str, ...]
 
 
+class Key(NamedTuple):
+    """The key of a training system that says a field of `Settings`.
+
+    runtimes: names of systems, as in `Setting.search`. name: an argument of Megatron-LM, or a key
+    of a configuration with its section, as `parallelism.expert_parallel_degree`; empty: several
+    keys say it together, or none, where its checks refuse the values that it does not run. words:
+    value -> its word there; empty: values are said as they are. heard: further words -> values,
+    where they are read. does: what it does instead of values without a word, or has besides.
+    """
+
+    runtimes: tuple[str, ...]
+    field: str
+    name: str = ""
+    words: Mapping[Any, Any] = MappingProxyType({})
+    heard: Mapping[str, str] = MappingProxyType({})
+    does: str = ""
+
+
 class Setting(NamedTuple):
     """One row.
 
@@ -86,10 +104,11 @@ class Setting(NamedTuple):
     search: by the name of a runtime; empty: of all others. remark: the reason or the condition.
     asked_by: parameters of a request that decide it, if others than the row's own. choice: its
     values in a job, if the job as a whole has one. change: by `fit`; None: it leaves the setting.
-    flags: field of `Settings` -> the argument of Megatron-LM that has just its value; fields
-    without one follow from several arguments. label, job_label: the words for it in plans, and in
-    jobs that are analysed; None: it is not said. of_degrees: jobs of other degrees have their own
-    value. at_first: the value of plans that files up to version 3 hold; empty: any.
+    keys: that say its fields; of Megatron-LM those with just the value of a field, as the others
+    follow from several arguments; other systems are told no field without one. label, job_label:
+    the words for it in plans, and in jobs that are analysed; None: it is not said. of_degrees: jobs
+    of other degrees have their own value. at_first: the value of plans that files up to version 3
+    hold; empty: any.
     """
 
     name: str
@@ -105,7 +124,7 @@ class Setting(NamedTuple):
     asked_by: tuple[str, ...] = ()
     choice: Choice | None = None
     change: Change | None = None
-    flags: Mapping[str, str] = MappingProxyType({})
+    keys: tuple[Key, ...] = ()
     label: Label | None = None
     job_label: JobLabel | None = None
     of_degrees: bool = False

@@ -19,6 +19,7 @@ from ilp_planner.settings.base import (
     LEFT_OUT,
     SEARCHED,
     Change,
+    Key,
     Search,
     Setting,
     Unasked,
@@ -53,6 +54,10 @@ if TYPE_CHECKING:
 
     from ilp_planner.specs.training import Settings
 
+MEGATRON, DEEPSPEED = ("megatron",), ("deepspeed",)
+TITAN, TITAN_022 = ("torchtitan",), ("torchtitan@0.2.2",)
+TITANS = TITAN + TITAN_022
+OTHERS = TITANS + DEEPSPEED
 ON_SWITCH = "on, off or both; off without this option"
 NO_SETTING = "it has no setting for it"
 OF_FIGURES = "the figures are of Megatron-LM's kernels"
@@ -93,7 +98,6 @@ SETTINGS = (
         "Context-parallel degree; likewise.",
         title="cp",
         fields=("settings.cp",),
-        flags={"cp": "context_parallel_size"},
         remark="more with `max_cp`; 1 without flash attention",
         search={
             "": Search(SEARCHED, ("1 to 8",)),
@@ -102,6 +106,11 @@ SETTINGS = (
             ),
         },
         of_degrees=True,
+        keys=(
+            Key(MEGATRON, "cp", "context_parallel_size"),
+            Key(TITANS, "cp", "parallelism.context_parallel_degree"),
+            Key(DEEPSPEED, "cp"),
+        ),
     ),
     Setting(
         "ep",
@@ -109,7 +118,6 @@ SETTINGS = (
         "Expert-parallel degree; likewise.",
         title="ep",
         fields=("settings.ep",),
-        flags={"ep": "expert_model_parallel_size"},
         remark="1 without experts",
         search={
             "": Search(SEARCHED, ("divisors of the experts",)),
@@ -119,12 +127,16 @@ SETTINGS = (
         },
         label=labels.EP,
         of_degrees=True,
+        keys=(
+            Key(MEGATRON, "ep", "expert_model_parallel_size"),
+            Key(TITANS, "ep", "parallelism.expert_parallel_degree"),
+            Key(DEEPSPEED, "ep", "expert_parallel.autoep_size"),
+        ),
     ),
     Setting(
         "etp",
         title="tp of experts",
         fields=("settings.etp",),
-        flags={"etp": "expert_tensor_parallel_size"},
         remark="1 where experts have biases",
         search={
             "": Search(SEARCHED, ("1", "tp")),
@@ -136,6 +148,10 @@ SETTINGS = (
         },
         label=labels.ETP,
         of_degrees=True,
+        keys=(
+            Key(MEGATRON, "etp", "expert_tensor_parallel_size"),
+            Key(OTHERS, "etp"),
+        ),
     ),
     Setting(
         "dp",
@@ -183,7 +199,6 @@ SETTINGS = (
         "without this option.",
         title="turns",
         fields=("settings.turn",),
-        flags={"turn": "microbatch_group_size_per_vp_stage"},
         remark="of micro-batches that pass one virtual stage before the next one's",
         search={
             "": Search(FIXED, ("pp micro-batches",), remark=NO_SETTING),
@@ -191,6 +206,7 @@ SETTINGS = (
                 AS_ASKED, ("pp micro-batches",), ("more, with none or at least pp left over",)
             ),
         },
+        keys=(Key(MEGATRON, "turn", "microbatch_group_size_per_vp_stage"),),
     ),
     Setting(
         "layout",
@@ -240,6 +256,7 @@ SETTINGS = (
         },
         label=labels.RANK_ORDER,
         of_degrees=True,
+        keys=(Key(OTHERS, "order"),),
     ),
     Setting(
         "sequence_parallel",
@@ -253,6 +270,10 @@ SETTINGS = (
         label=labels.switch(50, "sequence_parallel", "sequence parallel"),
         job_label=labels.JOB_SEQUENCE_PARALLEL,
         of_degrees=True,
+        keys=(
+            Key(TITAN, "sequence_parallel", "parallelism.enable_sequence_parallel"),
+            Key(DEEPSPEED, "sequence_parallel"),
+        ),
     ),
     Setting(
         "schedule",
@@ -278,6 +299,7 @@ SETTINGS = (
                 ),
             ),
         },
+        keys=(Key(OTHERS, "schedule"),),
     ),
     Setting(
         "recompute",
@@ -345,6 +367,12 @@ SETTINGS = (
         job_label=labels.JOB_RECOMPUTE,
         of_degrees=True,
         at_first=("none", "core_attn", "full", "block"),
+        keys=(
+            Key(OTHERS, "recompute.granularity"),
+            Key(OTHERS, "recompute.modules"),
+            Key(OTHERS, "recompute.method"),
+            Key(OTHERS, "recompute.layers"),
+        ),
     ),
     Setting(
         "distribute",
@@ -358,6 +386,11 @@ SETTINGS = (
             ),
         },
         of_degrees=True,
+        keys=(
+            Key(
+                DEEPSPEED, "recompute.distribute", "activation_checkpointing.partition_activations"
+            ),
+        ),
     ),
     Setting(
         "sharding",
@@ -401,6 +434,20 @@ SETTINGS = (
         label=labels.SHARDING,
         job_label=labels.JOB_SHARDING,
         at_first="optimizer",
+        keys=(
+            Key(
+                TITANS,
+                "optimizer.sharding",
+                "parallelism.fsdp_reshard_after_forward",
+                {kind: "always" if kind == "parameters" else "never" for kind in SHARDINGS},
+            ),
+            Key(
+                DEEPSPEED,
+                "optimizer.sharding",
+                "zero_optimization.stage",
+                {kind: stage for stage, kind in enumerate(SHARDINGS)},
+            ),
+        ),
     ),
     Setting(
         "sharding_copies",
@@ -410,7 +457,6 @@ SETTINGS = (
         "for torchtitan.",
         title="copies of sharded states",
         fields=("settings.optimizer.instances",),
-        flags={"optimizer.instances": "num_distributed_optimizer_instances"},
         remark="any divisor of dp x cp but this itself: instances of the distributed optimizer",
         search={
             "torchtitan": Search(
@@ -420,6 +466,10 @@ SETTINGS = (
             "deepspeed": Search(FIXED, ("1",), remark="it shards over all replicas"),
         },
         choice=values.SHARDING_COPIES,
+        keys=(
+            Key(MEGATRON, "optimizer.instances", "num_distributed_optimizer_instances"),
+            Key(TITANS, "optimizer.instances"),
+        ),
     ),
     Setting(
         "cp_comm",
@@ -458,6 +508,21 @@ SETTINGS = (
         job_label=labels.JOB_CP_COMM,
         of_degrees=True,
         at_first="p2p",
+        keys=(
+            Key(MEGATRON, "cp_comm", "cp_comm_type", heard={"allgather": "all_gather"}),
+            Key(
+                TITAN,
+                "cp_comm",
+                words={"all_gather": ""},
+                does="gathers keys and values for flex attention",
+            ),
+            Key(
+                TITAN_022,
+                "cp_comm",
+                "parallelism.context_parallel_rotate_method",
+                {"p2p": "alltoall", "all_gather": "allgather"},
+            ),
+        ),
     ),
     Setting(
         "cp_inner",
@@ -479,10 +544,6 @@ SETTINGS = (
         "WHAT",
         title="overlap of data parallelism",
         fields=("settings.optimizer.overlap_gradients", "settings.optimizer.overlap_parameters"),
-        flags={
-            "optimizer.overlap_gradients": "overlap_grad_reduce",
-            "optimizer.overlap_parameters": "overlap_param_gather",
-        },
         remark="of gradients and parameters with passes; none for being asked alone",
         search={
             "torchtitan": Search(
@@ -505,6 +566,10 @@ SETTINGS = (
             130, "optimizer.overlap_gradients", "data-parallel messages overlapped"
         ),
         at_first="none",
+        keys=(
+            Key(MEGATRON, "optimizer.overlap_gradients", "overlap_grad_reduce"),
+            Key(MEGATRON, "optimizer.overlap_parameters", "overlap_param_gather"),
+        ),
     ),
     Setting(
         "fused_loss",
@@ -513,7 +578,6 @@ SETTINGS = (
         "KERNEL",
         title="fused loss",
         fields=("settings.kernels.fused_loss", "settings.kernels.loss_kernel"),
-        flags={"kernels.fused_loss": "cross_entropy_loss_fusion"},
         remark="Megatron-LM's own kernel; none for being asked alone",
         search={
             "": Search(
@@ -525,17 +589,18 @@ SETTINGS = (
         change=Change(3, ("none", "native")),
         label=labels.switch(140, "kernels.fused_loss", "fused loss"),
         at_first="none",
+        keys=(Key(MEGATRON, "kernels.fused_loss", "cross_entropy_loss_fusion"),),
     ),
     Setting(
         "fused_dropout",
         title="fused dropout and bias",
         fields=("settings.kernels.fused_dropout",),
-        flags={"kernels.fused_dropout": "bias_dropout_fusion"},
         remark=DEFAULT,
         search={
             "": Search(FIXED, ("yes",), remark=OF_FIGURES),
             "megatron": Search(FIXED, ("yes",)),
         },
+        keys=(Key(MEGATRON, "kernels.fused_dropout", "bias_dropout_fusion"),),
     ),
     Setting(
         "fused_activation",
@@ -551,23 +616,23 @@ SETTINGS = (
         "fused_softmax",
         title="fused softmax",
         fields=("settings.kernels.fused_softmax",),
-        flags={"kernels.fused_softmax": "masked_softmax_fusion"},
         remark="counts for local layers alone",
         search={
             "": Search(FIXED, ("yes",), remark=OF_FIGURES),
             "megatron": Search(FIXED, ("yes",)),
         },
+        keys=(Key(MEGATRON, "kernels.fused_softmax", "masked_softmax_fusion"),),
     ),
     Setting(
         "accumulation_fusion",
         title="fused gradient accumulation",
         fields=("settings.kernels.accumulation_fusion",),
-        flags={"kernels.accumulation_fusion": "gradient_accumulation_fusion"},
         remark=DEFAULT,
         search={
             "": Search(FIXED, ("yes",), remark=OF_FIGURES),
             "megatron": Search(FIXED, ("yes",)),
         },
+        keys=(Key(MEGATRON, "kernels.accumulation_fusion", "gradient_accumulation_fusion"),),
     ),
     Setting(
         "gradients",
@@ -585,6 +650,7 @@ SETTINGS = (
         },
         choice=values.GRADIENTS,
         label=labels.GRADIENTS,
+        keys=(Key(DEEPSPEED, "optimizer.gradient"),),
     ),
     Setting(
         "moments",
@@ -638,7 +704,6 @@ SETTINGS = (
         "SWITCH",
         title="overlap of tensor parallelism",
         fields=("settings.overlap_tensor",),
-        flags={"overlap_tensor": "tp_comm_overlap"},
         remark=(
             "with tp above 1 and parameters of 2 bytes; Megatron-LM turns it off with "
             "latent attention"
@@ -659,6 +724,11 @@ SETTINGS = (
         choice=values.TENSOR_OVERLAP,
         label=labels.switch(170, "overlap_tensor", "tensor-parallel messages overlapped"),
         job_label=labels.JOB_OVERLAPS,
+        keys=(
+            Key(MEGATRON, "overlap_tensor", "tp_comm_overlap"),
+            Key(TITAN, "overlap_tensor", "compile.enable_async_tensor_parallel"),
+            Key(TITAN_022, "overlap_tensor", "parallelism.enable_async_tensor_parallel"),
+        ),
     ),
     Setting(
         "expert_overlap",
@@ -668,7 +738,6 @@ SETTINGS = (
         "SWITCH",
         title="overlap of expert parallelism",
         fields=("settings.overlap_experts",),
-        flags={"overlap_experts": "overlap_moe_expert_parallel_comm"},
         remark=(
             "with ep above 1, virtual stages in a pipeline, and neither layers nor "
             "experts computed again whole"
@@ -679,6 +748,7 @@ SETTINGS = (
         },
         choice=values.EXPERT_OVERLAP,
         label=labels.switch(180, "overlap_experts", "expert-parallel messages overlapped"),
+        keys=(Key(MEGATRON, "overlap_experts", "overlap_moe_expert_parallel_comm"),),
     ),
     Setting(
         "async_tensor",
@@ -694,13 +764,13 @@ SETTINGS = (
         "overlap_sends",
         title="overlap of virtual stages' messages",
         fields=("settings.overlap_sends",),
-        flags={"overlap_sends": "overlap_p2p_comm"},
         remark=DEFAULT,
         search={
             "": Search(FIXED, ("yes",), remark=OF_FIGURES),
             "megatron": Search(FIXED, ("yes",)),
         },
         label=labels.OVERLAP_SENDS,
+        keys=(Key(MEGATRON, "overlap_sends", "overlap_p2p_comm"),),
     ),
     Setting(
         "scatter_sends",
@@ -766,6 +836,10 @@ SETTINGS = (
         choice=values.CUDA_GRAPHS,
         label=labels.CUDA_GRAPHS,
         job_label=labels.JOB_CUDA_GRAPHS,
+        keys=(
+            Key(TITAN, "kernels.graphs"),
+            Key(TITAN, "kernels.graphed"),
+        ),
     ),
     Setting(
         "optimizer_offload",
@@ -785,6 +859,7 @@ SETTINGS = (
         },
         choice=values.OPTIMIZER_OFFLOAD,
         change=Change(2, SHARES),
+        keys=(Key(OTHERS, "optimizer.offload"),),
     ),
     Setting(
         "precision",
@@ -797,6 +872,7 @@ SETTINGS = (
         },
         asked_by=("precision",),
         job_label=labels.JOB_PRECISION,
+        keys=(Key(OTHERS, "precision"),),
     ),
     Setting(
         "quantised",
@@ -827,6 +903,21 @@ SETTINGS = (
         },
         asked_by=("precision",),
         label=labels.QUANTISED,
+        keys=(
+            Key(
+                TITAN,
+                "kernels.quantised",
+                "components.quantization",
+                {"mxfp8": "MXFP8LinearConverter", "nvfp4": "NVFP4LinearConverter"},
+                does=", and FP8 only with a scale for every row",
+            ),
+            Key(
+                TITAN_022,
+                "kernels.quantised",
+                "model.converters",
+                {"fp8-current": "quantize.linear.float8", "mxfp8": "quantize.linear.mx"},
+            ),
+        ),
     ),
     Setting(
         "number_format",
@@ -836,6 +927,7 @@ SETTINGS = (
             "": Search(FIXED, ("the recipe's",)),
             "deepspeed": Search(FIXED, ("the recipe's",), remark=NO_SETTING),
         },
+        keys=(Key(TITANS, "kernels.number_format"),),
     ),
     Setting(
         "quantised_parameters",
@@ -856,6 +948,10 @@ SETTINGS = (
             "": Search(LEFT_OUT, ("none",)),
             "deepspeed": Search(FIXED, ("none",), remark=NO_SETTING),
         },
+        keys=(
+            Key(TITANS, "kernels.exact_first"),
+            Key(TITANS, "kernels.exact_last"),
+        ),
     ),
     Setting(
         "implementation",
@@ -903,9 +999,12 @@ SETTINGS = (
         "name",
         title="optimiser",
         fields=("settings.optimizer.name",),
-        flags={"optimizer.name": "optimizer"},
         remark="the states of Adam",
         search={"": Search(FIXED, ("adam",))},
+        keys=(
+            Key(MEGATRON, "optimizer.name", "optimizer"),
+            Key(OTHERS, "optimizer.name"),
+        ),
     ),
     Setting(
         "dispatcher",
@@ -915,7 +1014,6 @@ SETTINGS = (
         "HOW",
         title="dispatcher of tokens",
         fields=("settings.kernels.dispatcher",),
-        flags={"kernels.dispatcher": "moe_token_dispatcher_type"},
         remark=(
             "alltoall where nothing is asked, as Megatron's recipes; flex is DeepEP, from Ampere on"
         ),
@@ -926,20 +1024,23 @@ SETTINGS = (
         choice=values.DISPATCHER,
         label=labels.DISPATCHER,
         job_label=labels.JOB_EXPERTS,
+        keys=(Key(MEGATRON, "kernels.dispatcher", "moe_token_dispatcher_type"),),
     ),
     Setting(
         "capacity",
         title="capacity of experts",
         fields=("settings.kernels.capacity", "settings.kernels.pad_to_capacity"),
-        flags={
-            "kernels.capacity": "moe_expert_capacity_factor",
-            "kernels.pad_to_capacity": "moe_pad_expert_input_to_capacity",
-        },
         remark=("drops tokens, which changes the training: judged in imported plans, never tried"),
         search={
             "": Search(LEFT_OUT, ("all tokens",)),
             "torchtitan": Search(FIXED, ("all tokens",), remark="its routers drop no tokens"),
         },
+        keys=(
+            Key(MEGATRON, "kernels.capacity", "moe_expert_capacity_factor"),
+            Key(MEGATRON, "kernels.pad_to_capacity", "moe_pad_expert_input_to_capacity"),
+            Key(DEEPSPEED, "kernels.capacity"),
+            Key(DEEPSPEED, "kernels.pad_to_capacity"),
+        ),
     ),
     Setting(
         "imbalance",
@@ -956,7 +1057,6 @@ SETTINGS = (
         "SWITCH",
         title="fused permutation of tokens",
         fields=("settings.kernels.fused_permute",),
-        flags={"kernels.fused_permute": "moe_permute_fusion"},
         remark="needs Transformer Engine 2.1",
         search={
             "": Search(FIXED, ("off",), remark=OF_FIGURES),
@@ -964,17 +1064,18 @@ SETTINGS = (
         },
         choice=values.FUSED_PERMUTE,
         label=labels.switch(160, "kernels.fused_permute", "fused permutation of tokens"),
+        keys=(Key(MEGATRON, "kernels.fused_permute", "moe_permute_fusion"),),
     ),
     Setting(
         "grouped_experts",
         title="grouped products of experts",
         fields=("settings.kernels.grouped_experts",),
-        flags={"kernels.grouped_experts": "moe_grouped_gemm"},
         remark="with experts, as Megatron's recipes",
         search={
             "": Search(FOLLOWS, ("no", "yes"), remark=OF_FIGURES),
             "megatron": Search(FOLLOWS, ("no", "yes")),
         },
+        keys=(Key(MEGATRON, "kernels.grouped_experts", "moe_grouped_gemm"),),
     ),
     Setting(
         "compile",
@@ -996,6 +1097,7 @@ SETTINGS = (
         choice=values.COMPILE,
         label=labels.switch(210, "kernels.compiled", "layers compiled"),
         job_label=labels.JOB_COMPILE,
+        keys=(Key(TITANS, "kernels.compiled"),),
     ),
     Setting(
         "defer_embedding_wgrad",
@@ -1005,7 +1107,6 @@ SETTINGS = (
         "SWITCH",
         title="deferred gradients of the output layer",
         fields=("settings.kernels.deferred_output",),
-        flags={"kernels.deferred_output": "defer_embedding_wgrad_compute"},
         remark="in a pipeline; the memory of the deferred products is counted, the hidden time not",
         search={
             "": Search(FIXED, ("off",), remark=NO_SETTING),
@@ -1014,33 +1115,34 @@ SETTINGS = (
         choice=values.DEFER_EMBEDDING_WGRAD,
         change=Change(6, ("off",)),
         label=labels.switch(220, "kernels.deferred_output", "output gradients deferred"),
+        keys=(Key(MEGATRON, "kernels.deferred_output", "defer_embedding_wgrad_compute"),),
     ),
     Setting(
         "deferral_limit",
         title="micro-batches with deferred gradients",
         fields=("settings.kernels.deferral_limit",),
-        flags={"kernels.deferral_limit": "wgrad_deferral_limit"},
         remark=IMPORTED,
         search={
             "": Search(FIXED, ("all",), remark=NO_SETTING),
             "megatron": Search(LEFT_OUT, ("all",)),
         },
+        keys=(Key(MEGATRON, "kernels.deferral_limit", "wgrad_deferral_limit"),),
     ),
     Setting(
         "deterministic",
         title="deterministic",
         fields=("settings.kernels.deterministic",),
-        flags={"kernels.deterministic": "deterministic_mode"},
         remark=IMPORTED,
         search={"": Search(FIXED, ("no",), remark=UNSAID), "megatron": Search(LEFT_OUT, ("no",))},
+        keys=(Key(MEGATRON, "kernels.deterministic", "deterministic_mode"),),
     ),
     Setting(
         "loader_mask",
         title="mask of the loader",
         fields=("settings.kernels.loader_mask",),
-        flags={"kernels.loader_mask": "create_attention_mask_in_dataloader"},
         remark="causal attention needs none: judged in imported plans, never tried",
         search={"": Search(FIXED, ("no",), remark=UNSAID), "megatron": Search(LEFT_OUT, ("no",))},
+        keys=(Key(MEGATRON, "kernels.loader_mask", "create_attention_mask_in_dataloader"),),
     ),
     Setting(
         "flash_package",

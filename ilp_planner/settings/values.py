@@ -28,6 +28,7 @@ GRAPHED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "layer": ("transformer_engine", ()),
     "full_iteration": ("full_iteration", ()),
 }
+RINGS = "a2a+p2p"  # of ranks, those of one place in every exchange of heads
 REMAINDERS = 2  # bytes of a copy that has what a parameter of 16 bits lacks
 
 
@@ -159,8 +160,13 @@ def _with_activations(settings: Settings, value: str) -> Settings:
 def with_inner(settings: Settings, ranks: int) -> tuple[Settings, ...]:
     """Return settings with every possible number of inner ranks, if attention is computed by
     `a2a+p2p`."""
-    sizes = divisors(ranks)[1:-1] if settings.cp_comm == "a2a+p2p" else ()
+    sizes = divisors(ranks)[1:-1] if settings.cp_comm == RINGS else ()
     return tuple(replace(settings, cp_inner=size) for size in sizes) or (settings,)
+
+
+def with_inner_ranks(settings: Settings, count: int) -> Settings:
+    """Return settings with so many inner ranks, if there are any."""
+    return replace(settings, cp_inner=count if settings.cp_comm == RINGS else 0)
 
 
 def _has_experts(settings: Settings) -> bool:

@@ -15,6 +15,7 @@ from ilp_planner.formats.megatron.arguments import (
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.repairs import Repair
 from ilp_planner.formats.megatron.values import parse_values, write_value
+from ilp_planner.settings.keys import CP_COMM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ TOGETHER = (
         "cpu_offloading_num_layers", "fine_grained_activation_offloading", "offload_modules",
         "min_offloaded_tensor_size",
     ),
-    ("cp_comm_type", "hierarchical_context_parallel_sizes"),
+    (CP_COMM, "hierarchical_context_parallel_sizes"),
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from ilp_planner.formats.megatron.settings import (
     sequence_parallel_of,
 )
 from ilp_planner.formats.megatron.values import MegatronArguments
-from ilp_planner.spaces.training.enumerate.choices import CHOICES
+from ilp_planner.settings import values
 from ilp_planner.specs.training import USUAL_FORMATS
 
 # Key -> what is not counted.
@@ -28,15 +28,15 @@ UNCOUNTED = {
     "fine_grained_offloading_max_inflight_offloads": "its cap on activations on their way",
     "softmax_type": "the offset of softmax, which is not learnt",
     "fp32_residual_connection": "4-byte residual connections; counted as the training precision",
-    "overlap_moe_expert_parallel_comm": CHOICES["expert_overlap"].uncounted["on"],
+    "overlap_moe_expert_parallel_comm": values.EXPERT_OVERLAP.uncounted["on"],
     "moe_shared_expert_overlap": "the overlap of shared experts with the exchange of tokens",
-    "defer_embedding_wgrad_compute": CHOICES["defer_embedding_wgrad"].uncounted["on"],
+    "defer_embedding_wgrad_compute": values.DEFER_EMBEDDING_WGRAD.uncounted["on"],
     "sft": "packed samples of different lengths; counted as full ones",
     "use_varlen_dataset": "packed samples of different lengths; counted as full ones",
     "hybrid_context_parallel": "samples of different lengths; counted as full ones",
     "rampup_batch_size": "smaller batches at the beginning; counted as --global-batch-size",
     "perform_rl_step": "inference between training steps",
-    "moe_enable_deepep": CHOICES["dispatcher"].uncounted["flex"],
+    "moe_enable_deepep": values.DISPATCHER.uncounted["flex"],
     "moe_paged_stash": "paged activations of experts; counted as kept",
 }
 BIG = 2**28  # bytes worth a note
@@ -93,7 +93,7 @@ def _graphs(args: MegatronArguments) -> list[str]:
         for key in ("enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl")
         if args[key] not in (False, "none")
     )
-    return [f"{flag_of(key)}: not counted: {CHOICES['cuda_graphs'].uncounted['layer']}"]
+    return [f"{flag_of(key)}: not counted: {values.CUDA_GRAPHS.uncounted['layer']}"]
 
 
 def _tensor_overlap(args: MegatronArguments) -> list[str]:
@@ -101,7 +101,7 @@ def _tensor_overlap(args: MegatronArguments) -> list[str]:
     if not args.on("tp_comm_overlap"):
         return []
     off = [flag_of(key) for key in OVERLAPS if not args.on(key)]
-    what = CHOICES["tensor_overlap"].uncounted["on"]
+    what = values.TENSOR_OVERLAP.uncounted["on"]
     notes = [f"--tp-comm-overlap: not counted: {what}"]
     if off:
         notes.append(f"{', '.join(off)}: not counted: counted as overlapped")

@@ -15,6 +15,7 @@ from ilp_planner.formats.megatron.findings import (
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import layers_of, sequence_of
 from ilp_planner.formats.megatron.values import CP, PP, TP, MegatronArguments
+from ilp_planner.settings.keys import CP_COMM, DISPATCHER, LOSS_FUSION
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
 
 REQUIRED = ("hidden_size", "num_attention_heads", "max_position_embeddings")
@@ -93,13 +94,11 @@ def check_attention(a: MegatronArguments) -> Iterator[Finding]:
         yield needs("mla_down_proj_fusion", "multi_latent_attention", "it")
     if a["attention_backend"] == "local" and a.words("spec")[:1] != ("local",):
         yield found("--attention-backend", "local").expected("--spec local with it", "--spec local")
-    kinds = a.words("cp_comm_type") or ("p2p",)
+    kinds = a.words(CP_COMM) or ("p2p",)
     seen = next((key for key in ("window_size", "softmax_type") if _special(a, key)), "")
     if a.whole(CP) > 1 and seen and set(kinds) != {"a2a"}:
         # Transformer Engine's `context_parallel.py`: around a ring there are neither.
-        yield run("cp_comm_type", f"{kinds[0]} with {flag_of(seen)}").expected(
-            "a2a", "--cp-comm-type a2a"
-        )
+        yield run(CP_COMM, f"{kinds[0]} with {flag_of(seen)}").expected("a2a", "--cp-comm-type a2a")
 
 
 def _special(a: MegatronArguments, key: str) -> bool:
@@ -159,20 +158,20 @@ def check_expert_config(a: MegatronArguments) -> Iterator[Finding]:
             "--fp8-format and --fp8-recipe mxfp8"
         )
     yield from _check_router(a)
-    dispatcher = a.text("moe_token_dispatcher_type")
-    if a.on("moe_enable_deepep") and dispatcher != "flex":
-        yield config("moe_enable_deepep", f"--moe-token-dispatcher-type {dispatcher}").expected(
+    sent = a.text(DISPATCHER)
+    if a.on("moe_enable_deepep") and sent != "flex":
+        yield config("moe_enable_deepep", f"--moe-token-dispatcher-type {sent}").expected(
             "flex", "--moe-token-dispatcher-type flex"
         )
     padded, backend = a.on("moe_pad_expert_input_to_capacity"), a["moe_flex_dispatcher_backend"]
-    if padded and dispatcher == "flex" and backend == "deepep":
+    if padded and sent == "flex" and backend == "deepep":
         yield config("moe_pad_expert_input_to_capacity", "flex token dispatcher").expected(
             "alltoall"
         )
     shared = a["moe_shared_expert_intermediate_size"]
     if isinstance(shared, int) and shared <= 0:
         yield config("moe_shared_expert_intermediate_size", shared).expected("at least 1")
-    if shared is not None and a.on("moe_shared_expert_overlap") and dispatcher == "allgather":
+    if shared is not None and a.on("moe_shared_expert_overlap") and sent == "allgather":
         yield config("moe_shared_expert_overlap", "allgather token dispatcher").expected(
             "alltoall or flex", "--moe-token-dispatcher-type alltoall"
         )
@@ -220,7 +219,7 @@ def _check_router(a: MegatronArguments) -> Iterator[Finding]:
         yield config("moe_router_padding_for_quantization", "no --fp8-format").expected(
             "fp8 or fp4"
         )
-    if padded and a["moe_token_dispatcher_type"] == "allgather":
+    if padded and a[DISPATCHER] == "allgather":
         yield config("moe_router_padding_for_quantization", "allgather dispatcher").expected(
             "alltoall or flex", "--moe-token-dispatcher-type alltoall"
         )
@@ -279,15 +278,13 @@ def check_fusions(a: MegatronArguments) -> Iterator[Finding]:
         yield config("cross_entropy_fusion_impl", "linear").expected(
             "native", "--cross-entropy-fusion-impl native"
         )
-    if a.on("cross_entropy_loss_fusion") and a["cross_entropy_fusion_impl"] == "te":
+    if a.on(LOSS_FUSION) and a["cross_entropy_fusion_impl"] == "te":
         yield config("cross_entropy_fusion_impl", "te with --cross-entropy-loss-fusion").expected(
             "native", "--cross-entropy-fusion-impl native"
         )
-    kinds = a.words("cp_comm_type")
+    kinds = a.words(CP_COMM)
     if a.whole(CP) > 1 and len(kinds) > 1 and len(kinds) != layers:
-        yield config("cp_comm_type", f"{len(kinds)} values").expected(
-            f"one, or --num-layers ({layers})"
-        )
+        yield config(CP_COMM, f"{len(kinds)} values").expected(f"one, or --num-layers ({layers})")
 
 
 def check_quantised(a: MegatronArguments) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from ilp_planner.formats.megatron.findings import Finding, built, found, needs, 
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.settings import precision_of, sequence_parallel_of
 from ilp_planner.formats.megatron.values import CP, EP, PP, TP, MegatronArguments
+from ilp_planner.settings.keys import CP_COMM, DISPATCHER
 from ilp_planner.specs.degrees import nearest_multiple
 
 # Arguments that were there once; Megatron names the one to use.
@@ -54,8 +55,8 @@ def check_context(a: MegatronArguments) -> Iterator[Finding]:
         yield found(
             "--hierarchical-context-parallel-sizes", " x ".join(str(s) for s in sizes)
         ).expected(f"a product of --context-parallel-size ({cp})")
-    if "a2a+p2p" in a.words("cp_comm_type") and sizes is None:
-        yield found("--cp-comm-type", "a2a+p2p").expected(
+    if "a2a+p2p" in a.words(CP_COMM) and sizes is None:
+        yield found(flag_of(CP_COMM), "a2a+p2p").expected(
             "--hierarchical-context-parallel-sizes with it"
         )
     if a.on("hybrid_context_parallel"):
@@ -296,7 +297,7 @@ def check_experts(a: MegatronArguments) -> Iterator[Finding]:
         ).expected("experts", "--expert-model-parallel-size 1")
     elif ep > 1 and experts % ep:
         yield found("--num-experts", experts).multiple(ep, flag_of(EP))
-    if a.on("fake_process_group") and a["moe_token_dispatcher_type"] == "flex":
+    if a.on("fake_process_group") and a[DISPATCHER] == "flex":
         yield found("--fake-process-group", "--moe-token-dispatcher-type flex").expected(
             "alltoall or allgather", "--moe-token-dispatcher-type alltoall"
         )

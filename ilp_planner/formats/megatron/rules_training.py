@@ -14,6 +14,7 @@ from ilp_planner.formats.megatron.settings import (
     sequence_parallel_of,
 )
 from ilp_planner.formats.megatron.values import EP, PP, TP, MegatronArguments
+from ilp_planner.settings.keys import DISPATCHER, LOSS_FUSION
 
 MODULES = (
     "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts",
@@ -189,7 +190,7 @@ def _check_graphed_experts(
         )
     counts = factor or a.on("moe_router_padding_for_fp8")
     counts = counts or a.on("moe_router_padding_for_quantization")
-    if "moe_preprocess" in modules and a["moe_token_dispatcher_type"] == "alltoall" and counts:
+    if "moe_preprocess" in modules and a[DISPATCHER] == "alltoall" and counts:
         yield config(key, "moe_preprocess where tokens are counted").expected("no moe_preprocess")
 
 
@@ -252,7 +253,7 @@ def check_deterministic(a: MegatronArguments) -> Iterator[Finding]:
     """Settings excluded by --deterministic-mode, and the variable that it wants."""
     if not a.on("deterministic_mode"):
         return
-    for other in ("use_flash_attn", "cross_entropy_loss_fusion"):
+    for other in ("use_flash_attn", LOSS_FUSION):
         if a.on(other):
             yield one_of("deterministic_mode", other)
     algorithm = (a.environment or {}).get("NCCL_ALGO")
@@ -338,7 +339,7 @@ def _check_expert_overlap(a: MegatronArguments, pp: int, virtual: bool) -> Itera
         yield config(key, "a pipeline without virtual stages").expected("virtual stages")
     if a.whole(EP) < 2:
         yield config(key, "--expert-model-parallel-size 1").expected("expert parallelism")
-    if a["moe_token_dispatcher_type"] == "allgather":
+    if a[DISPATCHER] == "allgather":
         yield config(key, "allgather dispatcher").expected(
             "alltoall or flex", "--moe-token-dispatcher-type alltoall"
         )

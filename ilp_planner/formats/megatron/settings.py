@@ -1,14 +1,15 @@
 """Training settings in Megatron-LM's arguments: `Settings` from values, and back."""
 
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
 from ilp_planner.base.errors import SpecError
-from ilp_planner.formats.megatron.flags import Value
+from ilp_planner.formats.megatron.flags import Value, flag_of, flags_by_key
 from ilp_planner.formats.megatron.values import MegatronArguments, given
 from ilp_planner.schedule.formulas import USUAL
-from ilp_planner.settings.table import SETTINGS
-from ilp_planner.settings.values import with_fields
+from ilp_planner.settings.keys import KEYS, LOSS_FUSION
+from ilp_planner.settings.values import FUSED_LOSS, with_fields, with_inner_ranks
 from ilp_planner.specs.training import (
     GRAPHED,
     OFFLOADED,
@@ -39,14 +40,12 @@ MOMENTS = {
     3: ("bf16", "fp8"),
     2: ("fp8", "fp8"),
 }
-# Transformer Engine's word for what Megatron's help calls otherwise.
-CP_NAMES = {"allgather": "all_gather"}
 # Optimisers that keep one number per parameter; Adam keeps two.
 ONE_MOMENT = ("sgd", "lion", "muon", "dist_muon", "adaptive_muon")
 
 
 # Fields of settings with an argument of their own, the value of which they are.
-FLAGS = {field: key for row in SETTINGS for field, key in row.flags.items()}
+FLAGS = {field: key.name for field, key in KEYS["megatron"].items()}
 DEFAULTS, NOTHING_SAID = Settings(), MegatronArguments()
 # Megatron's names of recipes of 8-bit products; that of 4-bit ones is Transformer Engine's own.
 FP8_RECIPES = {
@@ -111,9 +110,8 @@ def sequence_parallel_of(args: MegatronArguments) -> bool:
 def settings_of(args: MegatronArguments) -> Settings:
     """Return the settings of checked arguments."""
     padded = args.given("padded_vocab_size")
+    own = {field: _read(args, field) for field in FLAGS}
     found = Settings(
-        cp_comm=cp_comm_of(args),
-        cp_inner=_inner(args),
         sequence_parallel=sequence_parallel_of(args),
         order=ORDERS[1] if args.on("use_tp_pp_dp_mapping") else ORDERS[0],
         precision=precision_of(args),
@@ -123,23 +121,42 @@ def settings_of(args: MegatronArguments) -> Settings:
         optimizer=_optimizer(args),
         kernels=_kernels(args),
     )
-    return with_fields(found, {field: _read(args, field) for field in FLAGS})
+    return with_inner_ranks(with_fields(found, own), _inner(args))
 
 
 def _read(args: MegatronArguments, field: str) -> Any:
-    """Return the value of a field that has an argument of its own; negative numbers mean none."""
+    """Return the value of a field that has an argument of its own; negative numbers mean none.
+
+    Raises
+    ------
+    SpecError: layers differ.
+    """
     kind, key = type(attrgetter(field)(DEFAULTS)), FLAGS[field]
     if kind is bool:
         return args.on(key)
     if kind is str:
-        return args.text(key)
+        return _word(args, key, KEYS["megatron"][field].heard) or attrgetter(field)(DEFAULTS)
     return args.whole(key) if kind is int else max(0.0, args.number(key))
 
 
+def _word(args: MegatronArguments, key: str, heard: Mapping[str, str]) -> str:
+    """Return the word of an argument, the same for all layers."""
+    words = {heard.get(word, word) for word in args.words(key)}
+    if len(words) > 1:
+        raise SpecError(
+            f"{flag_of(key)}: found {', '.join(sorted(words))} in different layers, expected one "
+            "for all"
+        )
+    return words.pop() if words else args.text(key)
+
+
 def _flag_values(settings: Settings) -> dict[str, Value]:
-    """Return the arguments of fields that have one of their own, if Megatron's default differs."""
+    """Return the arguments of fields that have one of their own, if Megatron's default differs;
+    those with a word for every layer are last."""
     values = ((field, attrgetter(field)(settings)) for field in FLAGS)
-    return {FLAGS[field]: value for field, value in values if value != _read(NOTHING_SAID, field)}
+    found = {FLAGS[field]: value for field, value in values if value != _read(NOTHING_SAID, field)}
+    many = {key: (value,) for key, value in found.items() if flags_by_key()[key][0].many}
+    return {key: value for key, value in found.items() if key not in many} | many
 
 
 def settings_values(settings: Settings, *, gated: bool) -> dict[str, Value]:
@@ -157,7 +174,6 @@ def settings_values(settings: Settings, *, gated: bool) -> dict[str, Value]:
         raise SpecError(f"settings.schedule: found {settings.schedule}, expected {USUAL}")
     inner = settings.cp_inner
     values = given(
-        ("cp_comm_type", (settings.cp_comm,), settings.cp_comm != "p2p"),
         ("hierarchical_context_parallel_sizes", (inner, settings.cp // (inner or 1)), inner),
         ("sequence_parallel", True, settings.sequence_parallel),
         ("use_tp_pp_dp_mapping", True, settings.order == ORDERS[1]),
@@ -166,28 +182,12 @@ def settings_values(settings: Settings, *, gated: bool) -> dict[str, Value]:
     values |= _recompute_values(settings.recompute)
     values |= _offload_values(settings.offload)
     values |= given((settings.precision, True, settings.precision != "fp32"))
-    return values | _optimizer_values(settings) | _kernel_values(settings.kernels, gated)
-
-
-def cp_comm_of(args: MegatronArguments) -> str:
-    """Return how attention communicates over context-parallel ranks, the same in all layers.
-
-    Raises
-    ------
-    SpecError: layers differ.
-    """
-    kinds = {CP_NAMES.get(word, word) for word in args.words("cp_comm_type") or ("p2p",)}
-    if len(kinds) > 1:
-        raise SpecError(
-            f"--cp-comm-type: found {', '.join(sorted(kinds))} in different layers, expected one "
-            "for all"
-        )
-    return kinds.pop()
+    return values | _optimizer_values(settings) | _kernel_values(settings, gated)
 
 
 def _inner(args: MegatronArguments) -> int:
     sizes = args["hierarchical_context_parallel_sizes"]
-    return int(sizes[0]) if isinstance(sizes, tuple) and cp_comm_of(args) == "a2a+p2p" else 0
+    return int(sizes[0]) if isinstance(sizes, tuple) else 0
 
 
 def _recompute(args: MegatronArguments) -> Recompute:
@@ -342,12 +342,11 @@ def _kernels(args: MegatronArguments) -> Kernels:
     ends, graphs = bool(recipe) and args.on("first_last_layers_bf16"), graphs_of(args)
     unfused = local or args.text("attention_backend") in ("unfused", "local")
     activation = "bias_swiglu_fusion" if args.on("swiglu") else "bias_gelu_fusion"
-    fused_loss = args.on("cross_entropy_loss_fusion")
-    engine = args.text("cross_entropy_fusion_impl") == "te"
+    native = args.on(LOSS_FUSION) and args.text("cross_entropy_fusion_impl") != "te"
     return Kernels(
         implementation="local" if local else "transformer_engine",
         attention="unfused" if unfused else "flash",
-        loss_kernel="native" if fused_loss and not engine else "te",
+        loss_kernel="native" if native else "te",
         fused_activation=args.on(activation),
         quantised=recipe,
         number_format=""
@@ -388,18 +387,18 @@ def _quantised_values(settings: Settings) -> dict[str, Value]:
     )
 
 
-def _kernel_values(kernels: Kernels, gated: bool) -> dict[str, Value]:
+def _kernel_values(settings: Settings, gated: bool) -> dict[str, Value]:
+    kernels = settings.kernels
     local = kernels.implementation == "local"
     if local and kernels.attention != "unfused":
         raise SpecError(
             "kernels.attention: found flash with local modules, which have unfused attention in "
             "Megatron, expected kernels.implementation transformer_engine"
         )
-    engine = kernels.fused_loss and kernels.loss_kernel == "te"
     activation = "bias_swiglu_fusion" if gated else "bias_gelu_fusion"
     return given(
         ("transformer_impl", "local", local),
         ("attention_backend", "unfused", not local and kernels.attention == "unfused"),
-        ("cross_entropy_fusion_impl", "te", engine),
+        ("cross_entropy_fusion_impl", "te", FUSED_LOSS.read(settings) == "te"),
         (activation, False, not kernels.fused_activation),
     )

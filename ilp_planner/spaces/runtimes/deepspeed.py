@@ -5,6 +5,7 @@ The limits come from `deepspeed/runtime/config.py`, `runtime/pipe/engine.py` and
 """
 
 from ilp_planner.schedule.formulas import USUAL
+from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.limits import (
     Unfit,
     check_batch,
@@ -14,10 +15,11 @@ from ilp_planner.spaces.runtimes.limits import (
     check_stages_hold_something,
 )
 from ilp_planner.specs.pipeline_layout import split_layout, write_layout
-from ilp_planner.specs.training import SHARDINGS, TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 VERSION = "0.19.8"
 TOOL = f"DeepSpeed {VERSION}"
+RUNTIME = "deepspeed"
 
 
 def check_deepspeed(job: TrainingJob) -> None:
@@ -42,7 +44,7 @@ def check_deepspeed(job: TrainingJob) -> None:
 
 def zero_stage(job: TrainingJob) -> int:
     """Return the stage of ZeRO for the job's sharding."""
-    return SHARDINGS.index(job.settings.optimizer.sharding)
+    return int(said(job.settings, RUNTIME, "zero_optimization")["stage"])
 
 
 def _check_degrees(job: TrainingJob) -> None:

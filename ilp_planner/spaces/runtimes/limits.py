@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.schedule.formulas import USUAL
+from ilp_planner.settings.base import Key
+from ilp_planner.settings.keys import wordless
 from ilp_planner.specs.pipeline_layout import LayoutStage
 from ilp_planner.specs.training import OPERATORS, ORDERS, Offload, Recompute, TrainingJob
 from ilp_planner.specs.usual import unusual
@@ -142,6 +144,24 @@ def check_plain_kernels(job: TrainingJob, tool: str, *, compiles: bool = False) 
         raise Unfit(f"settings.offload.{field}", getattr(s.offload, field)).but(
             f"{tool} has no setting for activations in the host's memory", f"{field} = {plain}"
         )
+
+
+def check_words(job: TrainingJob, runtime: str, section: str, tool: str) -> None:
+    """Refuse values of settings that a tool has no word for, by the keys of a section.
+
+    Raises
+    ------
+    PlanError: names the setting, and the values with a word.
+    """
+    for key, value in wordless(job.settings, runtime, section):
+        raise Unfit(f"settings.{key.field}", value).but(
+            f"{tool} has {' and '.join(key.words)}{key.does}", nearest_word(key)
+        )
+
+
+def nearest_word(key: Key) -> str:
+    """Return the first value that a tool has a word for, as it is said in a refusal."""
+    return f"{key.field.rpartition('.')[2]} = {next(iter(key.words))}"
 
 
 def check_usual_model(job: TrainingJob, tool: str) -> None:

@@ -13,6 +13,7 @@ from ilp_planner.spaces.runtimes.limits import (
     check_parts,
     check_plain_kernels,
     check_torch_schedule,
+    check_words,
 )
 from ilp_planner.spaces.runtimes.torchtitan_models import titan_model
 from ilp_planner.spaces.runtimes.torchtitan_releases import is_compiled
@@ -20,10 +21,7 @@ from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.2.2"
 TOOL = f"torchtitan {VERSION}"
-# How keys and values pass between context-parallel ranks -> torchtitan's name for it.
-ROTATIONS = {"p2p": "alltoall", "all_gather": "allgather"}
-# Recipe -> torchtitan's name of what swaps products for quantised ones.
-CONVERTERS = {"fp8-current": "quantize.linear.float8", "mxfp8": "quantize.linear.mx"}
+RUNTIME = f"torchtitan@{VERSION}"
 
 
 def check_torchtitan(job: TrainingJob) -> None:
@@ -64,10 +62,7 @@ def _check_ranks(job: TrainingJob) -> None:
             f"{TOOL} needs a multiple of 2 x tp x cp ({parts})",
             f"sequence = {m.sequence // parts * parts or parts}",
         )
-    if s.cp > 1 and s.cp_comm not in ROTATIONS:
-        raise Unfit("settings.cp_comm", s.cp_comm).but(
-            f"{TOOL} has {' and '.join(ROTATIONS)}", "cp_comm = p2p"
-        )
+    check_words(job, RUNTIME, "parallelism", TOOL)
     if m.experts is None or s.ep == 1:
         if s.ep > 1:
             raise Unfit("settings.ep", s.ep).but("the model has no experts", "ep = 1")
@@ -177,10 +172,7 @@ def _check_quantised(job: TrainingJob) -> None:
     recipe = kernels.quantised
     if not job.settings.quantised:
         return
-    if recipe not in CONVERTERS:
-        raise Unfit("settings.kernels.quantised", recipe).but(
-            f"{TOOL} has {' and '.join(CONVERTERS)}", "quantised = fp8-current"
-        )
+    check_words(job, RUNTIME, "model", TOOL)
     if recipe == "mxfp8" and job.tp > 1 and is_compiled(job):
         raise Unfit("settings.kernels.compiled", "true").but(
             f"{TOOL} compiles mxfp8 only without tensor parallelism (tp is {job.tp})",

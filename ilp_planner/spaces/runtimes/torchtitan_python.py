@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ilp_planner.settings.keys import wordless
 from ilp_planner.spaces.runtimes.limits import (
     Unfit,
     check_batch,
@@ -17,15 +18,14 @@ from ilp_planner.spaces.runtimes.limits import (
     check_parts,
     check_plain_kernels,
     check_torch_schedule,
+    check_words,
 )
 from ilp_planner.spaces.runtimes.torchtitan_releases import shared_differences
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.3.0"
 TOOL = f"torchtitan {VERSION}"
-
-# Recipe -> the class that swaps products for quantised ones.
-CONVERTERS = {"mxfp8": "MXFP8LinearConverter", "nvfp4": "NVFP4LinearConverter"}
+RUNTIME = "torchtitan"
 # Queries of flex attention are shared in blocks of so many tokens: `_DEFAULT_SPARSE_BLOCK_SIZE` of
 # torch.nn.attention.flex_attention, which torch's context parallelism checks.
 ATTENTION_BLOCK = 128
@@ -77,10 +77,8 @@ def differences(job: TrainingJob) -> Iterator[str]:
             "settings.recompute: core_attn; flex attention never keeps the scores, so that nothing "
             "is left to recompute"
         )
-    if s.cp > 1 and s.cp_comm != "all_gather":
-        yield (
-            f"settings.cp_comm: {s.cp_comm}; torchtitan gathers keys and values for flex attention"
-        )
+    for key, value in wordless(s, RUNTIME, ""):
+        yield f"settings.{key.field}: {value}; {RUNTIME} {key.does}"
     if s.quantised:
         yield "settings.kernels.quantised: needs torchao"
     if s.kernels.quantised_parameters:
@@ -215,11 +213,7 @@ def _check_quantised(job: TrainingJob) -> None:
     recipe = kernels.quantised
     if not recipe:
         return
-    if recipe not in CONVERTERS:
-        raise Unfit("settings.kernels.quantised", recipe).but(
-            f"{TOOL} has {' and '.join(CONVERTERS)}, and FP8 only with a scale for every row",
-            "quantised = mxfp8",
-        )
+    check_words(job, RUNTIME, "components", TOOL)
     if model.experts:
         raise Unfit("settings.kernels.quantised", recipe).but(
             f"{TOOL} quantises experts only by another recipe", 'quantised = ""'

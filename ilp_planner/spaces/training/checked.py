@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import PlanError, SpecError
 from ilp_planner.costs.training.job import base_settings, layout_of
 from ilp_planner.evaluate import Violation
+from ilp_planner.settings.keys import KEYS
 from ilp_planner.settings.rules import JOB_RULES
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices
 from ilp_planner.spaces.training.enumerate.demands import check_demands
@@ -31,23 +32,13 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Kernels, Recompute, Settings
 
 
-# What an export tells each of them; whether they take it say their checks.
-TOLD = (
-    "cp", "ep", "etp", "order", "schedule", "precision", "recompute.granularity",
-    "recompute.modules", "recompute.method", "recompute.layers", "optimizer.name",
-    "optimizer.sharding", "optimizer.offload",
-)  # fmt: skip
-
-
 class CheckedRuntime(Runtime):
     """A training system with a check of jobs and one order of ranks; nothing pads the vocabulary
-    but the ranks that divide it. selective: recomputations of parts of every layer that it has.
-    told: fields of `Settings`, besides `TOLD`, that an export tells it."""
+    but the ranks that divide it. selective: recomputations of parts of every layer that it has."""
 
     blocks = False
     orders = ORDERS[:1]
     selective: tuple[Recompute, ...] = ()
-    told: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def check_job(self, job: TrainingJob) -> None:
@@ -130,8 +121,9 @@ class CheckedRuntime(Runtime):
             yield str(error)
 
     def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
-        """Return the fields of settings that the runtime is told."""
-        return frozenset((*TOLD, *self.told))
+        """Return the fields of settings with a key of the runtime; whether it takes their values
+        say its checks."""
+        return frozenset(KEYS[self.name])
 
     def violations(self, job: TrainingJob, base: Settings) -> Iterator[Violation]:
         """Yield the runtime's refusals, and settings that it lacks."""

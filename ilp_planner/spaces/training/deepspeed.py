@@ -7,7 +7,7 @@ embedding and the final norm as layers too, so its layers move by one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ilp_planner.spaces.runtimes.deepspeed import check_deepspeed
 from ilp_planner.spaces.training.build import build_for
@@ -30,10 +30,6 @@ class DeepSpeed(CheckedRuntime):
     name = "deepspeed"
     title = "DeepSpeed"
     usual_sharding = SHARDINGS
-    told: ClassVar[tuple[str, ...]] = (
-        "sequence_parallel", "recompute.distribute", "optimizer.gradient", "kernels.capacity",
-        "kernels.pad_to_capacity",
-    )  # fmt: skip
     interleaves = False
     most_cp = 1
 

@@ -13,7 +13,7 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.costs.training.job import base_settings
 from ilp_planner.inputs.constraints import NAMES
 from ilp_planner.schedule.formulas import USUAL
-from ilp_planner.settings.base import Treatment, treatment
+from ilp_planner.settings.base import FOLLOWS, Treatment, treatment
 from ilp_planner.settings.combined import (
     does_otherwise,
     of_degrees,
@@ -136,6 +136,15 @@ class Runtime:
     ) -> Settings:
         """Return the settings shared by plans, but for the choices."""
         return base_settings(model, precision, cluster, recipe)
+
+    def plainest(self, base: Settings) -> Settings:
+        """Return settings with the first value of every choice that does not follow from others."""
+        for name, choice in CHOICES.items():
+            search = self.search_of(name)
+            values = {*BY_NAME[name].domain.values}.intersection(search.values[:1])
+            for value in values if search.how != FOLLOWS else ():
+                base = choice.write(base, value) or base
+        return base
 
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
         """Return the settings of whole jobs of so many ranks that are tried, the plainest first."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ilp_planner.schedule.formulas import PIPELINES
+from ilp_planner.settings.keys import wordless
 from ilp_planner.spaces.runtimes import torchtitan, torchtitan_python
-from ilp_planner.spaces.runtimes.limits import Unfit
+from ilp_planner.spaces.runtimes.limits import Unfit, nearest_word
 from ilp_planner.spaces.runtimes.torchtitan import alone
 from ilp_planner.spaces.runtimes.torchtitan_python_models import check_model
 from ilp_planner.spaces.training.build import build_for
@@ -46,10 +47,6 @@ class Torchtitan(CheckedRuntime):
     `default` is `never` in a pipeline and `always` elsewhere."""
 
     selective = (BY_OPERATORS,)
-    told: ClassVar[tuple[str, ...]] = (
-        "cp_comm", "overlap_tensor", "optimizer.instances", "kernels.compiled", "kernels.quantised",
-        "kernels.number_format", "kernels.exact_first", "kernels.exact_last",
-    )  # fmt: skip
     schedules = PIPELINES
     usual_sharding = ("none", "gradients", "parameters")
 
@@ -109,9 +106,9 @@ class Torchtitan(CheckedRuntime):
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
     ) -> Settings:
         """Return the settings shared by plans: products keep the inputs that DTensor gathered."""
-        base = super().settings(model, precision, cluster, recipe)
-        optimizer = replace(base.optimizer, sharding="gradients", from_master=True)
-        return replace(base, optimizer=optimizer, cp_comm="all_gather", keeps_gathered=True)
+        base = self.plainest(super().settings(model, precision, cluster, recipe))
+        optimizer = replace(base.optimizer, from_master=True)
+        return replace(base, optimizer=optimizer, keeps_gathered=True)
 
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
         """Return the settings of whole jobs that are tried: FSDP on all ranks first, then HSDP."""
@@ -139,20 +136,14 @@ class Newest(Torchtitan):
 
     name = "torchtitan"
     title = torchtitan_python.TOOL
-    told: ClassVar[tuple[str, ...]] = (
-        *Torchtitan.told,
-        "sequence_parallel",
-        "kernels.graphs",
-        "kernels.graphed",
-    )
 
     def check_release(self, job: TrainingJob) -> None:
         """Refuse a job that it cannot run."""
         check_model(job)
         torchtitan_python.check_runnable(job)
-        if job.settings.cp > 1 and job.settings.cp_comm != "all_gather":
-            raise Unfit("settings.cp_comm", job.settings.cp_comm).but(
-                f"{self.title} gathers keys and values", "cp_comm = all_gather"
+        for key, value in wordless(job.settings, self.name, ""):
+            raise Unfit(f"settings.{key.field}", value).but(
+                f"{self.title} {key.does}", nearest_word(key)
             )
 
 

@@ -128,11 +128,11 @@ def _told(settings: Settings, base: Settings, names: Collection[str]) -> Setting
 
 def _idle(field: Field, settings: Settings, degrees: MegatronDegrees) -> bool:
     """Tell whether a field makes no difference beside the others."""
-    if field.name == "kernels.loss_kernel":
-        return not settings.kernels.fused_loss
     if field.name == "optimizer.from_master":
         return not degrees.replicated
     choice = CHOICES.get(field.choice)
+    if field.name == "kernels.loss_kernel" and choice is not None:
+        return choice.read(settings) == "none"
     return choice is not None and choice.idle(settings, degrees.replicated)
 
 
