@@ -1,4 +1,4 @@
-"""A cluster without some of its nodes."""
+"""A cluster without some of its nodes, or with more."""
 
 from __future__ import annotations
 
@@ -45,6 +45,13 @@ def with_nodes(cluster: ClusterSpec, nodes: Collection[int]) -> ClusterSpec:
     note = f"nodes: {shown(kept)} of {cluster.node_count} are used{numbers and ', '}{numbers}"
     notes = (*cluster.notes, note)
     return replace(cluster, nodes=tuple(groups), matrix=matrix, zones=zones, notes=notes)
+
+
+def with_more_nodes(cluster: ClusterSpec, groups: Sequence[NodeGroup]) -> ClusterSpec:
+    """Return the cluster with groups of at least as many nodes. The link inside a single node,
+    which stands for the one between nodes, loses its collectives there."""
+    alone = replace(cluster.inter_node, collectives={})
+    return replace(cluster, nodes=tuple(groups), inter_node=alone)
 
 
 def shown(numbers: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.gpus import table
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import CONSTANTS, Machine
-from ilp_planner.specs.subcluster import with_nodes
+from ilp_planner.specs.subcluster import with_more_nodes, with_nodes
 from tests.examples import for_each, thinned
 
 CLUSTERS = sorted((Path(__file__).parents[2] / "clusters").glob("*.toml"))
@@ -38,6 +38,10 @@ def test_every_gpu_on_part_of_a_node_a_node_several_and_more_than_a_domain(name:
         cluster = gpu_cluster(parse_gpus(f"{count}x{name}"))
         assert again(cluster) == cluster
         assert "assumed" in cluster_text(cluster)
+        (group,) = cluster.nodes
+        grown = with_more_nodes(cluster, [replace(group, count=group.count + 1)])
+        assert again(grown) == grown
+        assert grown.device_count == cluster.device_count + group.devices
 
 
 def test_every_pair_of_gpus() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.base.errors import PlanError, SpecError
 from ilp_planner.base.limits import DEVICES
 from ilp_planner.specs.degrees import divisors
-from ilp_planner.specs.subcluster import with_nodes
+from ilp_planner.specs.subcluster import with_more_nodes, with_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ class Site:
                 f"GPUs: found {world} ranks, expected at most the {cluster.device_count} of "
                 f"{cluster.name}, whose nodes differ"
             )
-        return replace(cluster, nodes=(replace(cluster.nodes[0], count=nodes),))
+        return with_more_nodes(cluster, [replace(cluster.nodes[0], count=nodes)])
 
     def more(self, world: int) -> Iterator[int]:
         """Yield all larger numbers of ranks that fill a part of a node evenly or whole nodes,

@@ -11,6 +11,7 @@ from ilp_planner.inputs.request import Reference
 from ilp_planner.spaces.registry import SHARES, SPACES
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.degrees import divisors
+from ilp_planner.specs.subcluster import with_more_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -188,10 +189,9 @@ def _with_node(whole: ClusterSpec, group: NodeGroup, *, last: bool) -> ClusterSp
     """Return a cluster with one more node like those of a group: among them, or after all others,
     whose numbers and groups then mean what they did."""
     if last:
-        return replace(whole, nodes=(*whole.nodes, replace(group, count=1, name="")))
+        return with_more_nodes(whole, [*whole.nodes, replace(group, count=1, name="")])
     more = replace(group, count=group.count + 1)
-    nodes = [more if one is group else one for one in whole.nodes]
-    return replace(whole, nodes=tuple(nodes))
+    return with_more_nodes(whole, [more if one is group else one for one in whole.nodes])
 
 
 def _links(asked: Request, whole: ClusterSpec) -> Iterator[Relaxation]:
