@@ -54,6 +54,7 @@ def test_an_architecture_holds_together(one: GpuArchitecture) -> None:
     assert one.flash_attention or not one.own_attention
     assert one.own_attention or not one.own_attention_repeats
     assert usual_machine(one) == USUAL[one.machine]
+    assert any(row.architecture == one for row in ROWS)
     for again in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
         assert again == one
         assert hash(again) == hash(one)

@@ -37,6 +37,10 @@ def test_every_row_is_meant_however_it_is_written(row) -> None:
         ("8x4090", "8xRTX-4090"),
         ("4xv100 32", "4xV100-32GB"),
         ("2xMI300", "2xMI300X"),
+        ("8x3090", "8xRTX-3090"),
+        ("2xRTX 5060", "2xRTX-5060-Ti-8GB or 2xRTX-5060-Ti-16GB"),
+        ("2xRTX 5060 16GB", "2xRTX-5060-Ti-16GB"),
+        ("8xMI355", "8xMI355X"),
     ],
 )
 def test_what_is_suggested_works(said: str, names: str) -> None:
@@ -47,9 +51,9 @@ def test_what_is_suggested_works(said: str, names: str) -> None:
 
 
 def test_a_gpu_that_is_in_no_row_is_not_taken_for_another() -> None:
-    assert meant("RTX 3090") == meant("A6000") == meant("") == meant("gb") == []
-    with pytest.raises(SpecError, match="nearest: RTX-4090"):
-        gpu("RTX 3090")
+    assert meant("RTX 3080") == meant("A5000") == meant("") == meant("gb") == []
+    with pytest.raises(SpecError, match="nearest: RTX-3090"):
+        gpu("RTX 3080")
     with pytest.raises(UsageError, match="did you mean 8xRTX-4090"):
         parse_gpus("4090")
 

@@ -148,6 +148,7 @@ def test_graphs_take_what_they_have_off_the_host() -> None:
         ("H100", ("fp8-delayed", "fp8-current", "fp8-blockwise")),
         ("B200", tuple(QUANTISED)),
         ("MI300X", ("fp8-delayed", "fp8-current")),
+        ("MI355X", ("fp8-delayed", "fp8-current", "mxfp8")),
     ],
 )
 def test_recipes_of_gpus(gpu: str, recipes: tuple[str, ...]) -> None:
