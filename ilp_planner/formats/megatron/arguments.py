@@ -237,10 +237,14 @@ def environment_of(job: TrainingJob) -> dict[str, str]:
     With tensor or context parallelism the order of kernels on a stream of GPUs before Blackwell
     depends on one hardware queue; FSDP needs several.
     """
-    found = dict(DETERMINISTIC) if job.settings.kernels.deterministic else {}
+    kernels = job.settings.kernels
+    found = dict(DETERMINISTIC) if kernels.deterministic else {}
     sharded = job.settings.optimizer.divides
     if not sharded and job.tp * job.settings.cp > 1:
         found["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+    if kernels.quantised == "mxfp8" and job.gpu_architecture.vendor == "AMD":
+        # Otherwise ROCm's Transformer Engine refuses it (`quantization.py: check_mxfp8_support`).
+        found["NVTE_ROCM_ENABLE_MXFP8"] = "1"
     if job.settings.offload.modules:
         # Otherwise Transformer Engine moves weights as well.
         found["NVTE_CPU_OFFLOAD_V1"] = "1"

@@ -16,6 +16,7 @@ from ilp_planner.formats.megatron.launch import Expected, export_megatron
 from ilp_planner.formats.megatron.rules import check_arguments, check_environment
 from ilp_planner.formats.megatron.script import read_launch
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.gpu_architectures import BLACKWELL, CDNA_4, GpuArchitecture
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.model_writer import model_text
@@ -185,6 +186,18 @@ def test_models_as_files(
     spec = ModelSpec(name="a model", precision=kind, architecture=model)
     path.write_text(model_text(spec, source="here\nand there"))
     assert read_model(path) == spec
+
+
+@for_each(
+    ("gpu", "recipe", "said"),
+    [(CDNA_4, "mxfp8", True), (CDNA_4, "fp8-current", False), (BLACKWELL, "mxfp8", False)],
+)
+def test_rocm_is_asked_for_blocks_with_scales(
+    gpu: GpuArchitecture, recipe: str, said: bool
+) -> None:
+    made = job(settings=usual(kernels=Kernels(quantised=recipe)), gpu_architecture=gpu)
+    script = export_megatron(made, "run").files[".sh"]
+    assert ("export NVTE_ROCM_ENABLE_MXFP8=1" in script) is said
 
 
 def test_what_lies_on_the_host_is_said_and_read_again(tmp_path: Path) -> None:
