@@ -9,7 +9,6 @@ functions, such as the MLP's activation, cannot be said in it. NeMo 2 has the sa
 
 import json
 from dataclasses import replace
-from operator import attrgetter
 from typing import NamedTuple
 
 from ilp_planner.base.errors import PlanError
@@ -24,11 +23,12 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.flags import Value as Argument
 from ilp_planner.formats.megatron.model_features import feature_values, routing_values
 from ilp_planner.formats.megatron.rules import check_arguments
-from ilp_planner.formats.megatron.settings import FLAGS, FSDP_OF
+from ilp_planner.formats.megatron.settings import FSDP_OF
+from ilp_planner.settings.keys import LOSS_FUSION, said
 from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_heads
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
-from ilp_planner.specs.training import ORDERS, USUAL_FORMATS, TrainingJob
+from ilp_planner.specs.training import ORDERS, USUAL_FORMATS, Settings, TrainingJob
 
 VERSION = "0.3.1"
 TOOL = f"Megatron-Bridge {VERSION}"
@@ -196,21 +196,17 @@ def _listed(value: Argument) -> Value:
 
 def _parallel(job: TrainingJob) -> Section:
     """Return the degrees and the pipeline; a layout if the split is not Megatron's own."""
-    s = job.settings
+    s, own = job.settings, _own(job)
     section: Section = {
         "tensor_model_parallel_size": job.tp,
         "pipeline_model_parallel_size": job.pp,
         "virtual_pipeline_model_parallel_size": job.virtual if job.virtual > 1 else None,
-        "context_parallel_size": s.cp,
-        "expert_model_parallel_size": s.ep,
+        **{key: own[key] for key in ("context_parallel_size", "expert_model_parallel_size")},
         "expert_tensor_parallel_size": job.expert_tp,
         # as Megatron's own parser turns it off; the configuration refuses it
         "sequence_parallel": s.sequence_parallel and job.tp > 1,
     }
-    if s.turn:
-        section["microbatch_group_size_per_vp_stage"] = s.turn
-    if not s.overlap_sends:
-        section["overlap_p2p_comm"] = False
+    section |= _unusual(job, "microbatch_group_size_per_vp_stage", "overlap_p2p_comm")
     if job.pp > 1 and not is_even(job.pipeline, job.model.prediction_layers):
         section["pipeline_model_parallel_layout"] = write_layout(job.pipeline)
     return section
@@ -244,25 +240,32 @@ def _offload(job: TrainingJob) -> Section:
 
 
 def _kernels(job: TrainingJob) -> Section:
-    k = job.settings.kernels
+    k, own = job.settings.kernels, _own(job)
     section: Section = {
-        "cross_entropy_loss_fusion": k.fused_loss,
-        **({"cross_entropy_fusion_impl": k.loss_kernel} if k.fused_loss else {}),
-        "bias_dropout_fusion": k.fused_dropout,
+        LOSS_FUSION: own[LOSS_FUSION],
+        **({"cross_entropy_fusion_impl": k.loss_kernel} if own[LOSS_FUSION] else {}),
+        "bias_dropout_fusion": own["bias_dropout_fusion"],
         # there is no kernel of GeLU without a bias, and Megatron refuses the flag
         "bias_activation_fusion": k.fused_activation and (job.model.gated or job.model.bias),
-        "gradient_accumulation_fusion": k.accumulation_fusion,
+        "gradient_accumulation_fusion": own["gradient_accumulation_fusion"],
     }
-    if job.settings.overlap_tensor:
-        section["tp_comm_overlap"] = True
-    if job.settings.overlap_experts:
-        section["overlap_moe_expert_parallel_comm"] = True
+    section |= _unusual(job, "tp_comm_overlap", "overlap_moe_expert_parallel_comm")
     section |= _graphs(job)
     if job.model.experts:
-        own = {key: field for field, key in FLAGS.items() if key.startswith("moe_")}
-        section |= {key: attrgetter(field)(job.settings) for key, field in own.items()}
+        section |= {key: value for key, value in own.items() if key.startswith("moe_")}
         section["moe_expert_capacity_factor"] = k.capacity or None
     return section
+
+
+def _own(job: TrainingJob) -> Section:
+    """Return the fields that are arguments of Megatron-LM with just the value of a setting."""
+    return said(job.settings, "megatron", "")
+
+
+def _unusual(job: TrainingJob, *names: str) -> Section:
+    """Return some of these fields, if a job does not have their usual value."""
+    own, usual = _own(job), said(Settings(), "megatron", "")
+    return {name: own[name] for name in names if own[name] != usual[name]}
 
 
 def _graphs(job: TrainingJob) -> Section:
@@ -312,13 +315,12 @@ def _precision(job: TrainingJob) -> str:
 
 
 def _data_parallel(job: TrainingJob) -> Section:
-    o = job.settings.optimizer
+    o, own = job.settings.optimizer, _own(job)
+    names = ("overlap_grad_reduce", "overlap_param_gather", "num_distributed_optimizer_instances")
     section: Section = {
         "use_distributed_optimizer": o.sharding != "none",
         "grad_reduce_in_fp32": o.gradient == 4,
-        "overlap_grad_reduce": o.overlap_gradients,
-        "overlap_param_gather": o.overlap_parameters,
-        "num_distributed_optimizer_instances": o.instances,
+        **{name: own[name] for name in names},
     }
     if o.sharding in FSDP_OF:
         section["use_megatron_fsdp"] = True

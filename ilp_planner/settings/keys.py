@@ -33,13 +33,17 @@ CHOSEN = {field: row.choice for row in SETTINGS if row.choice for field in row.f
 
 
 def said(settings: Settings, runtime: str, section: str) -> dict[str, Any]:
-    """Return the values of the keys of a section that say a field alone, by their names in it."""
-    return {
-        key.name.removeprefix(f"{section}."): key.words.get(value, value)
-        for key in KEYS[runtime].values()
-        if key.name.startswith(f"{section}.")
-        for value in (attrgetter(key.field)(settings),)
-    }
+    """Return the values of the keys of a section that say a field alone, by their names in it.
+
+    section: empty: of arguments.
+    """
+    found = {}
+    for key in KEYS[runtime].values():
+        place, _, name = key.name.rpartition(".")
+        if name and place == section:
+            value = attrgetter(key.field)(settings)
+            found[name] = key.words.get(value, value)
+    return found
 
 
 def wordless(settings: Settings, runtime: str, section: str) -> Iterator[tuple[Key, Any]]:
