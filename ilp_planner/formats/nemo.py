@@ -24,7 +24,7 @@ from ilp_planner.formats.megatron.flags import Value as Argument
 from ilp_planner.formats.megatron.model_features import feature_values, routing_values
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.settings import FSDP_OF
-from ilp_planner.settings.keys import LOSS_FUSION, said
+from ilp_planner.settings.keys import CP_COMM, LOSS_FUSION, said
 from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_heads
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
@@ -206,6 +206,10 @@ def _parallel(job: TrainingJob) -> Section:
         # as Megatron's own parser turns it off; the configuration refuses it
         "sequence_parallel": s.sequence_parallel and job.tp > 1,
     }
+    if s.cp > 1:
+        section |= _unusual(job, CP_COMM)
+    if s.cp > 1 and s.cp_inner:
+        section["hierarchical_context_parallel_sizes"] = [s.cp_inner, s.cp // s.cp_inner]
     section |= _unusual(job, "microbatch_group_size_per_vp_stage", "overlap_p2p_comm")
     if job.pp > 1 and not is_even(job.pipeline, job.model.prediction_layers):
         section["pipeline_model_parallel_layout"] = write_layout(job.pipeline)
@@ -249,7 +253,14 @@ def _kernels(job: TrainingJob) -> Section:
         "bias_activation_fusion": k.fused_activation and (job.model.gated or job.model.bias),
         "gradient_accumulation_fusion": own["gradient_accumulation_fusion"],
     }
-    section |= _unusual(job, "tp_comm_overlap", "overlap_moe_expert_parallel_comm")
+    section |= _unusual(
+        job,
+        "tp_comm_overlap",
+        "overlap_moe_expert_parallel_comm",
+        "defer_embedding_wgrad_compute",
+        "wgrad_deferral_limit",
+        "deterministic_mode",
+    )
     section |= _graphs(job)
     if job.model.experts:
         section |= {key: value for key, value in own.items() if key.startswith("moe_")}

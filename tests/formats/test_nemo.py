@@ -201,6 +201,30 @@ def test_what_lies_on_the_host() -> None:
         sections(job(settings=usual(offload=Offload(layers=3))))
 
 
+@for_each(
+    ("cp", "how", "inner", "words"),
+    [
+        (1, "a2a", 0, (None, None)),
+        (4, "p2p", 0, (None, None)),  # Megatron-Core's own default
+        (4, "a2a", 0, ("a2a", None)),
+        (4, "a2a+p2p", 2, ("a2a+p2p", [2, 2])),
+    ],
+)
+def test_ranks_of_context_parallelism_attend_as_in_the_plan(
+    cp: int, how: str, inner: int, words: tuple[str | None, list[int] | None]
+) -> None:
+    model = sections(job(settings=usual(cp=cp, cp_comm=how, cp_inner=inner)))["model"]
+    said = model.get("cp_comm_type"), model.get("hierarchical_context_parallel_sizes")
+    assert said == words
+
+
+def test_kernels_of_the_end_of_a_pipeline_are_said() -> None:
+    deferred = sections(quantised(deferred_output=True, deferral_limit=3, deterministic=True))
+    names = ("defer_embedding_wgrad_compute", "wgrad_deferral_limit", "deterministic_mode")
+    assert [deferred["model"][name] for name in names] == [True, 3, True]
+    assert not {*names} & {*sections(job())["model"]}
+
+
 @pytest.mark.parametrize("kernel", ["te", "native"])
 def test_the_kernel_of_the_loss(kernel: str) -> None:
     model = sections(quantised(fused_loss=True, loss_kernel=kernel))["model"]
