@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from ilp_planner.specs.gpu_architectures import ARCHITECTURES, GpuArchitecture, first_with, oldest
+from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.gpus import Gpu, table
 from ilp_planner.specs.machine import USUAL, usual_machine
 from ilp_planner.specs.training import QUANTISED
@@ -45,6 +46,13 @@ def test_amd_s_architectures_say_what_they_are_taken_for(row: Gpu) -> None:
         assert getattr(own, name) == getattr(like, name)
     assert f"{own.name} is taken for {like.name}" in own.assumed
     assert "fp8-blockwise" not in own.recipes
+
+
+@for_each("row", ROWS)
+def test_results_say_what_an_architecture_is_taken_for(row: Gpu) -> None:
+    cluster = gpu_cluster(parse_gpus(f"{row.node}x{row.name}"))
+    said = [note for note in cluster.notes if " is taken for " in note]
+    assert said == [f"architecture of {row.name}: {row.architecture.assumed}"] * (row in AMD)
 
 
 @for_each("one", EVERY)
