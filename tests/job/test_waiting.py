@@ -6,7 +6,7 @@ import pytest
 
 from ilp_planner.job.parts import memory_parts
 from ilp_planner.job.waiting import deferred_output
-from ilp_planner.settings.combined import of_degrees
+from ilp_planner.settings.rules import of_degrees
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, TrainingJob

@@ -56,7 +56,6 @@ JUDGE = (
     "spaces/training/enumerate/rules.py",
     "settings/rules.py",
     "spaces/training/checked.py",
-    "settings/combined.py",
     "spaces/training/search/membership.py",
     "spaces/training/torchtitan.py",
     "spaces/training/deepspeed.py",

@@ -14,13 +14,15 @@ from ilp_planner.costs.training.job import base_settings
 from ilp_planner.inputs.constraints import NAMES
 from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.settings.base import FOLLOWS, Treatment, treatment
-from ilp_planner.settings.combined import (
+from ilp_planner.settings.rules import (
+    check_offload,
+    check_states,
+    context_rules,
     does_otherwise,
     of_degrees,
     of_recomputation,
     of_virtual_stages,
 )
-from ilp_planner.settings.rules import check_offload, check_states, context_rules
 from ilp_planner.settings.table import BY_NAME, SETTINGS
 from ilp_planner.settings.values import with_inner
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices, settled

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.settings.combined import Broken
+    from ilp_planner.settings.rules import Broken
     from ilp_planner.spaces.training.costs import MegatronCosts
     from ilp_planner.specs.training import Settings, TrainingJob
 

@@ -15,8 +15,8 @@ from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.problem import Problem
-from ilp_planner.settings.combined import Broken
 from ilp_planner.settings.rules import (
+    Broken,
     check_context,
     check_experts,
     check_offload,

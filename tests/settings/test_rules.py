@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from ilp_planner.settings.combined import check_combined, does_otherwise
+from ilp_planner.settings.rules import check_combined, does_otherwise
 from ilp_planner.specs.gpu_architectures import AMPERE, CDNA_3, TURING
 from ilp_planner.specs.training import (
     Kernels,
