@@ -24,7 +24,8 @@ from ilp_planner.formats.megatron.flags import Value as Argument
 from ilp_planner.formats.megatron.model_features import feature_values, routing_values
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.settings import FSDP_OF
-from ilp_planner.settings.keys import CP_COMM, LOSS_FUSION, said
+from ilp_planner.settings.keys import said
+from ilp_planner.settings.table import CP_COMM, LOSS_FUSION
 from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_heads
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import is_even, write_layout

@@ -55,7 +55,7 @@ def _grouped(job: TrainingJob) -> tuple[Module, ...]:
             qkv,
             Kept(name="queries, keys, values", shape=(*leading, width), width=sizes.width, why=why),
         )
-    elif same_strides(job) and job.settings.cp > 1 and job.settings.cp_comm == "p2p":
+    elif same_strides(job) and job.settings.passes_on:
         # Queries stay where the product put them, all of its output with them; keys and values go
         # around in a buffer of their own (Transformer Engine's `AttnFuncWithCPAndKVP2P`).
         query = (*leading, query[-1] + 2 * key[-1])
@@ -160,7 +160,7 @@ def _relays(job: TrainingJob) -> bool:
     """
     settings, model = job.settings, job.model
     if settings.cp > 1:
-        return settings.cp_comm != "p2p"
+        return not settings.passes_on
     # The package has no kernel for values that are narrower than the keys.
     package = settings.kernels.flash_package and model.latent is None
     return (package or legacy(job)) and job.micro_batch > 1

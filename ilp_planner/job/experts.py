@@ -65,7 +65,7 @@ def _gathered(job: TrainingJob, seen: tuple[int, int]) -> tuple[Kept, ...]:
     (`MoEAllGatherTokenDispatcher`).
     """
     sources = job.settings.ep * job.expert_tp
-    if job.settings.kernels.dispatcher != "allgather" or sources == 1:
+    if not job.settings.kernels.gathers_tokens or sources == 1:
         return ()
     shape = (seen[0] * sources, seen[1])
     why = "of all ranks whose tokens are gathered"

@@ -130,7 +130,7 @@ def _experts_forward(job: TrainingJob) -> float:
     routed = float(routed_tokens(job) * job.model.hidden * settings.width)
     here = routed / job.expert_tp
     local = part(experts.count, settings.ep)
-    if settings.kernels.dispatcher == "allgather":
+    if settings.kernels.gathers_tokens:
         before = through.narrow * settings.ep * job.expert_tp
         after = routed + before
     else:
@@ -211,12 +211,11 @@ def ring_forward(job: TrainingJob) -> float:
     and the keys and values in use beside arriving ones.
     """
     settings, sizes = job.settings, shard_of(job)
-    if settings.cp == 1 or settings.cp_comm not in ("p2p", "a2a+p2p"):
+    if not settings.ring:
         return 0.0
     rows = sizes.tokens * sizes.batch * settings.width
-    steps = settings.cp // (settings.cp_inner or 1) if settings.cp_comm != "p2p" else settings.cp
     output = float(rows * part(job.model.value_width, job.tp))
-    return steps * output + 4.0 * rows * sizes.kv_heads * job.model.head
+    return settings.ring * output + 4.0 * rows * sizes.kv_heads * job.model.head
 
 
 def scores_buffer(job: TrainingJob) -> float:

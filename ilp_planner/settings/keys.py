@@ -25,10 +25,6 @@ def _by_runtime() -> Mapping[str, Mapping[str, Key]]:
 
 # Runtime -> field of `Settings` -> the key that says it.
 KEYS = _by_runtime()
-MEGATRON = KEYS["megatron"]
-# Arguments of Megatron-LM that its own rules are about.
-CP_COMM, DISPATCHER = MEGATRON["cp_comm"].name, MEGATRON["kernels.dispatcher"].name
-LOSS_FUSION = MEGATRON["kernels.fused_loss"].name
 CHOSEN = {field: row.choice for row in SETTINGS if row.choice for field in row.fields}
 
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.units import format_percent
 from ilp_planner.schedule.formulas import DIVIDED
-from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS
+from ilp_planner.settings.values import CP_COMM, DISPATCHER
+from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ilp_planner.settings.values import Choice
     from ilp_planner.specs.training import Recompute, Settings, TrainingJob
 
 FP32 = (4, 8)  # bytes of a gradient and of both moments of a parameter
@@ -57,10 +59,10 @@ def switch(place: int, field: str, text: str) -> Label:
 
 def _context(told: Told) -> str:
     """Return `cp 4 by a2a+p2p over 2`."""
-    s = told.settings
+    s, way = told.settings, CP_COMM.read(told.settings)
     if s.cp == 1:
         return ""
-    how = f" by {s.cp_comm}" * (s.cp_comm != CP_COMMUNICATIONS[0])
+    how = f" by {way}" * (way != CP_COMM.rest)
     inner = f" over {s.cp_inner}" if s.cp_inner else ""
     return f"cp{f' {s.cp}' * (not told.brief)}{how}{inner}" if how or not told.brief else ""
 
@@ -99,9 +101,15 @@ def _of_types(text: str) -> Callable[[Told], str]:
     return words
 
 
-def _dispatcher(told: Told) -> str:
-    settings, how = told.settings, told.settings.kernels.dispatcher
-    return f"dispatcher {how}" * (settings.ep * settings.etp > 1 and how != "alltoall")
+def of_choice(place: int, choice: Choice) -> Label:
+    """Return the label of a choice, whose value is told if it decides something."""
+
+    def text(told: Told) -> str:
+        value = choice.read(told.settings)
+        silent = choice.idle(told.settings, True) or value == choice.rest
+        return "" if silent else choice.text.format(value)
+
+    return Label(place, text)
 
 
 def _offload(settings: Settings) -> str:
@@ -154,8 +162,8 @@ def _sequence_parallel(job: TrainingJob) -> str:
 def _experts(job: TrainingJob) -> str:
     if job.model.experts is None:
         return ""
-    settings = job.settings
-    return f"ep {settings.ep}, etp {job.expert_tp}, dispatcher {settings.kernels.dispatcher}"
+    how = DISPATCHER.text.format(DISPATCHER.read(job.settings))
+    return f"ep {job.settings.ep}, etp {job.expert_tp}, {how}"
 
 
 def _overlaps(job: TrainingJob) -> str:
@@ -166,7 +174,7 @@ def _overlaps(job: TrainingJob) -> str:
 QUANTISED = Label(
     10, lambda t: f"products in {t.settings.kernels.quantised}" * bool(t.settings.kernels.quantised)
 )
-CP_COMM = Label(20, _context)
+CONTEXT = Label(20, _context)
 EP = Label(
     30,
     lambda t: f"ep {t.settings.ep}" * ((t.settings.ep > 1 or t.settings.etp > 0) and not t.brief),
@@ -184,7 +192,6 @@ RANK_ORDER = Label(90, lambda t: f"rank order {t.settings.order}" * (t.settings.
 SHARDING = Label(100, _sharding)
 GRADIENTS = Label(110, _of_types("gradients of {0.gradient} bytes"))
 MOMENTS = Label(120, _of_types("moments of {0.moments}"))
-DISPATCHER = Label(150, _dispatcher)
 OFFLOAD = Label(190, lambda t: _offload(t.settings))
 CUDA_GRAPHS = Label(200, lambda t: _graphs(t.settings))
 
@@ -195,7 +202,9 @@ JOB_SEQUENCE_PARALLEL = JobLabel(40, _sequence_parallel)
 JOB_VIRTUAL_STAGES = JobLabel(
     50, lambda job: f"{job.virtual} virtual stages per GPU" * (job.virtual > 1)
 )
-JOB_CP_COMM = JobLabel(60, lambda job: f"cp by {job.settings.cp_comm}" * (job.settings.cp > 1))
+JOB_CONTEXT = JobLabel(
+    60, lambda job: CP_COMM.text.format(CP_COMM.read(job.settings)) * (job.settings.cp > 1)
+)
 JOB_EXPERTS = JobLabel(70, _experts)
 JOB_ATTENTION = JobLabel(80, lambda job: f"{job.settings.kernels.attention} attention")
 JOB_OVERLAPS = JobLabel(90, _overlaps)

@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Settings
 
 MEGATRON, DEEPSPEED = ("megatron",), ("deepspeed",)
+# Arguments of Megatron-LM that its own rules are about.
+CP_COMM, DISPATCHER = "cp_comm_type", "moe_token_dispatcher_type"
+LOSS_FUSION = "cross_entropy_loss_fusion"
 TITAN, TITAN_022 = ("torchtitan",), ("torchtitan@0.2.2",)
 TITANS = TITAN + TITAN_022
 OTHERS = TITANS + DEEPSPEED
@@ -504,12 +507,12 @@ SETTINGS = (
         },
         choice=values.CP_COMM,
         change=Change(5, ("p2p", "a2a")),
-        label=labels.CP_COMM,
-        job_label=labels.JOB_CP_COMM,
+        label=labels.CONTEXT,
+        job_label=labels.JOB_CONTEXT,
         of_degrees=True,
         at_first="p2p",
         keys=(
-            Key(MEGATRON, "cp_comm", "cp_comm_type", heard={"allgather": "all_gather"}),
+            Key(MEGATRON, "cp_comm", CP_COMM, heard={"allgather": "all_gather"}),
             Key(
                 TITAN,
                 "cp_comm",
@@ -589,7 +592,7 @@ SETTINGS = (
         change=Change(3, ("none", "native")),
         label=labels.switch(140, "kernels.fused_loss", "fused loss"),
         at_first="none",
-        keys=(Key(MEGATRON, "kernels.fused_loss", "cross_entropy_loss_fusion"),),
+        keys=(Key(MEGATRON, "kernels.fused_loss", LOSS_FUSION),),
     ),
     Setting(
         "fused_dropout",
@@ -1022,9 +1025,9 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("alltoall",), ("allgather", "flex")),
         },
         choice=values.DISPATCHER,
-        label=labels.DISPATCHER,
+        label=labels.of_choice(150, values.DISPATCHER),
         job_label=labels.JOB_EXPERTS,
-        keys=(Key(MEGATRON, "kernels.dispatcher", "moe_token_dispatcher_type"),),
+        keys=(Key(MEGATRON, "kernels.dispatcher", DISPATCHER),),
     ),
     Setting(
         "capacity",

@@ -268,6 +268,18 @@ class Kernels:
                 f"got {self.graphed}"
             )
 
+    @property
+    def gathers_tokens(self) -> bool:
+        """Whether ranks gather all tokens for their experts, instead of exchanging them."""
+        return self.dispatcher == "allgather"
+
+
+def usual_kernels(*, flash: bool, experts: bool) -> Kernels:
+    """Return Transformer Engine's kernels; for experts the grouped products and the all-to-all that
+    Megatron's own recipes use."""
+    kernels = Kernels(attention="flash" if flash else "unfused")
+    return replace(kernels, grouped_experts=True, dispatcher="alltoall") if experts else kernels
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -327,6 +339,17 @@ class Settings:
             raise ValueError(f"order must be one of {ORDERS}, got {self.order!r}")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {tuple(PRECISIONS)}, got {self.precision}")
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether keys and values go around one ring of all context-parallel ranks."""
+        return self.cp > 1 and self.cp_comm == "p2p"
+
+    @property
+    def ring(self) -> int:
+        """Context-parallel ranks in each ring that keys and values go around; 0: there is none."""
+        rings = {"p2p": self.cp, "a2a+p2p": self.cp // (self.cp_inner or 1)}
+        return rings.get(self.cp_comm, 0) if self.cp > 1 else 0
 
     @property
     def width(self) -> int:

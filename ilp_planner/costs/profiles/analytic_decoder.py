@@ -37,11 +37,11 @@ from ilp_planner.job.work import (
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import (
     NOT_RECOMPUTED,
-    Kernels,
     OptimizerSettings,
     Recompute,
     Settings,
     TrainingJob,
+    usual_kernels,
 )
 
 if TYPE_CHECKING:
@@ -127,11 +127,7 @@ def decoder_rows(
             sequence_parallel=degree > 1 and decoder.experts is not None,
             recompute=recompute,
             optimizer=OptimizerSettings(master=0 if single else 4),
-            kernels=Kernels(
-                attention="flash" if flash else "unfused",
-                grouped_experts=decoder.experts is not None,
-                dispatcher="alltoall" if decoder.experts is not None else "allgather",
-            ),
+            kernels=usual_kernels(flash=flash, experts=decoder.experts is not None),
         ),
     )
     parts = memory_parts(job)

@@ -6,7 +6,6 @@ numbers follow the plan: stage after stage, replica after replica.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,13 @@ from ilp_planner.specs.pipeline_layout import (
     split_layout,
 )
 from ilp_planner.specs.recipes import quantised_kernels
-from ilp_planner.specs.training import ORDERS, Kernels, OptimizerSettings, Settings, TrainingJob
+from ilp_planner.specs.training import (
+    ORDERS,
+    OptimizerSettings,
+    Settings,
+    TrainingJob,
+    usual_kernels,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,13 +46,10 @@ def base_settings(
 ) -> Settings:
     """Return the planner's settings for every plan. recipe: of quantised products.
 
-    The distributed optimizer; Transformer Engine's kernels, flash attention if every device type
-    has it; for experts the grouped products and the all-to-all that Megatron's own recipes use.
+    The distributed optimizer; the usual kernels, flash attention if every device type has it.
     """
     flash = gpu_architecture(cluster).flash_attention
-    kernels = Kernels(attention="flash" if flash else "unfused")
-    if model.experts is not None:
-        kernels = replace(kernels, grouped_experts=True, dispatcher="alltoall")
+    kernels = usual_kernels(flash=flash, experts=model.experts is not None)
     kernels = quantised_kernels(kernels, recipe)
     master = 0 if precision == "fp32" else 4
     return Settings(

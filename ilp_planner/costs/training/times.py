@@ -402,7 +402,7 @@ def _exposed(job: TrainingJob, machine: Machine, way: _Way, *, backward: bool) -
     experts = machine.expert_exposed if settings.overlap_experts else 1.0
     total = 0.0
     for name, seconds in way.messages.items():
-        if name == CORE_PATH and settings.cp_comm == "p2p":
+        if name == CORE_PATH and settings.passes_on:
             others = (settings.cp - 1) / settings.cp
             total += max(0.0, seconds - others * way.kernels["core_attention"])
         else:

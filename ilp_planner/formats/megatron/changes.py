@@ -15,7 +15,7 @@ from ilp_planner.formats.megatron.arguments import (
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.repairs import Repair
 from ilp_planner.formats.megatron.values import parse_values, write_value
-from ilp_planner.settings.keys import CP_COMM
+from ilp_planner.settings.table import CP_COMM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from ilp_planner.formats.megatron.findings import (
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import layers_of, sequence_of
 from ilp_planner.formats.megatron.values import CP, PP, TP, MegatronArguments
-from ilp_planner.settings.keys import CP_COMM, DISPATCHER, LOSS_FUSION
+from ilp_planner.settings.table import CP_COMM, DISPATCHER, LOSS_FUSION
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
 
 REQUIRED = ("hidden_size", "num_attention_heads", "max_position_embeddings")

@@ -7,7 +7,7 @@ from ilp_planner.formats.megatron.findings import Finding, built, found, needs, 
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.settings import precision_of, sequence_parallel_of
 from ilp_planner.formats.megatron.values import CP, EP, PP, TP, MegatronArguments
-from ilp_planner.settings.keys import CP_COMM, DISPATCHER
+from ilp_planner.settings.table import CP_COMM, DISPATCHER
 from ilp_planner.specs.degrees import nearest_multiple
 
 # Arguments that were there once; Megatron names the one to use.

@@ -14,7 +14,7 @@ from ilp_planner.formats.megatron.settings import (
     sequence_parallel_of,
 )
 from ilp_planner.formats.megatron.values import EP, PP, TP, MegatronArguments
-from ilp_planner.settings.keys import DISPATCHER, LOSS_FUSION
+from ilp_planner.settings.table import DISPATCHER, LOSS_FUSION
 
 MODULES = (
     "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts",

@@ -8,7 +8,8 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.flags import Value, flag_of, flags_by_key
 from ilp_planner.formats.megatron.values import MegatronArguments, given
 from ilp_planner.schedule.formulas import USUAL
-from ilp_planner.settings.keys import KEYS, LOSS_FUSION
+from ilp_planner.settings.keys import KEYS
+from ilp_planner.settings.table import LOSS_FUSION
 from ilp_planner.settings.values import FUSED_LOSS, with_fields, with_inner_ranks
 from ilp_planner.specs.training import (
     GRAPHED,
