@@ -35,7 +35,6 @@ UNITS = {
     "blas_workspace": "blas_workspace_bytes",
     "engine_workspace": "engine_workspace_bytes",
 }
-MULTIPROCESSORS = {"NVIDIA": "multiprocessors", "AMD": "compute units"}
 
 
 def gpus_table(rows: Sequence[Gpu]) -> Table:
@@ -75,7 +74,7 @@ def gpu_lines(row: Gpu) -> list[tuple[str, str]]:
     (major, minor), own = row.capability, row.architecture
     able = [recipe for recipe in own.recipes if QUANTISED[recipe] in row.peak]
     features = [*["flash attention"] * own.flash_attention, *["DeepEP"] * own.deep_ep, *able]
-    units = f"{row.units} {MULTIPROCESSORS[own.vendor]}"
+    units = f"{row.units} {'multiprocessors' if own.vendor == 'NVIDIA' else 'compute units'}"
     peaks = ", ".join(f"{name} {rate / TERA:g}" for name, rate in row.peak.items())
     pair = row.pair_bandwidth / GIGA
     mesh = f", {pair:.4g} GB/s between two GPUs" if row.pair_bandwidth < row.link_bandwidth else ""
