@@ -22,12 +22,14 @@ class Peer(NamedTuple):
     """A system as the planner knows it.
 
     name: of people. year: of its paper. layers: its profiles have times of whole layers, which
-    `source` in its folder reads. spaces: fields of `SpaceEntry` of its plan spaces, by name.
+    `source` in its folder reads. vocabulary: its costs need one. spaces: fields of `SpaceEntry` of
+    its plan spaces, by name.
     """
 
     name: str
     year: int
     layers: bool = False
+    vocabulary: bool = False
     spaces: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 

@@ -39,7 +39,8 @@ class SpaceEntry(NamedTuple):
     common ones. layers: its plans are of whole layers. constrained: `Constraints` hold for its
     plans; constraints on devices hold for plans of any space. some: constraints that hold if the
     others do not, and their possible values. limits: the alternative, out of `INSTEAD`. runtime:
-    `module:name` of the training system of its plans; empty for the other spaces.
+    `module:name` of the training system of its plans; empty for the other spaces. memory: its
+    costs have a model of memory.
     """
 
     build: str | Callable[[InputFiles], Problem[Any]]
@@ -50,6 +51,7 @@ class SpaceEntry(NamedTuple):
     some: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     limits: tuple[str, ...] = ()
     runtime: str = ""
+    memory: bool = True
 
 
 SPACES: dict[str, SpaceEntry] = {
@@ -200,7 +202,8 @@ def build_problem(files: InputFiles) -> Problem[Any]:
 def without_effect(files: InputFiles, space: str) -> Iterator[str]:
     """Yield a note on everything that was said and counts for nothing here."""
     asked, model = files.request, files.model
-    if asked.vocabulary is not None and asked.cost_model != "metis":
+    costs = peers().get(asked.cost_model)
+    if asked.vocabulary is not None and not (costs and costs.vocabulary):
         yield f"vocabulary {asked.vocabulary}: without effect, only Metis's costs need one"
     if model is not None and files.kind in model.profile and files.kind != "aceso":
         yield f"profile.{files.kind} of {model.name}: without effect, only Aceso's files need a key"
@@ -367,10 +370,10 @@ def check_together(files: InputFiles, space: str) -> None:
             f"`placement={asked.placement}`: found it with `space={space}`, expected none: a "
             "choice of `space=amp` alone"
         )
-    if asked.memory_rule and asked.cost_model == "amp":
+    if asked.memory_rule and not entry.memory:
         raise UsageError(
-            f"`memory_rule={asked.memory_rule}`: found it with `cost_model=amp`, which has no "
-            "model of memory, expected none"
+            f"`memory_rule={asked.memory_rule}`: found it with `cost_model={asked.cost_model}`, "
+            "which has no model of memory, expected none"
         )
     for kind in ("hostfile", "clusterfile"):
         if kind in named and not entry.layers:

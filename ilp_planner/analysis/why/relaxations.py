@@ -144,7 +144,7 @@ def _context(problem: Problem[Any], asked: Request) -> Iterator[Relaxation]:
 
 def _memory(problem: Problem[Any], asked: Request, whole: ClusterSpec) -> Iterator[Relaxation]:
     """Yield more memory of each device type; of a limit that was asked for, of all of them."""
-    if not any(problem.memory_limits.values()) or problem.costs.name == "amp":
+    if not any(problem.memory_limits.values()) or not SPACES[problem.space.name].memory:
         return
     if asked.memory_limit is not None:
         limit = asked.memory_limit + MORE

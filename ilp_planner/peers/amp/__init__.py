@@ -12,6 +12,7 @@ PEER = Peer(
             "cost_models": ("amp",),
             "options": ("placement",),
             "limits": ("max_tp",),
+            "memory": False,
         }
     },
 )

@@ -6,6 +6,7 @@ PEER = Peer(
     "Metis",
     2024,
     layers=True,
+    vocabulary=True,
     spaces={
         "metis": {
             "build": "ilp_planner.peers.metis.build:build",

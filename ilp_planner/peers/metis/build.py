@@ -188,5 +188,5 @@ def build(files: InputFiles) -> Problem[MetisCosts]:
     """
     refuse_stages(files, MetisSpace.name)
     costing, (cluster, _) = metis_costing(files, files.cluster[0]), files.cluster
-    space = MetisSpace(summed=files.request.memory_rule == "metis")
+    space = MetisSpace(summed=files.request.memory_rule == MetisSpace.name)
     return layer_problem(files, space, cluster, costing, costing.costs.degrees())
