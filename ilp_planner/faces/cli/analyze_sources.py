@@ -56,7 +56,7 @@ class SaidJob(NamedTuple):
     arguments: MegatronArguments | None = None
 
 
-def read_analysis(ctx: typer.Context) -> Analysis | Judged:
+def read_analysis(ctx: typer.Context, asked: dict[str, Any]) -> Analysis | Judged:
     """Analyse the given input; of a plan that is no training job, judge it.
 
     Raises
@@ -65,8 +65,7 @@ def read_analysis(ctx: typer.Context) -> Analysis | Judged:
     """
     from ilp_planner.analysis.devices import devices_of
 
-    asked = ctx.params
-    source = one_source(ctx)
+    source = one_source(ctx, asked)
     spec = cluster_asked(asked)
     limit, notes = device_memory(asked["device_memory"])
     if source == "plan_file":
@@ -127,10 +126,10 @@ def said_job(
     return SaidJob(job, f"the model of {name}", unmodelled(arguments), arguments)
 
 
-def one_source(ctx: typer.Context) -> str:
+def one_source(ctx: typer.Context, asked: dict[str, Any]) -> str:
     """Return the parameter with the input to analyse; exactly one may be given, with its
     companions."""
-    given = [name for name in SOURCES if ctx.params[name] is not None]
+    given = [name for name in SOURCES if asked[name] is not None]
     if not given:
         raise UsageError(f"expected one of {', '.join(SOURCES.values())}, found none")
     if len(given) > 1:

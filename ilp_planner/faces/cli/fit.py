@@ -6,15 +6,17 @@ from typing import Annotated
 import typer
 
 from ilp_planner.base.printable import printable_lines
-from ilp_planner.faces.cli import job_options as j
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.completion import plans
 from ilp_planner.faces.cli.echo import echo
+from ilp_planner.faces.cli.groups import taking
 from ilp_planner.faces.cli.help import OUTPUT
+from ilp_planner.faces.cli.job_options import Job
 from ilp_planner.faces.cli.options import number, shown, solving
 from ilp_planner.faces.cli.values import number_of_tokens
 
 
+@taking(job=Job)
 def fit(
     ctx: typer.Context,
     plan_file: Annotated[
@@ -27,42 +29,8 @@ def fit(
             autocompletion=plans,
         ),
     ] = None,
-    model: j.Model = None,
-    megatron_args: j.MegatronArgs = None,
-    megatron_script: j.MegatronScript = None,
-    set_values: j.SetValues = None,
-    strict: j.Strict = False,
-    cluster: j.Cluster = None,
-    gpus: j.Gpus = None,
-    device_memory: j.DeviceMemory = None,
-    tp: j.Tp = 1,
-    pp: j.Pp = None,
-    dp: j.Dp = None,
-    cp: j.Cp = 1,
-    ep: j.Ep = 1,
-    etp: j.Etp = None,
-    virtual: j.Virtual = 1,
-    layout: j.Layout = None,
-    micro_batch: j.MicroBatch = 1,
-    global_batch: j.GlobalBatch = None,
-    world_size: j.WorldSize = None,
-    sequence_length: j.SequenceLength = None,
-    text_only: j.TextOnly = False,
-    sequence_parallel: j.SequenceParallel = False,
-    recompute: j.Recompute = None,
-    recompute_modules: j.RecomputeModules = None,
-    recompute_method: j.RecomputeMethod = None,
-    recompute_layers: j.RecomputeLayers = None,
-    distributed_optimizer: j.DistributedOptimizer = False,
-    sharding: j.Sharding = "none",
-    rank_order: j.RankOrder = "tp-cp-ep-dp-pp",
-    attention: j.Attention = None,
-    precision: j.Precision = None,
-    dispatcher: j.Dispatcher = "alltoall",
-    cp_comm: j.CpComm = None,
-    fused_loss: j.FusedLoss = False,
-    grouped_experts: j.GroupedExperts = False,
-    imbalance: j.Imbalance = 1.0,
+    *,
+    job: Job,
     time_limit: Annotated[
         float,
         solving(
@@ -85,21 +53,16 @@ def fit(
 ) -> None:
     """Tell whether a training job fits its GPUs, and the cheapest changes that make it fit."""
     from ilp_planner.faces.cli.analyze_output import output_width
-    from ilp_planner.faces.cli.fit_sources import read_job, take_by_kind
+    from ilp_planner.faces.cli.fit_sources import read_job, source_by_kind
     from ilp_planner.faces.report.fit import change_lines, note_lines, time_lines, verdict_lines
     from ilp_planner.faces.report.fit_json import changes_object, verdict_object
     from ilp_planner.faces.report.json_report import print_json
     from ilp_planner.job.verdict import EXIT_CODE, Verdict
 
-    # Up to Typer 0.25 these are texts there; a cluster says the devices of its nodes.
-    ctx.params |= {
-        "plan_file": plan_file,
-        "megatron_script": megatron_script,
-        "devices_per_node": None,
-    }
-    take_by_kind(ctx)
+    # A cluster says the devices of its nodes.
+    said = {**vars(job), "devices_per_node": None, "accept_changed": accept_changed}
     run_tokens = number_of_tokens(tokens)
-    asked = read_job(ctx)
+    asked = read_job(ctx, said | source_by_kind(plan_file, said))
     as_is = asked.needs()
     width, styled = output_width()
     about = verdict_object(as_is, name=asked.model.name, notes=asked.notes)

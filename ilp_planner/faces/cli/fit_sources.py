@@ -21,6 +21,9 @@ from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import PRECISIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     import typer
 
     from ilp_planner.analysis.fit.fit import Writer
@@ -67,15 +70,14 @@ class Asked:
         return Judge(self.site, self.model, self.job, space_of(self.space))
 
 
-def read_job(ctx: typer.Context) -> Asked:
+def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
     """Return the job that was asked about.
 
     Raises
     ------
     PlannerError: an unreadable or impossible value, with a repair.
     """
-    asked = ctx.params
-    source = one_source(ctx)
+    source = one_source(ctx, asked)
     spec = cluster_asked(asked)
     limit, notes = device_memory(asked["device_memory"])
     if source == "plan_file":
@@ -217,14 +219,17 @@ def _fields(before: TrainingJob, after: TrainingJob) -> LineChange:
     return LineChange(fields=tuple(differences(before, after)), gpus=gpus)
 
 
-def take_by_kind(ctx: typer.Context) -> None:
-    """Take the first argument by its kind: a saved plan, a launch or a model."""
+def source_by_kind(file: Path | None, asked: Mapping[str, object]) -> dict[str, object]:
+    """Return the first argument by its kind: a saved plan, a launch or a model.
+
+    Raises
+    ------
+    UsageError: a file of another kind, or one beside the option that says the same.
+    """
     from ilp_planner.faces.cli.analyze_sources import names_model, refuse_kind
 
-    asked = ctx.params
-    file = asked["plan_file"]
     if file is None:
-        return
+        return {"plan_file": None}
     kind = file_kind(file)
     if kind is FileKind.LAUNCH or (kind is None and file.suffix == ".sh"):
         name: str = "megatron_script"
@@ -232,8 +237,7 @@ def take_by_kind(ctx: typer.Context) -> None:
         name = "model"
     else:
         refuse_kind(file)
-        return
+        return {"plan_file": file}
     if asked[name] is not None:
         raise UsageError(f"{file}: found --{name.replace('_', '-')} too, expected one of them")
-    asked[name] = str(file) if name == "model" else file
-    asked["plan_file"] = None
+    return {name: str(file) if name == "model" else file, "plan_file": None}

@@ -1,5 +1,6 @@
 """`ilp-plan profile measure`."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,6 +9,7 @@ from ilp_planner.base.library import find_spec
 from ilp_planner.costs.profiles.measurements import Record, read_measurements
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.echo import echo
+from ilp_planner.faces.cli.groups import taking
 from ilp_planner.faces.cli.values import whole_numbers
 from ilp_planner.faces.report.console import print_report
 from ilp_planner.profiler.measure.machine import need_torch
@@ -23,9 +25,10 @@ RECORDS = {
 }  # by --only
 
 
-def measure(
-    output: o.TableOutput,
-    model: o.Model = o.DEFAULT_MODEL,
+@dataclass(frozen=True, kw_only=True)
+class Degrees:
+    """Of groups of ranks, one of which is measured."""
+
     tp: Annotated[
         Numbers,
         o.plain(
@@ -34,7 +37,7 @@ def measure(
             "N...",
             default="1",
         ),
-    ] = None,
+    ] = None
     cp: Annotated[
         Numbers,
         o.plain(
@@ -43,7 +46,7 @@ def measure(
             "N...",
             default="1",
         ),
-    ] = None,
+    ] = None
     ep: Annotated[
         Numbers,
         o.plain(
@@ -52,11 +55,19 @@ def measure(
             "N...",
             default="1",
         ),
-    ] = None,
+    ] = None
     etp: Annotated[
         Numbers,
         o.plain("--etp", "Tensor-parallel degrees of experts: 1 or tp.", "N...", default="tp"),
-    ] = None,
+    ] = None
+
+
+@taking(degrees=Degrees)
+def measure(
+    output: o.TableOutput,
+    model: o.Model = o.DEFAULT_MODEL,
+    *,
+    degrees: Degrees,
     micro_batch: Annotated[
         Numbers, o.plain(o.MANY, "Samples of one replica.", "N...", default="the model's")
     ] = None,
@@ -123,11 +134,11 @@ def measure(
             summary = measure_model(
                 spec,
                 output=output,
-                degrees=_numbers("--tp", tp) or (1,),
+                degrees=_numbers("--tp", degrees.tp) or (1,),
                 spread=Spread(
-                    context=_numbers("--cp", cp) or (1,),
-                    experts=_numbers("--ep", ep),
-                    tensor=_numbers("--etp", etp),
+                    context=_numbers("--cp", degrees.cp) or (1,),
+                    experts=_numbers("--ep", degrees.ep),
+                    tensor=_numbers("--etp", degrees.etp),
                 ),
                 micro_batch_sizes=_numbers(o.MANY, micro_batch) or spec.micro_batch_sizes,
                 sequences=_numbers("--sequence-length", sequence),
