@@ -91,3 +91,15 @@ def interruptible() -> Iterator[None]:
         if interrupted() and isinstance(error, (SystemError, TypeError)):
             raise KeyboardInterrupt from error
         raise
+
+
+def described(value: object) -> str:
+    """Return a value in a few words: a text or a number itself, the kind of others."""
+    if isinstance(value, str | int | float):
+        return f"{value!r:.60}"
+    return with_article(type(value).__name__)
+
+
+def with_article(kind: str) -> str:
+    """Return the name of a type with its article."""
+    return f"{'an' if kind[0] in 'AEIOaeiou' else 'a'} {kind}"

@@ -8,16 +8,12 @@ from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.kept_json import decode_stages, encode_stages
 from ilp_planner.inputs.constraints import ANY, KEEP, NAMES, Constraints, constraints_of
 from ilp_planner.inputs.request import FILES, HELD, Reference, Request
+from ilp_planner.inputs.table import INPUTS, Flag, Kind, Size, Whole, Wholes
 
 REFERENCE_KEYS = ("name", "sha256", "text")
-TEXTS = (
-    "cost_model", "space", "memory_rule", "placement", "shares", "stage_tp", "seats",
-    "experiment", "precision", "price",
-)  # fmt: skip
-LIMITS = ("max_stages", "max_tp", "max_cp", "max_stage_nodes")
-SIZES = ("hidden", "sequence", "vocabulary")
-OTHERS = ("global_batch", "micro_batch_sizes", "memory_limit_bytes", "memory_limits_bytes")
-KEYS = (*FILES, *TEXTS, *OTHERS, *LIMITS, *SIZES, "constraints")
+SAVED = {row.saved: row for row in INPUTS if not isinstance(row.kind, Flag)}
+OF_TYPES = "memory_limits_bytes"
+KEYS = (*FILES, *SAVED, OF_TYPES, "constraints")
 # Up to version 2, said of every plan of layers, also where there is no choice.
 ALWAYS = {"memory_rule": "device", "placement": "default"}
 # Up to version 2, of plans of operators.
@@ -30,18 +26,18 @@ OPERATOR_KEYS = (
 
 def encode_inputs(inputs: Request) -> dict[str, Any]:
     """Return the inputs as JSON-ready objects; missing values are left out."""
-    limits = {name: _bytes(limit) for name, limit in (inputs.memory_limits or {}).items()}
     values: dict[str, Any] = {
-        **{kind: _encode_reference(inputs.files[kind]) for kind in FILES if kind in inputs.files},
-        **{key: getattr(inputs, key) or None for key in TEXTS},
-        "global_batch": inputs.global_batch,
-        "micro_batch": list(inputs.micro_batch) or None,
-        "micro_batch_sizes": list(inputs.micro_batch_sizes) or None,
-        "memory_limit_bytes": None if inputs.memory_limit is None else _bytes(inputs.memory_limit),
-        "memory_limits_bytes": limits or None,
-        **{key: getattr(inputs, key) for key in (*LIMITS, *SIZES)},
-        "constraints": _encode_constraints(inputs.constraints) or None,
+        kind: _encode_reference(inputs.files[kind]) for kind in FILES if kind in inputs.files
     }
+    for key, row in SAVED.items():
+        value = getattr(inputs, row.attribute)
+        if isinstance(row.kind, Size):
+            limits = inputs.memory_limits or {}
+            values[key] = None if value is None else _bytes(value)
+            values[OF_TYPES] = {name: _bytes(limit) for name, limit in limits.items()} or None
+        elif value != "" and value != ():
+            values[key] = list(value) if isinstance(value, tuple) else value
+    values["constraints"] = _encode_constraints(inputs.constraints) or None
     return {key: value for key, value in values.items() if value is not None}
 
 
@@ -60,28 +56,29 @@ def decode_inputs(fields: Fields, *, old: bool = False) -> Request:
     files = {kind: _decode_reference(fields, kind) for kind in FILES if _given(fields, kind)}
     if "profile" not in files:
         raise fields.error("profile", "a profile")
-    limit = None
-    if _given(fields, "memory_limit_bytes"):
-        limit = fields.number("memory_limit_bytes", least=1.0)
-    said: dict[str, Any] = {key: fields.text(key) for key in TEXTS if _given(fields, key)}
+    fields.whole("global_batch", least=1)
+    said = {
+        row.attribute: _decode_value(fields, key, row.kind)
+        for key, row in SAVED.items()
+        if _given(fields, key)
+    }
     if old:
-        said = {key: value for key, value in said.items() if value != ALWAYS.get(key)}
-    said |= {key: fields.whole(key, least=1) for key in LIMITS if _given(fields, key)}
-    least = dict.fromkeys(SIZES, 1) | {"vocabulary": 0}
-    said |= {key: fields.whole(key, least=least[key]) for key in SIZES if _given(fields, key)}
+        said = {name: value for name, value in said.items() if value != ALWAYS.get(name)}
     return Request(
+        **dict[str, Any](said),
         files=files,
-        global_batch=fields.whole("global_batch", least=1),
-        micro_batch_sizes=(
-            tuple(fields.wholes("micro_batch_sizes", least=1))
-            if _given(fields, "micro_batch_sizes")
-            else ()
-        ),
-        memory_limit=limit,
-        memory_limits=_decode_limits(fields, limit),
+        memory_limits=_decode_limits(fields, said.get("memory_limit")),
         constraints=_decode_constraints(fields),
-        **said,
     )
+
+
+def _decode_value(fields: Fields, key: str, kind: Kind) -> Any:
+    """Return the value of an input."""
+    if isinstance(kind, Whole):
+        return fields.whole(key, least=kind.least)
+    if isinstance(kind, Wholes):
+        return tuple(fields.wholes(key, least=1))
+    return fields.number(key, least=1.0) if isinstance(kind, Size) else fields.text(key)
 
 
 def _encode_constraints(constraints: Constraints) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ilp_planner.base.library import find_specs
 from ilp_planner.base.parts import part
 from ilp_planner.inputs.devices import usable, usable_nodes
 from ilp_planner.inputs.request import HELD, Reference, Request
+from ilp_planner.inputs.table import DEFAULT_GLOBAL_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL = "gpt3-1.3b"
 DEFAULT_CLUSTER = "v100-32gb-1x4"
-DEFAULT_GLOBAL_BATCH = 1024
 # What follows the colon of `FORMAT:PATH`; empty: nothing does.
 PROFILE_FORMATS = {
     "analytic": "",

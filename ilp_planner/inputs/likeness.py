@@ -5,21 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.units import format_bytes
+from ilp_planner.inputs import table
 from ilp_planner.inputs.request import FILES, Request
+from ilp_planner.inputs.table import INPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # What times and memory of plans depend on, besides the files.
-COSTS = (
-    "cost_model", "space", "memory_rule", "placement", "experiment", "precision", "hidden",
-    "sequence", "vocabulary", "global_batch",
-)  # fmt: skip
+COSTS = tuple(row.attribute for row in INPUTS if row.changes == table.COSTS)
 DEVICES = ("max_devices", "without")  # constraints that say which ones there are
-MOST = (
-    "micro_batch_sizes", "shares", "stage_tp", "seats", "max_stages", "max_tp", "max_cp",
-    "max_stage_nodes",
-)  # fmt: skip
+LIMITS = tuple(row.attribute for row in INPUTS if row.changes == table.SET)
 
 
 def other_costs(old: Request, new: Request) -> Iterator[str]:
@@ -50,7 +46,7 @@ def other_memory(old: Request, new: Request, *, less: bool = False) -> Iterator[
 
 def other_limits(old: Request, new: Request) -> Iterator[str]:
     """Yield changed constraints on plans, memory aside."""
-    for name in MOST:
+    for name in LIMITS:
         yield from _unlike(name, getattr(old, name), getattr(new, name))
     before, now = old.constraints.texts, new.constraints.texts
     for name in dict.fromkeys((*before, *now)):

@@ -6,14 +6,19 @@ from dataclasses import dataclass
 from ilp_planner.base.errors import UsageError
 from ilp_planner.base.limits import beyond
 from ilp_planner.inputs.constraints import ANY, Constraints
+from ilp_planner.inputs.table import BY_KEYWORD, INPUTS, Size, Whole, Wholes
 
 FILES = ("model", "cluster", "hostfile", "clusterfile", "profile")
 HELD = ("model", "cluster", "hostfile", "clusterfile")  # a saved plan holds what these say
 ANALYTIC = "analytic"
-NUMBERS = (
-    "global_batch", "micro_batch_sizes", "memory_limit", "max_stages", "max_tp", "max_cp",
-    "max_stage_nodes", "hidden", "sequence", "vocabulary",
-)  # fmt: skip
+NUMBERS = tuple(
+    dict.fromkeys(
+        name
+        for row in INPUTS
+        for name in (row.name, row.attribute)
+        if isinstance(row.kind, Whole | Wholes | Size)
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,27 +35,15 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The request.
+    """The request: `files`, `constraints`, and a field for each row of `INPUTS`.
 
     files: the inputs that were named, out of `FILES`; that of the profile is `FORMAT:PATH`, or
-    `FORMAT` if the format needs no files. space: empty: by the other inputs.
-    memory_rule, placement, shares, stage_tp, seats, experiment: as the space has them; empty: its
-    default.
-    shares: of replicas of groups and of micro-batches; "even": all alike. stage_tp: of a stage;
-    "mixed": each device type has a tensor-parallel degree of its own. seats: of a stage's replicas;
-    "spread": packed, or equally many on each of several nodes. precision: of training, or a recipe
-    of quantised products; empty: the model's. price: of devices per hour, as `specs/prices.py`
-    reads it; empty: as the cluster says.
-    global_batch: samples; None: the experiment's own, or the usual one. micro_batch: the value of
-    `--micro-batch-size`: samples of a replica for a training runtime, of all replicas for other
-    spaces; a problem that is built says it by the constraint `micro_batch_size` or by
-    micro_batch_sizes: samples over all replicas to try; empty: all. memory_limit: bytes per device.
-    max_stages, max_tp, max_cp: at most. max_stage_nodes: nodes that one stage of operators is on,
-    at most. All None: not limited further. memory_limits: device type -> bytes, as they
-    came out; empty before a problem is built.
-    hidden, sequence, vocabulary: sizes of the model that its profile does not say. text_only: of a
-    model of text and something else, its text alone; a saved plan holds the same.
-    constraints: on plans and their devices.
+    `FORMAT` if the format needs no files. space: empty: by the other inputs. global_batch: None:
+    the experiment's own, or the usual one. micro_batch: as the user says it: of a replica for a
+    training runtime, of all replicas for other spaces; a problem that is built says it by the
+    constraint `micro_batch_size` or by micro_batch_sizes: samples over all replicas to try; empty:
+    all. memory_limit: bytes per device. memory_limits: device type -> bytes, as they came out;
+    None before a problem is built. constraints: on plans and their devices.
 
     Raises UsageError for a number beyond its limit.
     """
@@ -96,3 +89,29 @@ class Request:
     def profile(self) -> str:
         """The user's name of the profile."""
         return self.name("profile") or ANALYTIC
+
+
+def request_of(
+    files: Mapping[str, Reference],
+    said: Mapping[str, object],
+    constraints: Constraints = ANY,
+    *,
+    typed: bool = False,
+) -> Request:
+    """Return the request of some inputs.
+
+    Parameters
+    ----------
+    said: texts, numbers or lists by keyword; None says nothing. typed: messages name options of the
+        command line, not keywords.
+
+    Raises
+    ------
+    UsageError: one line with the name, the value found and the values expected.
+    """
+    values = {
+        (row := BY_KEYWORD[name]).name: row.kind.read(row.typed if typed else name, value)
+        for name, value in said.items()
+        if value is not None
+    }
+    return Request(files=files, constraints=constraints, **values)

@@ -11,6 +11,7 @@ from ilp_planner.base.errors import UsageError
 from ilp_planner.base.peers import layer_profiles, peers
 from ilp_planner.inputs.constraints import constraints_of, space_with
 from ilp_planner.inputs.likeness import DEVICES
+from ilp_planner.inputs.table import BY_NAME, INPUTS
 from ilp_planner.inputs.tables import find_tables, records_in
 from ilp_planner.specs.prices import with_prices
 from ilp_planner.specs.training import RECOMPUTATIONS
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
     from ilp_planner.inputs.request import Request
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.runtime import Runtime
-
-# Parameters of a request that only some spaces have, and their values; the first is the default.
-MEMORY_RULES = ("device", "metis")
-PLACEMENTS = ("default", "free")
-SHARES = ("any", "even")
-STAGE_TP = ("one", "mixed")
-SEATS = ("packed", "spread")
 
 
 class SpaceEntry(NamedTuple):
@@ -106,18 +100,10 @@ SPACES: dict[str, SpaceEntry] = {
 # Spaces of what one training system runs.
 RUNTIMES = tuple(name for name, entry in SPACES.items() if entry.runtime)
 ALIASES = {"planner": "groups"}  # what spaces were called before
-# Of a parameter: its values but the default, and the space that has them.
-CHOICES: dict[str, tuple[str, ...]] = {
-    "memory_rule": MEMORY_RULES,
-    "placement": PLACEMENTS,
-    "shares": SHARES,
-    "stage_tp": STAGE_TP,
-    "seats": SEATS,
-}
-OPTIONS = (
-    "memory_rule", "placement", "shares", "stage_tp", "seats", "max_cp", "max_stage_nodes",
-    "precision",
-)  # fmt: skip
+# Inputs that only some spaces have.
+OPTIONS = tuple(
+    row.name for row in INPUTS if any(row.name in entry.options for entry in SPACES.values())
+)
 LAYER_PARAMETERS = (*OPTIONS, "experiment", "max_tp", "hidden", "sequence", "vocabulary")
 # A constraint, and what limits the plans of other spaces.
 INSTEAD = {
@@ -225,16 +211,12 @@ def space_of(files: InputFiles) -> str:
     """
     asked = files.request
     models = tuple(dict.fromkeys(m for entry in SPACES.values() for m in entry.cost_models))
-    for name, said, known in (
-        ("space", space_named(asked.space), tuple(SPACES)),
-        ("cost_model", asked.cost_model, models),
-        ("memory_rule", asked.memory_rule, MEMORY_RULES),
-        ("placement", asked.placement, PLACEMENTS),
-        ("shares", asked.shares, SHARES),
-        ("stage_tp", asked.stage_tp, STAGE_TP),
-        ("seats", asked.seats, SEATS),
-    ):
-        if said not in (known if name == "cost_model" else ("", *known)):
+    named = {"space": tuple(SPACES), "cost_model": models}
+    for row in INPUTS:
+        said, known = getattr(asked, row.name), named.get(row.name, row.values)
+        said = space_named(said) if row.name == "space" else said
+        if known and said not in ("", *known):
+            name = row.name
             raise UsageError(f"{name}: found {said!r}, expected one of {', '.join(known)}")
     space = space_named(asked.space) or default_space(files)
     check_together(files, space)
@@ -351,7 +333,7 @@ def check_together(files: InputFiles, space: str) -> None:
         )
     for option in OPTIONS:
         value = getattr(asked, option)
-        if value and value != CHOICES.get(option, ("",))[0] and option not in entry.options:
+        if value and value != (*BY_NAME[option].values, "")[0] and option not in entry.options:
             own, its = next(pair for pair in SPACES.items() if option in pair[1].options)
             able = asked.cost_model in its.cost_models
             also = "" if able else f" with `cost_model={its.cost_models[0]}`"

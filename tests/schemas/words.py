@@ -10,6 +10,7 @@ from ilp_planner.faces.report.runtimes import OPTIONS
 from ilp_planner.faces.sweeps.row import NO_PLAN
 from ilp_planner.formats import inputs_json
 from ilp_planner.inputs.constraints import KEEP, NAMES
+from ilp_planner.inputs.table import Size, Whole, Wholes
 from ilp_planner.optimize.result import Status, Stop
 from ilp_planner.profiler.check.finding import Severity
 from ilp_planner.settings.base import Treatment
@@ -140,11 +141,12 @@ def _inputs() -> dict[str, Any]:
     )
     count = {"type": "integer", "minimum": 0}
     kinds: dict[str, Any] = dict.fromkeys(inputs_json.FILES, held)
-    kinds |= {key: {"type": "string"} for key in inputs_json.TEXTS}
-    kinds |= dict.fromkeys(("global_batch", *inputs_json.LIMITS, *inputs_json.SIZES), count)
+    of_kind = {Whole: count, Wholes: {"type": "array", "items": count}, Size: {"type": "number"}}
     kinds |= {
-        "micro_batch_sizes": {"type": "array", "items": count},
-        "memory_limit_bytes": {"type": "number"},
+        key: of_kind.get(type(row.kind), {"type": "string"})
+        for key, row in inputs_json.SAVED.items()
+    }
+    kinds |= {
         "memory_limits_bytes": {"type": "object", "additionalProperties": {"type": "number"}},
         "constraints": _constraints(),
     }

@@ -8,19 +8,13 @@ import pytest
 import ilp_planner
 from ilp_planner.base.errors import UsageError
 from ilp_planner.faces.cli.constraint_options import OPTIONS
+from ilp_planner.inputs.keywords import Demands
 from ilp_planner.settings.base import Setting
-from ilp_planner.settings.keywords import Demands
 from ilp_planner.settings.table import BY_NAME, DEMANDS, SETTINGS
-from tests.settings.keywords import FILE, text
 
 
 def test_names_are_there_once() -> None:
     assert len(BY_NAME) == len(SETTINGS)
-
-
-def test_keywords_are_those_of_the_table() -> None:
-    """`python -m tests.settings.keywords` writes them."""
-    assert FILE.read_text() == text()
 
 
 def test_all_faces_have_the_same_names() -> None:

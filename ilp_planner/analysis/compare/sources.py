@@ -10,6 +10,7 @@ from ilp_planner.base.errors import PlanError
 from ilp_planner.base.file_kinds import FileKind, file_kind
 from ilp_planner.base.parts import part
 from ilp_planner.base.units import format_bytes
+from ilp_planner.inputs.likeness import COSTS
 from ilp_planner.specs.decoder import as_decoder
 
 if TYPE_CHECKING:
@@ -22,16 +23,7 @@ if TYPE_CHECKING:
 
 # Plans are of one problem when these fields of their requests are the same, and what each device
 # may hold.
-SAME = (
-    "cost_model",
-    "memory_rule",
-    "placement",
-    "experiment",
-    "global_batch",
-    "hidden",
-    "sequence",
-    "vocabulary",
-)
+SAME = tuple(name for name in COSTS if name not in ("space", "precision"))
 
 
 class OtherProblemError(PlanError):

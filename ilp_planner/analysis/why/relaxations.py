@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.files import Document
 from ilp_planner.base.units import format_bytes
 from ilp_planner.inputs.request import Reference
-from ilp_planner.spaces.registry import SHARES, SPACES
+from ilp_planner.inputs.table import INPUTS
+from ilp_planner.spaces.registry import SPACES
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.subcluster import with_more_nodes
@@ -26,14 +27,7 @@ if TYPE_CHECKING:
 MORE = 2**30  # bytes of each device that are tried
 TIMES = 2  # of the rate of links, of samples and of devices in a node
 # Limits of a request besides its constraints, and what they are called.
-LIMITS = {
-    "memory_limit": "memory limit",
-    "micro_batch_sizes": "micro-batch sizes",
-    "max_stages": "most stages",
-    "max_tp": "most tensor parallelism",
-    "max_cp": "most context parallelism",
-    "max_stage_nodes": "most nodes of a stage",
-}
+LIMITS = {row.attribute: row.limit for row in INPUTS if row.limit}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +96,13 @@ def _asked(asked: Request, chosen: Collection[str]) -> Iterator[Relaxation]:
             kind="asked",
             request=replace(asked, **dict[str, Any]({name: default})),
         )
-    if asked.shares not in ("", SHARES[0]):
+    usual = "any"
+    if asked.shares not in ("", usual):
         yield Relaxation(
             limit=f"shares {asked.shares}",
-            change=SHARES[0],
+            change=usual,
             kind="asked",
-            request=replace(asked, shares=SHARES[0]),
+            request=replace(asked, shares=usual),
         )
 
 

@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.base.errors import UsageError
+from ilp_planner.base.errors import UsageError, described
 from ilp_planner.faces.api.result import Result, Saved, load
-from ilp_planner.faces.api.words import Printed, as_text, described, expect, positive, python_words
+from ilp_planner.faces.api.words import Printed, as_text, expect, positive, python_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

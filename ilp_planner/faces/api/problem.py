@@ -7,18 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.base.errors import SpecError, UsageError
-from ilp_planner.faces.api.words import described, named, positive, python_words
-from ilp_planner.faces.cli.values import option_size
+from ilp_planner.base.errors import SpecError, UsageError, described, with_article
+from ilp_planner.faces.api.words import python_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Unpack
 
     from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.inputs.keywords import Inputs
     from ilp_planner.inputs.request import Reference
     from ilp_planner.problem import Problem
-    from ilp_planner.settings.keywords import Demands
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 
@@ -37,31 +36,10 @@ def problem(
     *,
     gpus: str | None = None,
     profile: str | os.PathLike[str] | object = "analytic",
-    global_batch: int | None = None,
-    space: str | None = None,
-    cost_model: str = "native",
-    micro_batch_sizes: Sequence[int] = (),
-    memory_limit: str | float | None = None,
-    max_stages: int | None = None,
-    max_tp: int | None = None,
-    max_cp: int | None = None,
-    max_stage_nodes: int | None = None,
-    precision: str | None = None,
-    price: float | str | None = None,
-    memory_rule: str | None = None,
-    placement: str | None = None,
-    shares: str | None = None,
-    stage_tp: str | None = None,
-    seats: str | None = None,
     hostfile: str | os.PathLike[str] | None = None,
     clusterfile: str | os.PathLike[str] | None = None,
-    experiment: str | None = None,
-    hidden_size: int | None = None,
-    sequence_length: int | None = None,
-    vocab_size: int | None = None,
-    text_only: bool = False,
     constraints: str | os.PathLike[str] | Mapping[str, object] | None = None,
-    **demands: Unpack[Demands],
+    **said: Unpack[Inputs],
 ) -> Problem[Any]:
     """Build a problem, by the rules of `ilp-plan solve`; the keywords are its options.
 
@@ -120,7 +98,9 @@ def problem(
     SpecError, ProfileError, UsageError: the problem cannot be planned, with the reason.
     """
     from ilp_planner.inputs.files import InputFiles
-    from ilp_planner.inputs.request import Reference, Request
+    from ilp_planner.inputs.keywords import KEYWORDS
+    from ilp_planner.inputs.request import Reference, request_of
+    from ilp_planner.inputs.table import BY_KEYWORD
     from ilp_planner.spaces.objectives.any_nodes import build_for_any_nodes
 
     given: dict[str, Any] = {
@@ -130,9 +110,7 @@ def problem(
         "clusterfile": clusterfile,
         "profile": profile,
     }
-    from ilp_planner.settings.keywords import Demands
-
-    if unknown := next((name for name in demands if name not in Demands.__annotations__), ""):
+    if unknown := next((name for name in said if name not in KEYWORDS), ""):
         raise TypeError(f"problem() got an unexpected keyword argument {unknown!r}")
     with python_words():
         if gpus is not None:
@@ -142,31 +120,9 @@ def problem(
             for kind, value in given.items()
             if value is not None
         }
-        request = Request(
-            files=files,
-            cost_model=cost_model,
-            space=space or "",
-            memory_rule=memory_rule or "",
-            placement=placement or "",
-            shares=shares or "",
-            stage_tp=stage_tp or "",
-            seats=seats or "",
-            experiment=experiment or "",
-            global_batch=_positive("global_batch", global_batch),
-            micro_batch=_sizes(micro_batch_sizes),
-            memory_limit=_bytes(memory_limit),
-            max_stages=_positive("max_stages", max_stages),
-            max_tp=_positive("max_tp", max_tp),
-            max_cp=_positive("max_cp", max_cp),
-            max_stage_nodes=_positive("max_stage_nodes", max_stage_nodes),
-            precision=precision or "",
-            price="" if price is None else str(price),
-            hidden=_positive("hidden_size", hidden_size),
-            sequence=_positive("sequence_length", sequence_length),
-            vocabulary=_positive("vocab_size", vocab_size),
-            text_only=text_only,
-            constraints=_demanded(constraints, demands),
-        )
+        inputs = {name: value for name, value in said.items() if name in BY_KEYWORD}
+        demands = {name: value for name, value in said.items() if name not in BY_KEYWORD}
+        request = request_of(files, inputs, _demanded(constraints, demands))
         objects = {
             kind: given[kind]
             for kind, reference in files.items()
@@ -246,28 +202,5 @@ def _named(kind: str, value: Any) -> str:
     kinds = KINDS.get(kind, ())
     if type(value).__name__ in kinds:
         return "analytic" if kind == "profile" else str(value.name)
-    names = ", ".join(["a name", "a path", *map(named, kinds)])
+    names = ", ".join(["a name", "a path", *map(with_article, kinds)])
     raise UsageError(f"{kind}: found {described(value)}, expected one of {names}")
-
-
-def _bytes(limit: str | float | None) -> float | None:
-    if limit is None:
-        return None
-    if isinstance(limit, str):
-        return float(option_size("memory_limit", limit))
-    if isinstance(limit, int | float) and not isinstance(limit, bool):
-        return float(limit)
-    raise UsageError(
-        f"memory_limit: found {described(limit)}, expected bytes, or a size with its unit: '28 GB'"
-    )
-
-
-def _sizes(sizes: Sequence[int]) -> tuple[int, ...]:
-    if isinstance(sizes, str) or not hasattr(sizes, "__iter__"):
-        found = described(sizes)
-        raise UsageError(f"micro_batch_sizes: found {found}, expected a list of whole numbers")
-    return tuple(positive("micro_batch_sizes", size) for size in sizes)
-
-
-def _positive(name: str, value: int | None) -> int | None:
-    return None if value is None else positive(name, value)

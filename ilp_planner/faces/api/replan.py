@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.base.errors import PlanError, UsageError
+from ilp_planner.base.errors import PlanError, UsageError, described
 from ilp_planner.faces.api.explain import case_of
 from ilp_planner.faces.api.result import Result, Saved
-from ilp_planner.faces.api.words import Printed, as_text, described, positive, python_words
+from ilp_planner.faces.api.words import Printed, as_text, positive, python_words
 
 if TYPE_CHECKING:
     import os

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.base.errors import PlanError, UsageError
+from ilp_planner.base.errors import PlanError, UsageError, described
 from ilp_planner.base.parts import part
 from ilp_planner.faces.api.check import Check, check_plan
-from ilp_planner.faces.api.words import Printed, brief_text, described, python_words
+from ilp_planner.faces.api.words import Printed, brief_text, python_words
 from ilp_planner.optimize.result import Result as Outcome
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.base.errors import UsageError
-from ilp_planner.faces.api.words import described, in_python, positive, python_words
+from ilp_planner.base.errors import UsageError, described
+from ilp_planner.faces.api.words import in_python, positive, python_words
 from ilp_planner.optimize.solvers.base import PREFER_PLAIN, Limits
 
 if TYPE_CHECKING:
@@ -34,17 +34,9 @@ def sweep(
     price: float | str | None = None,
     output: File | None = None,
     plot: File | None = None,
-    executor: str = "local",
-    scheduler: str = "",
-    fallback: bool = False,
-    workers: int | None = None,
-    seconds: float = 200.0,
-    gap: float = 0.0,
-    prefer_plain: float = PREFER_PLAIN,
-    all_devices: bool = False,
     yes: bool = False,
     progress: Callable[[int, str], None] | bool | None = None,
-    **common: Any,
+    **said: Any,
 ) -> pd.DataFrame:
     """Plan every combination of values, by the rules of `ilp-plan sweep`; return a row for each.
 
@@ -70,7 +62,7 @@ def sweep(
     yes: more points than `limits.POINTS`, 100,000, are meant.
     progress: called with the number of finished points and their outcomes; True: a bar on the
         terminal.
-    common: keywords of `ilp_planner.problem` that all points have.
+    said: further keywords of `ilp_planner.problem`, which all points have.
 
     Raises
     ------
@@ -83,22 +75,33 @@ def sweep(
     from ilp_planner.faces.sweeps.sweep import Files, Place, check_size, run_sweep
     from ilp_planner.faces.sweeps.table import frame_of
 
-    if executor not in EXECUTORS:
-        raise UsageError(f"executor: found {executor!r}, expected one of {', '.join(EXECUTORS)}")
-    if workers is not None:
-        positive("workers", workers)
-    place = Place(executor=executor, workers=workers, scheduler=scheduler, fallback=fallback)
+    place = Place(**_taken(said, "executor", "scheduler", "fallback", "workers"))
+    limits = Limits(
+        workers=1,
+        prefer_plain=said.pop("prefer_plain", PREFER_PLAIN),
+        **_taken(said, "seconds", "gap"),
+    )
+    all_devices = bool(said.pop("all_devices", False))
+    if place.executor not in EXECUTORS:
+        known = ", ".join(EXECUTORS)
+        raise UsageError(f"executor: found {place.executor!r}, expected one of {known}")
+    if place.workers is not None:
+        positive("workers", place.workers)
     files = Files(output=_path(output), plot=_path(plot))
-    limits = Limits(seconds=seconds, gap=gap, workers=1, prefer_plain=prefer_plain)
     names = objective if isinstance(objective, str) else ",".join(objective)
     with python_words():
-        base = common_request({"model": model, "cluster": cluster, **common})
+        base = common_request({"model": model, "cluster": cluster, **said})
         asked = asked_sweep(base, gpus, _axes(vary), limits, all_devices=all_devices)
         check_size(asked, yes=yes)
         wish = asked_wish(asked, names, tokens, None if price is None else str(price))
         with _told(progress, asked.size) as tell:
             ended = run_sweep(asked, wish, place, files, tell, _note)
         return frame_of(asked, ended.rows)
+
+
+def _taken(said: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Take these keywords, as far as they are given."""
+    return {name: said.pop(name) for name in names if name in said}
 
 
 def common_request(said: Mapping[str, Any]) -> Request:

@@ -7,12 +7,12 @@ import html
 import io
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ilp_planner.base.errors import PlannerError, UsageError
-from ilp_planner.base.limits import beyond
+from ilp_planner.base.errors import PlannerError, UsageError, described, with_article
 from ilp_planner.base.printable import printable
 from ilp_planner.faces.cli.wording import PARAMETER
+from ilp_planner.inputs.table import INPUTS, Whole
 from ilp_planner.spaces.registry import RUNTIMES
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 KEYWORDS = {
     **{f"--runtime {name}": f'space="{name}"' for name in RUNTIMES},
     "--runtime": "space",
-    "--global-batch-size": "global_batch",
-    "--micro-batch-size": "micro_batch_sizes",
+    **{row.typed: row.said for row in INPUTS if row.option},
     "--time-limit": "seconds",
     "--check-certificate": "check()",
     "--not": "instead",
@@ -37,7 +36,7 @@ KEYWORDS = {
     "--set": "set_values",
 }
 # Parameters of the planner whose keyword has another name.
-RENAMED = {"hidden": "hidden_size", "sequence": "sequence_length", "vocabulary": "vocab_size"}
+RENAMED = {row.name: row.said for row in INPUTS if row.keyword}
 
 
 def in_python(message: str) -> str:
@@ -81,27 +80,13 @@ class Printed:
 def expect(verb: str, given: object, *kinds: type) -> None:
     """Refuse an object of the wrong kind: a UsageError with the expected kinds."""
     if not isinstance(given, kinds):
-        names = " or ".join(named(kind.__name__) for kind in kinds)
+        names = " or ".join(with_article(kind.__name__) for kind in kinds)
         raise UsageError(f"{verb}: found {described(given)}, expected {names}")
-
-
-def described(given: Any) -> str:
-    """Return the kind of an object, in a few words."""
-    return f"{given!r:.60}" if isinstance(given, str | int | float) else named(type(given).__name__)
-
-
-def named(kind: str) -> str:
-    """Return the name of a type with its article."""
-    return f"{'an' if kind[0] in 'AEIOaeiou' else 'a'} {kind}"
 
 
 def positive(name: str, value: object) -> int:
     """Return a whole number of at least 1; refuse other values."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"{name}: found {described(value)}, expected a whole number of at least 1")
-    if expected := beyond(name, value):
-        raise UsageError(f"{name}: found {described(value)}, expected {expected}")
-    return value
+    return Whole().read(name, value)
 
 
 def brief_text(lines: Lines, tables: Iterable[Table], details: Lines = ()) -> str:

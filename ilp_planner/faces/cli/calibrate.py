@@ -9,7 +9,7 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.base.files import check_writable, read_document, write_text
 from ilp_planner.base.library import find_spec
 from ilp_planner.faces.cli import options as o
-from ilp_planner.faces.cli.help import PROBLEM
+from ilp_planner.inputs.table import PROBLEM
 
 
 def calibrate(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from ilp_planner.faces.cli.groups import options
 from ilp_planner.faces.cli.help import CONSTRAINTS
 from ilp_planner.faces.cli.options import option
 from ilp_planner.inputs.constraints import Constraints, constraints_of
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ilp_planner.settings.base import Setting
 
 asked = partial(option, CONSTRAINTS)
-JOINT = "demands"  # the parameter of a command that all of these options together are
 
 
 def _annotation(setting: Setting) -> Any:
@@ -42,33 +41,17 @@ OPTIONS = {
 }
 
 
-def constrained(**others: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take all of these options in place of its parameter `demands`, which gets their
-    joint value.
+def constraint_options(**others: Any) -> Callable[..., Constraints]:
+    """Return the maker of the constraints that options say.
 
-    others: options that say something else of a constraint there, by its name.
+    others: annotations of options that say something else of a constraint, by its name.
     """
-    options = {**OPTIONS, **others}
+    every = {**OPTIONS, **others}
+    return options({name: (kind, None) for name, kind in every.items()}, _demanded)
 
-    def taking(command: Callable[..., None]) -> Callable[..., None]:
-        def run(**said: Any) -> None:
-            own = {name: said.pop(name) for name in options}
-            command(**said, demands=demanded(own.pop("constraints"), own))
 
-        signature = inspect.signature(command, eval_str=True)
-        more = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-            for name, kind in options.items()
-        ]
-        kept = list[inspect.Parameter]()
-        for one in signature.parameters.values():
-            own = one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            kept += more if one.name == JOINT else [own]
-        run.__dict__["__signature__"] = signature.replace(parameters=kept)
-        run.__name__, run.__doc__ = command.__name__, command.__doc__
-        return run
-
-    return taking
+def _demanded(constraints: Path | None = None, **said: Any) -> Constraints:
+    return demanded(constraints, said)
 
 
 def demanded(file: Path | None, said: Mapping[str, Any]) -> Constraints:

@@ -14,21 +14,19 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from ilp_planner.inputs.table import PEERS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 HELP = ["-h", "--help"]
 LONG = 400  # letters of a command's first sentence, which is shown whole
 COLUMN = 26  # where the texts of a section begin at most; a longer name has a line of its own
-# The sections of options, in the order of the options; the last two come last.
-PROBLEM = "Problem"
-RUNTIME = "Runtime"
-LIMITS = "Limits"
+# The sections of options beside those of the table of inputs; the last ones come last.
 CONSTRAINTS = "Constraints"
 SWEEP = "Sweep"
 SOLVER = "Solver"
 OUTPUT = "Output"
-PEERS = "For users of Metis and AMP"
 REST = "Options"
 
 # Command -> what to type, each with what it does.

@@ -1,7 +1,8 @@
 """`ilp-plan import`."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -9,9 +10,11 @@ from ilp_planner.base.errors import UsageError
 from ilp_planner.base.files import check_writable
 from ilp_planner.base.parts import part
 from ilp_planner.faces.cli import options as o
+from ilp_planner.faces.cli.groups import taking
 from ilp_planner.faces.cli.import_megatron import import_megatron
+from ilp_planner.faces.cli.request_options import request_options
 from ilp_planner.faces.cli.solve import build
-from ilp_planner.faces.cli.values import memory_limit, references, whole_numbers
+from ilp_planner.faces.cli.values import references
 from ilp_planner.faces.report.console import print_report
 from ilp_planner.faces.report.lines import evaluation_lines
 from ilp_planner.faces.report.stages import stage_table
@@ -19,9 +22,9 @@ from ilp_planner.faces.report.tables import summary
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import saved_import
 from ilp_planner.inputs.files import cluster_or_gpus, find_model
-from ilp_planner.inputs.request import Request
 
 
+@taking(limits=request_options("micro_batch_sizes", "memory_limit", "max_stages"))
 def import_plan(
     ctx: typer.Context,
     source: Annotated[
@@ -42,9 +45,7 @@ def import_plan(
     profile: o.Profile = o.DEFAULT_PROFILE,
     cost_model: o.OperatorCosts = "native",
     global_batch: o.MaybeGlobalBatch = None,
-    micro_batch: o.MicroBatchSizes = None,
-    memory: o.MemoryLimit = None,
-    max_stages: o.MaxStages = None,
+    limits: Any = None,
     set_values: Annotated[
         list[str] | None,
         typer.Option(
@@ -71,7 +72,7 @@ def import_plan(
             file,
             output,
             cluster=cluster,
-            memory=memory_limit(memory),
+            memory=limits.memory_limit,
             supplied=set_values,
             strict=strict,
         )
@@ -82,14 +83,12 @@ def import_plan(
     plan = part("peers.aceso.formats:read_aceso")(
         Path(file), find_model(model), global_batch=global_batch
     )
-    request = Request(
+    request = replace(
+        limits,
         files=references(model=model, cluster=cluster, profile=profile),
         space="operators",
         cost_model=cost_model,
         global_batch=plan.global_batch,
-        micro_batch_sizes=whole_numbers(o.MANY, micro_batch),
-        memory_limit=memory_limit(memory),
-        max_stages=max_stages,
     )
     problem = build(request)
     evaluation = evaluate(problem, plan)

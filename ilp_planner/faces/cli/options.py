@@ -1,7 +1,7 @@
 """The options that commands share, each described once."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,12 +10,11 @@ import typer
 
 from ilp_planner.base.limits import DIMENSION, MOST
 from ilp_planner.faces.cli.completion import clusters, gpus, models, plans, profiles
-from ilp_planner.faces.cli.help import LIMITS, OUTPUT, PEERS, PROBLEM, RUNTIME, SOLVER, Command
+from ilp_planner.faces.cli.help import OUTPUT, SOLVER, Command
 from ilp_planner.inputs.files import DEFAULT_CLUSTER as DEFAULT_CLUSTER
-from ilp_planner.inputs.files import DEFAULT_GLOBAL_BATCH
 from ilp_planner.inputs.files import DEFAULT_MODEL as DEFAULT_MODEL
+from ilp_planner.inputs.table import BY_NAME, LIMITS, PEERS, PROBLEM, RUNTIME
 from ilp_planner.optimize.solvers.base import PREFER_PLAIN
-from ilp_planner.spaces.registry import ALIASES, RUNTIMES, SPACES
 
 DEFAULT_PROFILE = "analytic"
 MANY = "--micro-batch-size"
@@ -95,7 +94,7 @@ def by_position(name: str, completion: Callable[[str], list[str]]) -> Any:
     )
 
 
-TEXT_ONLY = "Of a model of text and pictures or sounds, its text alone."
+TEXT_ONLY = BY_NAME["text_only"].help
 COST_MODEL = problem("--cost-model", "Whose formulas say what a plan takes.", default=True)
 Model = Annotated[str, model_option()]
 MaybeModel = Annotated[
@@ -105,7 +104,6 @@ MaybeCluster = Annotated[str | None, cluster_option(DEFAULT_CLUSTER)]
 Gpus = Annotated[str | None, gpus_option()]
 ModelName = Annotated[str | None, by_position("MODEL", models)]
 ClusterName = Annotated[str | None, by_position("CLUSTER", clusters)]
-TextOnly = Annotated[bool, problem("--text-only", TEXT_ONLY)]
 Hostfile = Annotated[
     str | None,
     peers(
@@ -134,152 +132,13 @@ AnyProfile = Annotated[
         "`ilp-plan profile`, or several joined with commas; analytic for an estimate."
     ),
 ]
-AnyCostModel = Annotated[Literal["native", "aceso", "metis", "amp"], COST_MODEL]
 OperatorCosts = Annotated[Literal["native", "aceso"], COST_MODEL]
-AnyGlobalBatch = Annotated[
-    int | None,
-    number(
-        PROBLEM,
-        "--global-batch-size",
-        "Samples per iteration; an experiment of AMP's has its own.",
-        str(DEFAULT_GLOBAL_BATCH),
-    ),
-]
-
-
-def _newest(names: Iterable[str]) -> str:
-    """Return the choice of some names as help shows it: of systems without their releases."""
-    return f"<{'|'.join(name for name in names if '@' not in name)}>"
-
-
-if TYPE_CHECKING:
-    SpaceName = str
-else:
-    SpaceName = Literal[(*SPACES, *ALIASES)]
-Space = Annotated[
-    SpaceName | None,
-    runtime(
-        "--space",
-        "Which plans: of operators on equal devices; of whole layers on any groups of devices, "
-        "exactly those that Metis or AMP can choose from, or those that a training system runs.",
-        default="by model, devices and profile",
-        metavar=_newest((*SPACES, *ALIASES)),
-    ),
-]
-if TYPE_CHECKING:
-    RuntimeName = str
-else:
-    RuntimeName = Literal[RUNTIMES]
-Runtime = Annotated[
-    RuntimeName | None,
-    runtime(
-        "--runtime",
-        "Only plans that this system can run, in its newest release or another one, as "
-        "torchtitan@0.2.2; the same as --space of its name.",
-        metavar=_newest(RUNTIMES),
-    ),
-]
-MaxCp = Annotated[
-    int | None,
-    number(
-        RUNTIME,
-        "--max-cp",
-        "Context-parallel degree at most, for a --runtime; 8, or 1 where attention looks "
-        "through a window or is not flash attention.",
-    ),
-]
-PRECISION_NAMES = (
-    "bf16", "fp16", "fp32", "fp8-delayed", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4",
-)  # fmt: skip
 if TYPE_CHECKING:
     PrecisionName = str
 else:
-    PrecisionName = Literal[PRECISION_NAMES]
-Precision = Annotated[
-    PrecisionName | None,
-    runtime(
-        "--precision",
-        "Of training, or Transformer Engine's recipe of products in 8 or 4 bits, for a --runtime; "
-        "the model's.",
-    ),
-]
-MemoryRule = Annotated[
-    Literal["device", "metis"] | None,
-    peers(
-        "--memory-rule",
-        "What must fit: every device by itself, or Metis's sum over the devices of a stage.",
-        default="device",
-    ),
-]
-Placement = Annotated[
-    Literal["default", "free"] | None,
-    peers(
-        "--placement",
-        "For --cost-model amp: AMP's own order of ranks, or any, with its all-reduce formula "
-        "repaired.",
-        default="default",
-    ),
-]
-Shares = Annotated[
-    Literal["any", "even"] | None,
-    limited(
-        "--shares",
-        "For --space groups: replicas of one type may differ by a sample and the last micro-batch "
-        "may be short; even: all are alike.",
-        default="any",
-    ),
-]
-StageTp = Annotated[
-    Literal["one", "mixed"] | None,
-    limited(
-        "--stage-tp",
-        "For --space groups: all replicas of a stage have one tensor-parallel degree; mixed: those "
-        "of each device type their own.",
-        default="one",
-    ),
-]
-Seats = Annotated[
-    Literal["packed", "spread"] | None,
-    limited(
-        "--seats",
-        "For --space groups: the replicas of a stage are packed on few nodes; spread: packed, or "
-        "equally many on each of several nodes of one type.",
-        default="packed",
-    ),
-]
-Experiment = Annotated[
-    str | None, peers("--experiment", "Which cluster and model of an amp:FILE.", "NAME")
-]
+    PrecisionName = Literal[BY_NAME["precision"].values]
 Top = Annotated[
     int | None, shown("--top", "Show the K best plans that differ in more than a cut.", "K", min=1)
-]
-MaxTp = Annotated[
-    int | None, number(LIMITS, "--max-tp", "Tensor-parallel degree at most; all that are profiled.")
-]
-MaxStageNodes = Annotated[
-    int | None,
-    number(
-        LIMITS,
-        "--max-stage-nodes",
-        "Nodes that one stage of operators is on, at most; any that its costs know.",
-    ),
-]
-HiddenSize = Annotated[
-    int | None,
-    number(PEERS, "--hidden-size", "Width of the layers of a metis:FOLDER; the model's."),
-]
-SequenceLength = Annotated[
-    int | None,
-    number(PROBLEM, "--sequence-length", "Tokens of a decoder's sample; the model's."),
-]
-VocabSize = Annotated[
-    int | None,
-    number(
-        PEERS,
-        "--vocab-size",
-        "Entries of its word embedding, for --cost-model metis; the model's.",
-        least=0,
-    ),
 ]
 NumLayers = Annotated[
     int | None,
@@ -289,26 +148,6 @@ MaybeGlobalBatch = Annotated[
     int | None,
     number(PROBLEM, "--global-batch-size", "Samples per iteration; the plan's own.", True),
 ]
-MicroBatchSizes = Annotated[
-    list[str] | None,
-    limited(
-        MANY,
-        "Micro-batch sizes to try: samples of a replica for a --runtime, as its own options have "
-        "it; for other spaces, as of Aceso and Metis, of all replicas together. All that are "
-        "possible, or profiled.",
-        "N...",
-    ),
-]
-MemoryLimit = Annotated[
-    str | None,
-    limited(
-        "--memory-limit",
-        "Memory of a device to use, as 28000MiB or 30GB; all of it. Of several types: at most "
-        "this much of each.",
-        "SIZE",
-    ),
-]
-MaxStages = Annotated[int | None, number(LIMITS, "--max-stages", "Pipeline stages at most.")]
 MaxMemory = Annotated[
     str | None,
     solving(
@@ -327,6 +166,9 @@ TimeLimit = Annotated[
         default=True,
         min=0.0,
     ),
+]
+GapLimit = Annotated[
+    float, solving("--gap", "Stop once the gap is this small.", "FRACTION", default=True)
 ]
 PreferPlain = Annotated[
     float | None,

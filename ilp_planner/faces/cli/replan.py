@@ -8,8 +8,9 @@ import typer
 from ilp_planner.base.errors import UsageError
 from ilp_planner.faces.cli import constraint_options as c
 from ilp_planner.faces.cli import options as o
-from ilp_planner.faces.cli.help import PROBLEM
+from ilp_planner.faces.cli.groups import taking
 from ilp_planner.faces.cli.values import solve_limits
+from ilp_planner.inputs.table import PROBLEM
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.replan.replan import Replanned
@@ -25,7 +26,7 @@ Lost = Annotated[
 ]
 
 
-@c.constrained(without=Lost)
+@taking(demands=c.constraint_options(without=Lost))
 def replan(
     ctx: typer.Context,
     plan_file: o.PlanFile,

@@ -1,33 +1,32 @@
 """`ilp-plan sweep`."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from ilp_planner.base.limits import POINTS
-from ilp_planner.faces.cli import constraint_options as c
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.echo import echo
+from ilp_planner.faces.cli.groups import taking
 from ilp_planner.faces.cli.help import OUTPUT, SOLVER, SWEEP
 from ilp_planner.faces.cli.objective import AllDevices
-from ilp_planner.faces.cli.solve import chosen_space, named_once
+from ilp_planner.faces.cli.request_options import SWEEP as SWEPT
+from ilp_planner.faces.cli.request_options import request_options
 from ilp_planner.faces.cli.sweep_request import asked_sweep, asked_wish
-from ilp_planner.faces.cli.values import memory_limit, references, solve_limits
+from ilp_planner.faces.cli.values import solve_limits
 from ilp_planner.faces.cli.wording import as_typed
 from ilp_planner.inputs.request import Request
-from ilp_planner.optimize.solvers.base import PREFER_PLAIN
+from ilp_planner.optimize.solvers.base import PREFER_PLAIN, Limits
 
 ExecutorName = Literal["local", "slurm", "dask", "ray"]
 swept = partial(o.option, SWEEP)
 
 
-def sweep(
-    model_name: o.ModelName = None,
-    cluster_name: o.ClusterName = None,
-    model: o.MaybeModel = None,
-    text_only: o.TextOnly = False,
-    cluster: o.MaybeCluster = None,
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """What is varied, and how its points are compared."""
+
     gpus: Annotated[
         str | None,
         swept(
@@ -36,7 +35,7 @@ def sweep(
             "the table, as 8..256xH100 or 8,16,24xH100.",
             "COUNTSxGPU",
         ),
-    ] = None,
+    ] = None
     vary: Annotated[
         list[str] | None,
         swept(
@@ -46,15 +45,7 @@ def sweep(
             "inter_node.bandwidth. May be repeated; values with commas are parted by semicolons.",
             "FIELD=VALUES",
         ),
-    ] = None,
-    profile: o.AnyProfile = o.DEFAULT_PROFILE,
-    cost_model: o.AnyCostModel = "native",
-    space: o.Space = None,
-    runtime: o.Runtime = None,
-    global_batch: o.AnyGlobalBatch = None,
-    memory: o.MemoryLimit = None,
-    constraints: c.ConstraintsFile = None,
-    all_devices: AllDevices = False,
+    ] = None
     objective: Annotated[
         str,
         swept(
@@ -64,13 +55,13 @@ def sweep(
             "NAMES",
             default=True,
         ),
-    ] = "time",
+    ] = "time"
     tokens: Annotated[
         str | None,
         swept(
             "--tokens", "Tokens of a training run, as 15e12 or 15T: its days and price.", "TOKENS"
         ),
-    ] = None,
+    ] = None
     price: Annotated[
         str | None,
         swept(
@@ -79,8 +70,14 @@ def sweep(
             "type, as H100-80GB=2.5,A100-80GB=1.5.",
             "PRICE",
         ),
-    ] = None,
-    yes: Annotated[bool, swept("--yes", f"More than {POINTS:,} points are meant.")] = False,
+    ] = None
+    yes: Annotated[bool, swept("--yes", f"More than {POINTS:,} points are meant.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """What solves the points."""
+
     executor: Annotated[
         ExecutorName,
         swept(
@@ -88,7 +85,7 @@ def sweep(
             "What solves the points: processes of this machine, or a scheduler.",
             default=True,
         ),
-    ] = "local",
+    ] = "local"
     scheduler: Annotated[
         str,
         swept(
@@ -96,25 +93,44 @@ def sweep(
             "Where it is: an address of Dask or Ray, or a partition of Slurm.",
             "ADDRESS",
         ),
-    ] = "",
+    ] = ""
     fallback: Annotated[
         bool, swept("--fallback", "Solve on this machine where the scheduler cannot be reached.")
-    ] = False,
+    ] = False
     workers: Annotated[
         int | None,
         o.number(SWEEP, "--workers", "Points that are solved at once.", "one per core"),
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How long each point is searched."""
+
+    all_devices: AllDevices = False
     time_limit: Annotated[
         float,
         o.solving("--time-limit", "Seconds for each point, at most.", "S", default=True, min=0.0),
-    ] = 200.0,
+    ] = 200.0
     gap: Annotated[
         float,
         o.option(
             SOLVER, "--gap", "Stop a point once its gap is this small.", "FRACTION", default=True
         ),
-    ] = 0.0,
-    prefer_plain: o.PreferPlain = None,
+    ] = 0.0
+    prefer_plain: o.PreferPlain = None
+
+    def limits(self) -> Limits:
+        """Return the limits of a point; a UsageError if they contradict each other."""
+        share = PREFER_PLAIN if self.prefer_plain is None else self.prefer_plain
+        limits = solve_limits(self.time_limit, self.gap, None, 1, None)
+        return replace(limits, prefer_plain=share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """Where the table and its picture are kept."""
+
     output: Annotated[
         Path | None,
         o.shown(
@@ -123,11 +139,20 @@ def sweep(
             "go on where it was ended.",
             "FILE",
         ),
-    ] = None,
+    ] = None
     plot: Annotated[
         Path | None,
         o.option(OUTPUT, "--plot", "Where to draw lines, or the front, .png or .svg.", "FILE"),
-    ] = None,
+    ] = None
+
+
+@taking(points=Points, request=request_options(*SWEPT), where=Where, search=Search, kept=Kept)
+def sweep(
+    points: Points,
+    request: Request,
+    where: Where,
+    search: Search,
+    kept: Kept,
     as_json: o.Json = False,
 ) -> None:
     """Plan every combination of values: one point per core, in a table that is kept.
@@ -142,33 +167,17 @@ def sweep(
     from ilp_planner.faces.sweeps.shown import sweep_lines, sweep_tables
     from ilp_planner.faces.sweeps.sweep import Files, Place, check_size, run_sweep, sweep_object
 
-    request = Request(
-        files=references(
-            model=named_once("--model", model, model_name),
-            cluster=named_once("--cluster", cluster, cluster_name),
-            profile=profile,
-        ),
-        cost_model=cost_model,
-        space=chosen_space(space, runtime),
-        global_batch=global_batch,
-        memory_limit=memory_limit(memory),
-        text_only=text_only,
-        constraints=c.demanded(constraints, {}),
-    )
-    share = PREFER_PLAIN if prefer_plain is None else prefer_plain
-    limits = replace(solve_limits(time_limit, gap, None, 1, None), prefer_plain=share)
-    axes = [parse_axis(text) for text in vary or ()]
-    asked = asked_sweep(request, gpus, axes, limits, all_devices=all_devices)
-    check_size(asked, yes=yes)
-    wish = asked_wish(asked, objective, tokens, price)
-    place = Place(executor=executor, workers=workers, scheduler=scheduler, fallback=fallback)
-    files = Files(output=output, plot=plot)
+    axes = [parse_axis(text) for text in points.vary or ()]
+    asked = asked_sweep(request, points.gpus, axes, search.limits(), all_devices=search.all_devices)
+    check_size(asked, yes=points.yes)
+    wish = asked_wish(asked, points.objective, points.tokens, points.price)
+    place, files = Place(**vars(where)), Files(**vars(kept))
     with measuring_bar(asked.size) as tell:
         ended = run_sweep(asked, wish, place, files, tell, _note)
     if as_json:
         print_json(sweep_object(asked, ended.rows, wish))
     else:
-        said = sweep_lines(asked, ended.rows, wish, output)
+        said = sweep_lines(asked, ended.rows, wish, kept.output)
         lines = summary([(name, as_typed(text)) for name, text in said])
         print_report(lines, *sweep_tables(asked, ended.rows, wish))
     if ended.interrupted:

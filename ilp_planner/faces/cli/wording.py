@@ -5,18 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 
+from ilp_planner.inputs.table import INPUTS
 from ilp_planner.settings.table import DEMANDS
 from ilp_planner.spaces.registry import RUNTIMES
 
 # Parameters whose option is not their own name with dashes.
 RENAMED = {
-    "global_batch": "--global-batch-size",
-    "micro_batch": "--micro-batch-size",
-    "micro_batch_size": "--micro-batch-size",
-    "micro_batch_sizes": "--micro-batch-size",
-    "hidden": "--hidden-size",
-    "sequence": "--sequence-length",
-    "vocabulary": "--vocab-size",
+    **{name: row.typed for row in INPUTS for name in (row.name, row.said, row.attribute)},
     "seconds": "--time-limit",
     "virtual": "--virtual-stages",
     "set_values": "--set",
@@ -24,14 +19,11 @@ RENAMED = {
 # Parameters that messages of the planner name.
 NAMED = (
     *(setting.name for setting in DEMANDS),
-    "model", "cluster", "gpus", "hostfile", "clusterfile", "profile", "experiment",
-    "cost_model", "constraints", "space", "memory_rule", "placement", "shares", "stage_tp",
-    "seats", "global_batch", "micro_batch_sizes", "memory_limit", "max_stages", "max_tp",
-    "max_cp", "precision", "hidden", "sequence", "vocabulary", "top", "seconds", "gap",
-    "prefer_plain", "solver", "starts", "workers", "seed", "num_layers", "text_only", "device",
-    "backend", "resume", "output", "accept_changed", "fit", "nearest", "start",
-    "max_stage_nodes", "png", "vary", "objective", "max_price_per_hour", "tokens", "plot",
-    "executor", "scheduler", "fallback", "yes", "price",
+    *(name for row in INPUTS for name in (row.name, row.attribute)),
+    "model", "cluster", "gpus", "hostfile", "clusterfile", "profile", "constraints", "top",
+    "seconds", "gap", "prefer_plain", "solver", "starts", "workers", "seed", "num_layers", "device",
+    "backend", "resume", "output", "accept_changed", "fit", "nearest", "start", "png", "vary",
+    "objective", "max_price_per_hour", "tokens", "plot", "executor", "scheduler", "fallback", "yes",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from ilp_planner.base.errors import SpecError, UsageError
 from ilp_planner.base.files import Document
-from ilp_planner.base.limits import as_whole
-from ilp_planner.base.units import parse_size
 from ilp_planner.inputs.constraints import KEEP, NAMES, constraints_of
 from ilp_planner.inputs.files import DEFAULT_CLUSTER, DEFAULT_MODEL, InputFiles
 from ilp_planner.inputs.request import FILES, Reference, Request
+from ilp_planner.inputs.table import BY_KEYWORD, INPUTS
 from ilp_planner.specs.cluster_reader import DEVICE_KEYS
 from ilp_planner.specs.machine import CONSTANTS
 from ilp_planner.specs.toml_reader import nearest
@@ -33,25 +32,9 @@ if TYPE_CHECKING:
 
 Path = tuple[str, ...]
 
-TEXTS = (
-    "cost_model", "space", "memory_rule", "placement", "shares", "stage_tp", "seats",
-    "experiment", "precision",
-)  # fmt: skip
-NUMBERS = {
-    **{n: n for n in ("global_batch", "max_stages", "max_tp", "max_cp", "max_stage_nodes")},
-    "hidden_size": "hidden",
-    "sequence_length": "sequence",
-    "vocab_size": "vocabulary",
-}
 # Fields that have a second name, as options of the command line have.
-ALIASES = {
-    "runtime": "space",
-    "global_batch_size": "global_batch",
-    "micro_batch_size": "micro_batch_sizes",
-}
-MEANT = {"micro_batch_sizes": "micro_batch"}  # of a replica, or of all, as the space has it
-OTHERS = ("gpus", "micro_batch_sizes", "memory_limit", "text_only")
-OF_REQUESTS = (*FILES, *OTHERS, *TEXTS, *NUMBERS, *NAMES)
+ALIASES = {row.alias: row.said for row in INPUTS if row.alias}
+OF_REQUESTS = (*FILES, "gpus", *(row.said for row in INPUTS if row.said != "price"), *NAMES)
 HELD = {"model": DEFAULT_MODEL, "cluster": DEFAULT_CLUSTER}  # files of which fields are varied
 # Which fields are set before others: what a file says is changed when it is known which file.
 OF_FILE, IN_FILE, OF_REQUEST = range(3)
@@ -152,19 +135,10 @@ def _setter(name: str) -> Callable[[Request, str], Request]:
         return lambda request, text: _with_reference(request, name, text)
     if name in NAMES:
         return lambda request, text: with_constraints(request, {name: text})
-    special: dict[str, Callable[[str], Any]] = {
-        **dict.fromkeys(NUMBERS, lambda text: _whole(name, text)),
-        "micro_batch_sizes": lambda text: tuple(_whole(name, each) for each in text.split(",")),
-        "memory_limit": _size,
-        "text_only": _flag,
-    }
-    read, own = special.get(name, str), {**NUMBERS, **MEANT}.get(name, name)
-
-    def put(request: Request, text: str) -> Request:
-        value: dict[str, Any] = {own: read(text)}
-        return replace(request, **value)
-
-    return put
+    row = BY_KEYWORD[name]
+    return lambda request, text: replace(
+        request, **dict[str, Any]({row.name: row.kind.read(name, text)})
+    )
 
 
 def with_cluster(request: Request, name: str) -> Request:
@@ -194,25 +168,6 @@ def _read(said: tuple[tuple[str, str], ...]) -> Constraints:
     from ilp_planner.formats.kept_stages import with_kept_stages
 
     return with_kept_stages(constraints_of(dict(said)))
-
-
-def _whole(name: str, text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise UsageError(f"{name}: found {text!r:.60}, expected a whole number of at least 1")
-    return as_whole(text)
-
-
-def _size(text: str) -> float:
-    try:
-        return float(parse_size(text, what="memory_limit"))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
-def _flag(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise UsageError(f"text_only: found {text!r}, expected true or false")
-    return text == "true"
 
 
 # ---- fields of files -----------------------------------------------------------------------------

@@ -1,14 +1,13 @@
 """Fields by their names, and what their values make of a request."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
 from ilp_planner.base.errors import SpecError, UsageError
 from ilp_planner.base.files import Document
-from ilp_planner.faces.sweeps.fields import OF_REQUESTS, find_field, held
-from ilp_planner.inputs.constraints import NAMES
-from ilp_planner.inputs.request import FILES, Reference, Request
+from ilp_planner.faces.sweeps.fields import find_field, held
+from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 
@@ -27,16 +26,6 @@ def model_of(request: Request):
 def cluster_of(request: Request):
     reference = held(request, "cluster")
     return read_cluster(Document(reference.name, reference.text or ""))
-
-
-def test_every_field_of_a_request_can_be_varied() -> None:
-    """All but what is not asked for: the limits that come out, constraints one by one, and prices,
-    which the table has."""
-    others = {"files", "constraints", "memory_limits", "price"}
-    own = {field.name for field in fields(Request)} - others
-    renamed = {"hidden": "hidden_size", "sequence": "sequence_length", "vocabulary": "vocab_size"}
-    renamed["micro_batch"] = "micro_batch_sizes"
-    assert {renamed.get(name, name) for name in own} | {*FILES, *NAMES, "gpus"} == {*OF_REQUESTS}
 
 
 @pytest.mark.parametrize(
