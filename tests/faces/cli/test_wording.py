@@ -21,6 +21,7 @@ OWN = (
         "faces/cli",
         "faces/report",
         "formats/megatron",
+        "inputs/table",
         "settings/table",
         "peers/analysis_tool",
     ),

@@ -46,8 +46,12 @@ def test_where_memory_is_no_matter_there_is_a_first_plan(problem: Problem) -> No
     """Unless no option runs all operators of a stage."""
     roomy = dataclasses.replace(problem, memory_limits=dict.fromkeys(problem.memory_limits, 1e18))
     part = OperatorPart(roomy, roomy.micro_batch_sizes[0])
-    every = part.stages.chains.values()
-    alike = all(c.tables.allowed.all() and (c.operators.compute < INFINITE).all() for c in every)
+    alike = all(
+        c.tables.allowed.all()
+        and (c.operators.compute < INFINITE).all()
+        and (c.operators.reshard.diagonal(axis1=1, axis2=2) < INFINITE).all()
+        for c in part.stages.chains.values()
+    )
     sizes = set(part.stages.chains)
     rows = [row for row in rows_of_groups(part) if sizes.issuperset(row)]
     fits = any(len(row) <= problem.max_stages for row in rows)
