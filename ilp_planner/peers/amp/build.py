@@ -10,7 +10,6 @@ from ilp_planner.peers.amp.degrees import amp_space
 from ilp_planner.peers.amp.source import amp_source
 from ilp_planner.peers.amp.space import AmpSpace
 from ilp_planner.spaces.layers import Costing, layer_problem, refuse_stages
-from ilp_planner.spaces.registry import PLACEMENTS
 
 if TYPE_CHECKING:
     from ilp_planner.inputs.files import InputFiles
@@ -36,7 +35,7 @@ def build(files: InputFiles) -> Problem[AmpCosts]:
                 "no model of memory"
             )
     profile, (cluster, _) = amp_source(files), files.cluster
-    free = asked.placement not in ("", PLACEMENTS[0])
+    free = asked.placement not in ("", "default")
     costs = AmpCosts(profile=profile, repaired=free)
     degrees = amp_space(costs, cluster, files.global_batch, max_tp=asked.max_tp)
     model = files.model_name or profile.model.name
