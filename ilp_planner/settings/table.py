@@ -1180,6 +1180,11 @@ BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 DEMANDS = tuple(setting for setting in SETTINGS if setting.domain is not CLOSED)
 
 
+def row_of(choice: values.Choice) -> Setting:
+    """Return the row of a choice."""
+    return next(row for row in SETTINGS if row.choice is choice)
+
+
 def with_degrees_of(settings: Settings, other: Settings) -> Settings:
     """Return settings with the degrees of others, and with what is chosen for these alone."""
     return values.with_fields(settings, {name: attrgetter(name)(other) for name in OF_DEGREES})

@@ -15,10 +15,11 @@ from ilp_planner.optimize.search.graph_certificate import at_most
 from ilp_planner.optimize.search.group_search import PartSearch
 from ilp_planner.optimize.search.state import Unlisted
 from ilp_planner.schedule.formulas import DIVIDED
+from ilp_planner.settings.values import CP_COMM, SHARDING
 from ilp_planner.spaces.graph_space import LayerSpace
 from ilp_planner.spaces.training.bounds.work import ARITHMETIC, work_bound
 from ilp_planner.spaces.training.costs import MegatronCosts
-from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided, values_of
+from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
 from ilp_planner.spaces.training.enumerate.variants import Variant, most_virtual
 from ilp_planner.spaces.training.runtime import MEGATRON
 from ilp_planner.spaces.training.search.parts import MegatronPart
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ilp_planner.optimize.solvers.base import Task
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
+    from ilp_planner.settings.values import Choice
     from ilp_planner.spaces.training.search.families import JobFamily
     from ilp_planner.specs.training import TrainingJob
 
@@ -160,8 +162,8 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
             spread += " that of the output"
         return (
             f"{self.tried(problem)}{f', {asked},' if asked else ''} of the planner's settings, "
-            f"{_either(_of(problem, 'sharding'))} sharded, cp at most {problem.costs.max_cp} by "
-            f"{_either(_of(problem, 'cp_comm'))}{self.runtime.untried(problem.constraints)}, nodes "
+            f"{_either(_of(problem, SHARDING))} sharded, cp at most {problem.costs.max_cp} by "
+            f"{_either(_of(problem, CP_COMM))}{self.runtime.untried(problem.constraints)}, nodes "
             f"ordered by type; recomputation {_either(again)}; a rank's layers, the "
             f"embedding and the output layer with their neighbours{spread}"
         )
@@ -302,9 +304,9 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         return super().explain(search) + more(search.problem)
 
 
-def _of(problem: Problem[MegatronCosts], name: str) -> list[str]:
-    """Return the values of a constraint's name in the choices of settings."""
-    return list(dict.fromkeys(values_of(choice)[name] for choice in problem.costs.choices))
+def _of(problem: Problem[MegatronCosts], choice: Choice) -> list[str]:
+    """Return the values of a choice in the settings that are tried."""
+    return list(dict.fromkeys(map(choice.read, problem.costs.choices)))
 
 
 def _either(names: Sequence[str]) -> str:

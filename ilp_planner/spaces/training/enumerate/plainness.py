@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.schedule.formulas import DIVIDED
+from ilp_planner.settings.table import row_of
+from ilp_planner.settings.values import CP_COMM
 from ilp_planner.specs.training import OPERATORS, ORDERS, Offload
 
 if TYPE_CHECKING:
@@ -65,8 +67,8 @@ def _sharding(t: Traits) -> int:
 
 
 def _context(t: Traits) -> int:
-    settings, usual = t.settings, t.runtime.search_of("cp_comm").demandable[0]
-    return (settings.cp > 1) * (1 + (settings.cp_comm != usual))
+    usual = row_of(CP_COMM).search_of(t.runtime.name).demandable[0]
+    return (t.settings.cp > 1) * (1 + (CP_COMM.read(t.settings) != usual))
 
 
 ORDER = (
