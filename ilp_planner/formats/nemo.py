@@ -23,7 +23,7 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.flags import Value as Argument
 from ilp_planner.formats.megatron.model_features import feature_values, routing_values
 from ilp_planner.formats.megatron.rules import check_arguments
-from ilp_planner.formats.megatron.settings import FSDP_OF
+from ilp_planner.formats.megatron.settings import FSDP_OF, state_values
 from ilp_planner.settings.keys import said
 from ilp_planner.settings.table import CP_COMM, LOSS_FUSION
 from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_heads
@@ -59,6 +59,10 @@ FEATURES = (
     "layernorm_zero_centered_gamma", "softmax_type", "window_size", "window_attn_skip_freq",
     "qk_l2_norm", "no_rope_freq", "activation_func_clamp_value", "glu_linear_offset",
 )  # fmt: skip
+# What Megatron's arguments say of states, as the bridge says it: types by their names in torch.
+STATES = ("use_precision_aware_optimizer", "sgd_momentum")
+STATE_TYPES = ("exp_avg_dtype", "exp_avg_sq_dtype", "main_params_dtype")
+TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "uint8"}
 NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
 
 
@@ -348,9 +352,11 @@ def _optimizer(job: TrainingJob) -> Section:
             "optimizer_cpu_offload": True,
             "optimizer_offload_fraction": o.offload,
             "overlap_cpu_optimizer_d2h_h2d": o.overlap_offload,
-            "use_precision_aware_optimizer": True,
         }
-    return section
+    states = state_values(o, job.settings.precision)
+    section |= {key: _listed(states[key]) for key in STATES if key in states}
+    types = {key: str(states[key]) for key in STATE_TYPES if key in states}
+    return section | {key: f"torch.{TYPES[name]}" for key, name in types.items()}
 
 
 def _notes(job: TrainingJob) -> tuple[str, ...]:

@@ -218,6 +218,28 @@ def test_ranks_of_context_parallelism_attend_as_in_the_plan(
     assert said == words
 
 
+@for_each(
+    ("optimizer", "types"),
+    [
+        ({}, {}),
+        (
+            {"moments": 4, "master": 2},
+            {"exp_avg_dtype": "bfloat16", "exp_avg_sq_dtype": "bfloat16"},
+        ),
+        ({"moments": 3, "master": 2}, {"exp_avg_dtype": "bfloat16", "exp_avg_sq_dtype": "uint8"}),
+        ({"offload": 1.0, "master": 2}, {"main_params_dtype": "float16"}),
+        ({"offload": 1.0}, {}),
+    ],
+)
+def test_types_of_states_are_said(optimizer: dict[str, object], types: dict[str, str]) -> None:
+    """The bridge turns texts like `torch.bfloat16` into types (`omegaconf_utils.py`)."""
+    states = OptimizerSettings(**{"sharding": "optimizer", **optimizer})
+    found = sections(job(settings=usual(optimizer=states)))["optimizer"]
+    said = {key: value for key, value in found.items() if key.endswith("_dtype")}
+    assert said == {key: f"torch.{name}" for key, name in types.items()}
+    assert found.get("use_precision_aware_optimizer", False) == bool(optimizer)
+
+
 def test_kernels_of_the_end_of_a_pipeline_are_said() -> None:
     deferred = sections(quantised(deferred_output=True, deferral_limit=3, deterministic=True))
     names = ("defer_embedding_wgrad_compute", "wgrad_deferral_limit", "deterministic_mode")

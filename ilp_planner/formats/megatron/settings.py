@@ -313,10 +313,10 @@ def _optimizer_values(settings: Settings) -> dict[str, Value]:
         ("data_parallel_sharding_strategy", FSDP_OF.get(optimizer.sharding), fsdp),
         ("ckpt_format", "fsdp_dtensor", fsdp),
     )
-    return values | _state_values(optimizer, precision)
+    return values | state_values(optimizer, precision)
 
 
-def _state_values(optimizer: OptimizerSettings, precision: str) -> dict[str, Value]:
+def state_values(optimizer: OptimizerSettings, precision: str) -> dict[str, Value]:
     """Return the arguments for bytes of gradients, copies and moments."""
     gradient, moments, offload = optimizer.gradient, optimizer.moments, optimizer.offload
     aware = optimizer.name == "adam" and (offload > 0 or moments != 8 or (optimizer.master == 2))
