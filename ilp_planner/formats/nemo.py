@@ -95,6 +95,10 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
             f"{TOOL} has no mixed_precision of this name, which also says how stages send",
             "pp = 1",
         )
+    if s.precision == "fp32" and s.kernels.quantised:
+        raise Unfit("settings.precision", "fp32").but(
+            f"{TOOL} has no mixed_precision of {s.kernels.quantised} beside it", "precision = bf16"
+        )
     check_core(job)
     sections: dict[str, Section] = {
         "train": {"micro_batch_size": job.micro_batch, "global_batch_size": job.global_batch},

@@ -254,6 +254,13 @@ def test_the_kernel_of_the_loss(kernel: str) -> None:
 
 
 REFUSED = {
+    "quantised products of fp32": (
+        job(
+            settings=usual(precision="fp32", kernels=Kernels(quantised="mxfp8")), pp=1, layout=None
+        ),
+        "settings.precision",
+        {"settings": usual()},
+    ),
     "4 bits": (quantised(quantised="nvfp4"), "kernels.quantised", {"settings": usual()}),
     "parameters": (
         quantised(quantised="fp8-delayed"),
