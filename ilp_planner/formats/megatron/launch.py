@@ -11,9 +11,10 @@ from ilp_planner.base.units import format_bytes, format_seconds
 from ilp_planner.formats.exported import Expected, Exported, unlike_torch
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.earlier import is_early
-from ilp_planner.formats.megatron.flags import flags_by_key
+from ilp_planner.formats.megatron.flags import flag_of, flags_by_key
 from ilp_planner.formats.megatron.model_features import unsaid
 from ilp_planner.formats.megatron.rules import check_arguments
+from ilp_planner.formats.megatron.settings import FLAGS
 from ilp_planner.formats.megatron.values import MegatronArguments, split_words, write_value
 from ilp_planner.spaces.runtimes.limits import Unfit
 from ilp_planner.specs.training import ORDERS, TrainingJob
@@ -39,9 +40,6 @@ DATA = ("data_path", "train_data_path", "data_args_path", "per_split_data_args_p
 FIELDS = {
     "--tensor-model-parallel-size": "tp",
     "--pipeline-model-parallel-size": "pp",
-    "--context-parallel-size": "settings.cp",
-    "--expert-model-parallel-size": "settings.ep",
-    "--expert-tensor-parallel-size": "settings.etp",
     "--global-batch-size": "global_batch",
     "--micro-batch-size": "micro_batch",
     "--num-attention-heads": "tp",
@@ -62,8 +60,6 @@ FIELDS = {
     "--fp8-param-gather": "settings.kernels.quantised_parameters",
     "--fp4-param-gather": "settings.kernels.quantised_parameters",
     "--first-last-layers-bf16": "settings.kernels.exact_first",
-    "--tp-comm-overlap": "settings.overlap_tensor",
-    "--overlap-moe-expert-parallel-comm": "settings.overlap_experts",
     "--cuda-graph-impl": "settings.kernels.graphs",
     "--cuda-graph-modules": "settings.kernels.graphed",
     "world size": "devices",
@@ -110,7 +106,8 @@ def runnable_arguments(job: TrainingJob) -> MegatronArguments:
     findings = check_arguments(args)
     if findings:
         first = findings[0]
-        field = FIELDS.get(first.flag)
+        own = {flag_of(key): f"settings.{field}" for field, key in FLAGS.items()}
+        field = (own | FIELDS).get(first.flag)
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         raise PlanError(f"{f'{field}: ' if field else ''}Megatron cannot run it: {first}{more}")
     return args
