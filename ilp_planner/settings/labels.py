@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from ilp_planner.base.units import format_percent
 from ilp_planner.schedule.formulas import DIVIDED
 from ilp_planner.settings.values import CP_COMM, DISPATCHER
-from ilp_planner.specs.training import ORDERS
+from ilp_planner.specs.training import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ilp_planner.settings.values import Choice
-    from ilp_planner.specs.training import Recompute, Settings, TrainingJob
+    from ilp_planner.specs.training import Recompute, TrainingJob
 
+USUAL = Settings()
 FP32 = (4, 8)  # bytes of a gradient and of both moments of a parameter
 SHARED = {
     "none": "optimizer states not divided",
@@ -51,10 +52,15 @@ class JobLabel(NamedTuple):
     text: Callable[[TrainingJob], str]
 
 
-def switch(place: int, field: str, text: str) -> Label:
-    """Return the label of a field of settings that is true or false. text: if it is true."""
+def unusual(place: int, field: str, text: str) -> Label:
+    """Return the label of a field of settings with another value than its usual one, in a text."""
     read = attrgetter(field)
-    return Label(place, lambda told: text if read(told.settings) else "")
+
+    def words(told: Told) -> str:
+        value = read(told.settings)
+        return text.format(value) if value != read(USUAL) else ""
+
+    return Label(place, words)
 
 
 def _context(told: Told) -> str:
@@ -171,15 +177,11 @@ def _overlaps(job: TrainingJob) -> str:
     return f"{' and '.join(names)}-parallel messages overlapped" if names else ""
 
 
-QUANTISED = Label(
-    10, lambda t: f"products in {t.settings.kernels.quantised}" * bool(t.settings.kernels.quantised)
-)
 CONTEXT = Label(20, _context)
 EP = Label(
     30,
     lambda t: f"ep {t.settings.ep}" * ((t.settings.ep > 1 or t.settings.etp > 0) and not t.brief),
 )
-ETP = Label(40, lambda t: f"etp {t.settings.etp}" * bool(t.settings.etp))
 RECOMPUTE = Label(60, _recompute)
 VIRTUAL_STAGES = Label(70, _virtual)
 OVERLAP_SENDS = Label(
@@ -188,7 +190,6 @@ OVERLAP_SENDS = Label(
         "messages between stages not overlapped" * (t.virtual > 1 and not t.settings.overlap_sends)
     ),
 )
-RANK_ORDER = Label(90, lambda t: f"rank order {t.settings.order}" * (t.settings.order != ORDERS[0]))
 SHARDING = Label(100, _sharding)
 GRADIENTS = Label(110, _of_types("gradients of {0.gradient} bytes"))
 MOMENTS = Label(120, _of_types("moments of {0.moments}"))

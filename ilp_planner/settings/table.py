@@ -65,6 +65,10 @@ ON_SWITCH = "on, off or both; off without this option"
 NO_SETTING = "it has no setting for it"
 OF_FIGURES = "the figures are of Megatron-LM's kernels"
 UNSAID = "no export says it"
+KERNEL_OF_FIGURES = {
+    "": Search(FIXED, ("yes",), remark=OF_FIGURES),
+    "megatron": Search(FIXED, ("yes",)),
+}
 IMPORTED = "judged in imported plans, never tried"
 DEFAULT = "Megatron-LM's default"
 SHARES = ("0", "0.25", "0.5", "0.75", "1")  # of the optimizer's states
@@ -149,7 +153,7 @@ SETTINGS = (
             ),
             "deepspeed": Search(SEARCHED, ("1", "tp"), remark="1 with ep; tp in pipelines"),
         },
-        label=labels.ETP,
+        label=labels.unusual(40, "etp", "etp {}"),
         of_degrees=True,
         keys=(
             Key(MEGATRON, "etp", "expert_tensor_parallel_size"),
@@ -257,7 +261,7 @@ SETTINGS = (
             "": Search(FIXED, ("tp-cp-ep-dp-pp",), remark="the one that it has"),
             "megatron": Search(SEARCHED, ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")),
         },
-        label=labels.RANK_ORDER,
+        label=labels.unusual(90, "order", "rank order {}"),
         of_degrees=True,
         keys=(Key(OTHERS, "order"),),
     ),
@@ -270,7 +274,7 @@ SETTINGS = (
             "": Search(FOLLOWS, ("no", "yes")),
             "deepspeed": Search(FOLLOWS, ("no", "yes"), remark="yes with tp above 1 in a pipeline"),
         },
-        label=labels.switch(50, "sequence_parallel", "sequence parallel"),
+        label=labels.unusual(50, "sequence_parallel", "sequence parallel"),
         job_label=labels.JOB_SEQUENCE_PARALLEL,
         of_degrees=True,
         keys=(
@@ -371,10 +375,10 @@ SETTINGS = (
         of_degrees=True,
         at_first=("none", "core_attn", "full", "block"),
         keys=(
-            Key(OTHERS, "recompute.granularity"),
-            Key(OTHERS, "recompute.modules"),
-            Key(OTHERS, "recompute.method"),
-            Key(OTHERS, "recompute.layers"),
+            *(
+                Key(OTHERS, f"recompute.{part}")
+                for part in ("granularity", "modules", "method", "layers")
+            ),
         ),
     ),
     Setting(
@@ -565,7 +569,7 @@ SETTINGS = (
         },
         choice=values.OVERLAP,
         change=Change(4, ("none", "data")),
-        label=labels.switch(
+        label=labels.unusual(
             130, "optimizer.overlap_gradients", "data-parallel messages overlapped"
         ),
         at_first="none",
@@ -590,7 +594,7 @@ SETTINGS = (
         },
         choice=values.FUSED_LOSS,
         change=Change(3, ("none", "native")),
-        label=labels.switch(140, "kernels.fused_loss", "fused loss"),
+        label=labels.unusual(140, "kernels.fused_loss", "fused loss"),
         at_first="none",
         keys=(Key(MEGATRON, "kernels.fused_loss", LOSS_FUSION),),
     ),
@@ -599,10 +603,7 @@ SETTINGS = (
         title="fused dropout and bias",
         fields=("settings.kernels.fused_dropout",),
         remark=DEFAULT,
-        search={
-            "": Search(FIXED, ("yes",), remark=OF_FIGURES),
-            "megatron": Search(FIXED, ("yes",)),
-        },
+        search=KERNEL_OF_FIGURES,
         keys=(Key(MEGATRON, "kernels.fused_dropout", "bias_dropout_fusion"),),
     ),
     Setting(
@@ -610,20 +611,14 @@ SETTINGS = (
         title="fused activation",
         fields=("settings.kernels.fused_activation",),
         remark=DEFAULT,
-        search={
-            "": Search(FIXED, ("yes",), remark=OF_FIGURES),
-            "megatron": Search(FIXED, ("yes",)),
-        },
+        search=KERNEL_OF_FIGURES,
     ),
     Setting(
         "fused_softmax",
         title="fused softmax",
         fields=("settings.kernels.fused_softmax",),
         remark="counts for local layers alone",
-        search={
-            "": Search(FIXED, ("yes",), remark=OF_FIGURES),
-            "megatron": Search(FIXED, ("yes",)),
-        },
+        search=KERNEL_OF_FIGURES,
         keys=(Key(MEGATRON, "kernels.fused_softmax", "masked_softmax_fusion"),),
     ),
     Setting(
@@ -631,10 +626,7 @@ SETTINGS = (
         title="fused gradient accumulation",
         fields=("settings.kernels.accumulation_fusion",),
         remark=DEFAULT,
-        search={
-            "": Search(FIXED, ("yes",), remark=OF_FIGURES),
-            "megatron": Search(FIXED, ("yes",)),
-        },
+        search=KERNEL_OF_FIGURES,
         keys=(Key(MEGATRON, "kernels.accumulation_fusion", "gradient_accumulation_fusion"),),
     ),
     Setting(
@@ -725,7 +717,7 @@ SETTINGS = (
             "deepspeed": Search(FIXED, ("off",), remark=NO_SETTING),
         },
         choice=values.TENSOR_OVERLAP,
-        label=labels.switch(170, "overlap_tensor", "tensor-parallel messages overlapped"),
+        label=labels.unusual(170, "overlap_tensor", "tensor-parallel messages overlapped"),
         job_label=labels.JOB_OVERLAPS,
         keys=(
             Key(MEGATRON, "overlap_tensor", "tp_comm_overlap"),
@@ -750,7 +742,7 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("off",), ("on",)),
         },
         choice=values.EXPERT_OVERLAP,
-        label=labels.switch(180, "overlap_experts", "expert-parallel messages overlapped"),
+        label=labels.unusual(180, "overlap_experts", "expert-parallel messages overlapped"),
         keys=(Key(MEGATRON, "overlap_experts", "overlap_moe_expert_parallel_comm"),),
     ),
     Setting(
@@ -758,20 +750,14 @@ SETTINGS = (
         title="asynchronous backward products",
         fields=("settings.async_tensor",),
         remark=DEFAULT,
-        search={
-            "": Search(FIXED, ("yes",), remark=OF_FIGURES),
-            "megatron": Search(FIXED, ("yes",)),
-        },
+        search=KERNEL_OF_FIGURES,
     ),
     Setting(
         "overlap_sends",
         title="overlap of virtual stages' messages",
         fields=("settings.overlap_sends",),
         remark=DEFAULT,
-        search={
-            "": Search(FIXED, ("yes",), remark=OF_FIGURES),
-            "megatron": Search(FIXED, ("yes",)),
-        },
+        search=KERNEL_OF_FIGURES,
         label=labels.OVERLAP_SENDS,
         keys=(Key(MEGATRON, "overlap_sends", "overlap_p2p_comm"),),
     ),
@@ -905,7 +891,7 @@ SETTINGS = (
             "deepspeed": Search(FIXED, ("none",), remark=NO_SETTING),
         },
         asked_by=("precision",),
-        label=labels.QUANTISED,
+        label=labels.unusual(10, "kernels.quantised", "products in {}"),
         keys=(
             Key(
                 TITAN,
@@ -1066,7 +1052,7 @@ SETTINGS = (
             "megatron": Search(AS_ASKED, ("off",), ("on",)),
         },
         choice=values.FUSED_PERMUTE,
-        label=labels.switch(160, "kernels.fused_permute", "fused permutation of tokens"),
+        label=labels.unusual(160, "kernels.fused_permute", "fused permutation of tokens"),
         keys=(Key(MEGATRON, "kernels.fused_permute", "moe_permute_fusion"),),
     ),
     Setting(
@@ -1098,7 +1084,7 @@ SETTINGS = (
             "deepspeed": Search(FIXED, ("off",), remark=NO_SETTING),
         },
         choice=values.COMPILE,
-        label=labels.switch(210, "kernels.compiled", "layers compiled"),
+        label=labels.unusual(210, "kernels.compiled", "layers compiled"),
         job_label=labels.JOB_COMPILE,
         keys=(Key(TITANS, "kernels.compiled"),),
     ),
@@ -1117,7 +1103,7 @@ SETTINGS = (
         },
         choice=values.DEFER_EMBEDDING_WGRAD,
         change=Change(6, ("off",)),
-        label=labels.switch(220, "kernels.deferred_output", "output gradients deferred"),
+        label=labels.unusual(220, "kernels.deferred_output", "output gradients deferred"),
         keys=(Key(MEGATRON, "kernels.deferred_output", "defer_embedding_wgrad_compute"),),
     ),
     Setting(
