@@ -30,6 +30,8 @@ def encode_inputs(inputs: Request) -> dict[str, Any]:
         kind: _encode_reference(inputs.files[kind]) for kind in FILES if kind in inputs.files
     }
     for key, row in SAVED.items():
+        if row.built:  # of a problem that is not built
+            values[row.name] = list(getattr(inputs, row.name)) or None
         value = getattr(inputs, row.attribute)
         if isinstance(row.kind, Size):
             limits = inputs.memory_limits or {}

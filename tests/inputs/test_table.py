@@ -81,6 +81,8 @@ def test_a_saved_plan_keeps_it(row: Input) -> None:
     saved = encode_inputs(request)
     assert saved.keys() - encode_inputs(usual).keys() <= {row.saved}
     assert decode_inputs(Fields(saved, file="plan.json", where="inputs")) == request
+    asked = replace(usual, **{row.name: value})
+    assert encode_inputs(asked) != encode_inputs(usual)  # points of sweeps differ
 
 
 @for_each("row", [row for row in INPUTS if row.changes])
