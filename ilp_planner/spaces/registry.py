@@ -215,7 +215,8 @@ def space_of(files: InputFiles) -> str:
     for row in INPUTS:
         said, known = getattr(asked, row.name), named.get(row.name, row.values)
         said = space_named(said) if row.name == "space" else said
-        if known and said not in ("", *known):
+        silent = () if row.usual is True else ("",)  # there is always a cost model
+        if known and said not in (*silent, *known):
             name = row.name
             raise UsageError(f"{name}: found {said!r}, expected one of {', '.join(known)}")
     space = space_named(asked.space) or default_space(files)
