@@ -65,13 +65,30 @@ class Search(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The part of a setting in `fit`, which changes settings of a job to make it fit.
+    """Values of a setting that are tried in a job, to make it fit or run.
 
-    place: among the changed settings; the first ones are changed first. values: that are tried.
+    place: among the changed settings; the first ones are changed first.
     """
 
     place: int
-    values: tuple[str, ...]
+    values: tuple[Any, ...]
+
+
+class JobOption(NamedTuple):
+    """The option of `analyze` and `fit` that says a setting of one job, with the name of its row.
+
+    field: of `Settings`, whose value it has; empty: the choice's value, by `words` if there are
+    any. unsaid: its value where it is not given. others: further ones that are tried then, if
+    Megatron-LM refuses the job. of_experts: it goes with experts alone. degree: the option that has
+    to be above 1.
+    """
+
+    field: str = ""
+    words: Mapping[Any, str] = MappingProxyType({})
+    unsaid: Any = None
+    others: Change | None = None
+    of_experts: bool = False
+    degree: str = ""
 
 
 class Key(NamedTuple):
@@ -107,7 +124,8 @@ class Setting(NamedTuple):
     keys: that say its fields; of Megatron-LM those with just the value of a field, as the others
     follow from several arguments; other systems are told no field without one. label, job_label:
     the words for it in plans, and in jobs that are analysed; None: it is not said. of_degrees: jobs
-    of other degrees have their own value. at_first: the value of plans that files up to version 3
+    of other degrees have their own value. job_option: that says it of one job; None: none does.
+    at_first: the value of plans that files up to version 3
     hold; empty: any.
     """
 
@@ -128,6 +146,7 @@ class Setting(NamedTuple):
     label: Label | None = None
     job_label: JobLabel | None = None
     of_degrees: bool = False
+    job_option: JobOption | None = None
     at_first: str | tuple[str, ...] = ()
 
     def search_of(self, runtime: str) -> Search:

@@ -19,6 +19,7 @@ from ilp_planner.settings.base import (
     LEFT_OUT,
     SEARCHED,
     Change,
+    JobOption,
     Key,
     Search,
     Setting,
@@ -118,6 +119,7 @@ SETTINGS = (
             Key(TITANS, "cp", "parallelism.context_parallel_degree"),
             Key(DEEPSPEED, "cp"),
         ),
+        job_option=JobOption("cp"),
     ),
     Setting(
         "ep",
@@ -139,6 +141,7 @@ SETTINGS = (
             Key(TITANS, "ep", "parallelism.expert_parallel_degree"),
             Key(DEEPSPEED, "ep", "expert_parallel.autoep_size"),
         ),
+        job_option=JobOption("ep"),
     ),
     Setting(
         "etp",
@@ -159,6 +162,7 @@ SETTINGS = (
             Key(MEGATRON, "etp", "expert_tensor_parallel_size"),
             Key(OTHERS, "etp"),
         ),
+        job_option=JobOption("etp", unsaid=0, others=Change(3, (1,)), of_experts=True),
     ),
     Setting(
         "dp",
@@ -264,6 +268,7 @@ SETTINGS = (
         label=labels.unusual(90, "order", "rank order {}"),
         of_degrees=True,
         keys=(Key(OTHERS, "order"),),
+        job_option=JobOption("order"),
     ),
     Setting(
         "sequence_parallel",
@@ -281,6 +286,7 @@ SETTINGS = (
             Key(TITAN, "sequence_parallel", "parallelism.enable_sequence_parallel"),
             Key(DEEPSPEED, "sequence_parallel"),
         ),
+        job_option=JobOption("sequence_parallel", others=Change(1, (True,))),
     ),
     Setting(
         "schedule",
@@ -455,6 +461,7 @@ SETTINGS = (
                 {kind: stage for stage, kind in enumerate(SHARDINGS)},
             ),
         ),
+        job_option=JobOption(),
     ),
     Setting(
         "sharding_copies",
@@ -530,6 +537,9 @@ SETTINGS = (
                 {"p2p": "alltoall", "all_gather": "allgather"},
             ),
         ),
+        job_option=JobOption(
+            "cp_comm", unsaid="p2p", others=Change(4, ("a2a", "all_gather")), degree="cp"
+        ),
     ),
     Setting(
         "cp_inner",
@@ -597,6 +607,7 @@ SETTINGS = (
         label=labels.unusual(140, "kernels.fused_loss", "fused loss"),
         at_first="none",
         keys=(Key(MEGATRON, "kernels.fused_loss", LOSS_FUSION),),
+        job_option=JobOption(words={False: "none", True: "native"}),
     ),
     Setting(
         "fused_dropout",
@@ -963,6 +974,7 @@ SETTINGS = (
             "deepspeed": Search(FOLLOWS, ("flash", "unfused"), remark=OF_FIGURES),
         },
         job_label=labels.JOB_ATTENTION,
+        job_option=JobOption("kernels.attention"),
     ),
     Setting(
         "activation_offload",
@@ -1014,6 +1026,7 @@ SETTINGS = (
         label=labels.of_choice(150, values.DISPATCHER),
         job_label=labels.JOB_EXPERTS,
         keys=(Key(MEGATRON, "kernels.dispatcher", DISPATCHER),),
+        job_option=JobOption("kernels.dispatcher", of_experts=True),
     ),
     Setting(
         "capacity",
@@ -1037,6 +1050,7 @@ SETTINGS = (
         fields=("settings.kernels.imbalance",),
         remark="routing is assumed even",
         search={"": Search(FIXED, ("1",))},
+        job_option=JobOption("kernels.imbalance"),
     ),
     Setting(
         "fused_permute",
@@ -1065,6 +1079,7 @@ SETTINGS = (
             "megatron": Search(FOLLOWS, ("no", "yes")),
         },
         keys=(Key(MEGATRON, "kernels.grouped_experts", "moe_grouped_gemm"),),
+        job_option=JobOption("kernels.grouped_experts", others=Change(2, (True,)), of_experts=True),
     ),
     Setting(
         "compile",

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import difflib
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import PlannerError, SpecError, UsageError
 from ilp_planner.base.limits import RANKS, beyond
+from ilp_planner.faces.cli.job_options import Job
 from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.inputs.files import find_model
 from ilp_planner.job.recompute import OF_EXPERTS as PARTS_OF_EXPERTS
 from ilp_planner.job.recompute import recomputed_parts
+from ilp_planner.settings.job_options import JOB_OPTIONS, with_options
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.degrees import (
     Misfit,
@@ -33,7 +35,6 @@ from ilp_planner.specs.recipes import precision_of, quantised_kernels
 from ilp_planner.specs.training import (
     PARTS,
     PRECISIONS,
-    Kernels,
     OptimizerSettings,
     Recompute,
     Settings,
@@ -45,24 +46,15 @@ if TYPE_CHECKING:
     from ilp_planner.specs.model import ModelSpec
 
 FILL = 4  # micro-batches per pipeline stage, where no global batch is given: a bubble below a fifth
-# Options of experts, and of context parallelism, with their defaults.
-OF_EXPERTS = {"etp": None, "dispatcher": "alltoall", "grouped_experts": False}
-CP_COMM = "p2p"
-
-
-class _Open(NamedTuple):
-    """An option with other possible values if it is not given. unsaid: its value then."""
-
-    unsaid: object
-    others: tuple[object, ...]
-
-
+# Options with other possible values if they are not given, by their names, the first tried first.
 OPEN = {
-    "sequence_parallel": _Open(False, (True,)),
-    "grouped_experts": _Open(False, (True,)),
-    "etp": _Open(None, (1,)),
-    "cp_comm": _Open(None, ("a2a", "all_gather")),
+    name: others.values
+    for others, name in sorted(
+        (one.others, name) for name, one in JOB_OPTIONS.items() if one.others
+    )
 }
+# Values of options that are not given, in the order of the help.
+UNSAID = {field.name: field.default for field in fields(Job)}
 STEPS = 4  # options that a repair changes at most
 
 
@@ -108,9 +100,9 @@ def _first_that_runs(
     the fewest other values of `OPEN` that leave the fewest refusals."""
     best = _job(asked, devices)
     refused = first = _refused(best[0])
-    still = [name for name, option in OPEN.items() if asked[name] == option.unsaid]
+    still = [name for name in OPEN if asked[name] == UNSAID[name]]
     for names in (names for n in range(len(still)) for names in combinations(still, n + 1)):
-        for values in product(*(OPEN[name].others for name in names)) if refused else ():
+        for values in product(*(OPEN[name] for name in names)) if refused else ():
             said = dict(zip(names, values, strict=True))
             try:
                 job, model, notes = _job(asked | said, devices)
@@ -219,7 +211,9 @@ def _completed(
     ------
     UsageError: an option that does not follow and must be given.
     """
-    said: dict[str, Any] = {"etp": asked["etp"] or 0, "cp_comm": asked["cp_comm"] or CP_COMM}
+    said: dict[str, Any] = {
+        name: option.unsaid for name, option in JOB_OPTIONS.items() if asked[name] is None
+    }
     notes = []
     pp = said["pp"] = pipeline_ranks(asked["pp"], asked["layout"])
     if asked["recompute"] is None:
@@ -285,10 +279,10 @@ def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
     UsageError: names the option.
     """
     if model.experts is None:
-        for option in OF_EXPERTS:
-            if (asked[option] or OF_EXPERTS[option]) != OF_EXPERTS[option]:
+        for own, option in JOB_OPTIONS.items():
+            if option.of_experts and (asked[own] or UNSAID[own]) != UNSAID[own]:
                 raise UsageError(
-                    f"{option_of(option)}: found {name}, which has no experts, expected none"
+                    f"{option_of(own)}: found {name}, which has no experts, expected none"
                 )
         for part in modules_of(asked):
             if part in PARTS_OF_EXPERTS:
@@ -296,8 +290,11 @@ def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
                     f"--recompute-modules: found {part} for {name}, which has no experts, expected "
                     f"some of {', '.join(recomputed_parts(experts=False))}"
                 )
-    if asked["cp"] == 1 and asked["cp_comm"] not in (None, CP_COMM):
-        raise UsageError(f"--cp-comm: found --cp 1, expected more for {asked['cp_comm']}")
+    for own, option in JOB_OPTIONS.items():
+        degree, value = option.degree, asked[own]
+        if degree and asked[degree] == 1 and value not in (None, option.unsaid):
+            found = f"{option_of(own)}: found {option_of(degree)} 1"
+            raise UsageError(f"{found}, expected more for {value}")
 
 
 def decoder_of(spec: ModelSpec, named: str, sequence: int | None) -> Decoder:
@@ -314,15 +311,10 @@ def decoder_of(spec: ModelSpec, named: str, sequence: int | None) -> Decoder:
     return replace(model, sequence=sequence, max_position_embeddings=places)
 
 
-def values_of(asked: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return some of the given options."""
-    return {name: asked[name] for name in names}
-
-
 def replicas(asked: dict[str, Any], devices: Devices) -> int:
     """Return dp: the rest of the world or the cluster, else 1."""
     world = asked["world_size"]
-    degrees: dict[str, int] = values_of(asked, "tp", "pp", "cp")
+    degrees: dict[str, int] = {name: asked[name] for name in ("tp", "pp", "cp")}
     each = math.prod(degrees.values())
     if world is None:
         return max(1, devices.count // each)
@@ -355,31 +347,23 @@ def layout_of(asked: dict[str, Any], model: Decoder) -> PipelineLayout:
 
 def settings_of(asked: dict[str, Any], precision: str, recipe: str = "") -> Settings:
     """Return how every rank trains. recipe: of quantised products."""
-    sharding, fused_loss = asked["sharding"], asked["fused_loss"]
+    sharding = asked["sharding"]
     if asked["distributed_optimizer"]:
         if sharding not in ("none", "optimizer"):
             raise UsageError(
                 f"--distributed-optimizer: found --sharding {sharding} too, expected one of them"
             )
         sharding = "optimizer"
-    kernels = quantised_kernels(
-        Kernels(
-            **values_of(asked, "attention", "dispatcher", "imbalance", "grouped_experts"),
-            fused_loss=fused_loss,
-            loss_kernel="native" if fused_loss else Kernels().loss_kernel,
-        ),
-        recipe,
-    )
-    if sharding == "none":  # parameters that nobody gathers are kept in full
-        kernels = replace(kernels, quantised_parameters=False)
-    return Settings(
-        **values_of(asked, "cp", "ep", "etp", "cp_comm", "sequence_parallel"),
-        order=asked["rank_order"],
+    settings = Settings(
         precision=precision,
         recompute=recompute_of(asked),
-        optimizer=OptimizerSettings(sharding=sharding, master=0 if precision == "fp32" else 4),
-        kernels=kernels,
+        optimizer=OptimizerSettings(master=0 if precision == "fp32" else 4),
     )
+    settings = with_options(settings, asked | {"sharding": sharding})
+    kernels = quantised_kernels(settings.kernels, recipe)
+    if sharding == "none":  # parameters that nobody gathers are kept in full
+        kernels = replace(kernels, quantised_parameters=False)
+    return replace(settings, kernels=kernels)
 
 
 def modules_of(asked: dict[str, Any]) -> tuple[str, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import PlanError, UsageError
 from ilp_planner.base.file_kinds import FileKind, file_kind
 from ilp_planner.base.units import format_bytes
+from ilp_planner.faces.cli.job_options import Job
 from ilp_planner.faces.cli.values import option_size, settings_given, was_typed
 from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.inputs.files import cluster_or_gpus, find_cluster
@@ -25,13 +26,12 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 
-# Parameters that say something of a job, and so go with --model only.
-OF_JOBS = (
-    "tp", "pp", "dp", "cp", "ep", "etp", "virtual", "layout", "micro_batch", "global_batch",
-    "sequence_length", "text_only", "sequence_parallel", "recompute", "recompute_modules",
-    "recompute_method", "recompute_layers", "distributed_optimizer", "sharding", "rank_order",
-    "attention", "dispatcher", "cp_comm", "fused_loss", "grouped_experts", "imbalance",
+OF_ANY = (
+    "model", "megatron_args", "megatron_script", "set_values", "strict", "cluster", "gpus",
+    "device_memory", "world_size", "precision",
 )  # fmt: skip
+# Parameters that say something of a job, and so go with --model only.
+OF_JOBS = tuple(field.name for field in fields(Job) if field.name not in OF_ANY)
 OF_LAUNCHES = ("world_size", "devices_per_node")  # what a launch line may leave open
 # What goes with launch lines only, and with which.
 OF_LINES = {

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import PlannerError, SpecError
-from ilp_planner.faces.cli.analyze_job import job_of_options
+from ilp_planner.faces.cli.analyze_job import OPEN, UNSAID, job_of_options
 from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.formats.line_change import LineChange
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.changes import as_said, line_change
 from ilp_planner.formats.megatron.launch import runnable_arguments
+from ilp_planner.settings.job_options import changed_options
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 # Options that are completed where they are not given.
-COMPLETED = ("dp", "pp", "etp", "cp_comm", "layout", "recompute", "sequence_parallel")
+COMPLETED = ("dp", "pp", "layout", "recompute", *reversed(OPEN))
 
 
 def check_options(job: TrainingJob) -> None:
@@ -53,7 +54,7 @@ def option_change(
     wanted = _values(after)
     if after.pipeline == before.pipeline:  # said in other words, perhaps
         wanted |= {name: asked[name] for name in ("layout", "virtual")}
-    said = {name: value for name, value in wanted.items() if value != asked[name]}
+    said = {n: wanted[n] for n in UNSAID if n in wanted and wanted[n] != asked[n]}
     if asked["world_size"] is not None and after.world != before.world:
         said["world_size"] = after.world
 
@@ -88,26 +89,20 @@ def option_change(
 
 def _values(job: TrainingJob) -> dict[str, Any]:
     """Return the values of options that say a job, as far as there are such options."""
-    s, again = job.settings, job.settings.recompute
+    again = job.settings.recompute
     even = is_even(job.pipeline, job.stages[-1].prediction_layers)
     full = again.granularity == "full"
     return {
         "tp": job.tp,
         "pp": job.pp,
         "dp": job.dp,
-        "cp": s.cp,
-        "ep": s.ep,
-        "etp": s.etp,
-        "cp_comm": s.cp_comm,
         "virtual": job.virtual if even else 1,
         "layout": None if even else write_layout(job.pipeline),
         "micro_batch": job.micro_batch,
-        "sequence_parallel": s.sequence_parallel,
         "recompute": again.granularity,
         "recompute_modules": ",".join(again.modules) or None,
         "recompute_method": again.method if full else None,
         "recompute_layers": again.layers if full else None,
         "distributed_optimizer": False,
-        "sharding": s.optimizer.sharding,
-        "fused_loss": s.kernels.fused_loss,
+        **changed_options(job.settings),
     }

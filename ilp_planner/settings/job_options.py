@@ -1,0 +1,49 @@
+"""The options that say settings of one job, in both directions."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.settings.table import SETTINGS
+from ilp_planner.settings.values import with_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ilp_planner.settings.base import JobOption
+    from ilp_planner.specs.training import Settings
+
+# By their names.
+JOB_OPTIONS: Mapping[str, JobOption] = {
+    row.name: row.job_option for row in SETTINGS if row.job_option
+}
+CHOSEN = {
+    row.name: (row.choice, row.job_option.words)
+    for row in SETTINGS
+    if row.choice and row.job_option and not row.job_option.field
+}
+# Names of options for settings that `fit` changes.
+CHANGED = tuple(row.name for row in SETTINGS if row.job_option and (row.change or row.of_degrees))
+
+
+def with_options(settings: Settings, asked: Mapping[str, Any]) -> Settings:
+    """Return settings with the values of options. asked: at least all of `JOB_OPTIONS`."""
+    fields = {option.field: asked[name] for name, option in JOB_OPTIONS.items() if option.field}
+    settings = with_fields(settings, fields)
+    for name, (choice, words) in CHOSEN.items():
+        settings = choice.write(settings, words.get(asked[name], asked[name])) or settings
+    return settings
+
+
+def changed_options(settings: Settings) -> dict[str, Any]:
+    """Return the values of the options for settings that `fit` changes."""
+    found = {}
+    for name in CHANGED:
+        if name in CHOSEN:
+            choice, words = CHOSEN[name]
+            value = choice.read(settings)
+            found[name] = next((said for said, word in words.items() if word == value), value)
+        else:
+            found[name] = attrgetter(JOB_OPTIONS[name].field)(settings)
+    return found
