@@ -21,6 +21,7 @@ from ilp_planner.job.recompute import (
     recomputes,
 )
 from ilp_planner.job.shard import part, shard_of
+from ilp_planner.settings.values import FUSED_LOSS
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 
 BEFORE = ("input_layernorm", "pre_mlp_layernorm")  # norms whose output the next product reads
@@ -175,9 +176,8 @@ def loss_kept(job: TrainingJob) -> tuple[Kept, ...]:
 
 def in_place_loss(job: TrainingJob) -> bool:
     """Return whether the loss is Transformer Engine's kernel, without an fp32 copy."""
-    kernels = job.settings.kernels
-    engine = kernels.implementation == "transformer_engine"
-    return engine and kernels.fused_loss and kernels.loss_kernel == "te"
+    engine = job.settings.kernels.implementation == "transformer_engine"
+    return engine and FUSED_LOSS.read(job.settings) == "te"
 
 
 def prediction_module(job: TrainingJob) -> Module:
