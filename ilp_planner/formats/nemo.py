@@ -26,7 +26,7 @@ from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.settings import FSDP_OF, state_values
 from ilp_planner.settings.keys import said
 from ilp_planner.settings.table import CP_COMM, LOSS_FUSION
-from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_heads
+from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_heads, check_uncompiled
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
 from ilp_planner.specs.training import ORDERS, USUAL_FORMATS, Settings, TrainingJob
@@ -86,10 +86,7 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
             f"{TOOL} takes this order only without context and expert parallelism",
             f"order = {ORDERS[0]}",
         )
-    if s.kernels.compiled:
-        raise Unfit("settings.kernels.compiled", "true").but(
-            f"{TOOL} has no setting for layers that torch.compile compiles", "compiled = false"
-        )
+    check_uncompiled(job, TOOL)
     if s.precision == "fp32" and job.pp > 1:
         raise Unfit("settings.precision", "fp32").but(
             f"{TOOL} has no mixed_precision of this name, which also says how stages send",
@@ -217,8 +214,8 @@ def _parallel(job: TrainingJob) -> Section:
     }
     if s.cp > 1:
         section |= _unusual(job, CP_COMM)
-    if s.cp > 1 and s.cp_inner:
-        section["hierarchical_context_parallel_sizes"] = [s.cp_inner, s.cp // s.cp_inner]
+    if s.cp > 1 and s.hierarchy:
+        section["hierarchical_context_parallel_sizes"] = list(s.hierarchy)
     section |= _unusual(job, "microbatch_group_size_per_vp_stage", "overlap_p2p_comm")
     if job.pp > 1 and not is_even(job.pipeline, job.model.prediction_layers):
         section["pipeline_model_parallel_layout"] = write_layout(job.pipeline)

@@ -352,6 +352,11 @@ class Settings:
         return rings.get(self.cp_comm, 0) if self.cp > 1 else 0
 
     @property
+    def hierarchy(self) -> tuple[int, ...]:
+        """Context-parallel ranks that exchange heads, and those in each ring, if there are both."""
+        return (self.cp_inner, self.cp // self.cp_inner) if self.cp_inner else ()
+
+    @property
     def width(self) -> int:
         """Bytes of a parameter and of an activation."""
         return PRECISIONS[self.precision]

@@ -16,7 +16,7 @@ from ilp_planner.formats.megatron.model_features import unsaid
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.settings import FLAGS
 from ilp_planner.formats.megatron.values import MegatronArguments, split_words, write_value
-from ilp_planner.spaces.runtimes.limits import Unfit
+from ilp_planner.spaces.runtimes.limits import check_uncompiled
 from ilp_planner.specs.training import ORDERS, TrainingJob
 
 FORMAT, VERSION = "megatron-lm launch", 1
@@ -95,10 +95,7 @@ def runnable_arguments(job: TrainingJob) -> MegatronArguments:
     ------
     PlanError: the plan's field, the rule that it breaks, and a repair.
     """
-    if job.settings.kernels.compiled:
-        raise Unfit("settings.kernels.compiled", "true").but(
-            "Megatron-LM has no setting for layers that torch.compile compiles", "compiled = false"
-        )
+    check_uncompiled(job, "Megatron-LM")
     try:
         args = arguments_of_job(job)
     except SpecError as error:

@@ -173,9 +173,8 @@ def settings_values(settings: Settings, *, gated: bool) -> dict[str, Value]:
     """
     if settings.schedule != USUAL:
         raise SpecError(f"settings.schedule: found {settings.schedule}, expected {USUAL}")
-    inner = settings.cp_inner
     values = given(
-        ("hierarchical_context_parallel_sizes", (inner, settings.cp // (inner or 1)), inner),
+        ("hierarchical_context_parallel_sizes", settings.hierarchy, settings.hierarchy),
         ("sequence_parallel", True, settings.sequence_parallel),
         ("use_tp_pp_dp_mapping", True, settings.order == ORDERS[1]),
     )

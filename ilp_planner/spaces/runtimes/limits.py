@@ -105,6 +105,19 @@ def check_parts(recompute: Recompute, tool: str) -> None:
         )
 
 
+def check_uncompiled(job: TrainingJob, tool: str) -> None:
+    """Refuse layers that torch.compile compiles if a tool has no setting for it.
+
+    Raises
+    ------
+    PlanError: names the setting.
+    """
+    if job.settings.kernels.compiled:
+        raise Unfit("settings.kernels.compiled", "true").but(
+            f"{tool} has no setting for layers that torch.compile compiles", "compiled = false"
+        )
+
+
 def check_plain_kernels(job: TrainingJob, tool: str, *, compiles: bool = False) -> None:
     """Refuse settings that a tool lacks: messages beside products, CUDA graphs, torch.compile,
     microbatch groups, and activations in the host's memory.
@@ -119,10 +132,10 @@ def check_plain_kernels(job: TrainingJob, tool: str, *, compiles: bool = False) 
     """
     s = job.settings
     overlaps = s.overlap_tensor and not (compiles and job.tp > 1)
-    compiled = s.kernels.compiled and not compiles
+    if not compiles:
+        check_uncompiled(job, tool)
     for name, on, what, plain in (
         ("overlap_tensor", overlaps, "tensor-parallel messages beside products", "false"),
-        ("kernels.compiled", compiled, "layers that torch.compile compiles", "false"),
         ("overlap_experts", s.overlap_experts, "exchanges of tokens beside products", "false"),
         ("kernels.graphs", s.kernels.graphs, "CUDA graphs of training steps", '""'),
         ("turn", str(s.turn or ""), "turns of virtual stages", "0"),
