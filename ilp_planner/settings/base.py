@@ -125,8 +125,7 @@ class Setting(NamedTuple):
     follow from several arguments; other systems are told no field without one. label, job_label:
     the words for it in plans, and in jobs that are analysed; None: it is not said. of_degrees: jobs
     of other degrees have their own value. job_option: that says it of one job; None: none does.
-    at_first: the value of plans that files up to version 3
-    hold; empty: any.
+    at_first: the value of plans in files up to version 3; empty: any.
     """
 
     name: str
