@@ -12,7 +12,7 @@ from ilp_planner.base.files import to_json
 from ilp_planner.formats.exported import Expected, Exported, describe, unlike_torch
 from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.deepspeed import RUNTIME, TOOL, check_deepspeed, zero_stage
-from ilp_planner.spaces.runtimes.limits import check_order
+from ilp_planner.spaces.runtimes.limits import check_order, unlike_moments
 from ilp_planner.specs.training import TrainingJob
 
 MODULE = '''"""A pipeline that is cut where the plan says.
@@ -64,7 +64,7 @@ def export_deepspeed(job: TrainingJob, name: str, _: Expected | None = None) -> 
     PlanError: a setting that DeepSpeed cannot run, with its limit and the nearest possible value.
     """
     check_deepspeed(job)
-    notes = [*check_order(job, TOOL), *unlike_torch(job, TOOL)]
+    notes = [*check_order(job, TOOL), *unlike_torch(job, TOOL), *unlike_moments(job, TOOL)]
     config = {
         "train_batch_size": job.global_batch,
         "train_micro_batch_size_per_gpu": job.micro_batch,

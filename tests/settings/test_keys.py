@@ -65,6 +65,11 @@ def of_json(case: TrainingJob) -> dict[str, Any]:
     return dict(tables(json.loads(export_deepspeed(case, "run").files[".json"])))
 
 
+EXPORTS = {
+    "torchtitan": export_torchtitan_python,
+    "torchtitan@0.2.2": export_torchtitan,
+    "deepspeed": export_deepspeed,
+}
 READERS = {"torchtitan": of_python, "torchtitan@0.2.2": of_toml, "deepspeed": of_json}
 
 
@@ -110,6 +115,17 @@ CASES = {
 def test_every_key_is_written(runtime: str) -> None:
     written = set().union(*(check_words(runtime, case) for case in CASES[runtime]))
     assert written == {key.name for key in KEYS[runtime].values() if key.name}
+
+
+@for_each("runtime", READERS)
+@for_each(("moments", "types"), [(8, ""), (4, "bf16"), (2, "fp8")])
+def test_moments_that_a_system_has_not_are_noted(runtime: str, moments: int, types: str) -> None:
+    states = OptimizerSettings(sharding="parameters", moments=moments)
+    case = job(**ALONE, settings=usual(sequence_parallel=runtime != "deepspeed", optimizer=states))
+    notes = EXPORTS[runtime](case, "run").notes
+    found = [note for note in notes if note.startswith("settings.optimizer.moments: ")]
+    assert len(found) == bool(types)
+    assert all(f": {types}; " in note for note in found)
 
 
 def test_arguments_are_megatrons() -> None:

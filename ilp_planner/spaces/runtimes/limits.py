@@ -1,11 +1,13 @@
 """Why a training system cannot run a job: the error, and the checks that several share."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.settings.base import Key
 from ilp_planner.settings.keys import wordless
+from ilp_planner.settings.values import MOMENTS
 from ilp_planner.specs.pipeline_layout import LayoutStage
 from ilp_planner.specs.training import OPERATORS, ORDERS, Offload, Recompute, TrainingJob
 from ilp_planner.specs.usual import unusual
@@ -175,6 +177,13 @@ def check_words(job: TrainingJob, runtime: str, section: str, tool: str) -> None
 def nearest_word(key: Key) -> str:
     """Return the first value that a tool has a word for, as it is said in a refusal."""
     return f"{key.field.rpartition('.')[2]} = {next(iter(key.words))}"
+
+
+def unlike_moments(job: TrainingJob, tool: str) -> Iterator[str]:
+    """Yield the difference of a tool that has Adam's moments in fp32 alone."""
+    types = MOMENTS.read(job.settings)
+    if job.settings.optimizer.name.startswith("adam") and types != "fp32":
+        yield f"settings.optimizer.moments: {types}; {tool} keeps both of Adam's in fp32"
 
 
 def check_usual_model(job: TrainingJob, tool: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ilp_planner.spaces.runtimes.limits import unlike_moments
 from ilp_planner.specs.training import TrainingJob
 
 
@@ -38,6 +39,7 @@ def shared_differences(job: TrainingJob) -> Iterator[str]:
             f"settings.optimizer.gradient: {s.optimizer.gradient} bytes; torchtitan adds gradients "
             "up in 4"
         )
+    yield from unlike_moments(job, "torchtitan")
     if s.optimizer.offload:
         yield (
             "settings.optimizer.offload: torchtitan moves parameters and gradients to the host too"
