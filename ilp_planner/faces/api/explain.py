@@ -40,8 +40,7 @@ class Explanation(Printed):
     @property
     def summary(self) -> dict[str, Any]:
         """The output of `ilp-plan why --json`."""
-        from ilp_planner.faces.report.why import Told
-        from ilp_planner.faces.report.why_json import why_object
+        from ilp_planner.faces.report.why import Told, why_object
 
         return why_object(self.found, Told(self.within))
 

@@ -36,7 +36,7 @@ class Replan(Printed):
     @property
     def summary(self) -> dict[str, Any]:
         """The output of `ilp-plan replan --json`."""
-        from ilp_planner.faces.report.replan_json import replan_object
+        from ilp_planner.faces.report.replan import replan_object
 
         return replan_object(self.found)
 

@@ -54,8 +54,14 @@ def fit(
     """Tell whether a training job fits its GPUs, and the cheapest changes that make it fit."""
     from ilp_planner.faces.cli.analyze_output import output_width
     from ilp_planner.faces.cli.fit_sources import read_job, source_by_kind
-    from ilp_planner.faces.report.fit import change_lines, note_lines, time_lines, verdict_lines
-    from ilp_planner.faces.report.fit_json import changes_object, verdict_object
+    from ilp_planner.faces.report.fit import (
+        change_lines,
+        changes_object,
+        note_lines,
+        time_lines,
+        verdict_lines,
+        verdict_object,
+    )
     from ilp_planner.faces.report.json_report import print_json
     from ilp_planner.job.verdict import EXIT_CODE, Verdict
 

@@ -122,8 +122,7 @@ def save_and_show(
     from ilp_planner.faces.cli.solve import verdict
     from ilp_planner.faces.report.console import print_verdict
     from ilp_planner.faces.report.json_report import print_json
-    from ilp_planner.faces.report.replan import replan_lines, replan_tables
-    from ilp_planner.faces.report.replan_json import replan_object
+    from ilp_planner.faces.report.replan import replan_lines, replan_object, replan_tables
     from ilp_planner.faces.report.tables import summary
     from ilp_planner.formats.saved_json import keep_saved
     from ilp_planner.formats.saved_plan import saved_result

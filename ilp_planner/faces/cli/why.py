@@ -106,8 +106,7 @@ def show_why(case: "Case", deadline: Deadline, told: "Told", *, as_json: bool) -
     from ilp_planner.faces.report.console import print_verdict
     from ilp_planner.faces.report.json_report import print_json
     from ilp_planner.faces.report.tables import summary
-    from ilp_planner.faces.report.why import why_lines, why_tables
-    from ilp_planner.faces.report.why_json import why_object
+    from ilp_planner.faces.report.why import why_lines, why_object, why_tables
 
     found = ask(case, deadline)
     if as_json:
