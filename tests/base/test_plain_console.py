@@ -6,13 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.text import Text
 
 from ilp_planner.base.printable import STEERING
 from ilp_planner.faces.api.result import Result
 from ilp_planner.faces.api.words import as_text
 from ilp_planner.faces.cli.progress import measuring_bar
-from ilp_planner.faces.report.tables import new_table, summary
+from ilp_planner.faces.report.tree import Table
 from tests.small import make_plan, make_problem, make_result
 
 NAMES = ["a\x1b]0;title\x07b", "a\x9b31mb", "a\u202eb", "a\x1b[2Jb"]
@@ -20,9 +19,9 @@ NAMES = ["a\x1b]0;title\x07b", "a\x9b31mb", "a\u202eb", "a\x1b[2Jb"]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_python_prints(name: str) -> None:
-    table = new_table("plan", "time")
-    table.add_row(Text(name), Text("1 s"))
-    text = as_text(summary([("model", name)]), [table])
+    table = Table("plan", "time")
+    table.add(name, "1 s")
+    text = as_text([("model", name)], [table])
     assert not STEERING.search(text)
     assert text.count("a?") == 2
 

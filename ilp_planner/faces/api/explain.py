@@ -32,10 +32,9 @@ class Explanation(Printed):
         return f"<Explanation {self.found.case.name}, {len(self.found.gains)} changes>"
 
     def __str__(self) -> str:
-        from ilp_planner.faces.report.tables import summary
         from ilp_planner.faces.report.why import Told, why_lines, why_tables
 
-        return as_text(summary(why_lines(self.found, Told(self.within))), why_tables(self.found))
+        return as_text(why_lines(self.found, Told(self.within)), why_tables(self.found))
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -56,10 +55,8 @@ class Instead(Printed):
 
     def __str__(self) -> str:
         from ilp_planner.faces.report.alternative import alternative_lines, alternative_tables
-        from ilp_planner.faces.report.tables import summary
 
-        lines = summary(list(alternative_lines(self.found)))
-        return as_text(lines, alternative_tables(self.found))
+        return as_text(list(alternative_lines(self.found)), alternative_tables(self.found))
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -86,12 +83,11 @@ class Comparison(Printed):
             detail_tables,
         )
         from ilp_planner.faces.report.lines import problem_lines
-        from ilp_planner.faces.report.tables import summary
 
         problem = self.problem
         lines = comparison_lines(problem_lines(problem), problem.notes, self.entries)
         tables = [comparison_table(self.entries), *detail_tables(self.entries)]
-        return as_text(summary(lines), tables)
+        return as_text(lines, tables)
 
     @property
     def summary(self) -> dict[str, Any]:

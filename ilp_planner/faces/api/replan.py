@@ -27,11 +27,10 @@ class Replan(Printed):
 
     def __str__(self) -> str:
         from ilp_planner.faces.report.replan import replan_lines, replan_tables
-        from ilp_planner.faces.report.tables import summary
 
         if not self.found.plans:
             return str(self._result(None))
-        return as_text(summary(replan_lines(self.found)), replan_tables(self.found))
+        return as_text(replan_lines(self.found), replan_tables(self.found))
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -16,13 +16,11 @@ from ilp_planner.inputs.table import INPUTS, Whole
 from ilp_planner.spaces.registry import RUNTIMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    Lines = Sequence[tuple[str, str]]
+    from ilp_planner.faces.report.tree import Lines, Table
 
 # Options whose keyword is not their own name with underscores.
 KEYWORDS = {
@@ -102,14 +100,15 @@ def brief_text(lines: Lines, tables: Iterable[Table], details: Lines = ()) -> st
     return printed.get().rstrip()
 
 
-def as_text(lines: Text, tables: list[Table]) -> str:
+def as_text(lines: Lines, tables: Iterable[Table]) -> str:
     """Return tables and then lines, as the command line prints them into a pipe."""
     from ilp_planner.faces.report.console import PIPE_WIDTH, print_tables
+    from ilp_planner.faces.report.tables import summary
 
     console = _console(PIPE_WIDTH)
     with console.capture() as printed:
         print_tables(console, tables)
-    return printed.get() + printable(in_python(lines.plain))
+    return printed.get() + printable(in_python(summary(lines)))
 
 
 def _console(width: int) -> Console:

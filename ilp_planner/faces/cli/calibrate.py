@@ -52,7 +52,6 @@ def calibrate(
     )
     from ilp_planner.faces.report.console import print_report
     from ilp_planner.faces.report.json_report import print_json
-    from ilp_planner.faces.report.tables import summary
     from ilp_planner.specs.cluster_reader import read_cluster
 
     file = find_spec(cluster, "clusters")
@@ -70,4 +69,4 @@ def calibrate(
     if as_json:
         print_json(calibration_object(found))
         return
-    print_report(summary(calibration_lines(found)), constant_table(found), run_table(found))
+    print_report(calibration_lines(found), constant_table(found), run_table(found))

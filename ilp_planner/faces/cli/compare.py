@@ -32,7 +32,7 @@ from ilp_planner.faces.report.console import print_report
 from ilp_planner.faces.report.json_report import print_json
 from ilp_planner.faces.report.lines import problem_lines
 from ilp_planner.faces.report.live import Progress
-from ilp_planner.faces.report.tables import STOPS, summary
+from ilp_planner.faces.report.tables import STOPS
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.optimize.result import Stop
 from ilp_planner.optimize.solvers.registry import is_heuristic
@@ -97,7 +97,7 @@ def compare(
         return
     lines = comparison_lines(problem_lines(problem), problem.notes, entries)
     tables = (comparison_table(entries), *detail_tables(entries, run_tokens))
-    print_report(summary(lines), *tables)
+    print_report(lines, *tables)
 
 
 def solver_entries(

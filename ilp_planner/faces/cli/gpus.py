@@ -29,7 +29,6 @@ def gpus(
     from ilp_planner.faces.report.console import print_report
     from ilp_planner.faces.report.gpus import gpu_lines, gpu_object, gpus_legend, gpus_table
     from ilp_planner.faces.report.json_report import print_json
-    from ilp_planner.faces.report.tables import summary
     from ilp_planner.faces.schemas import headed
     from ilp_planner.specs.gpus import gpu, table
 
@@ -40,6 +39,6 @@ def gpus(
     if as_json:
         print_json(headed("gpus") | {"gpus": [gpu_object(row) for row in rows]})
     elif name is None:
-        print_report(summary(gpus_legend()), gpus_table(rows))
+        print_report(gpus_legend(), gpus_table(rows))
     else:
-        print_report(summary(gpu_lines(rows[0])))
+        print_report(gpu_lines(rows[0]))

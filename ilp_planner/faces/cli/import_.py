@@ -18,7 +18,6 @@ from ilp_planner.faces.cli.values import references
 from ilp_planner.faces.report.console import print_report
 from ilp_planner.faces.report.lines import evaluation_lines
 from ilp_planner.faces.report.stages import stage_table
-from ilp_planner.faces.report.tables import summary
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import saved_import
 from ilp_planner.inputs.files import cluster_or_gpus, find_model
@@ -94,4 +93,4 @@ def import_plan(
     evaluation = evaluate(problem, plan)
     write_saved(output, saved_import(problem, plan, evaluation))
     tables = [stage_table(problem, plan, evaluation)] if evaluation.stages else []
-    print_report(summary(evaluation_lines(problem, plan, evaluation)), *tables)
+    print_report(evaluation_lines(problem, plan, evaluation), *tables)

@@ -35,7 +35,6 @@ def models(
         models_legend,
         models_table,
     )
-    from ilp_planner.faces.report.tables import summary
     from ilp_planner.faces.schemas import headed
     from ilp_planner.inputs.files import find_model
     from ilp_planner.specs.catalogue import catalogue
@@ -54,4 +53,4 @@ def models(
     elif as_json:
         print_json(headed("models") | {"models": [entry_object(entry) for entry in catalogue()]})
     else:
-        print_report(summary(models_legend()), models_table(catalogue()))
+        print_report(models_legend(), models_table(catalogue()))

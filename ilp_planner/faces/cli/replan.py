@@ -120,10 +120,9 @@ def save_and_show(
     """Save both plans and print them; leave with the exit code of a search that finds none."""
     from ilp_planner.analysis.replan.replan import FASTEST, LEAST
     from ilp_planner.faces.cli.solve import verdict
-    from ilp_planner.faces.report.console import print_verdict
+    from ilp_planner.faces.report.console import print_report
     from ilp_planner.faces.report.json_report import print_json
     from ilp_planner.faces.report.replan import replan_lines, replan_object, replan_tables
-    from ilp_planner.faces.report.tables import summary
     from ilp_planner.formats.saved_json import keep_saved
     from ilp_planner.formats.saved_plan import saved_result
     from ilp_planner.formats.versions import versions
@@ -140,5 +139,5 @@ def save_and_show(
         if as_json:
             print_json(replan_object(found))
         elif found.plans:
-            print_verdict(summary(replan_lines(found, saved)), *replan_tables(found))
+            print_report(replan_lines(found, saved), *replan_tables(found), verdict=True)
     raise typer.Exit(code)

@@ -43,7 +43,6 @@ def runtimes(
         treatments_legend,
         treatments_table,
     )
-    from ilp_planner.faces.report.tables import summary
     from ilp_planner.faces.schemas import headed
     from ilp_planner.formats.exports import RELEASES
     from ilp_planner.settings.base import HOW
@@ -55,7 +54,7 @@ def runtimes(
                 headed("runtimes") | {"runtimes": [runtime_object(each) for each in RELEASES]}
             )
         else:
-            print_report(summary(runtimes_legend()), runtimes_table())
+            print_report(runtimes_legend(), runtimes_table())
         return
     known = dict.fromkeys((*RELEASES, *RUNTIMES))
     if name not in known:
@@ -68,9 +67,9 @@ def runtimes(
     elif runtime:
         about = [("above", f"what a search does about the settings of {runtime.title}")]
         legend = about + treatments_legend(HOW)
-        print_report(summary(runtime_lines(name) + legend), treatments_table(rows))
+        print_report(runtime_lines(name) + legend, treatments_table(rows))
     else:
-        print_report(summary(runtime_lines(name)))
+        print_report(runtime_lines(name))
 
 
 def _typed(row: "Treatment") -> "Treatment":

@@ -42,7 +42,6 @@ def simulate(
         simulation_object,
         simulation_table,
     )
-    from ilp_planner.faces.report.tables import summary
     from ilp_planner.formats.saved_problem import problem_of
     from ilp_planner.schedule.trace import write_trace
 
@@ -69,4 +68,4 @@ def simulate(
         *expected_lines(problem, saved.plan),
         *broken,
     ]
-    print_report(summary(lines), simulation_table(found))
+    print_report(lines, simulation_table(found))

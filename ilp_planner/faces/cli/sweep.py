@@ -162,7 +162,6 @@ def sweep(
     from ilp_planner.faces.cli.progress import measuring_bar
     from ilp_planner.faces.report.console import print_report
     from ilp_planner.faces.report.json_report import print_json
-    from ilp_planner.faces.report.tables import summary
     from ilp_planner.faces.sweeps.axes import parse_axis
     from ilp_planner.faces.sweeps.shown import sweep_lines, sweep_tables
     from ilp_planner.faces.sweeps.sweep import Files, Place, check_size, run_sweep, sweep_object
@@ -178,7 +177,7 @@ def sweep(
         print_json(sweep_object(asked, ended.rows, wish))
     else:
         said = sweep_lines(asked, ended.rows, wish, kept.output)
-        lines = summary([(name, as_typed(text)) for name, text in said])
+        lines = [(name, as_typed(text)) for name, text in said]
         print_report(lines, *sweep_tables(asked, ended.rows, wish))
     if ended.interrupted:
         raise KeyboardInterrupt

@@ -103,16 +103,15 @@ def read_case(plan_file: Path, workers: int, *, accept_changed: bool) -> "Case":
 def show_why(case: "Case", deadline: Deadline, told: "Told", *, as_json: bool) -> None:
     """Find and print the limits of a plan."""
     from ilp_planner.analysis.why.why import why as ask
-    from ilp_planner.faces.report.console import print_verdict
+    from ilp_planner.faces.report.console import print_report
     from ilp_planner.faces.report.json_report import print_json
-    from ilp_planner.faces.report.tables import summary
     from ilp_planner.faces.report.why import why_lines, why_object, why_tables
 
     found = ask(case, deadline)
     if as_json:
         print_json(why_object(found, told))
         return
-    print_verdict(summary(why_lines(found, told)), *why_tables(found))
+    print_report(why_lines(found, told), *why_tables(found), verdict=True)
 
 
 def show_alternative(
@@ -125,9 +124,8 @@ def show_alternative(
         alternative_object,
         alternative_tables,
     )
-    from ilp_planner.faces.report.console import print_verdict
+    from ilp_planner.faces.report.console import print_report
     from ilp_planner.faces.report.json_report import print_json
-    from ilp_planner.faces.report.tables import summary
     from ilp_planner.inputs.demand import demanded, names_plan
 
     if names_plan(asked.text):
@@ -138,4 +136,4 @@ def show_alternative(
     if as_json:
         print_json(alternative_object(found, tokens))
         return
-    print_verdict(summary(list(alternative_lines(found))), *alternative_tables(found, tokens))
+    print_report(list(alternative_lines(found)), *alternative_tables(found, tokens), verdict=True)

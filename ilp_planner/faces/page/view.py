@@ -30,6 +30,7 @@ from ilp_planner.faces.report.rates import three_digits
 from ilp_planner.faces.report.simulation import simulation_lines, simulation_table
 from ilp_planner.faces.report.stages import stage_table
 from ilp_planner.faces.report.tables import STOPS, describe_gap, exact_seconds, proved_by
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.report.verdict import BAD, judgement_verdict
 from ilp_planner.formats.exported import file_name
 from ilp_planner.formats.exports import EXPORTS, Target, expected_of, export_job, runtime_of
@@ -39,8 +40,6 @@ from ilp_planner.spaces.throughput import throughput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from rich.table import Table
 
     from ilp_planner.analysis.simulated import Simulated
     from ilp_planner.evaluate import Evaluation
@@ -277,14 +276,6 @@ def device_map(plan: AnyPlan, cluster: ClusterSpec) -> dict[str, Any]:
 HASH = 12  # digits of a hash that are shown
 
 
-class Grid(NamedTuple):
-    """A table. left: numbers of the columns that are text."""
-
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    left: frozenset[int]
-
-
 @dataclass(frozen=True, kw_only=True)
 class View:
     """The content of a plan's page.
@@ -303,9 +294,9 @@ class View:
     figures: tuple[Figure, ...]
     lines: tuple[tuple[str, str], ...]
     provenance: tuple[tuple[str, str], ...]
-    stages: Grid | None
-    ranks: Grid | None
-    groups: Grid | None
+    stages: Table | None
+    ranks: Table | None
+    groups: Table | None
     terms: Mapping[str, float]
     memory: tuple[RankBar, ...]
     launch: Launch
@@ -356,8 +347,8 @@ def view_of(judgement: Judgement, *, name: str, stem: str, tokens: float | None 
             *proof_lines(judgement),
         ),
         provenance=tuple(_provenance(saved)),
-        stages=None if evaluation.cost is None else grid_of(stage_table(problem, plan, evaluation)),
-        ranks=None if found is None else grid_of(simulation_table(found)),
+        stages=None if evaluation.cost is None else stage_table(problem, plan, evaluation),
+        ranks=None if found is None else simulation_table(found),
         groups=_groups(judgement),
         terms=_terms(judgement),
         memory=memory,
@@ -369,14 +360,6 @@ def view_of(judgement: Judgement, *, name: str, stem: str, tokens: float | None 
         missing=missing,
         history=claim.run.history if claim is not None and claim.run is not None else (),
     )
-
-
-def grid_of(table: Table) -> Grid:
-    """Return the cells of a table of the terminal."""
-    heads = tuple(str(column.header) for column in table.columns)
-    cells = [tuple(map(str, column.cells)) for column in table.columns]
-    left = frozenset(i for i, column in enumerate(table.columns) if column.justify == "left")
-    return Grid(heads, tuple(zip(*cells, strict=True)), left)
 
 
 def _simulated(judgement: Judgement) -> Simulated:
@@ -406,7 +389,7 @@ def _timeline(judgement: Judgement, found: Simulated) -> dict[str, Any]:
     return timeline_data(found, sends)
 
 
-def _groups(judgement: Judgement) -> Grid | None:
+def _groups(judgement: Judgement) -> Table | None:
     """Return a row per kind of group of ranks; None if no training job says the plan."""
     from ilp_planner.analysis.plans import analyze_plan
 
@@ -417,9 +400,11 @@ def _groups(judgement: Judgement) -> Grid | None:
         found = analyze_plan(plan, problem.spec, problem.cluster, source="plan").groups
     except PlanError:
         return None
-    rows = tuple((g.kind, g.purpose, str(g.count), str(g.size), g.link) for g in found)
-    heads = ("group", "for", "groups", "members each", "messages travel")
-    return Grid(heads, rows, frozenset((0, 1, 4))) if rows else None
+    left = ("group", "for", "messages travel")
+    table = Table("group", "for", "groups", "members each", "messages travel", left=left)
+    for g in found:
+        table.add(g.kind, g.purpose, str(g.count), str(g.size), g.link)
+    return table if found else None
 
 
 def _terms(judgement: Judgement) -> Mapping[str, float]:

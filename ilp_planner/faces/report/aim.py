@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from ilp_planner.base.units import GIGA, HOUR, counted, format_seconds
-from ilp_planner.faces.report.tables import STOPS, describe_gap, exact_seconds, new_table
+from ilp_planner.faces.report.tables import STOPS, describe_gap, exact_seconds
+from ilp_planner.faces.report.tree import Table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ilp_planner.optimize.result import Aim, Best, OnNodes, Result
     from ilp_planner.problem import Problem
 
@@ -64,7 +61,7 @@ def front_table(problem: Problem[Any], aim: Aim) -> Table:
     """Return a row per plan of the front, the fastest first."""
     tokens = tokens_of(problem)
     unit = "price per\n10^9 tokens" if tokens else "price per\niteration"
-    table = new_table(
+    table = Table(
         "nodes", "price\nper hour", "iteration\ntime", unit, "bound", "gap", left=("nodes",)
     )
     for one in aim.best:
@@ -77,7 +74,7 @@ def front_table(problem: Problem[Any], aim: Aim) -> Table:
             exact_seconds(one.bound) if one.bound else "none",
             describe_gap(one.gap).removesuffix(" (proved optimal)"),
         )
-        table.add_row(*map(Text, cells))
+        table.add(*cells)
     return table
 
 

@@ -16,10 +16,9 @@ from ilp_planner.faces.schemas import headed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.table import Table
-
     from ilp_planner.analysis.why.alternative import Alternative
     from ilp_planner.faces.report.decisions import Difference
+    from ilp_planner.faces.report.tree import Table
 
 SAME = 1e-7  # relative: times that are the same
 TOLD = 3  # terms that the verdict names

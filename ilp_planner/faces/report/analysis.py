@@ -17,7 +17,8 @@ from ilp_planner.analysis.stages import StageView, messages_of
 from ilp_planner.base.printable import printable_lines
 from ilp_planner.base.units import format_bytes
 from ilp_planner.faces.report.analysis_memory import gibibytes, memory_tables, recompute_table
-from ilp_planner.faces.report.grid import Grid, grid_lines, styled_text, wrapped
+from ilp_planner.faces.report.grid import grid_lines, styled_text, wrapped
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.job.groups import embedding_groups, groups, rank_name, stage_ranks
 from ilp_planner.job.traffic import EMBEDDING, FAMILIES, Traffic
 from ilp_planner.job.verdict import Verdict, reason
@@ -48,13 +49,13 @@ MOST_MEMBERS = 16  # of a group that are named
 # ---- modules ------------------------------------------------------------------------------------
 
 
-def whole_table(analysis: Analysis) -> Grid:
+def whole_table(analysis: Analysis) -> Table:
     """Return the full model on one GPU as a tree."""
     heads = ("full model without parallelism", "parameter shape")
     return _tree(heads, analysis.job, analysis.whole, messages=False)
 
 
-def stage_table(analysis: Analysis, stage: StageView) -> Grid:
+def stage_table(analysis: Analysis, stage: StageView) -> Table:
     """Return one GPU of a stage as a tree, with the messages of its modules."""
     heads = (describe_stage(analysis, stage), "shape")
     return _tree(heads, analysis.jobs[stage.pp_ranks[0]], stage.modules, messages=True)
@@ -82,12 +83,12 @@ def describe_layers(layers: Sequence[tuple[int, int] | None], *, exact: bool) ->
 
 def _tree(
     heads: tuple[str, str], job: TrainingJob, modules: Iterable[Module], *, messages: bool
-) -> Grid:
+) -> Table:
     """Return a row per module, its messages below it."""
     width, count = job.settings.width, job.micro_batch
     samples = f"of {count} sample" + "s" * (count > 1)
     titles = (*heads, "parameters\n(MiB)", f"activations (MiB)\n{samples}")
-    table = Grid((*titles, *(("message\n(MiB)",) * messages)), frozenset((0, 1)))
+    table = Table(*titles, *(("message\n(MiB)",) * messages), left=heads)
     for depth, _, module in module_rows(modules):
         indent = "  " * depth
         cells = [
@@ -128,7 +129,7 @@ def _mebibytes(size: float) -> str:
 # ---- communication ------------------------------------------------------------------------------
 
 
-def traffic_tables(analysis: Analysis) -> Iterator[Grid]:
+def traffic_tables(analysis: Analysis) -> Iterator[Table]:
     """Yield a table per kind of parallelism that communicates."""
     for family in FAMILIES:
         rows = [row for row in analysis.traffic if row.family == family]
@@ -136,21 +137,20 @@ def traffic_tables(analysis: Analysis) -> Iterator[Grid]:
             yield _traffic_table(analysis, family, rows)
 
 
-def _traffic_table(analysis: Analysis, family: str, rows: list[Traffic]) -> Grid:
+def _traffic_table(analysis: Analysis, family: str, rows: list[Traffic]) -> Table:
     staged = analysis.job.pp > 1
-    table = Grid(
-        (
-            f"{family} parallelism",
-            *(("stages",) * staged),
-            "MiB\neach",
-            "times /\nmicro-\nbatch",
-            "GiB /\nmicro-\nbatch",
-            "times /\niter.",
-            "GiB /\niter.",
-            "GPU\nsends\nGiB",
-            "all GPUs\nGiB /\niter.",
-        ),
-        frozenset((0,)),
+    name = f"{family} parallelism"
+    table = Table(
+        name,
+        *(("stages",) * staged),
+        "MiB\neach",
+        "times /\nmicro-\nbatch",
+        "GiB /\nmicro-\nbatch",
+        "times /\niter.",
+        "GiB /\niter.",
+        "GPU\nsends\nGiB",
+        "all GPUs\nGiB /\niter.",
+        left=(name,),
     )
     for row in rows:
         each = row.per_micro_batch > 0
@@ -175,11 +175,10 @@ def describe_traffic(row: Traffic) -> str:
     return f"{row.what}: {MEANT[row.collective]}, {row.members:,} GPUs {row.link}"
 
 
-def total_table(analysis: Analysis) -> Grid:
+def total_table(analysis: Analysis) -> Table:
     """Return messages and bytes of the whole cluster per iteration."""
-    table = Grid(
-        ("cluster, per iteration", "messages", "volume\n(GiB)", "GPUs send\n(GiB)"), frozenset((0,))
-    )
+    name = "cluster, per iteration"
+    table = Table(name, "messages", "volume\n(GiB)", "GPUs send\n(GiB)", left=(name,))
     total = [0.0, 0.0, 0.0]
     for family in FAMILIES:
         rows = [traffic_object(row) for row in analysis.traffic if row.family == family]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.printable import printable_lines
 from ilp_planner.faces.report.expected import expected_lines, expected_object
-from ilp_planner.faces.report.grid import Grid, grid_lines
+from ilp_planner.faces.report.grid import grid_lines
 from ilp_planner.faces.report.tables import GIB, span
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.schemas import headed
 from ilp_planner.plan import GroupStage, OperatorStage
 
@@ -70,7 +71,7 @@ def judged_text(judged: Judged, *, width: int, styled: bool = False) -> str:
     ):
         names = list(dict.fromkeys(name for stage in stages for name in stage[f"{key}_terms"]))
         heads = [f"{name.replace(' ', chr(10))}\n({unit})" for name in names]
-        grid = Grid(("stage", "holds", "devices", "tp", "dp", whole, *heads), frozenset((1,)))
+        grid = Table("stage", "holds", "devices", "tp", "dp", whole, *heads, left=("holds",))
         for s, stage in enumerate(stages):
             values = stage[f"{key}_terms"]
             grid.add(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.rows import memory_rows, stage_name
 from ilp_planner.base.units import format_percent
-from ilp_planner.faces.report.grid import Grid
+from ilp_planner.faces.report.tree import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,23 +18,13 @@ SHOWN = 0.005 * GIB  # a term of memory below it everywhere would read 0.00
 MAIN = ("parameters", "gradients", "optimizer", "activations", "logits")
 
 
-def memory_tables(analysis: Analysis) -> Iterator[Grid]:
+def memory_tables(analysis: Analysis) -> Iterator[Table]:
     """Yield the peak memory of a GPU of every stage, and its smaller parts."""
     rows = list(_equal_rows(list(memory_rows(analysis))))
     limited = analysis.limit is not None
     heads = ("params", "grads", "optimizer", "activations", "logits", "other")
-    table = Grid(
-        (
-            "stage,\nGiB",
-            "micro-\nbatches\nheld",
-            *heads,
-            "peak",
-            "outside",
-            "needed",
-            *(("left",) * limited),
-        ),
-        frozenset((0,)),
-    )
+    more = ("peak", "outside", "needed", *(("left",) * limited))
+    table = Table("stage,\nGiB", "micro-\nbatches\nheld", *heads, *more, left=("stage,\nGiB",))
     for stages, row in rows:
         terms = row["terms"]
         main = [terms.get(name, 0.0) for name in MAIN]
@@ -51,7 +41,7 @@ def memory_tables(analysis: Analysis) -> Iterator[Grid]:
     yield _parts_table(rows)
 
 
-def _parts_table(rows: Sequence[tuple[list[int], dict[str, Any]]]) -> Grid:
+def _parts_table(rows: Sequence[tuple[list[int], dict[str, Any]]]) -> Table:
     """Return GPUs, layers and parameters of every stage, and the parts of `other` and `outside`."""
     other = dict.fromkeys(name for _, row in rows for name in row["terms"] if name not in MAIN)
     shown = [name for name in other if any(row["terms"].get(name, 0) >= SHOWN for _, row in rows)]
@@ -59,7 +49,7 @@ def _parts_table(rows: Sequence[tuple[list[int], dict[str, Any]]]) -> Grid:
     titles: tuple[str, ...] = ("stage", "GPUs", "layers", "parameters\n(millions)")
     titles += tuple(f"other:\n{_broken(name)}\n(GiB)" for name in shown)
     titles += tuple(f"outside:\n{_broken(name)}\n(GiB)" for name in beyond)
-    table = Grid((*titles, "peak in"), frozenset((0, len(titles))))
+    table = Table(*titles, "peak in", left=("stage", "peak in"))
     for stages, row in rows:
         table.add(
             stage_name(stages),
@@ -99,12 +89,12 @@ def _left(size: float) -> str:
     return gibibytes(size) if size >= 0 else f"{gibibytes(-size)} OVER"
 
 
-def recompute_table(analysis: Analysis) -> Grid:
+def recompute_table(analysis: Analysis) -> Table:
     """Return the savings of recomputation, by stage."""
     shown = _first_fullest_last(analysis)
     heads = [f"peak, {name}\n(GiB)" for name in shown]
-    titles = ("recompute", *heads, "saved at most\n(GiB)", "extra FLOP")
-    table = Grid(titles, frozenset((0,)))
+    more = ("saved at most\n(GiB)", "extra FLOP")
+    table = Table("recompute", *heads, *more, left=("recompute",))
     none = analysis.savings[0]
     for saving in analysis.savings:
         best = max(a - b for a, b in zip(none.peaks, saving.peaks, strict=True))

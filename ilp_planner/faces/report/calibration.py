@@ -4,33 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from ilp_planner.base.units import format_percent, format_seconds
 from ilp_planner.faces.report.expected import expected_error
-from ilp_planner.faces.report.tables import exact_seconds, new_table
+from ilp_planner.faces.report.tables import exact_seconds
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.schemas import headed
 from ilp_planner.specs.machine import DURATIONS
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ilp_planner.analysis.calibration.calibrate import Calibration, Constant, Judged
 
 
 def constant_table(found: Calibration) -> Table:
     """Return a row per constant that was fitted."""
-    table = new_table("constant", "default", "fitted", "from runs", left=("constant",))
+    table = Table("constant", "default", "fitted", "from runs", left=("constant",))
     for constant in found.constants:
         if not constant.why:
             values = [_shown(constant.name, v) for v in (constant.default, constant.value)]
-            table.add_row(*map(Text, (constant.name, *values, str(constant.runs))))
+            table.add(constant.name, *values, str(constant.runs))
     return table
 
 
 def run_table(found: Calibration) -> Table:
     """Return a row per run."""
-    table = new_table(
+    table = Table(
         "run", "GPUs", "measured", "predicted before", "after", "off", "left out", left=("run",)
     )
     for judged in found.runs:
@@ -38,7 +35,7 @@ def run_table(found: Calibration) -> Table:
         off = f"{100 * (judged.after / judged.run.seconds - 1):+.1f} %"
         times = map(exact_seconds, (judged.run.seconds, judged.before, judged.after))
         cells = (judged.run.name, str(judged.run.job.world), *times, off, alone)
-        table.add_row(*map(Text, cells))
+        table.add(*cells)
     return table
 
 

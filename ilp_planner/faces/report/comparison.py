@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from ilp_planner.analysis.compare.entry import best_bound
 from ilp_planner.base.units import TERA, format_bytes, format_percent
 from ilp_planner.faces.report.decisions import difference_table, differences, seconds_table
@@ -18,16 +16,14 @@ from ilp_planner.faces.report.tables import (
     describe_bound,
     describe_gap,
     memory_used,
-    new_table,
     note_lines,
 )
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.schemas import headed
 from ilp_planner.spaces.throughput import throughput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from rich.table import Table
 
     from ilp_planner.analysis.compare.entry import Entry
     from ilp_planner.plan import AnyPlan
@@ -38,7 +34,7 @@ HEURISTIC = "a heuristic, which proves nothing"
 
 def comparison_table(entries: Sequence[Entry]) -> Table:
     """Return a row per plan or solver; gaps are to the best bound of all."""
-    table = new_table(
+    table = Table(
         "plan",
         "iteration (s)",
         "stages",
@@ -63,7 +59,7 @@ def comparison_table(entries: Sequence[Entry]) -> Table:
             _number(entry.wall, 1),
             "; ".join(_remarks(entry)),
         )
-        table.add_row(*map(Text, cells))
+        table.add(*cells)
     return table
 
 
@@ -98,10 +94,10 @@ def rates_table(entries: Sequence[Entry], tokens: float | None = None) -> Iterat
     rows = [_rates(entry, tokens) for entry in entries]
     titles = list(dict.fromkeys(title for row in rows for title in row))
     if titles:
-        table = new_table("per second", *titles, left=("per second",))
+        table = Table("per second", *titles, left=("per second",))
         for entry, row in zip(entries, rows, strict=True):
             if row:
-                table.add_row(*map(Text, (entry.name, *(row.get(title, "-") for title in titles))))
+                table.add(entry.name, *(row.get(title, "-") for title in titles))
         yield table
 
 

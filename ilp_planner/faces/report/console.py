@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from rich.table import Table as Drawn
 from rich.text import Text
 
 from ilp_planner.base.kernels import before_compiling
 from ilp_planner.base.plain_console import PlainConsole
 from ilp_planner.faces.report.grid import GAP, blocks, headed_lines, narrow, wrapped
+from ilp_planner.faces.report.tables import summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from rich.console import Console
-    from rich.table import Table
 
-    Lines = Sequence[tuple[str, str]]
+    from ilp_planner.faces.report.tree import Lines, Table
 
 COMPILING = "ilp-plan: compiling the numerical kernels, once ..."
 BRIEF_WIDTH = 120  # columns of a result at most
@@ -51,25 +52,16 @@ def tell_of_compiling() -> None:
     before_compiling(lambda: print(COMPILING, file=sys.stderr))
 
 
-def print_report(lines: Text, *tables: Table) -> None:
-    """Print tables and then lines to stdout.
+def print_report(lines: Lines, *tables: Table, verdict: bool = False) -> None:
+    """Print tables and then lines to stdout, or the lines first, which then begin with a verdict.
 
     On a terminal the lines are wrapped between words, each aligned with its text.
     """
     console = open_console()
-    print_tables(console, tables)
-    text = wrapped(lines.plain, console.width) if console.is_terminal else lines.plain
-    console.print(coloured(text), soft_wrap=True)
-
-
-def print_verdict(lines: Text, *tables: Table) -> None:
-    """Print lines and then tables to stdout, for reports that begin with the verdict."""
-    console = open_console()
-    text = wrapped(lines.plain, console.width) if console.is_terminal else lines.plain
-    console.print(coloured(text), soft_wrap=True)
-    for table in tables:
-        console.print()
-        console.print(fitted(table, console.width), soft_wrap=True)
+    text = summary(lines)
+    said = coloured(wrapped(text, console.width) if console.is_terminal else text)
+    drawn = [fitted(table, console.width) for table in tables]
+    _print(console, [said, *drawn] if verdict else [*drawn, said])
 
 
 def print_brief(lines: Lines, tables: Iterable[Table], details: Lines = ()) -> None:
@@ -83,13 +75,17 @@ def write_brief(
     console: Console, width: int, lines: Lines, tables: Iterable[Table], details: Lines = ()
 ) -> None:
     """Write the same to a console."""
-    console.print(coloured(headed_lines(lines, width)), soft_wrap=True)
-    for table in tables:
-        console.print()
-        console.print(fitted(table, width), soft_wrap=True)
-    if details:
-        console.print()
-        console.print(headed_lines(details, width), soft_wrap=True)
+    more = [headed_lines(details, width)] if details else []
+    drawn = (fitted(table, width) for table in tables)
+    _print(console, [coloured(headed_lines(lines, width)), *drawn, *more])
+
+
+def _print(console: Console, blocks: Iterable[Text | Drawn | str]) -> None:
+    """Print blocks of lines with an empty line between them."""
+    for n, block in enumerate(blocks):
+        if n:
+            console.print()
+        console.print(block, soft_wrap=True)
 
 
 def print_tables(console: Console, tables: Iterable[Table]) -> None:
@@ -107,19 +103,22 @@ def coloured(text: str) -> Text:
     return styled
 
 
-def fitted(table: Table, width: int) -> Table | Text:
+def fitted(table: Table, width: int) -> Drawn | Text:
     """Return a table in which no word is cut; a block of lines per row where it is too wide.
 
     Cells are wrapped between words, in the columns that have the longest ones.
     """
-    texts = [[str(column.header), *map(str, column.cells)] for column in table.columns]
-    least = [max(len(word) for text in column for word in ["", *text.split()]) for column in texts]
-    widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
+    columns = list(zip(table.titles, *table.rows, strict=True))
+    least = [max(map(len, ["", *" ".join(texts).split()])) for texts in columns]
+    widths = [max(len(line) for text in texts for line in text.split("\n")) for texts in columns]
     room = width - GAP * len(widths)  # before Rich 15 the last column is followed by a gap, too
     if sum(least) > room:
-        titles, *rows = zip(*texts, strict=True)
-        return Text(blocks(titles, rows, width))
+        return Text(blocks(table.titles, table.rows, width))
     narrow(widths, dict(enumerate(least)), room)
-    for column, size in zip(table.columns, widths, strict=True):
-        column.width = size
-    return table
+    drawn = Drawn(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for n, (title, size) in enumerate(zip(table.titles, widths, strict=True)):
+        side: Literal["left", "right"] = "left" if n in table.left else "right"
+        drawn.add_column(Text(title), justify=side, overflow="fold", width=size)
+    for row in table.rows:
+        drawn.add_row(*map(Text, row))
+    return drawn

@@ -6,18 +6,15 @@ from dataclasses import fields, is_dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.text import Text
-
 from ilp_planner.faces.report.devices import describe_degrees, describe_devices
 from ilp_planner.faces.report.stages import describe_samples, layers_of
-from ilp_planner.faces.report.tables import new_table, span, unit_for
+from ilp_planner.faces.report.tables import span, unit_for
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.plan import is_of_groups, is_of_operators
 from ilp_planner.specs.training import Recompute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from rich.table import Table
 
     from ilp_planner.faces.report.tables import Unit
     from ilp_planner.plan import AnyPlan, GroupPlan, OperatorPlan, OperatorStage
@@ -51,14 +48,14 @@ def differences(cases: Sequence[tuple[Problem[Any], AnyPlan]]) -> list[Differenc
 
 def difference_table(found: Sequence[Difference], names: Sequence[str]) -> Table:
     """Return a row for everything that differs."""
-    table = new_table("what differs", *names, left=("what differs", *names))
+    table = Table("what differs", *names, left=("what differs", *names))
     shown = [row for row in found if not row.name.startswith("stage ")]
     stages = found[len(shown) :]
     for row in (*shown, *stages[:MOST_STAGES]):
-        table.add_row(*map(Text, (row.name, *row.values)))
+        table.add(row.name, *row.values)
     if len(stages) > MOST_STAGES:
         more = f"... {len(stages) - MOST_STAGES} more stages"
-        table.add_row(Text(more), *[Text("")] * len(names))
+        table.add(more, *[""] * len(names))
     return table
 
 
@@ -75,12 +72,12 @@ def seconds_table(each: Sequence[Mapping[str, float]], names: Sequence[str]) -> 
     head, *others = names
     columns = [part for name in others for part in (f"{name}\n({unit.name})", f"against\n{head}")]
     title = "where the time goes"
-    table = new_table(title, f"{head}\n({unit.name})", *columns, left=(title,))
+    table = Table(title, f"{head}\n({unit.name})", *columns, left=(title,))
     for name in dict.fromkeys(name for one in each for name in one):
         values = [one.get(name, 0.0) for one in each]
         if max(map(abs, values)) >= VISIBLE * unit.size:
-            table.add_row(*map(Text, (name, *_cells(values, unit))))
-    table.add_row(*map(Text, ("in all", *_cells(whole, unit))))
+            table.add(name, *_cells(values, unit))
+    table.add("in all", *_cells(whole, unit))
     return table
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from ilp_planner.base.units import counted, format_seconds
 from ilp_planner.faces.report.brief import problem_text
 from ilp_planner.faces.report.lines import evaluation_lines
@@ -14,15 +12,13 @@ from ilp_planner.faces.report.tables import (
     describe_bound,
     describe_gap,
     exact_seconds,
-    new_table,
     proved_by,
 )
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.report.verdict import judgement_verdict
 from ilp_planner.optimize.coverage import proved_gap
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ilp_planner.formats.saved_check import Judgement
     from ilp_planner.optimize.certificate import CertificateCheck
 
@@ -114,7 +110,7 @@ def _aim_lines(judgement: Judgement) -> list[tuple[str, str]]:
 def certificate_table(check: CertificateCheck, parts: str = "part") -> Table:
     """Return a row per part of a certificate. parts: their name."""
     columns = (parts, "claimed bound", "derived again", "by", "holds")
-    table = new_table(*columns, left=("part", "by", "holds"))
+    table = Table(*columns, left=("part", "by", "holds"))
     for part in check.parts:
         cells = (
             str(part.part),
@@ -123,5 +119,5 @@ def certificate_table(check: CertificateCheck, parts: str = "part") -> Table:
             part.by,
             "yes" if part.holds else "NO",
         )
-        table.add_row(*map(Text, cells))
+        table.add(*cells)
     return table

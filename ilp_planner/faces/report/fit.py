@@ -9,7 +9,7 @@ from ilp_planner.analysis.fit.needs import first_rank
 from ilp_planner.base.units import format_bytes, format_percent, format_seconds
 from ilp_planner.faces.report.analysis_memory import gibibytes
 from ilp_planner.faces.report.expected import machine_lines, machine_object
-from ilp_planner.faces.report.grid import Grid, grid_lines, styled_text, wrapped
+from ilp_planner.faces.report.grid import grid_lines, styled_text, wrapped
 from ilp_planner.faces.report.parallelism import (
     parallelism_lines,
     parallelism_object,
@@ -24,6 +24,7 @@ from ilp_planner.faces.report.prices import (
     run_of,
 )
 from ilp_planner.faces.report.rates import rates_lines, rates_object
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.schemas import headed
 from ilp_planner.job.verdict import reason
 
@@ -128,8 +129,8 @@ def change_lines(found: Fit, *, words: str, top: int, width: int) -> Iterator[st
 
 def _table(title: str, changes: Sequence[Change], as_is: Judged, width: int) -> list[str]:
     told = any(not change.judged.fits for change in changes)
-    heads = (title, "time", "against\nas it is", "GiB\nleft", *("verdict",) * told)
-    grid = Grid(heads, frozenset((0,)))
+    heads = ("time", "against\nas it is", "GiB\nleft", *("verdict",) * told)
+    grid = Table(title, *heads, left=(title,))
     for change in changes:
         judged = change.judged
         grid.add(

@@ -6,14 +6,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.units import GIGA, TERA, format_bytes, format_seconds
-from ilp_planner.faces.report.tables import GIB, new_table
+from ilp_planner.faces.report.tables import GIB
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.specs.gpus import UNSEEN_SOURCE
 from ilp_planner.specs.training import QUANTISED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.table import Table
 
     from ilp_planner.specs.gpus import Gpu
 
@@ -40,10 +39,10 @@ UNITS = {
 def gpus_table(rows: Sequence[Gpu]) -> Table:
     """Return a row per GPU, narrow enough for a terminal."""
     left = ("GPU", "link", "rests on")
-    shown = new_table("GPU", "GiB", *SHOWN, "GB/s", "link", "node", "rests on", left=left)
+    shown = Table("GPU", "GiB", *SHOWN, "GB/s", "link", "node", "rests on", left=left)
     for row in rows:
         domain = "" if row.domain == row.node else f"/{row.domain}"
-        shown.add_row(
+        shown.add(
             row.name,
             f"{row.memory / GIB:.2f}{' ' if row.memory_seen else DERIVED}",
             *(f"{row.peak[name] / TERA:.0f}" if name in row.peak else "-" for name in SHOWN),

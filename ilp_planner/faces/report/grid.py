@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,8 @@ from ilp_planner.base.printable import TerminalText, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from ilp_planner.faces.report.tree import Table
 
 GAP = 2  # spaces between columns
 LEAST = 14  # characters that a line keeps for its text, half of them beside the indentation
@@ -26,41 +27,23 @@ LEFT_OUT = "..."
 RESET = "\x1b[0m"
 
 
-@dataclass(slots=True)
-class Grid:
-    """Columns with titles, and rows of cells, each of one or several lines.
-
-    left: numbers of the columns that hold text; only they are wrapped, others align to the right.
-    """
-
-    titles: tuple[str, ...]
-    left: frozenset[int]
-    rows: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
-
-    def add(self, *cells: str, style: str = "") -> None:
-        """Add a row."""
-        if len(cells) != len(self.titles):
-            raise ValueError(f"a row needs {len(self.titles)} cells, got {len(cells)}")
-        self.rows.append((cells, style))
-
-
-def grid_lines(grid: Grid, limit: int, *, styled: bool = False) -> list[str]:
-    """Return the table, no line longer than the limit: a block per row if a table is impossible.
+def grid_lines(table: Table, limit: int, *, styled: bool = False) -> list[str]:
+    """Return a table, no line longer than the limit: a block per row if a table is impossible.
 
     Parameters
     ----------
     limit: columns of the terminal. styled: with the terminal's bold, dim and italic.
     """
-    rows = [(grid.titles, "bold"), *grid.rows]
+    rows = [(table.titles, "bold"), *zip(table.rows, table.styles, strict=True)]
     split = [([cell.split("\n") for cell in cells], style) for cells, style in rows]
     widths = [
-        max(len(line) for cells, _ in split for line in cells[c]) for c in range(len(grid.titles))
+        max(len(line) for cells, _ in split for line in cells[c]) for c in range(len(table.titles))
     ]
-    least = {c: max(_least(line) for cells, _ in split for line in cells[c]) for c in grid.left}
+    least = {c: max(_least(line) for cells, _ in split for line in cells[c]) for c in table.left}
     room = limit - GAP * (len(widths) - 1)
     narrow(widths, least, room)
     if sum(widths) > room:
-        return blocks(grid.titles, (cells for cells, _ in grid.rows), limit).split("\n")
+        return blocks(table.titles, table.rows, limit).split("\n")
     found = []
     for number, (cells, style) in enumerate(split):
         columns = [
@@ -72,7 +55,7 @@ def grid_lines(grid: Grid, limit: int, *, styled: bool = False) -> list[str]:
             columns = [[""] * (deepest - len(column)) + column for column in columns]
         for parts in zip_longest(*columns, fillvalue=""):
             padded = (
-                part.ljust(widths[c]) if c in grid.left else part.rjust(widths[c])
+                part.ljust(widths[c]) if c in table.left else part.rjust(widths[c])
                 for c, part in enumerate(parts)
             )
             line = (" " * GAP).join(padded).rstrip()

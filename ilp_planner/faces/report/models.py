@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.faces.report.tables import new_table
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.specs.parameter_count import parameter_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.table import Table
 
     from ilp_planner.specs.catalogue import Entry
     from ilp_planner.specs.model import ModelSpec
@@ -24,10 +22,10 @@ WORDS = 16  # letters of a source that has neither paper nor configuration
 def models_table(entries: Sequence[Entry]) -> Table:
     """Return a row per model."""
     left = ("model", "family", "source")
-    shown = new_table("model", "parameters", "family", "layers", "hidden", "source", left=left)
+    shown = Table("model", "parameters", "family", "layers", "hidden", "source", left=left)
     for entry in entries:
         model = entry.model
-        shown.add_row(
+        shown.add(
             model.name,
             f"{parameter_count(model) / BILLION:.2f} B",
             model.family,

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from ilp_planner.analysis.replan.replan import FASTEST, LEAST
 from ilp_planner.base.units import format_bytes, format_percent, format_seconds
 from ilp_planner.faces.report.decisions import difference_table, differences
 from ilp_planner.faces.report.expected import expected_percent
 from ilp_planner.faces.report.json_report import plan_object, problem_object
-from ilp_planner.faces.report.tables import GIB, describe_gap, exact_seconds, finite, new_table
+from ilp_planner.faces.report.tables import GIB, describe_gap, exact_seconds, finite
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.schemas import headed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
-
-    from rich.table import Table
 
     from ilp_planner.analysis.replan.replan import Moving, Replanned
 
@@ -127,7 +124,7 @@ def moves_table(found: Replanned) -> Table:
     """Return a row for each plan."""
     plans = told_apart(found)
     errors = {name: expected_percent(found.problem, plan.plan) for name, plan in plans.items()}
-    table = new_table(
+    table = Table(
         "plan",
         "iteration",
         *(("expected\nerror",) * bool(any(errors.values()))),
@@ -152,7 +149,7 @@ def moves_table(found: Replanned) -> Table:
             *(f"{size / GIB:.2f}" for size in sizes),
             format_seconds(way.seconds),
         )
-        table.add_row(*map(Text, cells))
+        table.add(*cells)
     return table
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.faces.report.tables import new_table
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.formats.exports import RELEASES, Runtime
 from ilp_planner.spaces.registry import RUNTIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from rich.table import Table
 
     from ilp_planner.formats.exports import Export
     from ilp_planner.settings.base import Treatment
@@ -24,10 +22,10 @@ COLUMNS = ("setting", "plans have", "asked for", "how", "option", "remark")
 def runtimes_table() -> Table:
     """Return a row per release of each system."""
     columns = ("export --to", "release", "what is written", "checked by", "solve --runtime")
-    shown = new_table(*columns, left=columns)
+    shown = Table(*columns, left=columns)
     for system, releases in RELEASES.items():
         for release, export in releases.items():
-            shown.add_row(
+            shown.add(
                 str(Runtime(system, release)),
                 export.release or release,
                 export.files,
@@ -74,9 +72,9 @@ def runtime_object(system: str) -> dict[str, Any]:
 
 def treatments_table(rows: Iterable[Treatment]) -> Table:
     """Return a row per setting; the asking parameters are options."""
-    shown = new_table(*COLUMNS, left=COLUMNS)
+    shown = Table(*COLUMNS, left=COLUMNS)
     for row in rows:
-        shown.add_row(*treatment_cells(row))
+        shown.add(*treatment_cells(row))
     return shown
 
 

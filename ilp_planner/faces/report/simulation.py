@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.text import Text
-
 from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.base.units import format_percent
 from ilp_planner.faces.report.expected import expected_object
 from ilp_planner.faces.report.lines import NANOSECOND
 from ilp_planner.faces.report.rates import worth_lines, worth_object
-from ilp_planner.faces.report.tables import exact_seconds, new_table
+from ilp_planner.faces.report.tables import exact_seconds
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.schemas import headed
 from ilp_planner.schedule.engine import peak_micro_batches
 from ilp_planner.schedule.orders import placed
 from ilp_planner.spaces.throughput import throughput
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ilp_planner.analysis.simulated import Simulated
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import AnyPlan
@@ -56,7 +53,7 @@ def _difference(found: Simulated) -> str:
 
 def simulation_table(found: Simulated) -> Table:
     """Return a row per rank."""
-    table = new_table("rank", "stages", "busy", "idle", "idle share", "held", left=("stages",))
+    table = Table("rank", "stages", "busy", "idle", "idle share", "held", left=("stages",))
     for row in _ranks(found):
         cells = (
             str(row["rank"]),
@@ -66,7 +63,7 @@ def simulation_table(found: Simulated) -> Table:
             format_percent(row["idle_s"] / found.timeline.seconds),
             ", ".join(map(str, row["held_micro_batches"])),
         )
-        table.add_row(*map(Text, cells))
+        table.add(*cells)
     return table
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.text import Text
-
 from ilp_planner.analysis.fullest import fullest_device
 from ilp_planner.base.units import format_percent, number_ranges
 from ilp_planner.faces.report.aim import front_table
@@ -19,7 +17,8 @@ from ilp_planner.faces.report.devices import (
     describe_stage,
     describe_types,
 )
-from ilp_planner.faces.report.tables import GIB, new_table, span
+from ilp_planner.faces.report.tables import GIB, span
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.optimize.coverage import proved_gap
 from ilp_planner.plan import is_of_groups, is_of_operators
 from ilp_planner.settings.labels import Told
@@ -28,8 +27,6 @@ from ilp_planner.specs.chain_layers import find_layers
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
-
-    from rich.table import Table
 
     from ilp_planner.costs.base import StageCost
     from ilp_planner.evaluate import Evaluation
@@ -152,7 +149,7 @@ def _operator_table(problem: Problem[Any], plan: OperatorPlan, evaluation: Evalu
     columns = ["stage", "operators", "layers", "devices", "tp", "dp"]
     columns += ["split"] if mixed_split else []
     columns += ["operators\nrecomputed", "time per\nmicro-batch (ms)", "memory per\ndevice (GiB)"]
-    table = new_table(*columns, left=("operators", "layers", "devices"))
+    table = Table(*columns, left=("operators", "layers", "devices"))
     costs = evaluation.stages
     keys = [
         (
@@ -181,7 +178,7 @@ def _operator_table(problem: Problem[Any], plan: OperatorPlan, evaluation: Evalu
             _alike(f"{sum(x.recompute for x in s.strategies)} of {len(s.strategies)}" for s in own),
             *_cost_cells(problem, [(plan.stages[s], costs[s : s + 1]) for s in run]),
         ]
-        table.add_row(*map(Text, cells))
+        table.add(*cells)
     return table
 
 
@@ -218,7 +215,7 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
     """Return a row per pipeline rank with all its virtual stages, or for several that are alike and
     on devices in their order."""
     again = any(stage.recompute.granularity != "none" for stage in plan.stages)
-    table = new_table(
+    table = Table(
         "stage" if plan.virtual == 1 else "rank",
         "layers",
         "devices",
@@ -249,7 +246,7 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
             _alike(rank.samples for rank in own),
             *_cost_cells(problem, [(rank.stage, rank.costs) for rank in own]),
         )
-        table.add_row(*map(Text, cells))
+        table.add(*cells)
     return table
 
 
@@ -317,7 +314,7 @@ def ranking_table(problem: Problem[Any], ranking: Sequence[Ranked]) -> Table:
     """Return a row per plan, best first; the gap of each is to its own bound."""
     trained = any(entry.plan.settings is not None for entry in ranking)
     more = ("training",) if trained else ()
-    table = new_table(
+    table = Table(
         "rank",
         "iteration (s)",
         "gap",
@@ -339,7 +336,7 @@ def ranking_table(problem: Problem[Any], ranking: Sequence[Ranked]) -> Table:
             *([describe_training(entry.plan)] if trained else []),
             " ".join(str(stage.stop - stage.start) for stage in entry.plan.stages),
         )
-        table.add_row(*map(Text, cells))
+        table.add(*cells)
     return table
 
 

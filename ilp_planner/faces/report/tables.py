@@ -1,19 +1,17 @@
-"""Tables and summary lines for people. Every number has its unit, in the header or beside it."""
+"""Words and lines for people. Every number has its unit, in the header or beside it."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.table import Table
-from rich.text import Text
-
 from ilp_planner.base.units import format_percent, format_seconds
 from ilp_planner.optimize.result import Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
+    from ilp_planner.faces.report.tree import Lines
     from ilp_planner.formats.saved_plan import Claim
     from ilp_planner.optimize.result import Result
 
@@ -28,16 +26,6 @@ STOPS = {
     Stop.USER: "interrupted by the user",
     Stop.ERROR: "a solver failed",
 }
-
-
-def new_table(*columns: str, left: Sequence[str] = ()) -> Table:
-    """Return an empty table; columns are right-aligned but for those in `left`."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in columns:
-        table.add_column(
-            Text(name), justify="left" if name in left else "right", overflow="fold", no_wrap=False
-        )
-    return table
 
 
 def span(values: Iterable[int]) -> str:
@@ -71,10 +59,10 @@ def memory_used(used: float, limit: float) -> str:
     return f"{used / GIB:.2f} of {limit / GIB:.2f}"
 
 
-def summary(lines: Sequence[tuple[str, str]]) -> Text:
+def summary(lines: Lines) -> str:
     """Return lines of a name and a text."""
     width = max(len(name) for name, _ in lines) + 2
-    return Text("\n".join(f"{name:<{width}}{text}" for name, text in lines))
+    return "\n".join(f"{name:<{width}}{text}" for name, text in lines)
 
 
 def proof_lines(result: Result) -> list[tuple[str, str]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.text import Text
-
 from ilp_planner.analysis.fullest import plan_verdict
 from ilp_planner.analysis.why.robust import guarantee, survived
 from ilp_planner.base.units import format_bytes, format_percent, format_seconds, number_ranges
@@ -19,14 +17,13 @@ from ilp_planner.faces.report.expected import (
 from ilp_planner.faces.report.json_report import problem_object
 from ilp_planner.faces.report.lines import NANOSECOND
 from ilp_planner.faces.report.rates import worth_lines, worth_object
-from ilp_planner.faces.report.tables import GIB, exact_seconds, finite, new_table, unit_for
+from ilp_planner.faces.report.tables import GIB, exact_seconds, finite, unit_for
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.schemas import headed
 from ilp_planner.job.verdict import NEAR, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from rich.table import Table
 
     from ilp_planner.analysis.why.gains import Gain
     from ilp_planner.analysis.why.why import RankLoad, Why
@@ -208,16 +205,16 @@ def seconds_table(seconds: Mapping[str, float]) -> Table:
     """Return a row per term of the time, the largest first."""
     whole = sum(seconds.values())
     unit = unit_for(whole)
-    table = new_table("where the time goes", unit.name, "share", left=("where the time goes",))
+    table = Table("where the time goes", unit.name, "share", left=("where the time goes",))
     for name, value in sorted(seconds.items(), key=lambda pair: -pair[1]):
         if value >= NANOSECOND:
-            table.add_row(*map(Text, (name, unit.show(value), format_percent(value / whole))))
+            table.add(name, unit.show(value), format_percent(value / whole))
     return table
 
 
 def rank_table(ranks: tuple[RankLoad, ...]) -> Table:
     """Return a row per pipeline rank."""
-    table = new_table("stage", "ms per\nmicro-batch", "slack\n(ms)", "slack", "memory left\n(GiB)")
+    table = Table("stage", "ms per\nmicro-batch", "slack\n(ms)", "slack", "memory left\n(GiB)")
     for rank in ranks:
         cells = (
             str(rank.number),
@@ -226,14 +223,14 @@ def rank_table(ranks: tuple[RankLoad, ...]) -> Table:
             "" if rank.slowest else format_percent(rank.slack / rank.load),
             "-" if rank.room is None else f"{rank.room / GIB:.2f}",
         )
-        table.add_row(*map(Text, cells))
+        table.add(*cells)
     return table
 
 
 def gain_table(found: Why) -> Table:
     """Return a row per relaxation."""
     unit = unit_for(found.known.best)
-    table = new_table(
+    table = Table(
         "limit",
         "instead",
         f"gain at\nleast ({unit.name})",
@@ -246,7 +243,7 @@ def gain_table(found: Why) -> Table:
     for gain in found.gains:
         if gain.known:
             names = (gain.relaxation.limit, gain.relaxation.change)
-            table.add_row(*map(Text, (*names, *_gain_cells(gain, unit))))
+            table.add(*names, *_gain_cells(gain, unit))
     return table
 
 

@@ -6,13 +6,12 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from ilp_planner.base.units import format_percent
 from ilp_planner.faces.report.console import BRIEF_WIDTH
 from ilp_planner.faces.report.grid import GAP, shortened
 from ilp_planner.faces.report.rates import three_digits
-from ilp_planner.faces.report.tables import GIB, describe_gap, exact_seconds, new_table
+from ilp_planner.faces.report.tables import GIB, describe_gap, exact_seconds
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.sweeps.axes import GPUS
 from ilp_planner.faces.sweeps.row import NO_PLAN
 from ilp_planner.faces.sweeps.table import column_of
@@ -21,8 +20,6 @@ from ilp_planner.job.verdict import Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    from rich.table import Table
 
     from ilp_planner.faces.sweeps.points import Sweep
     from ilp_planner.faces.sweeps.row import Row
@@ -62,9 +59,9 @@ def sweep_tables(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> list[Table]:
     texts, _ = _fitting(sweep, found, wish)
     names = [column_of(field.name) for field in sweep.fields]
     left = ("plan", *names, *map(_broken, names))
-    table = new_table(*texts, left=left)
+    table = Table(*texts, left=left)
     for cells in zip(*texts.values(), strict=True):
-        table.add_row(*map(Text, cells))
+        table.add(*cells)
     return [table]
 
 

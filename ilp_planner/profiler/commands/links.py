@@ -185,7 +185,6 @@ def _rows_in(path: Path) -> str:
 def _show(path: Path) -> None:
     from ilp_planner.costs.profiles.measurements import read_measurements
     from ilp_planner.faces.report.console import print_report
-    from ilp_planner.faces.report.tables import summary
     from ilp_planner.profiler.report.links import links_table
 
     table = read_measurements(path)
@@ -195,4 +194,4 @@ def _show(path: Path) -> None:
         lines.append(("left out", f"{planned - found} rows that would have taken too long"))
     if "left out" in table.machine:
         lines.append(("left out", table.machine["left out"]))
-    print_report(summary([*lines, ("table", str(path))]), links_table(table))
+    print_report([*lines, ("table", str(path))], links_table(table))

@@ -125,7 +125,6 @@ def show(
     """Print the answers, and what their errors rest on."""
     from ilp_planner.faces.report.console import print_report
     from ilp_planner.faces.report.json_report import print_json
-    from ilp_planner.faces.report.tables import summary
     from ilp_planner.profiler.report.prediction import (
         answer_table,
         prediction_lines,
@@ -136,4 +135,4 @@ def show(
         print_json(prediction_object(table, answers, judged))
         return
     tables = [answer_table(answers)] if answers else []
-    print_report(summary(prediction_lines(table, answers, judged)), *tables)
+    print_report(prediction_lines(table, answers, judged), *tables)

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ilp_planner.base.units import format_bytes, format_seconds
 from ilp_planner.costs.profiles.measurements import Measurements, Record
-from ilp_planner.faces.report.tables import new_table
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
+from ilp_planner.faces.report.tree import Table
 
 KEYS = ["record", "device", "name", "group_size", "hosts", "stride", "groups"]
 GB = 1e9
@@ -23,7 +17,7 @@ def links_table(table: Measurements) -> Table:
     groups: how many do it at once. The rate is that of the whole tensor: its bytes over the
     seconds. Narrow enough for any terminal.
     """
-    shown = new_table(
+    shown = Table(
         "operation", "ranks", "groups", "hosts", "stride", "smallest", "largest", "GB/s",
         left=("operation",),
     )  # fmt: skip
@@ -34,7 +28,7 @@ def links_table(table: Measurements) -> Table:
         least, most = series.iloc[0], series.iloc[-1]
         rate = most["bytes"] / most["time_s"] / GB if most["time_s"] > 0 else float("nan")
         counts = [f"{n:.0f}" if n == n else "-" for n in (group_size, groups, hosts, stride)]
-        shown.add_row(
+        shown.add(
             str(name), *counts, format_seconds(least["time_s"]), format_bytes(most["bytes"]),
             f"{rate:.4g}",
         )  # fmt: skip

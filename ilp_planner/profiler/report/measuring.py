@@ -9,13 +9,11 @@ from rich import progress
 from rich.table import Column
 
 from ilp_planner.faces.report.console import open_console
-from ilp_planner.faces.report.tables import summary as lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rich.text import Text
-
+    from ilp_planner.faces.report.tree import Lines
     from ilp_planner.profiler.measure.wish import Summary
 
 NAMED = 4  # rows that a line lists
@@ -47,7 +45,7 @@ def share_bar() -> Iterator[Callable[[float, str], None]]:
         yield lambda share, what: bar.update(task, completed=share, description=what)
 
 
-def sweep_summary(summary: Summary, path: str) -> Text:
+def sweep_summary(summary: Summary, path: str) -> Lines:
     """Return how measuring went, in a few lines."""
     counts = [f"{summary.measured} rows"]
     if summary.there:
@@ -58,4 +56,4 @@ def sweep_summary(summary: Summary, path: str) -> Text:
             more = f"; {len(rows) - NAMED} more" if len(rows) > NAMED else ""
             lines.append((name, f"{len(rows)} rows: {'; '.join(rows[:NAMED])}{more}"))
     lines.append(("table", path))
-    return lines_of(lines)
+    return lines

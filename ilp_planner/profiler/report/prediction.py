@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.text import Text
 
 from ilp_planner.base.units import format_bytes, format_percent, format_seconds
 from ilp_planner.costs.profiles.measurements import Record, RowStatus
-from ilp_planner.faces.report.tables import new_table, note_lines
+from ilp_planner.faces.report.tables import note_lines
+from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.schemas import headed
 from ilp_planner.profiler.predict.assessment import (
     TIME_COLUMNS,
@@ -21,8 +21,6 @@ from ilp_planner.profiler.predict.crossvalidation import Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.table import Table
 
     from ilp_planner.costs.profiles.measurements import Measurements
     from ilp_planner.profiler.predict.answers import Answer
@@ -48,7 +46,7 @@ def answer_table(answers: Sequence[Answer]) -> Table:
     devices = {answer.row.get("device", "") for answer in answers}
     columns = ["what", *(["device"] if len(devices) > 1 else []), "where", "time"]
     columns += ["expected\nerror", "provenance", *(MEMORY[name] for name in memory), "basis"]
-    table = new_table(*columns, left=("what", "device", "where", "provenance", "basis"))
+    table = Table(*columns, left=("what", "device", "where", "provenance", "basis"))
     for answer in answers:
         cells = [answer.what]
         cells += [str(answer.row.get("device", ""))] if len(devices) > 1 else []
@@ -60,7 +58,7 @@ def answer_table(answers: Sequence[Answer]) -> Table:
             *(format_bytes(answer.row.get(name, np.nan)) for name in memory),
             answer.time.basis,
         ]
-        table.add_row(*map(Text, cells))
+        table.add(*cells)
     return table
 
 

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from rich.text import Text
 
 from ilp_planner.faces.report.console import coloured, fitted, open_console
 from ilp_planner.faces.report.grid import wrapped
-from ilp_planner.faces.report.tables import new_table
+from ilp_planner.faces.report.tree import Table
 from tests.examples import for_each
 
 WORDS = st.text("abc123/-:", min_size=1, max_size=20)
@@ -20,9 +19,9 @@ CELLS = st.lists(WORDS, max_size=6).map(" ".join)
 
 
 def printed(rows: list[list[str]], width: int) -> str:
-    table = new_table(*rows[0])
+    table = Table(*rows[0])
     for row in rows[1:]:
-        table.add_row(*map(Text, row))
+        table.add(*row)
     out = io.StringIO()
     console = Console(file=out, width=width, markup=False, emoji=False, highlight=False)
     console.print(fitted(table, width), soft_wrap=True)

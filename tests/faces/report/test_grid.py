@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.faces.report.grid import Grid, grid_lines, wrap
+from ilp_planner.faces.report.grid import grid_lines, wrap
+from ilp_planner.faces.report.tree import Table
 
 WORDS = st.lists(st.text("abcdefgh", min_size=1, max_size=12), min_size=1, max_size=6)
 
 
-def make_grid() -> Grid:
-    grid = Grid(("name", "GiB\neach"), frozenset((0,)))
+def make_grid() -> Table:
+    grid = Table("name", "GiB\neach", left=("name",))
     grid.add("first", "1.00")
     grid.add("a name that is long", "12.00", style="bold")
     return grid
@@ -56,7 +57,7 @@ def test_nothing_is_lost_in_wrapping(words: list[str], indent: int, width: int) 
 
 @given(st.lists(WORDS, min_size=1, max_size=5), st.integers(30, 120))
 def test_lines_are_no_longer_than_asked(rows: list[list[str]], width: int) -> None:
-    grid = Grid(("text", "n"), frozenset((0,)))
+    grid = Table("text", "n", left=("text",))
     for number, words in enumerate(rows):
         grid.add(" ".join(words), str(number))
     assert max(map(len, grid_lines(grid, width))) <= width

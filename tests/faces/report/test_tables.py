@@ -15,6 +15,6 @@ def test_a_gap_that_does_not_exist_is_a_dash() -> None:
 
 
 def test_summary_shows_names_with_brackets_as_they_are() -> None:
-    assert summary([("a", "[red]x[/red]"), ("long", ":smile:")]).plain == (
+    assert summary([("a", "[red]x[/red]"), ("long", ":smile:")]) == (
         "a     [red]x[/red]\nlong  :smile:"
     )

@@ -34,8 +34,8 @@ def test_a_point_is_one_line(objectives: tuple[str, ...], tokens: float, count: 
     (table,) = sweep_tables(sweep, rows, wish)
     lines = text_of(table, width=BRIEF_WIDTH).splitlines()
     assert max(map(len, lines)) <= BRIEF_WIDTH
-    assert len(lines) == 2 + max(str(c.header).count("\n") + 1 for c in table.columns)
-    titles = {str(column.header).replace("_\n", "_").replace("\n", " ") for column in table.columns}
+    assert len(lines) == 2 + max(title.count("\n") + 1 for title in table.titles)
+    titles = {title.replace("_\n", "_").replace("\n", " ") for title in table.titles}
     missing = left_out(sweep, rows, wish)
     assert not titles & {*missing}
     assert {*EXPENDABLE} <= titles | {*missing}
