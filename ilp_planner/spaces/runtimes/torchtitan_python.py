@@ -96,9 +96,10 @@ def _check_kernels(job: TrainingJob) -> None:
             f"({field} is {degree})",
             'graphs = ""',
         )
-    graphs, graphed = ("", ()) if takes_graphs(job) else (s.kernels.graphs, s.kernels.graphed)
-    plain = replace(s, kernels=replace(s.kernels, graphs=graphs, graphed=graphed))
-    check_plain_kernels(replace(job, settings=plain), TOOL, compiles=True)
+    if takes_graphs(job):
+        plain = replace(s, kernels=replace(s.kernels, graphs="", graphed=()))
+        job = replace(job, settings=plain)
+    check_plain_kernels(job, TOOL, compiles=True)
 
 
 def _check_sequence(job: TrainingJob) -> None:
