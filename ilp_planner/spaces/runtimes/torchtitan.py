@@ -16,7 +16,7 @@ from ilp_planner.spaces.runtimes.limits import (
     check_words,
 )
 from ilp_planner.spaces.runtimes.torchtitan_models import titan_model
-from ilp_planner.spaces.runtimes.torchtitan_releases import is_compiled
+from ilp_planner.spaces.runtimes.torchtitan_releases import check_shared_states, is_compiled
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.2.2"
@@ -114,19 +114,7 @@ def _check_recompute(job: TrainingJob) -> None:
 def _check_optimizer(job: TrainingJob) -> None:
     """Refuse optimisers, precisions and offloading that torchtitan does not have."""
     s, optimizer = job.settings, job.settings.optimizer
-    if optimizer.name not in ("adam", "adamw"):
-        raise Unfit("settings.optimizer.name", optimizer.name).but(
-            f"{TOOL} has Adam and AdamW", "name = adam"
-        )
-    if 0 < optimizer.offload < 1:
-        raise Unfit("settings.optimizer.offload", optimizer.offload).but(
-            f"{TOOL} offloads all states or none", f"offload = {round(optimizer.offload)}"
-        )
-    if s.precision == "fp16":
-        raise Unfit("settings.precision", "fp16").but(
-            f"{TOOL} has bf16 and fp32",
-            f"precision = {'bf16' if job.gpu_architecture.bf16 else 'fp32'}",
-        )
+    check_shared_states(job, TOOL, f"{TOOL} has Adam and AdamW")
     if alone(job) and job.tp * job.pp > 1 and s.precision == "bf16":
         raise Unfit("dp", job.dp).but(
             f"{TOOL} computes in bf16 with tp or pp only under FSDP, which needs dp x cp > 1",

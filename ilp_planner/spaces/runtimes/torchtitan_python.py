@@ -20,7 +20,7 @@ from ilp_planner.spaces.runtimes.limits import (
     check_torch_schedule,
     check_words,
 )
-from ilp_planner.spaces.runtimes.torchtitan_releases import shared_differences
+from ilp_planner.spaces.runtimes.torchtitan_releases import check_shared_states, shared_differences
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.3.0"
@@ -141,19 +141,7 @@ def _check_experts(job: TrainingJob) -> None:
 def _check_states(job: TrainingJob) -> None:
     """Refuse an optimizer, a precision or a sharing of states that torchtitan does not have."""
     s, optimizer = job.settings, job.settings.optimizer
-    if optimizer.name not in ("adam", "adamw"):
-        raise Unfit("settings.optimizer.name", optimizer.name).but(
-            f"{TOOL}'s configuration is written with AdamW", "name = adam"
-        )
-    if 0 < optimizer.offload < 1:
-        raise Unfit("settings.optimizer.offload", optimizer.offload).but(
-            f"{TOOL} offloads all states or none", f"offload = {round(optimizer.offload)}"
-        )
-    if s.precision == "fp16":
-        raise Unfit("settings.precision", "fp16").but(
-            f"{TOOL} has bf16 and fp32",
-            f"precision = {'bf16' if job.gpu_architecture.bf16 else 'fp32'}",
-        )
+    check_shared_states(job, TOOL, f"{TOOL}'s configuration is written with AdamW")
     if optimizer.sharding == "none" and s.cp > 1:
         raise Unfit("settings.optimizer.sharding", "none").but(
             f"{TOOL} shards states among the ranks of cp", "sharding = gradients"

@@ -1,8 +1,8 @@
-"""Differences from a plan that both supported releases of torchtitan share."""
+"""Limits of a job, and differences from a plan, that both releases of torchtitan share."""
 
 from collections.abc import Iterator
 
-from ilp_planner.spaces.runtimes.limits import unlike_moments
+from ilp_planner.spaces.runtimes.limits import Unfit, unlike_moments
 from ilp_planner.specs.training import TrainingJob
 
 
@@ -23,6 +23,29 @@ def _compile_notes(job: TrainingJob) -> Iterator[str]:
         yield (
             "settings.kernels.compiled: what torch.compile makes of kernels is in neither the "
             "plan's seconds nor its bytes"
+        )
+
+
+def check_shared_states(job: TrainingJob, tool: str, optimizers: str) -> None:
+    """Refuse optimisers, shares of states and precisions that neither release has.
+
+    optimizers: those that it has, as a clause.
+
+    Raises
+    ------
+    PlanError: names the setting.
+    """
+    s, optimizer = job.settings, job.settings.optimizer
+    if optimizer.name not in ("adam", "adamw"):
+        raise Unfit("settings.optimizer.name", optimizer.name).but(optimizers, "name = adam")
+    if 0 < optimizer.offload < 1:
+        raise Unfit("settings.optimizer.offload", optimizer.offload).but(
+            f"{tool} offloads all states or none", f"offload = {round(optimizer.offload)}"
+        )
+    if s.precision == "fp16":
+        raise Unfit("settings.precision", "fp16").but(
+            f"{tool} has bf16 and fp32",
+            f"precision = {'bf16' if job.gpu_architecture.bf16 else 'fp32'}",
         )
 
 
