@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from ilp_planner.base.errors import ProfileError as ProfileError
     from ilp_planner.base.errors import SpecError as SpecError
     from ilp_planner.base.errors import UsageError as UsageError
-    from ilp_planner.faces.api.check import Check as Check
     from ilp_planner.faces.api.explain import compare as compare
     from ilp_planner.faces.api.explain import why as why
     from ilp_planner.faces.api.problem import problem as problem
     from ilp_planner.faces.api.replan import replan as replan
+    from ilp_planner.faces.api.result import Check as Check
     from ilp_planner.faces.api.result import Result as Result
     from ilp_planner.faces.api.result import Saved as Saved
     from ilp_planner.faces.api.result import load as load
@@ -59,11 +59,10 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "faces.api.check": ("Check",),
     "faces.api.explain": ("compare", "why"),
     "faces.api.problem": ("problem",),
     "faces.api.replan": ("replan",),
-    "faces.api.result": ("Result", "Saved", "load"),
+    "faces.api.result": ("Check", "Result", "Saved", "load"),
     "faces.api.sweep": ("sweep",),
     "faces.api.verbs": ("analyze", "check", "evaluate", "solve"),
     "base.errors": ("PlanError", "PlannerError", "ProfileError", "SpecError", "UsageError"),
@@ -87,7 +86,7 @@ _FORMER = {
     "formats.megatron.script": ("read_script",),
     "peers.metis.source": ("ModelSizes",),
     "plan": ("GroupPlan", "GroupStage", "Replica", "Strategy"),
-    "peers.aceso.profile": ("read_aceso_profile",),
+    "peers.aceso.source": ("read_aceso_profile",),
     "peers.alpa.profile": ("read_alpa",),
     "peers.amp.profile": ("read_amp",),
     "costs.profiles.analytic": ("analytic_profile",),

@@ -12,10 +12,16 @@ import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ilp_planner.peers.amp.cluster import GIGABIT, AmpNode, amp_cluster
 from ilp_planner.peers.amp.costs import AmpCosts, AmpDegrees
 from ilp_planner.peers.amp.models import AmpModel
-from ilp_planner.peers.amp.profile import AmpExperiment, AmpProfile, read_amp
+from ilp_planner.peers.amp.profile import (
+    GIGABIT,
+    AmpExperiment,
+    AmpNode,
+    AmpProfile,
+    amp_cluster,
+    read_amp,
+)
 from ilp_planner.specs.cluster import ClusterSpec
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "amp"

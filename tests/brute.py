@@ -17,7 +17,7 @@ from ilp_planner.costs.profiles.recomputed import with_ends_of
 from ilp_planner.evaluate import evaluate
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.groups.space import GroupSpace
+from ilp_planner.spaces.groups.build import GroupSpace
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.training import Recompute

@@ -166,9 +166,9 @@ def test_no_driver_names_a_space() -> None:
 
 
 def test_a_driver_that_names_a_space_is_seen() -> None:
-    graph = {"ilp_planner.faces.cli.solve": {"ilp_planner.spaces.groups.space", "ilp_planner.plan"}}
+    graph = {"ilp_planner.faces.cli.solve": {"ilp_planner.spaces.groups.build", "ilp_planner.plan"}}
     assert spaces_named(graph) == {
-        ("ilp_planner.faces.cli.solve", "ilp_planner.spaces.groups.space")
+        ("ilp_planner.faces.cli.solve", "ilp_planner.spaces.groups.build")
     }
 
 

@@ -19,7 +19,7 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.plan import OperatorStage, Plan, Strategy
 from ilp_planner.problem import Problem
 from ilp_planner.schedule.formulas import OneForwardOneBackward
-from ilp_planner.spaces.operators.space import OperatorSpace, stage_devices
+from ilp_planner.spaces.operators.build import OperatorSpace, stage_devices
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.model import ModelSpec

@@ -13,7 +13,7 @@ from typing import Any
 def part(name: str) -> Any:
     """Return an object of a part, imported now.
 
-    name: `module:attribute` below the package, such as `profiler.predict.completion:complete`.
+    name: `module:attribute` below the package, such as `profiler.predict.answers:complete`.
     """
     module, _, attribute = name.partition(":")
     return getattr(import_module(f"ilp_planner.{module}"), attribute)

@@ -3,19 +3,170 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.costs.base import StageCost
+from ilp_planner.costs.group_network import stage_transfer
 from ilp_planner.costs.launch_floor import time_origins
-from ilp_planner.costs.layer_stage import pieces, stage_seconds
+from ilp_planner.costs.profiles.layers import LayerKey
 from ilp_planner.costs.profiles.shares import LINKS, Tally
 from ilp_planner.costs.profiles.table import Origin, Provenance
-from ilp_planner.costs.short_batch import LAST, last_micro_batch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.costs.layer_rows import LayerRows
     from ilp_planner.costs.layers import LayerCosts
-    from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
-    from ilp_planner.plan import GroupPlan, GroupStage
+    from ilp_planner.costs.profiles.layers import LayerProfile
+    from ilp_planner.plan import GroupPlan, GroupStage, Replica
     from ilp_planner.specs.cluster import ClusterSpec
+
+
+# ---- one stage of whole layers, judged on the devices that it names ------------------------------
+
+
+COMPUTE, RECOMPUTE = "compute", "recompute"
+"""Terms of a stage's time that keep its devices busy."""
+LAST = "short micro-batch"
+"""What the last one takes beyond the part of a full one that it is."""
+
+
+def last_micro_batch(plan: GroupPlan) -> GroupPlan:
+    """Return a plan with at most the last micro-batch's samples in every micro-batch."""
+
+    def shared(stage: GroupStage) -> GroupStage:
+        shares = [plan.batches.share_of_last(replica.samples) for replica in stage.replicas]
+        return _with_samples(stage, shares)
+
+    return replace(plan, stages=tuple(map(shared, plan.stages)))
+
+
+def beyond_its_part(
+    full: Sequence[StageCost], last: Sequence[StageCost], part: float
+) -> tuple[float, float]:
+    """Return the excess seconds of a partial last micro-batch over its fraction of a full one
+    (`costs/groups.py`): on devices, and of messages.
+
+    Parameters
+    ----------
+    full, last: the stages at the samples of either.
+    """
+    busy = [max(0.0, _busy(b) - part * _busy(a)) for a, b in zip(full, last, strict=True)]
+    sent = sum(stage.time_terms["point-to-point"] for stage in last)
+    return max(busy), (1 - part) * sent
+
+
+def _busy(stage: StageCost) -> float:
+    return stage.time_terms[COMPUTE] + stage.time_terms.get(RECOMPUTE, 0.0)
+
+
+def as_sent(stage: GroupStage, cluster: ClusterSpec) -> GroupStage:
+    """Return a stage with the samples counted for its messages: on devices of one type, its largest
+    replica's, so that the choice of that replica does not matter."""
+    shares = [replica.samples for replica in stage.replicas]
+    if len(set(shares)) == 1 or len({cluster.type_of[d] for d in stage.devices}) > 1:
+        return stage
+    return _with_samples(stage, [max(shares)] * stage.dp)
+
+
+def _with_samples(stage: GroupStage, shares: Sequence[int]) -> GroupStage:
+    replicas = zip(stage.replicas, shares, strict=True)
+    return replace(stage, replicas=tuple(replace(r, samples=x) for r, x in replicas))
+
+
+# ---- layer shares --------------------------------------------------------------------------------
+
+
+class Piece(NamedTuple):
+    """Layers of a stage that the same rows price."""
+
+    rows: LayerRows
+    layers: slice
+
+
+def pieces(rows: LayerRows, stage: GroupStage) -> tuple[Piece, ...]:
+    """Return the layers of a stage that are recomputed, if any, and then the others."""
+    recompute, start, stop = stage.recompute, stage.start, stage.stop
+    if recompute.granularity == "none":
+        return (Piece(rows, slice(start, stop)),)
+    cut = stop
+    if recompute.kind == "block":
+        cut = min(stop, max(start, 1) + recompute.layers)
+    again = Piece(rows.again[recompute.granularity], slice(start, cut))
+    return (again, Piece(rows, slice(cut, stop))) if cut < stop else (again,)
+
+
+def stage_seconds(parts: Sequence[Piece], key: LayerKey) -> float:
+    """Return seconds of a micro-batch through a stage on one replica."""
+    return sum(float(part.rows.row(key)[part.layers].sum()) for part in parts)
+
+
+def stage_needs(parts: Sequence[Piece], key: LayerKey, in_flight: int) -> dict[str, float]:
+    """Return bytes of a stage on one device, by name."""
+    every = [part.rows.needs(key, part.layers, in_flight) for part in parts]
+    largest = max(needs.pop("workspace") for needs in every)
+    sums = {name: sum(needs[name] for needs in every) for name in every[0]}
+    return {**sums, "workspace": largest}
+
+
+def stage_cost(
+    rows: LayerRows,
+    stage: GroupStage,
+    after: tuple[GroupStage, ...],
+    in_flight: int,
+    cluster: ClusterSpec,
+) -> StageCost:
+    """Judge a stage before others that holds so many micro-batches."""
+    parts = pieces(rows, stage)
+    compute, missing = 0.0, []
+    slowest: LayerKey | None = None
+    memory: list[float] = []
+    fullest: dict[str, float] = {}
+    for replica in stage.replicas:
+        held: dict[str, float] = {}
+        for name in types_of(replica, cluster):
+            if (name, replica.tp) not in rows.profiled:
+                compute = math.inf
+                missing.append(f"{name}, tp {replica.tp}")
+                continue
+            key = LayerKey(name, replica.tp, replica.samples)
+            if rows.too_many(key):
+                compute = math.inf
+                missing.append(f"{name}, tp {replica.tp}, {key.samples} samples, which failed")
+            seconds = stage_seconds(parts, key)
+            if seconds > compute:
+                compute, slowest = seconds, key
+            needs = stage_needs(parts, key, in_flight)
+            held = max(held, needs, key=lambda terms: sum(terms.values()))
+        if len({cluster.node_of[d] for d in replica.devices}) > 1:
+            missing.append("tensor-parallel ranks on several nodes")
+        memory.append(sum(held.values()))
+        if not fullest or memory[-1] > sum(fullest.values()):
+            fullest = held
+    sending = 0.0
+    if after:
+        transfer = stage_transfer(as_sent(stage, cluster), after[0], cluster)
+        sending = transfer.seconds(float(rows.profile.boundary[stage.stop]))
+    terms = {COMPUTE: compute, "point-to-point": sending}
+    if stage.recompute.granularity != "none" and slowest is not None:
+        once = float(rows.row(slowest)[stage.start : stage.stop].sum())
+        terms |= {COMPUTE: once, RECOMPUTE: compute - once}
+    return StageCost(
+        time=compute + sending,
+        memory=tuple(memory),
+        time_terms=terms,
+        memory_terms=fullest,
+        unprofiled=tuple(dict.fromkeys(missing)),
+    )
+
+
+def types_of(replica: Replica, cluster: ClusterSpec) -> tuple[str, ...]:
+    """Return the device types of a replica, each once."""
+    return tuple(dict.fromkeys(cluster.type_of[d] for d in replica.devices))
+
+
+# ---- layer shares --------------------------------------------------------------------------------
 
 
 def layer_tally(costs: LayerCosts, plan: GroupPlan, cluster: ClusterSpec) -> Tally:

@@ -43,8 +43,16 @@ from ilp_planner.costs.group_network import (
 from ilp_planner.costs.groups import GroupClass, GroupOption, OptionTables
 from ilp_planner.costs.launch_floor import DEFAULT, Calibration
 from ilp_planner.costs.layer_rows import LayerRows
-from ilp_planner.costs.layer_shares import layer_tally
-from ilp_planner.costs.layer_stage import pieces, stage_cost, stage_seconds, types_of
+from ilp_planner.costs.layer_shares import (
+    LAST,
+    beyond_its_part,
+    last_micro_batch,
+    layer_tally,
+    pieces,
+    stage_cost,
+    stage_seconds,
+    types_of,
+)
 from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.costs.recomputed_layers import (
     NONE,
@@ -54,7 +62,6 @@ from ilp_planner.costs.recomputed_layers import (
     recomputed_stages,
     rows_needed,
 )
-from ilp_planner.costs.short_batch import LAST, beyond_its_part, last_micro_batch
 from ilp_planner.schedule.batches import Batches
 from ilp_planner.specs.data_sheets import memory_rates
 

@@ -170,7 +170,7 @@ def _table_of_operators(
 
     table, wanted, most = native_table(files), wanted_rows(model), cluster.devices_per_node
     if table.machine.get("format") == "aceso":
-        largest = part("peers.aceso.profile:LARGEST_TENSOR_DEGREE")
+        largest = part("peers.aceso.source:LARGEST_TENSOR_DEGREE")
         most = min(most, largest.get(table.machine.get("model", ""), most))
     elif not exact:
         parts = model.architecture.tensor_parts

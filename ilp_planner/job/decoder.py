@@ -7,12 +7,17 @@ one micro-batch.
 from dataclasses import replace
 from itertools import groupby
 
-from ilp_planner.job.attention import MASK, attention_modules
-from ilp_planner.job.experts import expert_modules
-from ilp_planner.job.mlp import mlp_modules
+from ilp_planner.job.attention import (
+    MASK,
+    attention_modules,
+    norm_module,
+    product,
+    product_input,
+    with_kept,
+)
+from ilp_planner.job.experts import expert_modules, mlp_modules
 from ilp_planner.job.modules import Kept, Module, Weight
 from ilp_planner.job.operators import outputs_kept
-from ilp_planner.job.products import norm_module, product, product_input, with_kept
 from ilp_planner.job.recompute import (
     checkpoint,
     forget,

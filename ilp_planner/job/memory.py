@@ -14,8 +14,7 @@ from functools import cached_property, reduce
 
 from ilp_planner.job.counts import Count, larger, largest_row, smaller, where
 from ilp_planner.job.decoder import has_final_norm
-from ilp_planner.job.moments import flow
-from ilp_planner.job.overheads import outside
+from ilp_planner.job.overheads import flow, outside
 from ilp_planner.job.parts import KINDS
 from ilp_planner.job.parts import MemoryParts as MemoryParts
 from ilp_planner.job.parts import memory_parts as memory_parts

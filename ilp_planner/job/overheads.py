@@ -1,12 +1,296 @@
 """Memory that is neither a model's states nor its activations."""
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 from ilp_planner.job.attention import legacy
+from ilp_planner.job.decoder import in_place_loss
+from ilp_planner.job.experts import fuses, keeps_output, routed_tokens
 from ilp_planner.job.modules import Module
-from ilp_planner.job.moments import flow, scores_buffer
-from ilp_planner.job.shard import shard_of
+from ilp_planner.job.quantised import copies_width, kept_width
+from ilp_planner.job.recompute import loader_mask
+from ilp_planner.job.shard import part, sequence_parallel, shard_of
 from ilp_planner.specs.training import TrainingJob
+
+# ---- momentary memory of a rank above kept activations -------------------------------------------
+# Each function returns bytes.
+# A peak falls on one of a few moments. Each function here follows the tensors of one of them in the
+# order of their creation and release.
+
+
+SINGLE = 4  # bytes of a number in fp32
+IDENTIFIER = 8  # bytes of a token's number
+
+
+@dataclass(slots=True)
+class Tally:
+    """Bytes above the kept activations: now, and at most so far."""
+
+    now: float = 0.0
+    most: float = 0.0
+
+    def take(self, size: float) -> None:
+        """Allocate."""
+        self.now += size
+        self.most = max(self.most, self.now)
+
+    def give(self, size: float) -> None:
+        """Free; kept activations count as well, so the result may be negative."""
+        self.now -= size
+
+    def briefly(self, size: float) -> None:
+        """Allocate and free again."""
+        self.take(size)
+        self.give(size)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Bytes of the tensors that go through a layer on this rank.
+
+    whole: between products, of all tokens. narrow: of this rank's share of them. gathered: by
+    sequence parallelism before a product, 0 without it. again: the part that the backward pass
+    gathers again for a weight's gradient.
+    """
+
+    whole: float
+    narrow: float
+    gathered: float
+    again: float
+
+
+def flow(job: TrainingJob) -> Flow:
+    """Return the sizes of a layer's inputs and outputs."""
+    sizes = shard_of(job)
+    whole = float(math.prod(sizes.wide) * sizes.width)
+    narrow = float(math.prod(sizes.narrow) * sizes.width)
+    gathered = whole if sequence_parallel(job) else 0.0
+    return Flow(whole, narrow, gathered, 0.0 if job.settings.keeps_gathered else gathered)
+
+
+def _weight_gradient(job: TrainingJob, rows: int) -> float:
+    """Return the gradient of a product with so many rows, if it is not added up in place."""
+    if job.settings.kernels.accumulation_fusion:
+        return 0.0
+    return float(rows * job.model.hidden * job.settings.width)
+
+
+def mlp_backward(job: TrainingJob) -> float:
+    """Return the peak of the backward pass of a dense layer's MLP.
+
+    The gradient of the layer's output stays for the residual. The second product gives the gradient
+    of the activation and forgets its input; the activation gives the gradient of its input and
+    forgets that. Quantised products first quantise the gradient of their output; gathered tensors
+    are quantised then.
+    """
+    sizes, model = shard_of(job), job.model
+    through = flow(job)
+    numbers = float(math.prod(sizes.columns(model.ffn)))
+    column = numbers * sizes.width
+    low = copies_width(job)
+    gathered = through.whole / sizes.width * low if low else through.gathered
+    gates = 2 if model.gated else 1
+    tally = Tally()
+    tally.take(through.narrow * (2 if model.dropout else 1))
+    tally.take(gathered)
+    tally.take(column)
+    tally.briefly(_weight_gradient(job, part(model.ffn, job.tp)))
+    tally.give(gathered + numbers * kept_width(job))
+    if fuses(job) or not model.gated:
+        tally.take(gates * column)
+        tally.give(column + gates * column)
+    else:
+        tally.take(2 * column)  # of the gate and of the value that it multiplies
+        tally.give(2 * column)
+        tally.take(column)  # through SiLU
+        tally.give(column)
+        tally.take(2 * column)  # side by side
+        tally.give(4 * column)
+    gathered = through.again / sizes.width * kept_width(job) if low else through.again
+    tally.take(gates * numbers * low)
+    tally.take(gathered + through.whole)
+    tally.briefly(_weight_gradient(job, part(gates * model.ffn, job.tp)))
+    return tally.most
+
+
+def experts_moment(job: TrainingJob) -> float:
+    """Return the peak of a layer's experts, in their forward or their backward pass."""
+    return max(_experts_forward(job), _experts_backward(job))
+
+
+def _experts_forward(job: TrainingJob) -> float:
+    """Return the memory when the experts are done.
+
+    The tokens, in every order that they pass (`moe_layer.py`, `token_dispatcher.py`), because the
+    callers still refer to them: permuted, exchanged, gathered over the experts' tensor-parallel
+    ranks; and after the experts, before and after they are put back in order. The last one on the
+    way in is kept by the first product. The shared expert's output waits for them.
+    """
+    experts, settings = job.model.experts, job.settings
+    assert experts is not None
+    through = flow(job)
+    routed = float(routed_tokens(job) * job.model.hidden * settings.width)
+    here = routed / job.expert_tp
+    local = part(experts.count, settings.ep)
+    if settings.kernels.gathers_tokens:
+        before = through.narrow * settings.ep * job.expert_tp
+        after = routed + before
+    else:
+        steps = [here]
+        if settings.ep > 1:
+            steps.append(here)
+        if job.expert_tp > 1:
+            steps.append(routed)
+        if local == 1:
+            steps.pop()
+        before, after = sum(steps), routed * (2 if local > 1 else 1)
+    if not settings.kernels.grouped_experts and local > 1:
+        after += routed  # one by one, then side by side
+    if keeps_output(job):
+        after -= routed  # it is among what is kept
+    return before + after + through.narrow * (experts.shared_ffn > 0)
+
+
+def _experts_backward(job: TrainingJob) -> float:
+    """Return the memory of the way back: each step's input and output, then the experts'
+    gradients."""
+    model = job.model
+    assert model.experts is not None
+    through, w = flow(job), job.settings.width
+    tokens = routed_tokens(job)
+    routed = float(tokens * model.hidden * w)
+    numbers = float(tokens * part(model.experts.ffn, job.expert_tp))
+    column, low = numbers * w, copies_width(job)
+    gates = 2 if model.gated else 1
+    quantised = tokens * model.hidden * low
+    tally = Tally()
+    tally.take(through.narrow * (2 if model.dropout else 1))
+    tally.take(routed)
+    tally.briefly(routed)
+    tally.take(quantised + column)
+    tally.give(quantised + routed + numbers * kept_width(job))
+    tally.take(gates * column)
+    tally.take(gates * numbers * low)
+    return tally.most
+
+
+def attention_backward(job: TrainingJob) -> float:
+    """Return the peak of the backward pass of attention; the MLP is forgotten by then.
+
+    Flash attention adds up the gradient of the queries in fp32 (Dao 2023, arXiv 2307.08691, section
+    3.1); the unfused one has the gradient of all scores, before and after dropout or softmax.
+    """
+    model, sizes, kernels = job.model, shard_of(job), job.settings.kernels
+    through = flow(job)
+    rows = sizes.tokens * sizes.batch
+    query = float(rows * part(model.query_width, job.tp) * sizes.width)
+    value = float(rows * part(model.value_width, job.tp) * sizes.width)
+    if model.latent:
+        inputs = 2 * query + value
+    else:
+        inputs = query + 2.0 * rows * sizes.kv_heads * model.head * sizes.width
+    tally = Tally()
+    tally.take(through.narrow * (2 if model.dropout else 1))
+    tally.take(through.gathered + value)
+    tally.give(through.gathered)
+    if kernels.attention == "flash":
+        tally.take(inputs)
+        tally.briefly(query / sizes.width * SINGLE)
+    else:
+        scores = float(rows * sizes.heads * model.sequence * sizes.width)
+        tally.take(2 * scores)
+        tally.give((3 if model.dropout else 2) * scores)
+        tally.take(inputs)
+    tally.give(value + inputs)
+    tally.take(inputs + through.again + through.whole)
+    return tally.most
+
+
+def ring_forward(job: TrainingJob) -> float:
+    """Return the memory of attention's forward pass when keys and values go around a ring.
+
+    Transformer Engine's `AttnFuncWithCPAndKVP2P` has the output of every step until all are done,
+    and the keys and values in use beside arriving ones.
+    """
+    settings, sizes = job.settings, shard_of(job)
+    if not settings.ring:
+        return 0.0
+    rows = sizes.tokens * sizes.batch * settings.width
+    output = float(rows * part(job.model.value_width, job.tp))
+    return settings.ring * output + 4.0 * rows * sizes.kv_heads * job.model.head
+
+
+def scores_buffer(job: TrainingJob) -> float:
+    """Return the buffer that Megatron core's unfused attention keeps for products of scores.
+
+    `dot_product_attention.py` takes it from the global memory buffer, once for all layers.
+    """
+    kernels, sizes = job.settings.kernels, shard_of(job)
+    if kernels.attention == "flash" or kernels.implementation != "local":
+        return 0.0
+    rows = sizes.tokens * sizes.batch * sizes.heads
+    return float(rows * job.model.sequence * sizes.width)
+
+
+def loss_moment(job: TrainingJob) -> float:
+    """Return the memory of the last stage around the loss, besides the kept activations of the
+    output.
+
+    In place, the loss keeps its gradient if the logits were, and the moment is the product's
+    backward pass: the gradient of its input and, sequence parallel, the gathered input and the
+    share of the gradient that stays. Otherwise it is the softmax in fp32 with the logits, or with
+    their gradient. The data loader's batch is there in the forward pass only.
+
+    Fused, Megatron's own loss is compiled (`fused_cross_entropy.py`): its steps do not write over
+    their input, so the logits in fp32 are there beside the softmax. The logits of multi-token
+    prediction, computed before the others, are referred to until the forward pass returns.
+    """
+    sizes = shard_of(job)
+    through = flow(job)
+    numbers = math.prod(sizes.columns(job.padded_vocab))
+    logits = float(numbers * sizes.width)
+    product = through.whole + (through.again + through.narrow) * (through.gathered > 0)
+    product += _weight_gradient(job, part(job.padded_vocab, job.tp))
+    if in_place_loss(job):
+        return max(product, loader_batch(job))
+    softmax = float(numbers * SINGLE)
+    if legacy(job):
+        # `output.float()`, and less the largest of each row in a third tensor, which is kept.
+        return logits + softmax
+    before = loader_batch(job) + through.again + logits * (job.model.prediction_layers > 0)
+    compiled = softmax if job.settings.kernels.fused_loss else 0.0
+    if sizes.width == SINGLE:
+        return max(product, before + compiled)  # in place: the logits are in fp32 already
+    return max(logits + before + compiled, logits + product - softmax)
+
+
+def loader_batch(job: TrainingJob) -> float:
+    """Return the data loader's batch of one micro-batch on the first and the last stage.
+
+    Tokens, labels and positions, weights of the loss, and a mask of every pair of tokens.
+    """
+    sizes = shard_of(job)
+    rows = float(sizes.batch * sizes.tokens * (3 * IDENTIFIER + SINGLE))
+    return rows + sum(kept.size for kept in loader_mask(job))
+
+
+def embedding_moment(job: TrainingJob) -> float:
+    """Return the memory of the last step of a backward pass, or the first of a forward pass.
+
+    The dense gradient of all words; the loader's mask, cut by context parallelism after its arrival
+    (`get_batch_on_this_cp_rank`).
+    """
+    sizes = shard_of(job)
+    through = flow(job)
+    table = float(part(job.padded_vocab, job.tp) * sizes.hidden * sizes.width)
+    cp = job.settings.cp
+    mask = sum(kept.size for kept in loader_mask(job)) * (1 + cp * (cp > 1))
+    return max(table + through.gathered + through.narrow, mask)
+
+
+# ---- overheads -----------------------------------------------------------------------------------
+
 
 MIB = 2**20
 

@@ -6,9 +6,13 @@ Transformer Engine moves all large tensors of the first layers (`pytorch/cpu_off
 moves the activations that named modules of every layer save (`fine_grained_activation_offload.py`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from __future__ import annotations
+
+import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
+from typing import TYPE_CHECKING
 
 from ilp_planner.job.decoder import (
     embedding_module,
@@ -17,25 +21,93 @@ from ilp_planner.job.decoder import (
     output_module,
     prediction_module,
 )
-from ilp_planner.job.modules import Kept, Module
-from ilp_planner.job.moments import (
+from ilp_planner.job.operators import outputs_needed
+from ilp_planner.job.overheads import (
     attention_backward,
+    between_stages,
     embedding_moment,
     experts_moment,
     flow,
+    handles,
     loss_moment,
     mlp_backward,
     ring_forward,
+    spare_gradients,
+    tables,
+    workspace,
 )
-from ilp_planner.job.operators import outputs_needed
-from ilp_planner.job.overheads import between_stages, handles, spare_gradients, tables, workspace
 from ilp_planner.job.quantised import quantised_counts
 from ilp_planner.job.recompute import checkpoint, recomputes, remembering
+from ilp_planner.job.shard import shard_of
 from ilp_planner.job.states import quantised_width, state_widths, stepped_width
-from ilp_planner.job.waiting import deferred_output, gradients_waiting
+from ilp_planner.job.work import Product, layer_work, output_work
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 
-# ---- offload -------------------------------------------------------------------------------------
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from ilp_planner.job.modules import Kept, Module
+    from ilp_planner.job.work import ModuleWork
+
+
+# ---- tensors that wait for gradients of weights --------------------------------------------------
+# Of a schedule that divides backward passes, or of an output layer whose gradients are deferred.
+# PyTorch's first part (`stage_backward_input` of `torch.distributed.pipelining._backward`) stops at
+# every operation with weights, and keeps the gradient of its output: of products and norms. It
+# retains the graph, so that all that the forward pass kept stays as well until the second part has
+# ended (`stage_backward_weight`). The first stage has no first part: only the gradient of its
+# output waits (`backward_one_chunk` of `stage.py`).
+
+
+def gradients_waiting(job: TrainingJob, kind: str, module: Module) -> float:
+    """Return the bytes of gradients per micro-batch that wait in a part of a model, by its name in
+    `job.parts.KINDS`; 0 if nothing is divided, and for parts of first stages only."""
+    if not job.schedule.divides:
+        return 0.0
+    if kind in ("layer", "expert layer"):
+        work = layer_work(job, experts=kind == "expert layer")
+    elif kind == "output":
+        work = output_work(job)
+    else:
+        return 0.0
+    return (sum(_norms(module)) + _products(work)) * job.settings.width
+
+
+def deferred_output(job: TrainingJob) -> float:
+    """Return the bytes that the output layer keeps until the pipeline flushes, if its weight
+    gradients are deferred: its input, divided as sequence parallelism divides it, and the gradient
+    of the logits, of every deferred micro-batch (Megatron's `ColumnParallelLinear`,
+    `drain_embedding_wgrad_compute`)."""
+    kernels = job.settings.kernels
+    if not kernels.deferred_output or job.pp == 1:
+        return 0.0
+    sizes = shard_of(job)
+    numbers = math.prod(sizes.columns(job.padded_vocab)) + math.prod(sizes.narrow)
+    count = min(job.micro_batches, kernels.deferral_limit or job.micro_batches)
+    return float(count * numbers * sizes.width)
+
+
+def _products(work: Iterable[ModuleWork]) -> float:
+    """Return how many numbers the products with weights give."""
+    return sum(
+        kernel.shape.m * kernel.shape.n * kernel.shape.copies
+        for one in work
+        for kernel in one.forward
+        if one.of_weights and isinstance(kernel.shape, Product)
+    )
+
+
+def _norms(module: Module) -> Iterator[float]:
+    """Yield how many numbers each norm of a module gives: as many as it keeps of its input, before
+    the statistics of that."""
+    for tensor, following in pairwise(module.kept):
+        if following.name == "statistics":
+            yield math.prod(tensor.shape)
+    for child in module.children:
+        yield from _norms(child)
+
+
+# ---- parts ---------------------------------------------------------------------------------------
 
 
 ENGINE_SMALLEST = 2**20  # numbers of a tensor that Transformer Engine moves

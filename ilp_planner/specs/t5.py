@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ilp_planner.specs.architecture import Parameters, check_fields
-from ilp_planner.specs.transformer import (
+from ilp_planner.specs.gpt import (
     DECODER_LAYER,
     ENCODER_LAYER,
     attention_flops,

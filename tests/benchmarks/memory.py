@@ -32,7 +32,7 @@ import numpy as np
 
 from ilp_planner.formats.megatron.arguments import job_of_arguments, read_arguments
 from ilp_planner.job.memory import rank_memory
-from ilp_planner.job.moments import flow
+from ilp_planner.job.overheads import flow
 from ilp_planner.job.states import stepped_width
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.gpu_architectures import AMPERE, BLACKWELL, HOPPER, GpuArchitecture

@@ -27,7 +27,7 @@ def main() -> None:
     from ilp_planner.optimize.solve import solve
     from ilp_planner.optimize.solvers.base import Limits
     from ilp_planner.peers.aceso.formats import write_aceso
-    from ilp_planner.peers.aceso.profile import read_aceso_profile
+    from ilp_planner.peers.aceso.source import read_aceso_profile
     from ilp_planner.spaces.operators.build import build_problem
     from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.model_reader import read_model

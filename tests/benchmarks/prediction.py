@@ -22,12 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ilp_planner.costs.profiles.analytic_transformer import gpt_work
-from ilp_planner.peers.aceso.profile import read_aceso_profile
+from ilp_planner.peers.aceso.source import read_aceso_profile
 from ilp_planner.peers.metis.files import read_metis_profile
-from ilp_planner.profiler.predict.crossvalidation import Trials, expected_error, peers_of
+from ilp_planner.profiler.predict.crossvalidation import Trials, expected_error, is_inside, peers_of
 from ilp_planner.profiler.predict.features import HIDDEN, MICRO_BATCH, TP, Quantity
 from ilp_planner.profiler.predict.law import fit_law
-from ilp_planner.profiler.predict.region import is_inside
 from ilp_planner.specs.model_reader import read_model
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.table import write_table

@@ -9,10 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 from ilp_planner.costs.profiles.work import kernel_time
-from ilp_planner.costs.training.iteration import SLOWEST, SYNC, iteration_terms, stages_of
+from ilp_planner.costs.training.iteration import SLOWEST, SYNC, WAITING, iteration_terms, stages_of
 from ilp_planner.costs.training.job import ends_of
 from ilp_planner.costs.training.ranks import LAYER_GROUPS, RankCosts
-from ilp_planner.costs.training.shares import WAITING
 from ilp_planner.costs.training.times import element_messages, job_passes
 from ilp_planner.job.states import rhythm
 from ilp_planner.job.work import (

@@ -16,8 +16,8 @@ from typing import Any
 
 from ilp_planner.costs.profiles.measurements import Record, layer_range, read_measurements, rows_of
 from ilp_planner.profiler.measure.decoder_job import decoder_of, job_of
-from ilp_planner.profiler.measure.job import Job
 from ilp_planner.profiler.measure.layers import LayerBench, layer_values, optimizer_seconds
+from ilp_planner.profiler.measure.operators import Job
 from ilp_planner.profiler.measure.run import measure_model
 from ilp_planner.profiler.measure.target import Target, open_target
 from ilp_planner.profiler.measure.wish import chain_job

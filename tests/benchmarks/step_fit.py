@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from ilp_planner.analysis.calibration.fit import fit
+from ilp_planner.analysis.calibration.free import fit
 from ilp_planner.job.states import rhythm
 from ilp_planner.specs.machine import Machine
 from tests.benchmarks.published import Run

@@ -12,8 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from ilp_planner.analysis.calibration.fit import FREE
-from ilp_planner.analysis.calibration.free import reasons
+from ilp_planner.analysis.calibration.free import FREE, reasons
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.step_defaults import base_of, sharded_runs
 from tests.benchmarks.step_fit import fitted

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ilp_planner.costs.layer_shares import layer_tally, step_origin
+from ilp_planner.costs.layer_shares import LAST, layer_tally, step_origin
 from ilp_planner.costs.layers import PEAK, layer_costs
 from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.costs.profiles.table import Provenance
-from ilp_planner.costs.short_batch import LAST
 from ilp_planner.plan import Plan
 from tests.costs.mixed_instances import cluster_of, profile_of, stage_of
 

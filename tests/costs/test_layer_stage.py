@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ilp_planner.costs.layer_rows import LayerRows
-from ilp_planner.costs.layer_stage import Piece, pieces, stage_cost, stage_needs, stage_seconds
+from ilp_planner.costs.layer_shares import Piece, pieces, stage_cost, stage_needs, stage_seconds
 from ilp_planner.costs.profiles.layers import LayerKey
 from ilp_planner.plan import GroupStage, Replica
 from ilp_planner.specs.training import Recompute

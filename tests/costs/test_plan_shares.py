@@ -14,7 +14,7 @@ from ilp_planner.costs.operators import Surroundings
 from ilp_planner.costs.profiles.layer_table import layer_profile
 from ilp_planner.costs.profiles.measurements import join, measurements_of
 from ilp_planner.costs.profiles.table import Provenance
-from ilp_planner.costs.training.shares import megatron_tally
+from ilp_planner.costs.training.iteration import megatron_tally
 from ilp_planner.evaluate import evaluate, time_shares
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.solve import solve

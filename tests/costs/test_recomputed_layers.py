@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.costs.groups import GroupOption
 from ilp_planner.costs.layer_rows import ALL_IN_FLIGHT, LayerRows
-from ilp_planner.costs.layer_stage import stage_cost
+from ilp_planner.costs.layer_shares import stage_cost
 from ilp_planner.costs.layers import LayerCosts
 from ilp_planner.costs.recomputed_layers import (
     WAYS,

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from ilp_planner.costs.base import StageCost
 from ilp_planner.costs.groups import GroupOption
+from ilp_planner.costs.layer_shares import LAST, as_sent, beyond_its_part
 from ilp_planner.costs.layers import PEAK, layer_costs
 from ilp_planner.costs.profiles.layers import LayerKey
-from ilp_planner.costs.short_batch import LAST, as_sent, beyond_its_part
 from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.schedule.batches import Batches
 from tests.costs.mixed_instances import cluster_of, profile_of

@@ -16,7 +16,7 @@ from ilp_planner.formats.saved_problem import problem_of
 from ilp_planner.optimize.bounds.operator_part import OperatorPart
 from ilp_planner.optimize.result import Status
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.operators.space import OperatorSpace
+from ilp_planner.spaces.operators.build import OperatorSpace
 from ilp_planner.spaces.registry import space_named
 from ilp_planner.specs.gpus import gpu
 from tests.examples import for_each

@@ -29,7 +29,7 @@ from ilp_planner.spaces.objectives.any_nodes import solve_on_any_nodes
 from ilp_planner.spaces.objectives.node_sets import node_sets
 from ilp_planner.spaces.objectives.objective import OBJECTIVES
 from ilp_planner.spaces.objectives.search import solve_on_sets
-from ilp_planner.spaces.operators.space import OperatorSpace
+from ilp_planner.spaces.operators.build import OperatorSpace
 from tests.every_space import problem_in, result_in
 from tests.examples import for_each, thinned
 from tests.formats.saved_cases import OF_LAYERS

@@ -7,7 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ilp_planner.peers.aceso.profile import OPERATOR_COLUMNS
+from ilp_planner.peers.aceso.source import OPERATOR_COLUMNS
 from tests.alpa_cases import database, pickled
 from tests.amp_cases import content
 from tests.analysis.calibration.machines import lab
@@ -177,7 +177,7 @@ def _sailor_reader(name: str, what: str) -> Reader:
 
 def _aceso(name: str, path: Path) -> object:
     """Read Aceso's database where one of its files has a content."""
-    from ilp_planner.peers.aceso.profile import read_aceso_profile
+    from ilp_planner.peers.aceso.source import read_aceso_profile
 
     folder = path.parent / "db"
     folder.mkdir()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ilp_planner.job.memory import MOMENTS, StageMemory, kept_bytes, stage_memory, stage_of_rank
-from ilp_planner.job.moments import flow
+from ilp_planner.job.overheads import flow
 from ilp_planner.job.parts import KINDS, MemoryParts, Part, memory_parts
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Offload, OptimizerSettings, Recompute, Settings

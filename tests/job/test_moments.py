@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.job.moments import (
+from ilp_planner.job.overheads import (
     attention_backward,
     embedding_moment,
     experts_moment,

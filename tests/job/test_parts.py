@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ilp_planner.job.decoder import layer_module
-from ilp_planner.job.moments import flow
 from ilp_planner.job.operators import outputs_needed
+from ilp_planner.job.overheads import flow
 from ilp_planner.job.parts import KINDS, Part, memory_parts
 from ilp_planner.job.recompute import checkpoint
 from ilp_planner.job.states import stepped_width

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from ilp_planner.job.attention import norm_module, normed_product, product, product_input
 from ilp_planner.job.modules import Kept, Module, Weight
-from ilp_planner.job.products import norm_module, normed_product, product, product_input
 from ilp_planner.job.recompute import (
     checkpoint,
     forget,

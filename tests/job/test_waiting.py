@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.job.parts import memory_parts
-from ilp_planner.job.waiting import deferred_output
+from ilp_planner.job.parts import deferred_output, memory_parts
 from ilp_planner.settings.rules import of_degrees
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout

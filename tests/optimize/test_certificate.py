@@ -20,7 +20,7 @@ from ilp_planner.optimize.certificate import (
 from ilp_planner.optimize.result import CERTIFICATE_VERSION, Result, Status
 from ilp_planner.optimize.solve import solve
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.operators.space import OperatorSpace
+from ilp_planner.spaces.operators.build import OperatorSpace
 from tests.every_space import METIS, every_space, problem_in, result_in
 from tests.examples import for_each, often
 from tests.megatron_cases import GIB, small_problem

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ilp_planner.job.decoder import layer_module
-from ilp_planner.job.waiting import gradients_waiting
+from ilp_planner.job.parts import gradients_waiting
 from tests.runtimes.titan import read, stand_in_for_unused
 from tests.training_jobs import deepseek, job, llama
 from tests.training_jobs import settings as usual

@@ -12,7 +12,7 @@ from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.peers.metis.profile import MetisProfile
 from ilp_planner.peers.metis.source import ModelSizes, check_model_layers
-from ilp_planner.spaces.groups.space import GroupSpace
+from ilp_planner.spaces.groups.build import GroupSpace
 from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model

@@ -15,12 +15,12 @@ from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.evaluate import evaluate
 from ilp_planner.optimize.coverage import coverage_of
 from ilp_planner.optimize.solve import solve
+from ilp_planner.peers.amp.build import AmpSpace
 from ilp_planner.peers.amp.costs import AmpCosts
-from ilp_planner.peers.amp.space import AmpSpace
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
 from ilp_planner.schedule.batches import Batches
-from ilp_planner.spaces.groups.space import GroupSpace
+from ilp_planner.spaces.groups.build import GroupSpace
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.link import Link

@@ -15,7 +15,7 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.groups.space import GroupSpace
+from ilp_planner.spaces.groups.build import GroupSpace
 from ilp_planner.specs.training import Recompute, Settings
 from tests.every_space import METIS
 from tests.examples import for_each

@@ -10,8 +10,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.analysis.calibration.fit import FREE, fit
-from ilp_planner.analysis.calibration.free import FELT, asked, check_names, moved, reasons
+from ilp_planner.analysis.calibration.free import (
+    FELT,
+    FREE,
+    asked,
+    check_names,
+    fit,
+    moved,
+    reasons,
+)
 from ilp_planner.analysis.calibration.runs import SECONDS, TOKENS
 from ilp_planner.base.errors import ProfileError, SpecError
 from ilp_planner.costs.training.iteration import iteration_terms

@@ -2,17 +2,121 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.analysis.calibration.fit import FREE, HOST
+import numpy as np
+
 from ilp_planner.base.errors import UsageError
 from ilp_planner.job.states import rhythm
+from ilp_planner.specs.machine import with_constants
 from ilp_planner.specs.toml_reader import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from ilp_planner.base.numerics import Floats
+    from ilp_planner.specs.machine import Machine
     from ilp_planner.specs.training import TrainingJob
+
+
+# ---- constants of a machine from measured iterations ---------------------------------------------
+# Regularised, robust least squares.
+# Minimised is the sum of soft-L1(log(predicted / measured)) over the runs, with a scale of 5 %, and
+# of ((constant - default) / (3 scale))^2 over the constants, so that runs without information on a
+# constant leave it as it was.
+
+
+SCALE = 0.05  # of the errors of log seconds beyond which a run counts less
+EVALUATIONS = 60
+TOLERANCE = 1e-5  # relative; constants are known to two digits
+
+
+class Free(NamedTuple):
+    """How far a constant may go, and how far it usually lies from its default."""
+
+    low: float
+    high: float
+    scale: float
+
+
+FREE = {
+    "sustained": Free(0.4, 1.2, 0.08),
+    "streaming": Free(0.15, 1.0, 0.2),
+    "attention": Free(0.15, 1.6, 0.3),
+    "attention_backward": Free(0.15, 1.6, 0.3),
+    "grouped": Free(0.2, 1.2, 0.2),
+    "links": Free(0.2, 1.2, 0.15),
+    "network": Free(0.1, 1.0, 0.2),
+    "tensor_exposed": Free(0.0, 1.0, 0.2),
+    "expert_exposed": Free(0.0, 1.0, 0.3),
+    "data_exposed": Free(0.0, 1.0, 0.15),
+    "sharded_exposed": Free(0.0, 1.0, 0.2),
+    "host_forward": Free(0.0, 0.02, 0.001),
+    "host_backward": Free(0.0, 0.03, 0.0015),
+    "host_experts": Free(0.0, 0.03, 0.004),
+    "host_link": Free(0.1, 1.0, 0.15),
+    "host_memory": Free(0.05, 1.0, 0.2),
+}
+# The floor has no slope where it is below everything, and kinks elsewhere: it is looked for from
+# above as well, and the better of both counts.
+HOST = {"host_forward": 0.002, "host_backward": 0.003}
+
+
+def fit(
+    machine: Machine,
+    free: Sequence[str],
+    predict: Callable[[Machine], Sequence[float]],
+    measured: Sequence[float],
+    weights: Sequence[float] | None = None,
+    *,
+    start: Machine | None = None,
+) -> Machine:
+    """Return the machine with predictions nearest to measured seconds.
+
+    Parameters
+    ----------
+    machine: with the defaults. free: names of the constants to fit. predict: seconds of all runs on
+        a machine. weights: of the runs. start: of the search; None: at the defaults.
+    """
+    from scipy.optimize import least_squares
+
+    truth = np.log(np.asarray(measured, np.float64))
+    heavy = np.sqrt(np.ones_like(truth) if weights is None else np.asarray(weights, np.float64))
+    scales = np.array([FREE[name].scale for name in free])
+    low, high = (np.array([getattr(FREE[name], end) for name in free]) for end in ("low", "high"))
+    default = np.array([getattr(machine, name) for name in free])
+    starts = [[getattr(start or machine, name) for name in free]]
+    if start is None and set(free) & set(HOST):
+        above = (max(getattr(machine, name), HOST.get(name, 0.0)) for name in free)
+        starts.append(list(above))
+
+    def of(values: Floats) -> Machine:
+        return with_constants(machine, dict(zip(free, values.tolist(), strict=True)))
+
+    def errors(values: Floats) -> Floats:
+        found = np.log(np.asarray(predict(of(values)))) - truth
+        z = (found / SCALE) ** 2
+        robust = np.sign(found) * np.sqrt(2 * (np.sqrt(1 + z) - 1))
+        return np.concatenate((heavy * robust, (values - default) / (3 * scales)))
+
+    solved = [
+        least_squares(
+            errors,
+            np.clip(first, low, high),
+            bounds=(low, high),
+            x_scale=scales,
+            max_nfev=EVALUATIONS,
+            ftol=TOLERANCE,
+            xtol=TOLERANCE,
+            diff_step=[1e-3] * len(free),
+        )
+        for first in starts
+    ]
+    return of(min(solved, key=lambda one: one.cost).x)
+
+
+# ---- free ----------------------------------------------------------------------------------------
+
 
 FELT = 1e-3  # relative change of a run's time that says something of a constant
 # Constants that are fitted without being asked for -> different runs that this needs. Frameworks

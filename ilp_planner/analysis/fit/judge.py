@@ -9,13 +9,13 @@ from ilp_planner.analysis.fit.needs import Needs, smallest_devices, telling_rank
 from ilp_planner.base.errors import PlanError, PlannerError
 from ilp_planner.costs.training.iteration import (
     SLOWEST,
+    WAITING,
     iteration_terms,
     rank_seconds,
     slowest_seconds,
     stage_times,
     stages_of,
 )
-from ilp_planner.costs.training.shares import WAITING
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.inputs.constraints import constraints_of

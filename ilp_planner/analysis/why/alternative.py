@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.analysis.compare.judge import candidate_entry, entry
-from ilp_planner.analysis.compare.sources import OtherProblemError, read_candidate
-from ilp_planner.analysis.why.gains import Known
+from ilp_planner.analysis.compare.judge import (
+    OtherProblemError,
+    candidate_entry,
+    entry,
+    read_candidate,
+)
 from ilp_planner.analysis.why.relaxations import with_constraints
-from ilp_planner.analysis.why.resolve import resolve
-from ilp_planner.analysis.why.why import check_legal
+from ilp_planner.analysis.why.why import Known, check_legal, resolve
 from ilp_planner.base.errors import PlanError, PlannerError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.files import InputFiles
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ilp_planner.analysis.compare.entry import Entry
-    from ilp_planner.analysis.compare.sources import Asked
+    from ilp_planner.analysis.compare.judge import Asked
     from ilp_planner.analysis.why.why import Case
     from ilp_planner.base.deadline import Deadline
     from ilp_planner.inputs.constraints import Constraints

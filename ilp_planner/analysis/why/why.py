@@ -8,20 +8,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.analysis.why.gains import Gain, Known
 from ilp_planner.analysis.why.relaxations import Relaxation, relaxations
-from ilp_planner.analysis.why.resolve import GAP, Found, Near, resolve
 from ilp_planner.analysis.why.side_by_side import side_by_side
-from ilp_planner.base.errors import PlanError
+from ilp_planner.base.errors import InfeasibleError, PlanError, PlannerError, SolverError
+from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.formats.saved_start import start_of
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.likeness import DEVICES
 from ilp_planner.optimize.result import Stop
+from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.spaces.objectives.objective import TIME
+from ilp_planner.spaces.registry import build_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +37,136 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 
-# ---- bottleneck ----------------------------------------------------------------------------------
+# ---- resolve -------------------------------------------------------------------------------------
+# Requests near to a solved one, solved from its plan, with the result of each by the end of its
+# time.
+
+
+GAP = 1e-3  # relative: closer to a bound than this, no second of it is worth the search
+
+
+class Near(NamedTuple):
+    """The start of near requests. start: the plan, with its proof; None: from nothing. folders:
+    bases of relative paths in the requests. limits: of each; their seconds do not count."""
+
+    start: Start | None
+    folders: tuple[Path, ...]
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The result of a request. bound, best: lower bound and seconds of the plan; both inf if there
+    is proved to be none. stopped_by: why the search ended. among: the plans that the bound is
+    about. failure: why nothing is known; empty if something is."""
+
+    bound: float = 0.0
+    best: float = math.inf
+    plan: AnyPlan | None = None
+    stopped_by: Stop = Stop.ERROR
+    among: str = ""
+    reason: str = ""
+    failure: str = ""
+    wall: float = 0.0
+
+    @property
+    def impossible(self) -> bool:
+        """Whether it is proved that no plan fits."""
+        return math.isinf(self.bound)
+
+
+def resolve(request: Request, near: Near, deadline: Deadline) -> Found:
+    """Return the result of a request by a deadline.
+
+    Raises
+    ------
+    SolverError: the judge refutes the result of the search.
+    """
+    try:
+        problem = build_problem(InputFiles(request, near.folders))
+        start = near.start and replace(near.start, space=problem.space.name)
+        # Not confirmed by another solver: that takes longer than many of these searches.
+        result = solve(problem, limits=near.limits, solver="dp", start=start, deadline=deadline)
+    except SolverError:
+        raise
+    except InfeasibleError as error:
+        return Found(bound=math.inf, stopped_by=Stop.PROOF, reason=str(error))
+    except PlannerError as error:
+        return Found(failure=str(error))
+    return Found(
+        bound=result.bound,
+        best=result.objective,
+        plan=result.plan,
+        stopped_by=result.stopped_by,
+        among=result.among,
+        reason=result.reason,
+        wall=result.wall,
+    )
+
+
+# ---- why -----------------------------------------------------------------------------------------
+
+
+class Known(NamedTuple):
+    """The proved range of the fastest plan of a problem, in seconds: at least `bound` and at most
+    `best`."""
+
+    bound: float
+    best: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """The gain of a relaxation, in seconds for the samples of before.
+
+    The fastest plan of before takes at least `before.bound` and at most `before.best`, that of the
+    relaxed problem `after` likewise; so the gain lies between `least` and `most`.
+    """
+
+    relaxation: Relaxation
+    found: Found
+    before: Known
+
+    @property
+    def after(self) -> Known:
+        """The range of the relaxed problem; plans of before may count, too."""
+        scale = self.relaxation.scale
+        bound, best = scale * self.found.bound, scale * self.found.best
+        if self.relaxation.wider:
+            bound, best = min(bound, self.before.bound), min(best, self.before.best)
+        return Known(bound, best)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is anything to say."""
+        return not self.found.failure
+
+    @property
+    def least(self) -> float:
+        """Seconds that are gained at least; below 0 if more may be lost than gained, -inf if no
+        plan was found."""
+        gain = self.before.bound - self.after.best
+        return max(0.0, gain) if self.relaxation.wider else gain
+
+    @property
+    def most(self) -> float:
+        """Seconds that are gained at most; inf if nothing of the plans of before is known."""
+        if math.isinf(self.after.bound):
+            return -math.inf  # no plan is left
+        return max(self.least, self.before.best - self.after.bound)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether anything is proved of how much is gained at most: both bounds are there."""
+        return self.known and self.after.bound > 0 and math.isfinite(self.before.best)
+
+    @property
+    def none(self) -> bool:
+        """Whether it is proved that nothing is gained, but for rounding."""
+        return self.known and self.most <= ROUNDING * self.before.best
+
+
+# ---- why -----------------------------------------------------------------------------------------
 
 
 SLOWEST = 1e-9  # relative: ranks that take as long as the slowest one

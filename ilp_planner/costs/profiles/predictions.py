@@ -63,5 +63,5 @@ def complete(table: Measurements, wants: Sequence[Want]) -> Measurements:
     ------
     ProfileError: nothing can be predicted.
     """
-    found: Measurements = part("profiler.predict.completion:complete")(table, wants)
+    found: Measurements = part("profiler.predict.answers:complete")(table, wants)
     return found

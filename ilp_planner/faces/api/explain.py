@@ -123,7 +123,7 @@ def why(
     PlanError: no plan, one that is not legal, or an alternative of another problem. UsageError:
     what cannot be asked. SolverError: the judge refutes the result of the search.
     """
-    from ilp_planner.analysis.compare.sources import Asked
+    from ilp_planner.analysis.compare.judge import Asked
     from ilp_planner.analysis.why.side_by_side import cores
     from ilp_planner.analysis.why.why import why as ask
     from ilp_planner.base.deadline import Deadline
@@ -206,8 +206,7 @@ def compare(
     it.
     """
     from ilp_planner.analysis.compare.entry import check_consistent
-    from ilp_planner.analysis.compare.judge import plan_entry
-    from ilp_planner.analysis.compare.sources import Asked
+    from ilp_planner.analysis.compare.judge import Asked, plan_entry
 
     if isinstance(first, str | os.PathLike):
         first = load(first)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.evaluate import Evaluation
-    from ilp_planner.faces.api.check import Check
+    from ilp_planner.faces.api.result import Check
     from ilp_planner.optimize.search.start import Start
     from ilp_planner.optimize.solvers.base import Progress
     from ilp_planner.plan import AnyPlan

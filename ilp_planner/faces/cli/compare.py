@@ -74,8 +74,7 @@ def compare(
 
     Heuristics run for their plan alone; where nothing else proves a bound, auto does.
     """
-    from ilp_planner.analysis.compare.judge import plan_entry
-    from ilp_planner.analysis.compare.sources import Asked
+    from ilp_planner.analysis.compare.judge import Asked, plan_entry
     from ilp_planner.formats.saved_problem import problem_of
 
     names = names_in("--solvers", solvers, get_args(Solver))

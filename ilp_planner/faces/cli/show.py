@@ -151,7 +151,7 @@ def view(plan_file: Path, found: "Judgement", tokens: float | None) -> "View":
 def remarks(judgements: "list[Judgement]") -> list[str]:
     """Say if plans beside each other are of different problems, so that their times and bounds
     differ in meaning."""
-    from ilp_planner.analysis.compare.sources import other_problem
+    from ilp_planner.analysis.compare.judge import other_problem
 
     if len(judgements) < 2:
         return []

@@ -13,7 +13,7 @@ from ilp_planner.faces.cli.help import OUTPUT, SOLVER
 from ilp_planner.faces.cli.values import finite_seconds, number_of_tokens, settings_given
 
 if TYPE_CHECKING:
-    from ilp_planner.analysis.compare.sources import Asked
+    from ilp_planner.analysis.compare.judge import Asked
     from ilp_planner.analysis.why.why import Case
     from ilp_planner.faces.report.why import Told
 
@@ -63,7 +63,7 @@ def why(
 
     Every gain is a range that is proved: of searches that begin from the plan.
     """
-    from ilp_planner.analysis.compare.sources import Asked
+    from ilp_planner.analysis.compare.judge import Asked
     from ilp_planner.analysis.why.side_by_side import cores
     from ilp_planner.faces.report.why import Told
 

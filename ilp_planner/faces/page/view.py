@@ -19,8 +19,7 @@ from ilp_planner.base.errors import PlanError, PlannerError
 from ilp_planner.base.units import TERA, counted, format_percent, format_seconds
 from ilp_planner.evaluate import evaluate
 from ilp_planner.faces.page.memory import RankBar, memory_bars
-from ilp_planner.faces.page.packed import packed
-from ilp_planner.faces.page.timeline import MOST_OPERATIONS, sends_of, timeline_data
+from ilp_planner.faces.page.picture import MOST_OPERATIONS, packed, sends_of, timeline_data
 from ilp_planner.faces.report.brief import BETWEEN, fastest_text
 from ilp_planner.faces.report.evaluation import proof_lines
 from ilp_planner.faces.report.expected import expected_object

@@ -25,8 +25,7 @@ from ilp_planner.job.verdict import NEAR, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ilp_planner.analysis.why.gains import Gain
-    from ilp_planner.analysis.why.why import RankLoad, Why
+    from ilp_planner.analysis.why.why import Gain, RankLoad, Why
     from ilp_planner.faces.report.tables import Unit
 
 MILLI = 1e-3  # seconds

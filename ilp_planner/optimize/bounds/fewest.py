@@ -19,8 +19,14 @@ import numpy as np
 
 from ilp_planner.base.kernels import inner, kernel
 from ilp_planner.optimize.bounds.arrays import INFINITE, longer_rows
-from ilp_planner.optimize.bounds.numbering import numbered
-from ilp_planner.optimize.bounds.pipelines import Arcs, OpenStages, Pipelines, Place, fewest_before
+from ilp_planner.optimize.bounds.pipelines import (
+    Arcs,
+    OpenStages,
+    Pipelines,
+    Place,
+    fewest_before,
+    numbered,
+)
 from ilp_planner.optimize.bounds.relax import reach
 
 if TYPE_CHECKING:

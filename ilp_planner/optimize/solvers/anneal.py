@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.base.deadline import Deadline
+    from ilp_planner.optimize.solvers.backend import Search
     from ilp_planner.optimize.solvers.base import Limits
-    from ilp_planner.optimize.solvers.search import Search
 
 EFFORT = 60_000  # arcs that a start of the first round looks at, some milliseconds
 FEW = 16  # starts that a round's effort is for, at least

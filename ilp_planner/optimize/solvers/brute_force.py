@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.base.deadline import Deadline
     from ilp_planner.optimize.graph import StageGraph
+    from ilp_planner.optimize.solvers.backend import Search
     from ilp_planner.optimize.solvers.base import Limits
-    from ilp_planner.optimize.solvers.search import Search
 
 
 class BruteForce(Backend):

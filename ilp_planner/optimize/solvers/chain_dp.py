@@ -16,8 +16,8 @@ from ilp_planner.optimize.solvers.backend import Backend
 if TYPE_CHECKING:
     from ilp_planner.base.deadline import Deadline
     from ilp_planner.optimize.bounds.resource_prices import Interval
+    from ilp_planner.optimize.solvers.backend import Search
     from ilp_planner.optimize.solvers.base import Limits
-    from ilp_planner.optimize.solvers.search import Search
 
 WIDTHS = (300, 3_000, 30_000, 2**62)  # labels per node, until nothing is left out
 MOST_LABELS = 30_000_000  # of all nodes together, where arcs share devices: about 2 GB

@@ -13,8 +13,14 @@ import numpy as np
 from ilp_planner.base.errors import SolverError
 from ilp_planner.base.numerics import PROVED
 from ilp_planner.optimize.result import Stop
-from ilp_planner.optimize.solvers.arc_flow import maxima_of, ordered_path
-from ilp_planner.optimize.solvers.arc_rows import above, capacity_rows, cover_rows, flow_rows
+from ilp_planner.optimize.solvers.arc_flow import (
+    above,
+    capacity_rows,
+    cover_rows,
+    flow_rows,
+    maxima_of,
+    ordered_path,
+)
 from ilp_planner.optimize.solvers.backend import ArcFlow
 
 if TYPE_CHECKING:
@@ -23,8 +29,8 @@ if TYPE_CHECKING:
     from ilp_planner.base.deadline import Deadline
     from ilp_planner.optimize.graph import StageGraph
     from ilp_planner.optimize.solvers.arc_reduction import Reduced
+    from ilp_planner.optimize.solvers.backend import Search
     from ilp_planner.optimize.solvers.base import Limits
-    from ilp_planner.optimize.solvers.search import Search
 
 OBJECTIVE_BITS = 44
 """A path costs at most 2**44 units: enough for 1e-9 of it, and a double holds it exactly."""

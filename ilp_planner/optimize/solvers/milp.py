@@ -27,8 +27,7 @@ from ilp_planner.optimize.solvers.arc_flow import (
     ordered_path,
     solver_scale,
 )
-from ilp_planner.optimize.solvers.backend import ArcFlow
-from ilp_planner.optimize.solvers.search import MILP_TOLERANCE, Search, printed_floor
+from ilp_planner.optimize.solvers.backend import MILP_TOLERANCE, ArcFlow, Search, printed_floor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,8 +26,7 @@ from ilp_planner.optimize.solvers.arc_flow import (
     solver_scale,
 )
 from ilp_planner.optimize.solvers.arc_reduction import Reduced, reduced
-from ilp_planner.optimize.solvers.backend import ArcFlow
-from ilp_planner.optimize.solvers.search import MILP_TOLERANCE, Search, printed_floor
+from ilp_planner.optimize.solvers.backend import MILP_TOLERANCE, ArcFlow, Search, printed_floor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

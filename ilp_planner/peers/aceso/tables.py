@@ -23,7 +23,7 @@ from ilp_planner.costs.profiles.table import (
     RowKey,
     whole_tensor,
 )
-from ilp_planner.peers.aceso.profile import BANDWIDTH_UNIT, FAILED_ROW, OPERATOR_COLUMNS
+from ilp_planner.peers.aceso.source import BANDWIDTH_UNIT, FAILED_ROW, OPERATOR_COLUMNS
 from ilp_planner.peers.units import undo
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def check_exportable(profile: Profile, source: str, key: str) -> list[str]:
     ------
     ProfileError: nothing that Aceso reads.
     """
-    from ilp_planner.peers.aceso.profile import MICRO_BATCHES, SPLITS, TENSOR_DEGREES
+    from ilp_planner.peers.aceso.source import MICRO_BATCHES, SPLITS, TENSOR_DEGREES
 
     family = key.split("_")[0]
     if family not in MICRO_BATCHES:

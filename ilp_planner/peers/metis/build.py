@@ -15,16 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ilp_planner.base.errors import UsageError
 from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.base.units import format_bytes
 from ilp_planner.evaluate import Violation
 from ilp_planner.optimize.search.parts import FixedGraph, OpenGraph
-from ilp_planner.peers.metis.costing import metis_costing
+from ilp_planner.peers.metis.cluster import metis_cluster_of
 from ilp_planner.peers.metis.costs import MetisCosts
 from ilp_planner.peers.metis.enumeration import MetisGraph, metis_graphs
+from ilp_planner.peers.metis.formulas import MetisFormulas
+from ilp_planner.peers.metis.source import metis_source
 from ilp_planner.spaces.base import too_little_memory
 from ilp_planner.spaces.graph_space import GraphSpace
-from ilp_planner.spaces.layers import layer_problem, refuse_stages
+from ilp_planner.spaces.groups.cost_models import MIXED, SPREAD
+from ilp_planner.spaces.layers import Costing, layer_problem, memory_limits, refuse_stages
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -35,9 +39,60 @@ if TYPE_CHECKING:
     from ilp_planner.optimize.search.group_search import GroupSearch
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
+    from ilp_planner.specs.cluster import ClusterSpec
 
 
-# ---- parts ---------------------------------------------------------------------------------------
+# ---- metis's costs of layers on any groups of devices --------------------------------------------
+
+
+def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
+    """Return Metis's costs, on its profile.
+
+    Raises
+    ------
+    UsageError: shares are asked for, which are even here, or recomputation, or several degrees in a
+    stage, or stages spread over nodes, which are not priced.
+    """
+
+    if files.request.shares:
+        raise UsageError(
+            f"`shares={files.request.shares}`: found it with `cost_model=metis`, whose shares are "
+            "even as published, expected none"
+        )
+    if files.request.stage_tp == MIXED:
+        raise UsageError(
+            "`stage_tp=mixed`: found it with `cost_model=metis`, whose stages have one degree as "
+            "published, expected one, or `cost_model=native`"
+        )
+    if files.request.seats == SPREAD:
+        raise UsageError(
+            "`seats=spread`: found it with `cost_model=metis`, whose formulas know packed stages, "
+            "expected packed, or `cost_model=native`"
+        )
+    if files.request.constraints.recompute not in ((), ("none",)):
+        asked = files.request.constraints.texts["recompute"]
+        raise UsageError(
+            f"`recompute={asked}`: found it with `cost_model=metis`, which measures layers without "
+            "recomputation, expected none, or `cost_model=native`"
+        )
+    _, metis = files.cluster
+    profile, model, sizes = metis_source(files)
+    costs = MetisCosts(
+        formulas=MetisFormulas(
+            profile=profile,
+            cluster=metis_cluster_of(cluster) if metis is None else metis,
+            hidden=sizes.need("hidden"),
+            sequence=sizes.need("sequence"),
+            vocabulary=sizes.need("vocabulary"),
+            row_names={name: cluster.device_types[name].profile for name in cluster.type_names},
+        ),
+        max_tp=files.request.max_tp,
+        limits=memory_limits(cluster, files.request),
+    )
+    return Costing(costs, model, profile.named, costs.notes, says_degrees=True)
+
+
+# ---- build ---------------------------------------------------------------------------------------
 
 
 class MetisPart(FixedGraph):

@@ -10,9 +10,8 @@ from ilp_planner.base.errors import ProfileError, UsageError
 from ilp_planner.inputs.profiles import native_table, refuse_profile, source_of
 from ilp_planner.inputs.tables import wanted_rows
 from ilp_planner.peers.metis.files import FILE_NAME, read_metis_profile
-from ilp_planner.peers.metis.layers import metis_layer_profile
 from ilp_planner.peers.metis.profile import MetisProfile
-from ilp_planner.peers.metis.tables import metis_profile
+from ilp_planner.peers.metis.tables import metis_layer_profile, metis_profile
 from ilp_planner.specs.chain_layers import segments
 
 if TYPE_CHECKING:

@@ -125,7 +125,7 @@ def said_sizes(spec: ModelSpec, given: dict[str, int | None]) -> dict[str, int |
 
 def aceso_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> Measurements:
     """Read one model of a database of Aceso's."""
-    from ilp_planner.peers.aceso.profile import TENSOR_DEGREES, read_aceso_profile
+    from ilp_planner.peers.aceso.source import TENSOR_DEGREES, read_aceso_profile
     from ilp_planner.peers.aceso.tables import aceso_table
 
     key, spec = aceso_model(path, model)
@@ -139,7 +139,7 @@ def aceso_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> M
 
 def aceso_model(path: Path, model: str | None) -> tuple[str, ModelSpec | None]:
     """Return the name of a model in a database, and the model's description if one was named."""
-    from ilp_planner.peers.aceso.profile import known_models
+    from ilp_planner.peers.aceso.source import known_models
 
     if not path.is_dir():
         raise ProfileError(missing_folder(path, "files MODEL_mbs*_tp*_algo*.csv"))

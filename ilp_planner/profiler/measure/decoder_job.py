@@ -21,9 +21,15 @@ from ilp_planner.job.messages import (
 from ilp_planner.job.overheads import handles, workspace
 from ilp_planner.job.work import embedding_work, layer_work, output_work, prediction_work
 from ilp_planner.profiler.measure.attention import attention_kernel
-from ilp_planner.profiler.measure.job import SINGLE, Held, Job, Ways, traffic_of
 from ilp_planner.profiler.measure.modules import build
-from ilp_planner.profiler.measure.operators import gpt_operators
+from ilp_planner.profiler.measure.operators import (
+    SINGLE,
+    Held,
+    Job,
+    Ways,
+    gpt_operators,
+    traffic_of,
+)
 from ilp_planner.profiler.measure.shard import (
     DENSE,
     EMBEDDING,
@@ -37,7 +43,7 @@ from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, Tra
 from ilp_planner.specs.usual import unusual
 
 if TYPE_CHECKING:
-    from ilp_planner.profiler.measure.operator import Operator
+    from ilp_planner.profiler.measure.transformer_operators import Operator
     from ilp_planner.specs.model import ModelSpec
 
 ALL_REDUCES = {"all_reduce": 1.0, "all_gather": 0.5}  # bytes moved, of an all-reduce's

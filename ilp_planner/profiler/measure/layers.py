@@ -33,7 +33,7 @@ from ilp_planner.profiler.measure.training import MixedAdam, learnt_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ilp_planner.profiler.measure.job import Job
+    from ilp_planner.profiler.measure.operators import Job
 
 
 # ---- stack ---------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from ilp_planner.profiler.measure.training import MixedAdam, learnt_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ilp_planner.profiler.measure.job import Job
-    from ilp_planner.profiler.measure.operator import Operator
+    from ilp_planner.profiler.measure.operators import Job
+    from ilp_planner.profiler.measure.transformer_operators import Operator
 
 WARM_UP = 2
 CHAIN = 10  # passes that count, from one waiting to the next

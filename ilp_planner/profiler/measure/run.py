@@ -17,7 +17,7 @@ from ilp_planner.specs.usual import is_implied
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ilp_planner.profiler.measure.job import Job
+    from ilp_planner.profiler.measure.operators import Job
     from ilp_planner.specs.model import ModelSpec
 
 IMPLEMENTATION = (

@@ -16,16 +16,21 @@ from ilp_planner.costs.profiles.measurements import Measurements, Record, RowSta
 from ilp_planner.costs.profiles.table import TRUST, Provenance
 from ilp_planner.profiler.measure.journal import Journal, RowKey, row_key
 from ilp_planner.profiler.measure.layers import LayerBench, layer_values, optimizer_seconds
-from ilp_planner.profiler.measure.operator import Operator, known_sizes, needed, sent_bytes
 from ilp_planner.profiler.measure.operator_bench import OperatorBench
 from ilp_planner.profiler.measure.operators import operator_traffic
 from ilp_planner.profiler.measure.target import Target, is_lost, ran_out
+from ilp_planner.profiler.measure.transformer_operators import (
+    Operator,
+    known_sizes,
+    needed,
+    sent_bytes,
+)
 from ilp_planner.profiler.measure.wish import Failure, Summary, Wish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ilp_planner.profiler.measure.job import Job
+    from ilp_planner.profiler.measure.operators import Job
 
 
 # ---- added messages ------------------------------------------------------------------------------

@@ -21,9 +21,8 @@ from torch.nn import functional
 
 from ilp_planner.costs.profiles.analytic_transformer import t5_work
 from ilp_planner.profiler.measure.attention import attended, kernel_of
-from ilp_planner.profiler.measure.chain_job import ChainJob
 from ilp_planner.profiler.measure.modules import Embedding, Mlp, Sum, WordLoss, made
-from ilp_planner.profiler.measure.operators import t5_operators
+from ilp_planner.profiler.measure.operators import ChainJob, t5_operators
 from ilp_planner.profiler.measure.shard import BETWEEN, DECODER, EMBEDDING, ENCODER, HEAD
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.training import Settings, TrainingJob
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ilp_planner.costs.profiles.work import Work
-    from ilp_planner.profiler.measure.operator import Operator
+    from ilp_planner.profiler.measure.transformer_operators import Operator
     from ilp_planner.specs.t5 import T5
 
 

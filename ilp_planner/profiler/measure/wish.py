@@ -5,7 +5,7 @@ One rank's share of a Wide ResNet: stem, blocks, head.
 Its operators are Aceso's, with one ReLU to a block, the last. Tensor parallelism divides the output
 channels of convolutions (split 0: outputs are gathered, gradients of inputs summed) or their input
 channels (split 1, operators only: outputs summed, gradients of inputs gathered); everything else
-works on whole tensors (`profiles.analytic_resnet`).
+works on whole tensors (`profiles.analytic`).
 
 Operators of a Wide ResNet: each runs by itself on one rank.
 """
@@ -20,9 +20,8 @@ import torch
 from torch.nn import functional
 
 from ilp_planner.base.errors import UsageError
-from ilp_planner.costs.profiles.analytic_resnet import resnet_work
+from ilp_planner.costs.profiles.analytic import resnet_work
 from ilp_planner.costs.profiles.measurements import Record, RowStatus
-from ilp_planner.profiler.measure.chain_job import ChainJob
 from ilp_planner.profiler.measure.convolution import (
     averaged,
     convolved,
@@ -34,9 +33,10 @@ from ilp_planner.profiler.measure.convolution import (
 )
 from ilp_planner.profiler.measure.decoder_job import decoder_of, job_of
 from ilp_planner.profiler.measure.modules import made
-from ilp_planner.profiler.measure.operator import Operator, Shape
+from ilp_planner.profiler.measure.operators import ChainJob
 from ilp_planner.profiler.measure.shard import HEAD, STEM, check_degree
 from ilp_planner.profiler.measure.t5_job import T5Job
+from ilp_planner.profiler.measure.transformer_operators import Operator, Shape
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ilp_planner.costs.profiles.work import Work
-    from ilp_planner.profiler.measure.job import Job
+    from ilp_planner.profiler.measure.operators import Job
     from ilp_planner.specs.architecture import Architecture
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.resnet import Block, Convolution
@@ -84,7 +84,7 @@ def _relu(maps: Any) -> Any:
 
 
 class _Maker:
-    """Makes operators of one shard; messages over cuts come from `profiles.analytic_resnet`."""
+    """Makes operators of one shard; messages over cuts come from `profiles.analytic`."""
 
     def __init__(self, job: ResnetJob, split: int) -> None:
         self.job, self.split = job, split

@@ -21,8 +21,7 @@ from ilp_planner.profiler.predict.curve import (
     end_error,
     left_out_error,
 )
-from ilp_planner.profiler.predict.groups import Setting
-from ilp_planner.profiler.predict.unseen_groups import Stretched, held_out, stretched
+from ilp_planner.profiler.predict.unseen_groups import Setting, Stretched, held_out, stretched
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,15 +16,17 @@ from ilp_planner.base.errors import ProfileError
 from ilp_planner.costs.profiles.measurements import Measurements, Record
 from ilp_planner.costs.profiles.predictions import Want
 from ilp_planner.costs.profiles.table import Prediction, Provenance
-from ilp_planner.profiler.predict.crossvalidation import Trials, expected_error, peers_of
-from ilp_planner.profiler.predict.features import DIMENSIONS, QUANTITIES, Quantity
-from ilp_planner.profiler.predict.law import Law, fit_law
-from ilp_planner.profiler.predict.region import (
+from ilp_planner.profiler.predict.crossvalidation import (
+    Trials,
+    expected_error,
     is_inside,
     never_varied,
     octaves_beyond,
+    peers_of,
     row_at,
 )
+from ilp_planner.profiler.predict.features import DIMENSIONS, QUANTITIES, Quantity
+from ilp_planner.profiler.predict.law import Law, fit_law
 from ilp_planner.profiler.predict.series import Series, find_series
 
 if TYPE_CHECKING:

@@ -82,7 +82,7 @@ def _not_priced(asked: Request, rows: LayerProfile) -> str:
 
 def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
     """Return Metis's costs, on its profile."""
-    found: Costing = part("peers.metis.costing:metis_costing")(files, cluster)
+    found: Costing = part("peers.metis.build:metis_costing")(files, cluster)
     return found
 
 

@@ -2,23 +2,259 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ilp_planner.base.errors import ProfileError, SpecError, UsageError
+from ilp_planner.base.numerics import NEVER
 from ilp_planner.costs.models import COST_MODELS, costs_named
+from ilp_planner.costs.operators import OperatorTables
+from ilp_planner.evaluate import Violation
 from ilp_planner.inputs.profiles import operator_source
+from ilp_planner.optimize.coverage import check_tried
+from ilp_planner.optimize.solvers import registry
+from ilp_planner.plan import OperatorPlan, Plan, is_of_operators
 from ilp_planner.problem import Problem
+from ilp_planner.spaces.base import Space
 from ilp_planner.spaces.layers import micro_batch_counts
-from ilp_planner.spaces.operators.space import OperatorSpace, stage_devices
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ilp_planner.costs.operators import OperatorTables
+    from ilp_planner.costs.base import PlanCost
     from ilp_planner.costs.profiles.table import Profile
     from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.inputs.request import Request
+    from ilp_planner.optimize.result import Ranked, Stop
+    from ilp_planner.optimize.search.confirm import LastProblem
+    from ilp_planner.optimize.solvers.base import Task
+    from ilp_planner.spaces.operators.search import OperatorSearch
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
+
+
+# ---- plans of operators on equal devices ---------------------------------------------------------
+# Every node alike, stages on devices in a row.
+
+
+GROUP_SIZES = (1, 2, 4, 8)
+
+
+def stage_devices(cluster: ClusterSpec, max_nodes: int) -> tuple[int, ...]:
+    """Return the numbers of devices that one stage may have, ascending: 1, 2, 4 or 8 of a node, or
+    2, 4, 8 ... whole nodes up to `max_nodes`."""
+    per_node, nodes = cluster.devices_per_node, min(cluster.node_count, max_nodes)
+    whole = [per_node << double for double in range(1, nodes.bit_length())]
+    return (*(g for g in GROUP_SIZES if g <= per_node), *whole)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
+    """A part for every size of micro-batch over all replicas of a stage.
+
+    group_sizes: devices that one stage may have: a part of one node, or whole nodes.
+    """
+
+    name = "operators"
+    noun = "operator-level plan"
+    unit = "operator"
+    part_key = "micro_batch"
+    proof_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "micro_batches": (),
+        "counted": (),
+        "digits": (),
+        "slowest_s": (),
+        "prices": ("devices", "in_flight", "seconds_per_byte"),
+        "exact_stages": (
+            "start", "stop", "devices", "in_flight", "enters_node", "leaves_node", "bound_s",
+        ),
+    }  # fmt: skip
+
+    group_sizes: tuple[int, ...] = GROUP_SIZES
+
+    def stage_sizes(self, problem: Problem[OperatorTables]) -> tuple[int, ...]:
+        """Return the numbers of devices that one stage may have, ascending."""
+        return self.group_sizes
+
+    def why_unranked(self) -> str:
+        """Return why the best plans cannot be listed in order, and the kinds that can."""
+        return (
+            "in space operators, whose plans are not ranked, expected 1, or plans of whole layers: "
+            "`space=groups` has them"
+        )
+
+    @property
+    def threaded(self) -> bool:
+        """Stages are prepared and solved side by side."""
+        return True
+
+    def work_bound(self, problem: Problem[OperatorTables], nodes: Iterable[int]) -> float:
+        """Return the time of the operators on all devices at once, at the best micro-batch size."""
+        from ilp_planner.spaces.operators.work import works_of
+
+        devices = sum(problem.cluster.devices_of_nodes[node] for node in nodes)
+        return min((work.seconds(devices) for work in works_of(problem)), default=NEVER)
+
+    def part_names(self, problem: Problem[OperatorTables]) -> list[int | str]:
+        """Return the sizes of micro-batches that are tried."""
+        return list(problem.micro_batch_sizes)
+
+    # ---- which plans its proofs are about -------------------------------------------------------
+
+    def describe(self, problem: Problem[OperatorTables]) -> str:
+        """Return the plans of the proofs."""
+        sizes = ", ".join(map(str, problem.micro_batch_sizes))
+        per_node = problem.cluster.devices_per_node
+        groups = ", ".join(str(g) for g in self.group_sizes if g <= per_node)
+        nodes = ", ".join(str(g // per_node) for g in self.group_sizes if g > per_node)
+        whole = f" or {nodes} whole nodes" if nodes else ""
+        return (
+            f"plans with micro-batch {sizes} over all replicas, on at most {problem.max_stages} "
+            f"stages of {groups} devices inside a node{whole}, every device used in order"
+        )
+
+    def outside(self, problem: Problem[OperatorTables], plan: Plan[Any]) -> str | None:
+        """Return why a legal plan is none that proofs are about: its micro-batch alone."""
+        return check_tried("micro-batch", plan.micro_batch_size, problem.micro_batch_sizes)
+
+    def exclusions(self, problem: Problem[OperatorTables], plan: Plan[Any]) -> Iterator[str]:
+        """Every legal plan with a micro-batch that is tried is in a part."""
+        return iter(())
+
+    # ---- its rules ------------------------------------------------------------------------------
+
+    def check_whole(self, problem: Problem[OperatorTables], plan: Plan[Any]) -> Iterator[Violation]:
+        """Stages are of operators, on the devices in order; replicas of profiled samples make the
+        micro-batch."""
+        if not is_of_operators(plan) or plan.settings is not None or plan.virtual > 1:
+            limit = "stages of operators, without settings of a runtime"
+            yield Violation("stages", "plan", "others", limit)
+            return
+        profiled = problem.costs.micro_batch_sizes(self.group_sizes)
+        if plan.micro_batch_size not in profiled:
+            limit = f"one of {', '.join(map(str, profiled))}"
+            yield Violation("micro-batch", "plan", str(plan.micro_batch_size), limit)
+        position = 0
+        for s, stage in enumerate(plan.stages):
+            if stage.first_device != position:
+                have = f"first device {stage.first_device}"
+                yield Violation("devices in order", f"stage {s}", have, str(position))
+            position = stage.first_device + stage.device_count
+
+    def check(
+        self, problem: Problem[OperatorTables], plan: Plan[Any], cost: PlanCost
+    ) -> Iterator[Violation]:
+        """Groups, degrees and memory."""
+        yield from self.check_groups(problem, plan)
+        yield from self.check_degrees(problem, plan)
+        yield from self.check_memory(problem, plan, cost)
+
+    def check_groups(
+        self, problem: Problem[OperatorTables], plan: OperatorPlan
+    ) -> Iterator[Violation]:
+        """Device groups have an allowed size, and are a part of one node or whole nodes."""
+        per_node = problem.cluster.devices_per_node
+        for s, stage in enumerate(plan.stages):
+            if stage.device_count not in self.group_sizes:
+                limit = f"one of {', '.join(map(str, self.group_sizes))}"
+                have = str(stage.device_count)
+                yield Violation("devices of a stage", f"stage {s}", have, limit)
+            last = stage.first_device + stage.device_count - 1
+            whole = not (stage.first_device % per_node or stage.device_count % per_node)
+            if stage.first_device // per_node != last // per_node and not whole:
+                have = f"devices {stage.first_device} to {last}"
+                yield Violation("node straddled", f"stage {s}", have, f"nodes of {per_node}")
+
+    def check_degrees(
+        self, problem: Problem[OperatorTables], plan: OperatorPlan
+    ) -> Iterator[Violation]:
+        """For every operator tp x dp is the stage's device count, tp fits into a node, and dp
+        divides the micro-batch."""
+        per_node = problem.cluster.devices_per_node
+        for s, stage in enumerate(plan.stages):
+            for tp, dp in sorted({(x.tp, x.dp) for x in stage.strategies}):
+                if tp * dp != stage.device_count:
+                    limit = f"{stage.device_count} devices"
+                    yield Violation("degrees", f"stage {s}", f"tp {tp} x dp {dp}", limit)
+                if tp > per_node:
+                    limit = f"at most the {per_node} devices of a node"
+                    yield Violation("degrees", f"stage {s}", f"tp {tp}", limit)
+                if plan.micro_batch_size % dp:
+                    limit = f"a divisor of the micro-batch {plan.micro_batch_size}"
+                    yield Violation("degrees", f"stage {s}", f"dp {dp}", limit)
+
+    # ---- where its seconds go -------------------------------------------------------------------
+
+    def recomputed_flops(self, problem: Problem[OperatorTables], plan: Plan[Any]) -> float | None:
+        """Return the forward FLOPs of a sample of the recomputed operators."""
+        if problem.spec is None or not is_of_operators(plan):
+            return None
+        model, chain = problem.spec.architecture, problem.costs.chain
+        flops, masked, again = model.flops, model.masked, 0.0
+        for stage in plan.stages:
+            for name, chosen in zip(chain[stage.start : stage.stop], stage.strategies, strict=True):
+                if chosen.recompute:
+                    again += flops.get(name, 0) - masked.get(name, 0.0)
+        return again
+
+    # ---- how it is searched ---------------------------------------------------------------------
+
+    def begin(self, problem: Problem[OperatorTables], task: Task) -> OperatorSearch:
+        """Return the state of a search that begins, a heuristic's if one is asked for."""
+        if registry.is_heuristic(task.solver):
+            from ilp_planner.spaces.operators.hunt import OperatorHunt
+
+            return OperatorHunt(problem, task)
+        from ilp_planner.spaces.operators.search import OperatorSearch
+
+        return OperatorSearch(problem, task)
+
+    def search(self, search: OperatorSearch) -> Stop:
+        """Work until proof, gap or time."""
+        return search.run()
+
+    def hunt(self, search: OperatorSearch) -> Stop:
+        """Look for a good plan by the heuristic that was asked for."""
+        return search.run()
+
+    def prove(
+        self, search: OperatorSearch, records: Sequence[Mapping[str, Any]]
+    ) -> Iterator[float]:
+        """Yield a bound of every part, as high as its record claims if that is true."""
+        from ilp_planner.spaces.operators.certificate import prove_part
+
+        return (prove_part(search.problem, record) for record in records)
+
+    def widened(self, old: Request, new: Request) -> Iterator[str]:
+        """No bound is taken without the stages that it rests on."""
+        yield from super().widened(old, new)
+        yield "of operators they rest on stages that were solved exactly, which are not kept"
+
+    def rank(self, search: OperatorSearch, top: int) -> tuple[Ranked, ...]:
+        """Return nothing: plans of operators are not ranked."""
+        return ()
+
+    def last_problem(self, search: OperatorSearch, plan: Plan[Any]) -> LastProblem | None:
+        """Return the residual problem of the plan's part."""
+        from ilp_planner.spaces.operators.certificate import last_of_part
+
+        return last_of_part(search, plan)
+
+    def proved_problem(
+        self, problem: Problem[OperatorTables], plan: Plan[Any], certificate: Mapping[str, Any]
+    ) -> LastProblem | None:
+        """Return the graph of the plan's part, with the stages that the certificate calls exact."""
+        from ilp_planner.optimize.search.confirm import LastGraph
+        from ilp_planner.spaces.operators.certificate import plan_graph
+
+        return LastGraph(graph=plan_graph(problem, certificate, plan))
+
+    def explain(self, search: OperatorSearch) -> str:
+        """Return one line for a problem that is proved infeasible."""
+        return search.explain()
+
+
+# ---- build ---------------------------------------------------------------------------------------
 
 
 def build(files: InputFiles) -> Problem[OperatorTables]:

@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.errors import PlanError
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.profiles.analytic_decoder import chain_names
-from ilp_planner.costs.training.iteration import SLOWEST, iteration_terms, stage_times, stages_of
+from ilp_planner.costs.training.iteration import (
+    SLOWEST,
+    WAITING,
+    iteration_terms,
+    megatron_tally,
+    stage_times,
+    stages_of,
+)
 from ilp_planner.costs.training.job import job_of_groups, node_order
 from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
-from ilp_planner.costs.training.shares import WAITING, megatron_tally
 from ilp_planner.job.memory import memory_parts, stage_of_rank
 from ilp_planner.job.parts import with_layout
 from ilp_planner.spaces.training.runtime import MEGATRON, Runtime

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from ilp_planner.costs.training.iteration import STEP, TIED
-from ilp_planner.costs.training.shares import AGAIN, COMPUTE, MESSAGES, WAITING
+from ilp_planner.costs.training.iteration import AGAIN, COMPUTE, MESSAGES, STEP, TIED, WAITING
 from ilp_planner.costs.training.times import job_passes
 from ilp_planner.job.traffic import FAMILIES, FAMILY
 from ilp_planner.spaces.seconds import FILL

@@ -1,7 +1,165 @@
 """Rotary positions and attention windows, as releases 4 and 5 of `transformers` write them."""
 
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.limits import DIMENSION, FIGURE, LAYERS, MOST
 from ilp_planner.specs.decoder_parts import SCALINGS, Rotary, Window
-from ilp_planner.specs.hugging_face.config import Config, one_of
+
+# ---- one object of a `config.json`, read key by key; null counts as missing ----------------------
+
+
+# Fields of a decoder, by the keys that say them here: for what its constructor refuses.
+KEYS = {
+    "kv_heads": "num_key_value_heads",
+    "heads": "num_attention_heads",
+    "hidden": "hidden_size",
+    "head": "head_dim",
+    "top_groups": "topk_group",
+    "top_k": "num_experts_per_tok",
+    "groups": "n_group",
+    "count": "the number of experts",
+    "epsilon": "the epsilon of norms",
+    "base": "rope_theta",
+    "share": "partial_rotary_factor",
+}
+
+
+class Config:
+    """An object of the file, with its place in it for messages."""
+
+    def __init__(self, values: object, *, file: str, where: str = "") -> None:
+        self.file, self.where = file, where
+        if not isinstance(values, dict):
+            raise SpecError(f"{file}: {where or 'file'}: found {shown(values)}, expected an object")
+        self.values: dict[str, Any] = values
+
+    def error(self, key: str, expected: str, found: str = "") -> SpecError:
+        """Return the error to raise for a key. found: a text instead of its value."""
+        text = found or shown(self.values.get(key))
+        place = f"{self.where}.{key}" if self.where else key
+        return SpecError(f"{self.file}: {place}: found {text}, expected {expected}")
+
+    def has(self, *keys: str) -> bool:
+        """Tell whether one of the keys has a value."""
+        return any(self.values.get(key) is not None for key in keys)
+
+    def first(self, *keys: str) -> str:
+        """Return the first key that has a value; the first of all if none has."""
+        return next((key for key in keys if self.has(key)), keys[0])
+
+    def whole(
+        self, key: str, default: int | None = None, *, least: int = 1, most: int = DIMENSION
+    ) -> int:
+        """Return a whole number in these limits, and in that of its key."""
+        value, most = self.values.get(key), min(most, int(MOST.get(key, most)))
+        if value is None and default is not None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self.error(key, f"a whole number from {least} to {most}")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """Return a number above 0, or 0 if that is the default."""
+        value: Any = self.values.get(key)
+        if value is None and default is not None:
+            return default
+        real = isinstance(value, int | float) and not isinstance(value, bool)
+        if not real or not 0 <= value <= FIGURE or (value == 0 and default != 0):
+            raise self.error(key, f"a positive number of at most {FIGURE:g}")
+        return float(value)
+
+    def share(self, key: str, default: float) -> float:
+        """Return a number of at least 0 and below 1."""
+        value = self.values.get(key)
+        if value is None:
+            return default
+        real = isinstance(value, int | float) and not isinstance(value, bool)
+        if not real or math.isnan(value) or not 0 <= value < 1:
+            raise self.error(key, "a number of at least 0 and below 1")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return true or false."""
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.error(key, "true or false")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a text, not empty."""
+        value = self.values.get(key)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(key, "a text")
+        return value
+
+    def listed(self, key: str, count: int) -> list[Any]:
+        """Return a list of so many entries."""
+        value = self.values.get(key)
+        if not isinstance(value, list) or len(value) != count:
+            raise self.error(key, f"a list of {count}, one entry per layer")
+        return value
+
+    def wholes(self, key: str) -> list[int]:
+        """Return a list of whole numbers; empty if it is missing."""
+        value = self.values.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(type(v) is int for v in value):
+            raise self.error(key, "a list of whole numbers")
+        return value
+
+    def inside(self, key: str) -> "Config":
+        """Return the object under a key."""
+        where = f"{self.where}.{key}" if self.where else key
+        return Config(self.values.get(key), file=self.file, where=where)
+
+    @property
+    def layers(self) -> int:
+        """Return the number of layers."""
+        return self.whole(self.first("num_hidden_layers", "n_layer"), most=LAYERS)
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Report a constructor's refusal with the file and its keys."""
+        try:
+            yield
+        except SpecError:
+            raise
+        except ValueError as error:
+            text = re.sub(r"\b[a-z_]+\b", lambda m: KEYS.get(m[0], m[0]), str(error))
+            raise SpecError(f"{self.file}: {self.where and self.where + ': '}{text}") from None
+
+
+def shown(value: object) -> str:
+    """Return a value as a short text on one line."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def one_of(names: Sequence[str]) -> str:
+    """Return how messages list names."""
+    return f"one of {', '.join(names)}"
+
+
+# ---- positions -----------------------------------------------------------------------------------
+
 
 PLAIN = ("default", "mrope")  # mrope: of text alone, the plain one
 RENAMED = {"su": "longrope"}

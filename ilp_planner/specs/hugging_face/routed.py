@@ -4,14 +4,13 @@ from typing import Any
 
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.decoder_parts import LatentAttention
-from ilp_planner.specs.hugging_face.build import (
+from ilp_planner.specs.hugging_face.dense import (
     attention_biases,
     expert_count,
+    qwen_window,
     with_experts,
 )
-from ilp_planner.specs.hugging_face.config import Config, one_of
-from ilp_planner.specs.hugging_face.dense import qwen_window
-from ilp_planner.specs.hugging_face.positions import rotary_of, window_of
+from ilp_planner.specs.hugging_face.positions import Config, one_of, rotary_of, window_of
 
 SCORES = ("softmax", "sigmoid")
 

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from ilp_planner.analysis.calibration.calibrate import Calibration, Predictions, calibrate
-from ilp_planner.analysis.calibration.fit import fit
+from ilp_planner.analysis.calibration.free import fit
 from ilp_planner.base.errors import PlannerError, ProfileError, SpecError, UsageError
 from ilp_planner.specs.cluster import ClusterSpec, NodeGroup
 from ilp_planner.specs.machine import CONSTANTS

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.analysis.calibration.fit import FREE
-from ilp_planner.analysis.calibration.free import NEEDS
+from ilp_planner.analysis.calibration.free import FREE, NEEDS
 from ilp_planner.faces.cli.main import run
 from ilp_planner.specs.machine import CONSTANTS
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ilp_planner.analysis.calibration.fit import FREE, HOST, fit
+from ilp_planner.analysis.calibration.free import FREE, HOST, fit
 from ilp_planner.specs.machine import Machine
 
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.analysis.why.gains import Gain, Known
 from ilp_planner.analysis.why.relaxations import relaxations
-from ilp_planner.analysis.why.resolve import Found, Near, resolve
+from ilp_planner.analysis.why.why import Found, Gain, Known, Near, resolve
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.files import Document
 from ilp_planner.inputs.constraints import constraints_of

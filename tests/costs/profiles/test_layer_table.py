@@ -14,8 +14,7 @@ from ilp_planner.costs.profiles.table import Provenance
 from ilp_planner.costs.profiles.table_rows import Wanted, layer_rows, rows_of_model
 from ilp_planner.costs.profiles.work import Exchange, exchange_time
 from ilp_planner.peers.metis.files import read_metis_profile
-from ilp_planner.peers.metis.layers import metis_layer_profile
-from ilp_planner.peers.metis.tables import metis_table
+from ilp_planner.peers.metis.tables import metis_layer_profile, metis_table
 from tests.costs.mixed_instances import cluster_of
 from tests.costs.profiles.layer_rows import KINDS, MIB, layer_row, layer_table
 from tests.examples import for_each

@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.base.limits import RATE
-from ilp_planner.costs.training.host import Turn, Waits, layer_waits
-from ilp_planner.costs.training.iteration import HOST, iteration_terms, stages_of
+from ilp_planner.costs.training.iteration import (
+    HOST,
+    Turn,
+    Waits,
+    iteration_terms,
+    layer_waits,
+    stages_of,
+)
 from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.job.parts import memory_parts

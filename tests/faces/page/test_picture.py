@@ -8,8 +8,7 @@ import pytest
 
 from ilp_planner.analysis.simulated import simulated
 from ilp_planner.base.errors import OutputError, UsageError
-from ilp_planner.faces.page.picture import COLUMNS, IDLE, picture, sampled, write_picture
-from ilp_planner.faces.page.timeline import windows
+from ilp_planner.faces.page.picture import COLUMNS, IDLE, picture, sampled, windows, write_picture
 from tests.faces.page.pages import hostile_view, long_view, room_view
 from tests.mixed_cases import room_plan, room_problem, room_result
 

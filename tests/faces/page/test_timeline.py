@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.analysis.simulated import Simulated
-from ilp_planner.faces.page.packed import packed
-from ilp_planner.faces.page.timeline import MOST_SHOWN, sends_of, timeline_data, windows
+from ilp_planner.faces.page.picture import MOST_SHOWN, packed, sends_of, timeline_data, windows
 from ilp_planner.schedule.engine import StageTimes, Timeline, simulate
 from ilp_planner.schedule.orders import Orders
 from ilp_planner.schedule.schedules import schedule_orders

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.optimize.bounds.numbering import SPARSE, numbered
+from ilp_planner.optimize.bounds.pipelines import SPARSE, numbered
 from tests.examples import examples
 
 COLUMNS = st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_size=3)

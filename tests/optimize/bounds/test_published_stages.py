@@ -9,7 +9,7 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.optimize.bounds.pipeline import Place
 from ilp_planner.optimize.bounds.stages import StageBounds
 from ilp_planner.peers.aceso.formats import read_aceso
-from ilp_planner.peers.aceso.profile import read_aceso_profile
+from ilp_planner.peers.aceso.source import read_aceso_profile
 from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model

@@ -17,8 +17,8 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.optimize.solvers.brute_force import BruteForce
 from ilp_planner.optimize.solvers.chain_dp import ChainDP
+from ilp_planner.peers.amp.build import AmpSpace
 from ilp_planner.peers.amp.costs import AmpCosts
-from ilp_planner.peers.amp.space import AmpSpace
 from ilp_planner.problem import Problem
 from tests.amp_cases import clusters, profiles
 from tests.brute import random_problem

@@ -16,9 +16,9 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.optimize.solvers.chain_dp import ChainDP
 from ilp_planner.optimize.solvers.registry import HEURISTICS
+from ilp_planner.peers.amp.build import AmpSpace
 from ilp_planner.peers.amp.costs import AmpCosts
 from ilp_planner.peers.amp.placement import place
-from ilp_planner.peers.amp.space import AmpSpace
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.placed_moves import neighbours

@@ -11,13 +11,13 @@ from ilp_planner.base.errors import SolverError
 from ilp_planner.optimize.graph import StageGraph
 from ilp_planner.optimize.solvers.arc_flow import (
     LinearModel,
+    capacity_rows,
     linear_model,
     maxima_of,
     ordered_path,
     solver_scale,
 )
 from ilp_planner.optimize.solvers.arc_reduction import reduced
-from ilp_planner.optimize.solvers.arc_rows import capacity_rows
 from tests.examples import examples
 from tests.optimize.solvers.graphs import FORK, chain, general_graphs, graphs, paths_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ilp_planner.base.errors import SolverError
 from ilp_planner.optimize.graph import StageGraph
 from ilp_planner.optimize.solvers.arc_reduction import check_positions, reduced
-from ilp_planner.optimize.solvers.search import incumbent
+from ilp_planner.optimize.solvers.backend import incumbent
 from tests.examples import examples, for_each
 from tests.optimize.solvers.graphs import FORK, chain, general_graphs, graphs, paths_of
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.optimize.graph import StageGraph
+from ilp_planner.optimize.solvers.arc_flow import above, capacity_rows, cover_rows, flow_rows
 from ilp_planner.optimize.solvers.arc_reduction import reduced
-from ilp_planner.optimize.solvers.arc_rows import above, capacity_rows, cover_rows, flow_rows
-from ilp_planner.optimize.solvers.search import incumbent
+from ilp_planner.optimize.solvers.backend import incumbent
 from tests.examples import examples
 from tests.optimize.solvers.graphs import chain, general_graphs, graphs, make_graph, paths_of
 

@@ -15,13 +15,12 @@ from ilp_planner.optimize.graph import StageGraph
 from ilp_planner.optimize.result import Status, Stop, relative_gap
 from ilp_planner.optimize.solvers import registry
 from ilp_planner.optimize.solvers.arc_reduction import reduced
-from ilp_planner.optimize.solvers.backend import Backend
+from ilp_planner.optimize.solvers.backend import Backend, incumbent
 from ilp_planner.optimize.solvers.base import GraphSolution, Limits
 from ilp_planner.optimize.solvers.brute_force import BruteForce
 from ilp_planner.optimize.solvers.cpsat import CpSat
 from ilp_planner.optimize.solvers.milp import Milp
 from ilp_planner.optimize.solvers.pulp_backend import Pulp
-from ilp_planner.optimize.solvers.search import incumbent
 from tests.examples import examples, for_each
 from tests.optimize.solvers.graphs import (
     chain,

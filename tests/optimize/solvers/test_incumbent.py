@@ -8,7 +8,7 @@ from hypothesis import given
 
 from ilp_planner.optimize.graph import StageGraph
 from ilp_planner.optimize.solvers.arc_reduction import reduced
-from ilp_planner.optimize.solvers.search import incumbent, shortest_path
+from ilp_planner.optimize.solvers.backend import incumbent, shortest_path
 from tests.examples import examples
 from tests.optimize.solvers.graphs import graphs, paths_of, two_types
 

@@ -8,8 +8,7 @@ import pytest
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import SolverError
 from ilp_planner.optimize.result import Status, Stop
-from ilp_planner.optimize.solvers.arc_flow import LinearModel
-from ilp_planner.optimize.solvers.arc_rows import Rows
+from ilp_planner.optimize.solvers.arc_flow import LinearModel, Rows
 from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.optimize.solvers.linear_cpsat import solve_linear
 

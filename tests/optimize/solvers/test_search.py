@@ -8,8 +8,8 @@ import pytest
 
 from ilp_planner.base.errors import SolverError
 from ilp_planner.optimize.result import Status, Stop
+from ilp_planner.optimize.solvers.backend import Search, printed_floor
 from ilp_planner.optimize.solvers.base import Limits
-from ilp_planner.optimize.solvers.search import Search, printed_floor
 from tests.examples import for_each
 from tests.optimize.solvers.graphs import chain, make_graph
 

@@ -19,7 +19,7 @@ from ilp_planner.costs.profiles.table import MIB, RowKey
 from ilp_planner.evaluate import evaluate
 from ilp_planner.peers.aceso.costs import UNPROFILED_COLLECTIVE, AcesoCosts
 from ilp_planner.peers.aceso.formats import read_aceso
-from ilp_planner.peers.aceso.profile import read_aceso_profile
+from ilp_planner.peers.aceso.source import read_aceso_profile
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster

@@ -8,7 +8,7 @@ import pytest
 
 from ilp_planner.base.errors import ProfileError
 from ilp_planner.costs.profiles.table import MIB, OperatorRow, Profile, Provenance
-from ilp_planner.peers.aceso.profile import OPERATOR_COLUMNS, read_aceso_profile
+from ilp_planner.peers.aceso.source import OPERATOR_COLUMNS, read_aceso_profile
 from tests.small import ACESO
 
 HEADER = ",".join(OPERATOR_COLUMNS)

@@ -10,7 +10,7 @@ from ilp_planner.base.errors import ProfileError
 from ilp_planner.costs.profiles.measurements import read_measurements, write_measurements
 from ilp_planner.costs.profiles.operator_table import operator_profile
 from ilp_planner.costs.profiles.table import MIB, OperatorRow, Profile, Provenance, RowKey
-from ilp_planner.peers.aceso.profile import read_aceso_profile
+from ilp_planner.peers.aceso.source import read_aceso_profile
 from ilp_planner.peers.aceso.tables import (
     FAILED_SECONDS,
     aceso_table,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.base.errors import SpecError
-from ilp_planner.peers.amp.cluster import (
+from ilp_planner.peers.amp.profile import (
     GIGABIT,
     AmpNode,
     amp_cluster,

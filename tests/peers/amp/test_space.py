@@ -13,11 +13,10 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.program import write_program
 from ilp_planner.optimize.result import Stop
 from ilp_planner.optimize.solve import solve
-from ilp_planner.peers.amp.cluster import GIGABIT, AmpNode, amp_cluster
+from ilp_planner.peers.amp.build import AmpSpace
 from ilp_planner.peers.amp.costs import AmpCosts
 from ilp_planner.peers.amp.models import AmpModel
-from ilp_planner.peers.amp.profile import AmpProfile
-from ilp_planner.peers.amp.space import AmpSpace
+from ilp_planner.peers.amp.profile import GIGABIT, AmpNode, AmpProfile, amp_cluster
 from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
 from tests.every_space import problem_in, result_in

@@ -10,8 +10,8 @@ import pytest
 from ilp_planner.base.errors import ProfileError
 from ilp_planner.costs.profiles.layers import LayerKey
 from ilp_planner.peers.metis.files import read_metis_profile, write_metis_profile
-from ilp_planner.peers.metis.layers import metis_layer_profile
 from ilp_planner.peers.metis.profile import file_name
+from ilp_planner.peers.metis.tables import metis_layer_profile
 from tests.metis_cases import MODEL_FILE, SAMPLES, SHARED, needs_data, synthetic_profile
 
 

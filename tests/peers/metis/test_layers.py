@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from ilp_planner.costs.profiles.layers import LayerKey
-from ilp_planner.peers.metis.layers import metis_layer_profile
 from ilp_planner.peers.metis.profile import MetisProfile, MetisRow
+from ilp_planner.peers.metis.tables import metis_layer_profile
 
 MIB = 2**20
 

@@ -9,9 +9,9 @@ from tests.profiler.measure.small_chains import CHAINS, IMAGES, SIDES, shard
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
 from ilp_planner.profiler.measure.convolution import Bottleneck  # noqa: E402
-from ilp_planner.profiler.measure.operator import known_sizes, sent_bytes  # noqa: E402
 from ilp_planner.profiler.measure.operator_bench import OperatorBench  # noqa: E402
 from ilp_planner.profiler.measure.t5_job import Attention  # noqa: E402
+from ilp_planner.profiler.measure.transformer_operators import known_sizes, sent_bytes  # noqa: E402
 
 CPU = Target(kind="cpu", name="CPU", dtype="fp32")
 SHARDS = [(name, tp, 0) for name in CHAINS for tp in (1, 2, 4)]
@@ -56,7 +56,7 @@ def test_a_pass_sends_what_the_model_does(name, tp, split):
 @pytest.mark.parametrize(("name", "tp", "split"), [("t5", 2, 0), ("resnet", 2, 1)])
 def test_all_of_them_run_and_keep_what_the_model_says(name, tp, split, monkeypatch):
     # All of 8 words may be another rank's: once in 256 draws.
-    monkeypatch.setattr("ilp_planner.profiler.measure.operator._KEPT", {})
+    monkeypatch.setattr("ilp_planner.profiler.measure.transformer_operators._KEPT", {})
     torch.manual_seed(0)
     job = shard(CHAINS[name], tp, micro_batch=1)
     seen = set()

@@ -9,8 +9,8 @@ from ilp_planner.profiler.measure.target import Target
 from tests.profiler.measure.small_decoders import GPT, spec
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
-from ilp_planner.profiler.measure.operator import sent_bytes  # noqa: E402
 from ilp_planner.profiler.measure.operator_bench import OperatorBench  # noqa: E402
+from ilp_planner.profiler.measure.transformer_operators import sent_bytes  # noqa: E402
 
 CPU = Target(kind="cpu", name="CPU", dtype="fp32")
 SHARDS = [(tp, split) for tp in (1, 2, 4) for split in (0, 1)]

@@ -11,7 +11,7 @@ from ilp_planner.costs.profiles.measurements import (
     write_measurements,
 )
 from ilp_planner.costs.profiles.predictions import Want
-from ilp_planner.profiler.predict.completion import complete
+from ilp_planner.profiler.predict.answers import complete
 
 MIB = 2**20
 

@@ -5,9 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.profiler.predict.crossvalidation import (
+    is_inside,
+    never_varied,
+    octaves_beyond,
+    row_at,
+)
 from ilp_planner.profiler.predict.features import QUANTITIES, TERMS, Quantity, distinct_terms, terms
 from ilp_planner.profiler.predict.law import residual_at, solve_residuals
-from ilp_planner.profiler.predict.region import is_inside, never_varied, octaves_beyond, row_at
 from ilp_planner.profiler.predict.roofline import fit_prior
 from tests.examples import examples, for_each
 

@@ -26,9 +26,9 @@ from ilp_planner.peers.metis.cluster import metis_cluster_spec
 from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.graph_space import GraphSpace
+from ilp_planner.spaces.groups.build import GroupSpace
 from ilp_planner.spaces.groups.graphs import LEVELS
 from ilp_planner.spaces.groups.parts import GroupPart
-from ilp_planner.spaces.groups.space import GroupSpace
 from tests.brute import (
     cheapest,
     group_ways,

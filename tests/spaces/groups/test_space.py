@@ -22,8 +22,8 @@ from ilp_planner.peers.metis.cluster import MetisCluster
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.base import too_little_memory
+from ilp_planner.spaces.groups.build import GroupSpace
 from ilp_planner.spaces.groups.parts import GroupPart
-from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.training import Settings
 from tests.every_space import METIS
 from tests.megatron_cases import small_cluster, small_problem

@@ -25,9 +25,9 @@ from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 from ilp_planner.problem import Problem
 from ilp_planner.schedule.formulas import OneForwardOneBackward
+from ilp_planner.spaces.operators.build import stage_devices
 from ilp_planner.spaces.operators.hunt import OperatorHunt
 from ilp_planner.spaces.operators.search import OperatorSearch
-from ilp_planner.spaces.operators.space import stage_devices
 from ilp_planner.specs.model import ModelSpec
 from tests.examples import examples, for_each
 from tests.mixed_cases import room_plan, room_problem

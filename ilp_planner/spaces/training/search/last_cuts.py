@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.optimize.search.confirm import ROOM
-from ilp_planner.optimize.solvers.arc_flow import LinearModel
-from ilp_planner.optimize.solvers.arc_rows import Rows, flow_rows
+from ilp_planner.optimize.solvers.arc_flow import LinearModel, Rows, flow_rows
 from ilp_planner.spaces.training.bounds.near_cuts import ROUNDING
 from ilp_planner.spaces.training.bounds.schedule import LeastCuts
 from ilp_planner.spaces.training.enumerate.partition import least_peak

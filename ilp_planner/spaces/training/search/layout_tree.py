@@ -31,7 +31,7 @@ from ilp_planner.costs.training.iteration import stage_times, stages_of, timelin
 from ilp_planner.schedule.engine import critical_path
 from ilp_planner.spaces.training.bounds.cut_tables import stage_ranges
 from ilp_planner.spaces.training.bounds.near_cuts import ROUNDING
-from ilp_planner.spaces.training.enumerate.layout_memory import stage_bytes
+from ilp_planner.spaces.training.enumerate.layouts import stage_bytes
 from ilp_planner.spaces.training.enumerate.partition import INFINITE, Cut, CutSearch
 
 if TYPE_CHECKING:

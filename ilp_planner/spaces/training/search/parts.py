@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
-from ilp_planner.costs.training.host import lone_waits, moved_seconds
-from ilp_planner.costs.training.iteration import iteration_terms
+from ilp_planner.costs.training.iteration import iteration_terms, lone_waits, moved_seconds
 from ilp_planner.costs.training.job import base_layout, layout_of, seats_of, virtual_sizes
 from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.job.memory import stage_of_rank

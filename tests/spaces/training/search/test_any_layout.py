@@ -16,7 +16,7 @@ from ilp_planner.job.memory import stage_of_rank
 from ilp_planner.optimize.certificate import check_certificate
 from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.solve import solve
-from ilp_planner.spaces.training.enumerate.layout_memory import stage_bytes
+from ilp_planner.spaces.training.enumerate.layouts import stage_bytes
 from ilp_planner.spaces.training.enumerate.variants import in_turns
 from ilp_planner.spaces.training.search.any_layout import PATHS, AnyLayout, near_layouts
 from tests.examples import examples

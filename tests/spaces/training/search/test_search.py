@@ -19,9 +19,8 @@ from ilp_planner.costs.profiles.analytic_layers import analytic_layers
 from ilp_planner.costs.profiles.elements import element_table, routed_elements
 from ilp_planner.costs.profiles.link_times import SEND, link_times
 from ilp_planner.costs.profiles.measurements import measurements_of
-from ilp_planner.costs.training.iteration import HOST
+from ilp_planner.costs.training.iteration import HOST, megatron_tally
 from ilp_planner.costs.training.measured import element_kinds
-from ilp_planner.costs.training.shares import megatron_tally
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.certificate import check_certificate
