@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ilp_planner.base.errors import PlanError, PlannerError
-from ilp_planner.base.units import TERA, counted, format_percent, format_seconds
+from ilp_planner.base.units import counted, format_percent, format_seconds
 from ilp_planner.evaluate import evaluate
 from ilp_planner.faces.page.memory import RankBar, memory_bars
 from ilp_planner.faces.page.picture import MOST_OPERATIONS, packed, sends_of, timeline_data
@@ -25,7 +25,7 @@ from ilp_planner.faces.report.evaluation import proof_lines
 from ilp_planner.faces.report.expected import expected_object
 from ilp_planner.faces.report.lines import NANOSECOND, evaluation_lines
 from ilp_planner.faces.report.prices import price_of, run_in
-from ilp_planner.faces.report.rates import three_digits
+from ilp_planner.faces.report.rates import Figure, rate_figures
 from ilp_planner.faces.report.simulation import simulation_lines, simulation_table
 from ilp_planner.faces.report.stages import stage_table
 from ilp_planner.faces.report.tables import STOPS, describe_gap, exact_seconds, proved_by
@@ -35,7 +35,6 @@ from ilp_planner.formats.exported import file_name
 from ilp_planner.formats.exports import EXPORTS, Target, expected_of, export_job, runtime_of
 from ilp_planner.optimize.coverage import proved_gap
 from ilp_planner.plan import is_of_groups
-from ilp_planner.spaces.throughput import throughput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -63,16 +62,6 @@ class Headline(NamedTuple):
     details: tuple[str, ...] = ()
     folded: str = ""
     nearby: str = ""
-
-
-class Figure(NamedTuple):
-    """A number with its name. note: its subject. value: in a fixed unit, nan if the ratio of two
-    plans' numbers says nothing."""
-
-    name: str
-    text: str
-    note: str = ""
-    value: float = math.nan
 
 
 def headline_of(judgement: Judgement) -> Headline:
@@ -112,7 +101,7 @@ def figures_of(judgement: Judgement, tokens: float | None = None) -> Iterator[Fi
     """
     problem, plan, evaluation = judgement.problem, judgement.saved.plan, judgement.evaluation
     yield from _proof(judgement)
-    yield from _rates(problem, plan, evaluation)
+    yield from rate_figures(problem, plan, evaluation)
     yield Figure(
         "devices", str(plan.devices), f"in {plan.ranks} pipeline rank{'s' * (plan.ranks > 1)}"
     )
@@ -141,27 +130,6 @@ def _proof(judgement: Judgement) -> Iterator[Figure]:
         return
     gap = proved_gap(seconds, claim.bound)
     yield Figure("gap", describe_gap(gap).removesuffix(" (proved optimal)"), "1 - bound / time")
-
-
-def _rates(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Iterator[Figure]:
-    done = throughput(problem, plan, evaluation)
-    if done is None:
-        return
-    rate, unit = (done.tokens, "tokens/s") if done.tokens else (done.samples, "samples/s")
-    yield Figure(unit, three_digits(rate), "of all devices", rate)
-    each = rate / done.devices
-    yield Figure(f"{unit} per GPU", three_digits(each), "", each)
-    flops = done.flops / TERA
-    yield Figure("TFLOP/s per GPU", three_digits(flops), "of the model", flops)
-    assert problem.spec is not None
-    peak = f"of the {problem.spec.precision} peak"
-    for name, share, note in (
-        ("MFU", done.mfu, peak),
-        ("HFU", done.hfu, f"{peak}, with what is computed again"),
-        ("bubble", done.bubble, "of the iteration"),
-    ):
-        if share is not None:
-            yield Figure(name, format_percent(share), note)
 
 
 def _expected(problem: Problem[Any], plan: AnyPlan) -> Iterator[Figure]:

@@ -6,12 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.compare.entry import best_bound
-from ilp_planner.base.units import TERA, format_bytes, format_percent
+from ilp_planner.base.units import format_bytes
 from ilp_planner.faces.report.decisions import difference_table, differences, seconds_table
 from ilp_planner.faces.report.expected import expected_object, expected_percent
 from ilp_planner.faces.report.json_report import problem_object
 from ilp_planner.faces.report.prices import price_of, run_in
-from ilp_planner.faces.report.rates import WORTH, three_digits, worth_object
+from ilp_planner.faces.report.rates import WORTH, rate_figures, worth_object
 from ilp_planner.faces.report.tables import (
     describe_bound,
     describe_gap,
@@ -20,7 +20,6 @@ from ilp_planner.faces.report.tables import (
 )
 from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.schemas import headed
-from ilp_planner.spaces.throughput import throughput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -108,17 +107,10 @@ def _rates(entry: Entry, tokens: float | None) -> dict[str, str]:
         return {}
     error = expected_percent(problem, entry.plan)
     expected = {"expected error": error} if error else {}
-    done = throughput(problem, entry.plan, entry.evaluation)
-    if done is None:
+    rates = list(rate_figures(problem, entry.plan, entry.evaluation))
+    if not rates:
         return expected
-    rate, unit = (done.tokens, "tokens/s") if done.tokens else (done.samples, "samples/s")
-    row = expected | {
-        unit: three_digits(rate),
-        f"{unit}/GPU": three_digits(rate / done.devices),
-        "TFLOP/s/GPU": three_digits(done.flops / TERA),
-    }
-    shares = (("MFU", done.mfu), ("HFU", done.hfu), ("bubble", done.bubble))
-    row |= {title: format_percent(share) for title, share in shares if share is not None}
+    row = expected | {rate.name.replace(" per GPU", "/GPU"): rate.text for rate in rates}
     price = price_of(problem, entry.plan, entry.evaluation)
     if price is not None:
         row["price per hour"] = f"{price.hourly:,.2f}"

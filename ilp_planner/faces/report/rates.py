@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.units import TERA, format_percent
 from ilp_planner.faces.report.parallelism import parallelism, parallelism_lines, parallelism_object
@@ -72,6 +73,38 @@ def _shares(done: Throughput, precision: str) -> Iterator[str]:
     if done.bubble is not None:
         yield f"bubble {format_percent(done.bubble)} of the iteration"
     yield f"slowest stages busy {format_percent(done.busy)}"
+
+
+class Figure(NamedTuple):
+    """A number with its name. note: its subject. value: in a fixed unit, nan if the ratio of two
+    plans' numbers says nothing."""
+
+    name: str
+    text: str
+    note: str = ""
+    value: float = math.nan
+
+
+def rate_figures(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Iterator[Figure]:
+    """Yield the rates of a plan one by one; nothing if none is known."""
+    done = throughput(problem, plan, evaluation)
+    if done is None:
+        return
+    rate, unit = (done.tokens, "tokens/s") if done.tokens else (done.samples, "samples/s")
+    yield Figure(unit, three_digits(rate), "of all devices", rate)
+    each = rate / done.devices
+    yield Figure(f"{unit} per GPU", three_digits(each), "", each)
+    flops = done.flops / TERA
+    yield Figure("TFLOP/s per GPU", three_digits(flops), "of the model", flops)
+    assert problem.spec is not None
+    peak = f"of the {problem.spec.precision} peak"
+    for name, share, note in (
+        ("MFU", done.mfu, peak),
+        ("HFU", done.hfu, f"{peak}, with what is computed again"),
+        ("bubble", done.bubble, "of the iteration"),
+    ):
+        if share is not None:
+            yield Figure(name, format_percent(share), note)
 
 
 def three_digits(number: float) -> str:
