@@ -24,8 +24,7 @@ from ilp_planner.faces.report.brief import BETWEEN, fastest_text
 from ilp_planner.faces.report.evaluation import proof_lines
 from ilp_planner.faces.report.expected import expected_object
 from ilp_planner.faces.report.lines import NANOSECOND, evaluation_lines
-from ilp_planner.faces.report.prices import price_of, run_in
-from ilp_planner.faces.report.rates import Figure, rate_figures
+from ilp_planner.faces.report.rates import Figure, price_of, rate_figures, run_in
 from ilp_planner.faces.report.simulation import simulation_lines, simulation_table
 from ilp_planner.faces.report.stages import stage_table
 from ilp_planner.faces.report.tables import STOPS, describe_gap, exact_seconds, proved_by

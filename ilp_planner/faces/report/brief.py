@@ -13,8 +13,7 @@ from ilp_planner.evaluate import time_shares
 from ilp_planner.faces.report.devices import describe_types
 from ilp_planner.faces.report.expected import machine_of
 from ilp_planner.faces.report.parallelism import parallelism
-from ilp_planner.faces.report.prices import price_lines, price_of, run_in
-from ilp_planner.faces.report.rates import three_digits
+from ilp_planner.faces.report.rates import price_lines, price_of, run_in, three_digits
 from ilp_planner.faces.report.stages import training_words
 from ilp_planner.faces.report.tables import GIB, span
 from ilp_planner.faces.report.verdict import all_nodes, result_verdict

@@ -10,8 +10,7 @@ from ilp_planner.base.units import format_bytes
 from ilp_planner.faces.report.decisions import difference_table, differences, seconds_table
 from ilp_planner.faces.report.expected import expected_object, expected_percent
 from ilp_planner.faces.report.json_report import problem_object
-from ilp_planner.faces.report.prices import price_of, run_in
-from ilp_planner.faces.report.rates import WORTH, rate_figures, worth_object
+from ilp_planner.faces.report.rates import WORTH, price_of, rate_figures, run_in, worth_object
 from ilp_planner.faces.report.tables import (
     describe_bound,
     describe_gap,

@@ -15,15 +15,16 @@ from ilp_planner.faces.report.parallelism import (
     parallelism_object,
     parallelism_of_job,
 )
-from ilp_planner.faces.report.prices import (
+from ilp_planner.faces.report.rates import (
     price_in,
     price_lines,
     price_object,
+    rates_lines,
+    rates_object,
     run_lines,
     run_object,
     run_of,
 )
-from ilp_planner.faces.report.rates import rates_lines, rates_object
 from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.schemas import headed
 from ilp_planner.job.verdict import reason
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.fit.fit import Change, Fit
     from ilp_planner.analysis.fit.judge import Judged
     from ilp_planner.analysis.fit.needs import Needs
-    from ilp_planner.faces.report.prices import Price, Run
+    from ilp_planner.faces.report.rates import Price, Run
 
 SHOWN = 0.01  # share of what a GPU needs, of a term that is named
 

@@ -11,9 +11,8 @@ from ilp_planner.base.files import to_json
 from ilp_planner.base.printable import printable_json
 from ilp_planner.evaluate import time_shares
 from ilp_planner.faces.report.aim import aim_object
-from ilp_planner.faces.report.expected import expected_object
+from ilp_planner.faces.report.expected import expected_object, share_object
 from ilp_planner.faces.report.rates import worth_object
-from ilp_planner.faces.report.shares import share_object
 from ilp_planner.faces.report.tables import finite
 from ilp_planner.faces.schemas import headed
 from ilp_planner.formats.plan_json import encode_plan

@@ -11,10 +11,9 @@ from ilp_planner.base.units import format_bytes, format_percent, number_ranges
 from ilp_planner.evaluate import time_shares
 from ilp_planner.faces.report.aim import aim_lines
 from ilp_planner.faces.report.devices import describe_cluster, describe_idle_nodes, describe_types
-from ilp_planner.faces.report.expected import expected_lines
+from ilp_planner.faces.report.expected import expected_lines, share_lines
 from ilp_planner.faces.report.parallelism import parallelism, parallelism_lines
 from ilp_planner.faces.report.rates import worth_lines
-from ilp_planner.faces.report.shares import share_lines
 from ilp_planner.faces.report.stages import describe_training
 from ilp_planner.faces.report.tables import describe_gap, exact_seconds, note_lines, proof_lines
 from ilp_planner.optimize.coverage import proved_gap

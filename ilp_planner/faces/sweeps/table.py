@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import UsageError
 from ilp_planner.base.files import write_bytes
-from ilp_planner.faces.report.prices import price_of_tokens, run_of
+from ilp_planner.faces.report.rates import price_of_tokens, run_of
 from ilp_planner.faces.sweeps.axes import GPUS
 from ilp_planner.faces.sweeps.row import RATES
 from ilp_planner.specs.prices import PriceList
