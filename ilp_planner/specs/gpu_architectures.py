@@ -31,7 +31,7 @@ class GpuArchitecture:
     own_attention: bool = False
     own_attention_repeats: bool = False
     deep_ep: bool = False
-    recipes: tuple[str, ...] = ("fp8-delayed", "fp8-current", "fp8-blockwise")
+    recipes: tuple[str, ...] = ("fp8-delayed", "fp8-current")
     either_way: bool = False
     blas_workspace: float = 8.125 * MIB
     engine_workspace: float = 4.0 * MIB
@@ -66,6 +66,7 @@ HOPPER = replace(  # 9.0
     name="Hopper",
     own_attention=True,
     own_attention_repeats=True,
+    recipes=(*ADA.recipes, "fp8-blockwise"),
     blas_workspace=32.0 * MIB,
     engine_workspace=32.0 * MIB,
     machine="H100",
@@ -79,14 +80,16 @@ BLACKWELL = replace(  # 10
     blas_workspace=AMPERE.blas_workspace,
     machine="B200",
 )
-RTX_BLACKWELL = replace(BLACKWELL, name="RTX Blackwell", either_way=False)  # 12
+RTX_BLACKWELL = replace(  # 12
+    BLACKWELL, name="RTX Blackwell", recipes=(*HOPPER.recipes, "nvfp4"), either_way=False
+)
 # AMD's: ROCm's ports of PyTorch, Transformer Engine and DeepEP. torch reports compute capability
 # 9.4 and 9.5, so programs that ask for the major number alone take them for Hopper.
 CDNA_3 = replace(  # gfx942
     HOPPER,
     name="CDNA 3",
     vendor="AMD",
-    recipes=("fp8-delayed", "fp8-current"),
+    recipes=ADA.recipes,
     blas_workspace=128.0 * MIB,
     taken_for="Hopper",
 )

@@ -1,13 +1,14 @@
 """`16xA100-80GB`: clusters given by GPUs alone, with the rest from the table."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from ilp_planner.base.errors import SpecError, UsageError
 from ilp_planner.base.files import Document
 from ilp_planner.base.limits import DEVICES
-from ilp_planner.specs.cluster import ClusterSpec
-from ilp_planner.specs.cluster_reader import read_cluster
+from ilp_planner.specs.cluster import ClusterSpec, NodeGroup
+from ilp_planner.specs.cluster_reader import link_between, link_note, read_cluster
 from ilp_planner.specs.cluster_writer import quoted
 from ilp_planner.specs.gpus import Gpu, gpu, meant
 
@@ -129,3 +130,19 @@ def _text(gpus: Gpus) -> str:
 def names_gpus(cluster: ClusterSpec) -> bool:
     """Tell whether some device type names a row of the table of GPUs."""
     return any(device.gpu for device in cluster.device_types.values())
+
+
+def with_more_nodes(cluster: ClusterSpec, groups: Sequence[NodeGroup]) -> ClusterSpec:
+    """Return the cluster with groups of at least as many nodes.
+
+    The link inside a single node stands for the one between nodes there: more of them have the
+    network of the table, with a note, and that link without its collectives if the table lacks the
+    GPU.
+    """
+    nodes, link, notes = tuple(groups), cluster.inter_node, cluster.notes
+    (name, *others), between = cluster.type_names, replace(link, collectives={})
+    single = cluster.node_count == 1 and not others and link == cluster.intra_node
+    if single and cluster.device_types[name].gpu:
+        between = link_between((name, name), cluster.device_types, nodes)
+        notes += (f"link between nodes of {name}: {link_note(between)}",)
+    return replace(cluster, nodes=nodes, inter_node=between, notes=notes)

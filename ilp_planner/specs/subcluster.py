@@ -136,13 +136,6 @@ def with_nodes(cluster: ClusterSpec, nodes: Collection[int]) -> ClusterSpec:
     return replace(cluster, nodes=tuple(groups), matrix=matrix, zones=zones, notes=notes)
 
 
-def with_more_nodes(cluster: ClusterSpec, groups: Sequence[NodeGroup]) -> ClusterSpec:
-    """Return the cluster with groups of at least as many nodes. The link inside a single node,
-    which stands for the one between nodes, loses its collectives there."""
-    alone = replace(cluster.inter_node, collectives={})
-    return replace(cluster, nodes=tuple(groups), inter_node=alone)
-
-
 def shown(numbers: Sequence[int]) -> str:
     """Return ascending numbers in few words: `0 to 2, 4`."""
     runs: list[list[int]] = []

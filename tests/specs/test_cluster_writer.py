@@ -12,11 +12,11 @@ from ilp_planner.base.files import Document
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.cluster_writer import cluster_text
-from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
+from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus, with_more_nodes
 from ilp_planner.specs.gpus import table
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import CONSTANTS, Machine
-from ilp_planner.specs.subcluster import with_more_nodes, with_nodes
+from ilp_planner.specs.subcluster import with_nodes
 from tests.examples import for_each, thinned
 
 CLUSTERS = sorted((Path(__file__).parents[2] / "clusters").glob("*.toml"))
@@ -42,6 +42,10 @@ def test_every_gpu_on_part_of_a_node_a_node_several_and_more_than_a_domain(name:
         grown = with_more_nodes(cluster, [replace(group, count=group.count + 1)])
         assert again(grown) == grown
         assert grown.device_count == cluster.device_count + group.devices
+        if group.devices == row.node and grown.device_count <= max(row.domain, 2 * row.node):
+            wanted = gpu_cluster(parse_gpus(f"{grown.device_count}x{name}"))
+            assert grown.inter_node == wanted.inter_node
+            assert (cluster.node_count == 1) == (len(grown.notes) > len(cluster.notes))
 
 
 def test_every_pair_of_gpus() -> None:

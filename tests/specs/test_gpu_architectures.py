@@ -29,8 +29,10 @@ def test_nvidia_s_architectures_are_those_of_their_compute_capability(row: Gpu) 
     assert own.either_way == (10 <= major < 12)
     assert own.blas_workspace == (32 if major == 9 else 8.125) * MIB
     assert own.engine_workspace == (32 if major >= 9 else 4) * MIB
-    assert ("mxfp8" in own.recipes) == ("nvfp4" in own.recipes) == (major >= 10)
-    assert set(QUANTISED) - set(own.recipes) <= {"mxfp8", "nvfp4"}
+    assert ("mxfp8" in own.recipes) == (10 <= major < 12)
+    assert ("nvfp4" in own.recipes) == (major >= 10)
+    assert ("fp8-blockwise" in own.recipes) == (major >= 9)
+    assert {"fp8-delayed", "fp8-current"} <= set(own.recipes)
     nearest = {8: "A100", 9: "H100", 10: "B200"}
     assert own.machine == nearest[min(nearest, key=lambda one: abs(one - major))]
     assert (own.name == "Ada") == ((major, minor) == (8, 9))
@@ -81,6 +83,7 @@ def test_the_oldest_of_some_is_the_first_of_them() -> None:
     ("recipe", "vendor", "name"),
     [
         ("fp8-delayed", "NVIDIA", "Kepler"),
+        ("fp8-blockwise", "NVIDIA", "Hopper"),
         ("mxfp8", "NVIDIA", "Blackwell"),
         ("mxfp8", "AMD", "CDNA 4"),
         ("fp8-blockwise", "AMD", None),

@@ -35,7 +35,7 @@ def test_a_row_holds_together(row: Gpu) -> None:
     assert row.peak.get("bf16", row.peak.get("fp16")) == row.peak.get("fp16")
     assert ("bf16" in row.peak) == row.architecture.bf16
     assert ("fp8" in row.peak) == (row.capability >= (8, 9))
-    assert ("fp4" in row.peak) == ("mxfp8" in row.architecture.recipes)
+    assert ("fp4" in row.peak) == bool({"mxfp8", "nvfp4"} & {*row.architecture.recipes})
     assert row.pair_bandwidth <= row.link_bandwidth < row.memory_bandwidth
     assert row.host_memory < row.memory_bandwidth
     assert row.host_link < row.memory_bandwidth

@@ -12,7 +12,7 @@ from ilp_planner.inputs.table import INPUTS
 from ilp_planner.spaces.registry import SPACES
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.degrees import divisors
-from ilp_planner.specs.subcluster import with_more_nodes
+from ilp_planner.specs.gpu_cluster import with_more_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
