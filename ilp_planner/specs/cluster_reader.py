@@ -12,14 +12,14 @@ from ilp_planner.base.units import format_bytes, parse_duration, parse_rate
 from ilp_planner.specs.cluster import MEASURED, ROOFLINE, ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.data_sheets import known_gpu
 from ilp_planner.specs.gpus import Gpu, gpu
-from ilp_planner.specs.kernel_constants import KernelConstants, measured_constants
+from ilp_planner.specs.kernel_constants import KernelConstants
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import (
     ABOUT,
     CONSTANTS,
     DURATIONS,
+    USUAL,
     Machine,
-    usual_machine,
     with_constants,
 )
 from ilp_planner.specs.subcluster import Zone, ways
@@ -180,7 +180,7 @@ def _read_kernels(device: Table, row: Gpu | None) -> KernelConstants | None:
                 'gpu = "..." beside it, as in gpu = "H100-80GB"'
             )
         return None
-    return None if said == ROOFLINE else measured_constants()[row.kernels]
+    return None if said == ROOFLINE else row.constants
 
 
 def _read_machine(device: Table, row: Gpu | None) -> Machine:
@@ -203,7 +203,7 @@ def _read_machine(device: Table, row: Gpu | None) -> Machine:
             "machine: found constants of a device whose kernels are not known, which they change, "
             'expected gpu = "..." beside it, as in gpu = "H100-80GB"'
         )
-    usual = Machine() if row is None else usual_machine(row.architecture)
+    usual = Machine() if row is None else USUAL[row.machine]
     table = device.table("machine", (*CONSTANTS, *ABOUT), optional=True)
     values = {key: _read_constant(table, key) for key in table.values}
     if values or (row is not None and not row.times_judged):

@@ -80,8 +80,12 @@ BLACKWELL = replace(  # 10
     blas_workspace=AMPERE.blas_workspace,
     machine="B200",
 )
-RTX_BLACKWELL = replace(  # 12
-    BLACKWELL, name="RTX Blackwell", recipes=(*HOPPER.recipes, "nvfp4"), either_way=False
+RTX_BLACKWELL = replace(  # 12: the largest products of cards are as fast as smaller ones
+    BLACKWELL,
+    name="RTX Blackwell",
+    recipes=(*HOPPER.recipes, "nvfp4"),
+    either_way=False,
+    machine="A100",
 )
 # AMD's: ROCm's ports of PyTorch, Transformer Engine and DeepEP. torch reports compute capability
 # 9.4 and 9.5, so programs that ask for the major number alone take them for Hopper.

@@ -22,6 +22,7 @@ from ilp_planner.spaces.throughput import (
     throughput,
 )
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.training import Recompute
@@ -64,6 +65,15 @@ def test_the_physical_bound_names_the_peak_that_it_takes(precision: str, peak: s
     assert physical_bound(problem) == pytest.approx(needed / rate)
     said = dict(result_lines(problem, solve(problem)))["physical bound"]
     assert f"the data sheet's {peak} peak" in said
+
+
+def test_cards_may_run_above_the_clock_of_the_data_sheet() -> None:
+    problem = ilp_planner.problem("llama3.2-1b", gpus="8xRTX-5090", space="megatron", max_tp=1)
+    rate = 8 * problem.cluster.device.peak["bf16"] * gpu("RTX-5090").products
+    needed = problem.global_batch * model_flops(problem.spec.architecture)
+    assert physical_bound(problem) == pytest.approx(needed / rate)
+    said = dict(result_lines(problem, solve(problem)))["physical bound"]
+    assert "at the bf16 rate that was measured, above the data sheet's" in said
 
 
 def test_convolutions_may_need_fewer_products():

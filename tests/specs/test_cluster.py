@@ -633,8 +633,8 @@ latency = "1 us"
     assert found.notes == (
         "a lab",
         "memory of b: 94.94 GiB is assumed, data sheet less 1.1 %",
-        "kernels of b are scaled from H100: its shares of peak and bandwidth; how far times are "
-        "off is not known",
+        "kernels of b are scaled from H100: its shares of peak and bandwidth, but 0.96 of the peak "
+        "in products, measured; how far times are off is not known",
     )
 
 

@@ -1,12 +1,15 @@
 """The table of GPUs: rows that hold together, names that are found, and what is said of others."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.specs.gpus import PRECISIONS, UNSEEN, Gpu, gpu, of_family, table
+from ilp_planner.specs.kernel_constants import measured_constants
+from ilp_planner.specs.machine import USUAL
 from tests.examples import for_each
 
 GIB = 2**30
@@ -42,6 +45,23 @@ def test_a_row_holds_together(row: Gpu) -> None:
     assert row.host.startswith("NVLink-C2C") == (row.domain > row.node)
     assert row.domain % row.node == 0
     assert 0 < row.sustained < 1
+    if row.products:
+        kept = USUAL[row.machine].sustained
+        assert row.sustained == pytest.approx(min(0.99, row.products * kept), abs=0.006)
+
+
+@for_each("row", ROWS)
+def test_measured_products_are_the_gpu_s_own(row: Gpu) -> None:
+    like, own = measured_constants()[row.kernels], row.constants
+    assert not (row.products and row.kernels_measured)
+    assert own.products["bf16"].e == pytest.approx(row.products or like.products["bf16"].e)
+    assert {n: one for n, one in own.products.items() if n in ("fp32", "tf32")} == {
+        n: one for n, one in like.products.items() if n in ("fp32", "tf32")
+    }
+    assert replace(own, products=like.products) == like
+    if row.products:
+        assert 0.5 < row.products < 1.2
+        assert f"{row.products:g} of the peak in products, measured" in row.kernels_source
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

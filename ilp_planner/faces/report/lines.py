@@ -18,7 +18,7 @@ from ilp_planner.faces.report.stages import describe_training
 from ilp_planner.faces.report.tables import describe_gap, exact_seconds, note_lines, proof_lines
 from ilp_planner.optimize.coverage import proved_gap
 from ilp_planner.optimize.result import Status
-from ilp_planner.spaces.throughput import physical_bound, precisions
+from ilp_planner.spaces.throughput import above_data_sheet, physical_bound, precisions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,7 +140,10 @@ def _physical_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
     if not seconds:
         return []
     peak = precisions(problem)[-1]
-    why = f"all products at the data sheet's {peak} peak, and nothing else"
+    above = any(above_data_sheet(device) > 1 for device in problem.cluster.device_types.values())
+    rate = "rate that was measured, above the data sheet's" if above else "peak"
+    of = "" if above else "data sheet's "
+    why = f"all products at the {of}{peak} {rate}, and nothing else"
     return [("physical bound", f"{exact_seconds(seconds)} for any run on these devices: {why}")]
 
 
