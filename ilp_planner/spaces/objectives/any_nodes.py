@@ -336,6 +336,11 @@ class AnyNodes:
             status = Status.FEASIBLE  # a gap that is allowed was left
         if stop is Stop.PROOF and not every and not self.deadline.goon():
             stop = Stop.TIME
+        fastest = result.fastest and result.fastest.beside(bound)
+        best = result.objective if fastest is None else fastest.objective
+        open_gap = relative_gap(best, bound) > PROVED
+        if stop is Stop.PROOF and open_gap and result.plan is not None:
+            stop = Stop.GAP
         # A plan that is not listed may be one of another set.
         others = min([math.inf, *(one.bound for one in self.sets if one is not main)])
         ranking = tuple(replace(one, bound=min(one.bound, others)) for one in result.ranking)
@@ -349,7 +354,8 @@ class AnyNodes:
             stopped_by=stop,
             bound=bound,
             ranking=ranking,
-            fastest=result.fastest and result.fastest.beside(bound),
+            fastest=fastest,
+            confirmed_by="" if open_gap else result.confirmed_by,
             certificate={
                 **result.certificate,
                 "bound_s": bound if math.isfinite(bound) else None,
