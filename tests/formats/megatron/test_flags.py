@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.base.errors import SpecError
+from ilp_planner.base.limits import MOST
 from ilp_planner.formats.megatron.flags import find_flag, flags, flags_by_key
 from ilp_planner.formats.megatron.values import (
     parse_values,
@@ -116,10 +117,10 @@ def test_patterns_as_people_write_them() -> None:
 
 @given(st.sampled_from(sorted(flags_by_key())), st.data())
 def test_every_argument_there_and_back(key: str, data: st.DataObject) -> None:
-    flag = flags_by_key()[key][0]
+    flag, most = flags_by_key()[key][0], MOST.get(key, 1e6)
     one: st.SearchStrategy = {
-        "int": st.integers(-5, 10**6),
-        "float": st.floats(-1e6, 1e6),
+        "int": st.integers(-5, int(most)),
+        "float": st.floats(-most, most),
         "str": st.sampled_from(flag.choices or ("a", "b/c", "x y")),
         "pattern": st.integers(0, 9) | st.lists(st.integers(0, 1), min_size=1).map(tuple),
         "sizes": st.lists(st.integers(-1, 9), min_size=2, max_size=2).map(tuple),
