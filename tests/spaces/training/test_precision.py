@@ -144,9 +144,10 @@ def test_graphs_take_what_they_have_off_the_host() -> None:
     ("gpu", "recipes"),
     [
         ("A100-80GB", ()),
-        ("L4", ("fp8-delayed", "fp8-current", "fp8-blockwise")),
+        ("L4", ("fp8-delayed", "fp8-current")),
         ("H100", ("fp8-delayed", "fp8-current", "fp8-blockwise")),
         ("B200", tuple(QUANTISED)),
+        ("RTX-5090", ("fp8-delayed", "fp8-current", "fp8-blockwise", "nvfp4")),
         ("MI300X", ("fp8-delayed", "fp8-current")),
         ("MI355X", ("fp8-delayed", "fp8-current", "mxfp8")),
     ],
