@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib.resources import files
+from statistics import median
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.files import Document
+from ilp_planner.base.units import parse_flops
 from ilp_planner.specs.gpu_architectures import ARCHITECTURES, GpuArchitecture
 from ilp_planner.specs.kernel_constants import KernelConstants, measured_constants
 from ilp_planner.specs.machine import USUAL
@@ -227,7 +229,11 @@ def _row(name: str, row: Table) -> Gpu:
     peak = row.table("peak", PRECISIONS)
     link, network = row.table("link", LINK_KEYS), row.table("network", NETWORK_KEYS)
     host = row.table("host", HOST_KEYS)
-    own = ARCHITECTURES[row.choice("architecture", tuple(ARCHITECTURES))]
+    architecture = ARCHITECTURES[row.choice("architecture", tuple(ARCHITECTURES))]
+    machine = architecture.machine
+    if "machine" in row.values:
+        machine = row.choice("machine", tuple(USUAL))
+    products = _products(row, peak)
     major, _, minor = row.text("capability").partition(".")
     sold, node = row.size("sold"), row.whole("node")
     seen = "memory" in row.values
@@ -235,7 +241,7 @@ def _row(name: str, row: Table) -> Gpu:
         name=name,
         aliases=row.texts_of("aliases") if "aliases" in row.values else (),
         family=row.text("family", "-").strip("-"),
-        architecture=own,
+        architecture=architecture,
         capability=(int(major), int(minor)),
         units=row.whole("units"),
         power=row.number("power"),
@@ -243,10 +249,14 @@ def _row(name: str, row: Table) -> Gpu:
         memory=row.size("memory") if seen else round(sold * (1 - UNSEEN)),
         memory_source=row.text("memory_source") if seen else UNSEEN_SOURCE,
         peak={precision: peak.flops(precision) for precision in peak.values},
-        sustained=row.number("sustained"),
+        sustained=(
+            min(0.99, round(products * USUAL[machine].sustained, 2))
+            if products
+            else row.number("sustained")
+        ),
         kernels=row.choice("kernels", tuple(measured_constants())),
-        products=row.number("products", 0.0),
-        machine=row.choice("machine", tuple(USUAL)) if "machine" in row.values else own.machine,
+        products=products,
+        machine=machine,
         memory_bandwidth=row.rate("memory_bandwidth"),
         link=link.text("kind"),
         link_bandwidth=link.rate("bandwidth"),
@@ -264,3 +274,11 @@ def _row(name: str, row: Table) -> Gpu:
         host_source=row.text("host_source"),
         assumed=row.text("assumed", "-").strip("-"),
     )
+
+
+def _products(row: Table, peak: Table) -> float:
+    """Return the share of the peak that its own products reach; 0 if the row has none."""
+    if "products" not in row.values:
+        return 0.0
+    rates = [parse_flops(text, what="products") for text in row.texts_of("products")]
+    return round(median(rates) / peak.flops("bf16"), 3)

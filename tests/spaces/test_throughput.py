@@ -8,6 +8,7 @@ from hypothesis import given
 
 import ilp_planner
 from ilp_planner.analysis.simulated import simulated
+from ilp_planner.costs.profiles.work import rates_of
 from ilp_planner.evaluate import evaluate
 from ilp_planner.faces.report.lines import result_lines
 from ilp_planner.faces.report.rates import worth_lines, worth_object
@@ -15,6 +16,7 @@ from ilp_planner.job.arithmetic import recomputed_flops
 from ilp_planner.optimize.solve import solve
 from ilp_planner.spaces.throughput import (
     WINOGRAD,
+    above_data_sheet,
     bubble,
     model_flops,
     physical_bound,
@@ -22,11 +24,13 @@ from ilp_planner.spaces.throughput import (
     throughput,
 )
 from ilp_planner.specs.decoder import Decoder
-from ilp_planner.specs.gpus import gpu
+from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
+from ilp_planner.specs.gpus import gpu, table
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.training import Recompute
 from tests.every_space import every_space, problem_in, result_in
+from tests.examples import for_each
 from tests.megatron_cases import every_plan, small_cluster, small_model, small_problem
 from tests.small import make_plan, make_problem
 from tests.training_jobs import jobs
@@ -74,6 +78,13 @@ def test_cards_may_run_above_the_clock_of_the_data_sheet() -> None:
     assert physical_bound(problem) == pytest.approx(needed / rate)
     said = dict(result_lines(problem, solve(problem)))["physical bound"]
     assert "at the bf16 rate that was measured, above the data sheet's" in said
+
+
+@for_each("name", table())
+def test_no_product_is_faster_than_the_physical_bound_has_it(name: str) -> None:
+    device = gpu_cluster(parse_gpus(f"{gpu(name).node}x{name}")).device
+    for precision, peak in device.peak.items():
+        assert rates_of(device).fastest(precision) <= peak * above_data_sheet(device)
 
 
 def test_convolutions_may_need_fewer_products():
