@@ -168,7 +168,11 @@ class GroupSearch(PartSearch[AnyGraphPart]):
         intervals = self.bounded(state, priced, cutoff, OUTLINE_SPLITS)
         if not intervals:
             return outline.choice[:0]
-        return np.unique(outline.choice[priced.open_arcs(intervals, cutoff)])
+        choices = np.unique(outline.choice[priced.open_arcs(intervals, cutoff)])
+        if not choices.size:  # every plan has a stage that is closed in every interval
+            state.raise_bound(min(cutoff + part.constant, NEVER), "prices")
+            self.report()
+        return choices
 
     def bounded(
         self, state: PartState[AnyGraphPart], priced: PricedGraph, cutoff: float, splits: int

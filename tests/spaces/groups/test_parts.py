@@ -81,6 +81,15 @@ def test_the_optimum_where_types_differ_in_their_degree(links: str, seed: int) -
     solved(problem, best)
 
 
+@for_each(("links", "seed"), [("matrix", 345896)])
+def test_a_part_whose_every_stage_is_closed_is_closed(links: str, seed: int) -> None:
+    """Its bound by multipliers alone stayed below the plan, and was derived until the time was
+    up."""
+    problem = random_problem(seed, links=links, mixed_tp=True)
+    best, _ = cheapest(problem)
+    solved(problem, best)
+
+
 def test_a_stage_whose_types_differ_in_their_degree_is_saved_proved_and_ranked() -> None:
     """Instances whose best plan has such a stage: read back, it is legal, one that proofs are
     about, and the certificate holds."""
