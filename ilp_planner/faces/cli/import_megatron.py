@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 # Options of `import` that a launch line says itself.
-SAID = ("profile", "cost_model", "global_batch", "micro_batch", "max_stages")
+SAID = ("profile", "cost_model", "global_batch", "micro_batch_sizes", "max_stages")
 
 
 def import_megatron(

@@ -234,11 +234,13 @@ def test_other_things_that_cannot_be(ilp_plan: Command) -> None:
     done = ilp_plan("import", "megatron", "run.sh", *CLUSTER, "--output", "p.json")
     assert done.code == 1
     assert "run.sh: line 1: variable MBS is not set" in done.err
-    done = ilp_plan(
-        "import", "megatron", LINE, *CLUSTER, "--output", "p.json", "--global-batch-size", 8
-    )
-    assert done.code == 2
-    assert "--global-batch-size: expected none with megatron" in done.err
+    for option, value in (
+        ("--profile", "analytic"), ("--cost-model", "native"), ("--global-batch-size", 8),
+        ("--micro-batch-size", 4), ("--max-stages", 2),
+    ):  # fmt: skip
+        done = ilp_plan("import", "megatron", LINE, *CLUSTER, "--output", "p.json", option, value)
+        assert done.code == 2
+        assert f"{option}: expected none with megatron" in done.err
 
 
 def test_a_plan_that_megatron_cannot_run(ilp_plan: Command, saved: Path) -> None:
