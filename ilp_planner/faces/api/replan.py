@@ -99,7 +99,7 @@ def replan(
     if cluster is not None and not isinstance(cluster, str):
         raise UsageError(f"cluster: found {described(cluster)}, expected a name or a path")
     if global_batch is not None:
-        positive("global_batch", global_batch)
+        global_batch = positive("global_batch", global_batch)
     unknown = next((name for name in demands if name not in NAMES), None)
     if unknown is not None:
         raise UsageError(f"replan: found {unknown!r}, expected some of {', '.join(NAMES)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,7 @@ def sweep(
         known = ", ".join(EXECUTORS)
         raise UsageError(f"executor: found {place.executor!r}, expected one of {known}")
     if place.workers is not None:
-        positive("workers", place.workers)
+        place = replace(place, workers=positive("workers", place.workers))
     files = Files(output=_path(output), plot=_path(plot))
     names = objective if isinstance(objective, str) else ",".join(objective)
     with python_words():

@@ -80,7 +80,7 @@ def solve(
     expect("solve", problem, Problem)
     if limits is not None:
         expect("solve: limits", limits, Limits)
-    positive("top", top)
+    top = positive("top", top)
     known = limits or Limits(prefer_plain=PREFER_PLAIN)
     for name, value in (("seconds", seconds), ("prefer_plain", prefer_plain)):
         if value is not None and limits is not None:

@@ -207,6 +207,13 @@ def test_nonsense_is_refused(keywords, expected) -> None:
         ilp.problem("gpt3-1.3b", **keywords)
 
 
+def test_a_number_may_be_a_text(files: tuple[Path, Path]) -> None:
+    """Of all verbs, as of problems."""
+    result = ilp.solve(ilp.problem(*files, global_batch="8"), limits=LIMITS, top="2")
+    assert "global batch 16" in str(ilp.replan(result, global_batch="16", seconds=20))
+    assert len(ilp.sweep(*files, vary={"global_batch": [8]}, workers="1", seconds=20)) == 1
+
+
 @for_each("limits", [{"gap": -0.1}, {"gap": 1.0}, {"workers": 0}, {"seconds": float("nan")}])
 def test_limits_refuse_nonsense(limits) -> None:
     with pytest.raises(ilp.UsageError, match=next(iter(limits))):
