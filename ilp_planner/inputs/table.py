@@ -41,7 +41,7 @@ class Kind(ABC):
 
 @dataclass(frozen=True)
 class Text(Kind):
-    """A text. values: the possible ones, the first if nothing is said; empty: others know them."""
+    """A text. values: the possible ones; empty: others know them."""
 
     values: tuple[str, ...] = ()
     python = "str"

@@ -334,7 +334,7 @@ def check_together(files: InputFiles, space: str) -> None:
         )
     for option in OPTIONS:
         value = getattr(asked, option)
-        if value and value != (*BY_NAME[option].values, "")[0] and option not in entry.options:
+        if value and value != BY_NAME[option].usual and option not in entry.options:
             own, its = next(pair for pair in SPACES.items() if option in pair[1].options)
             able = asked.cost_model in its.cost_models
             also = "" if able else f" with `cost_model={its.cost_models[0]}`"

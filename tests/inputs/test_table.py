@@ -10,6 +10,7 @@ from ilp_planner.faces.cli.request_options import SOLVE, request_options
 from ilp_planner.faces.sweeps.fields import ALIASES, find_field
 from ilp_planner.formats.inputs_json import decode_inputs, encode_inputs
 from ilp_planner.formats.json_fields import Fields
+from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.keywords import KEYWORDS, Inputs
 from ilp_planner.inputs.likeness import other_costs, other_limits
 from ilp_planner.inputs.request import Reference, Request, request_of
@@ -26,6 +27,7 @@ from ilp_planner.inputs.table import (
     Whole,
     Wholes,
 )
+from ilp_planner.spaces.registry import OPTIONS, SPACES, space_of
 from tests.examples import for_each
 from tests.inputs.keywords import FILE, text
 
@@ -93,6 +95,19 @@ def test_another_value_is_told(row: Input) -> None:
     told = {COSTS: [*other_costs(usual, request)], SET: [*other_limits(usual, request)]}
     assert len(told[row.changes]) == 1
     assert sum(map(len, told.values())) == 1
+
+
+@for_each("row", [row for row in INPUTS if row.name in OPTIONS])
+def test_a_space_without_an_input_refuses_it(row: Input) -> None:
+    """But for the value that is meant where nothing is said."""
+    others = [name for name, entry in SPACES.items() if row.name not in entry.options]
+    assert others
+    for space in others:
+        cost_model, *_ = SPACES[space].cost_models
+        for said in {*row.values} - {row.usual} or {example(row)[0]}:
+            request = request_of(FILES, {row.said: said, "space": space, "cost_model": cost_model})
+            with pytest.raises(UsageError, match=row.name):
+                space_of(InputFiles(request))
 
 
 @for_each("row", [row for row in INPUTS if isinstance(row.kind, Whole | Wholes | Size | Flag)])
