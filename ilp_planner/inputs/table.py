@@ -103,16 +103,17 @@ class Size(Kind):
 
     def read(self, name: str, value: object) -> float:
         """Return the bytes."""
+        size = value
         if isinstance(value, str):
             try:
-                value = parse_size(value, what=name)
+                size = parse_size(value, what=name)
             except ValueError as error:
                 raise UsageError(str(error)) from None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        if isinstance(size, bool) or not isinstance(size, int | float) or not size > 0:
             raise _error(name, value, "bytes, or a size with its unit: '28 GB'")
-        if beyond(name, value):
+        if beyond(name, size):
             raise _error(name, value, f"at most {format_bytes(MEMORY)}")
-        return float(value)
+        return float(size)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import get_type_hints
 
 import pytest
 
-from ilp_planner.base.errors import UsageError
+from ilp_planner.base.errors import UsageError, described
 from ilp_planner.faces.cli.request_options import SOLVE, request_options
 from ilp_planner.faces.sweeps.fields import ALIASES, find_field
 from ilp_planner.formats.inputs_json import decode_inputs, encode_inputs
@@ -112,10 +112,11 @@ def test_a_space_without_an_input_refuses_it(row: Input) -> None:
 
 @for_each("row", [row for row in INPUTS if isinstance(row.kind, Whole | Wholes | Size | Flag)])
 def test_nonsense_names_the_keyword_and_the_option(row: Input) -> None:
-    for value in ("many", [], 0.5j, -1, 10**30):
+    for value in ("many", "1e30GB", [], 0.5j, -1, 10**30):
         if isinstance(row.kind, Wholes) and value == []:
             continue
-        with pytest.raises(UsageError, match=f"^{row.said}[: ]"):
+        with pytest.raises(UsageError, match=f"^{row.said}[: ]") as refused:
             request_of(FILES, {row.said: value})
+        assert f"found {described(value)}" in str(refused.value)
         with pytest.raises(UsageError, match=f"^{row.typed}[: ]"):
             request_of(FILES, {row.said: value}, typed=True)
