@@ -9,7 +9,7 @@ import numpy as np
 
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
-from ilp_planner.specs.subcluster import Zone
+from ilp_planner.specs.zones import Zone
 
 NEAR, FAR = Link(bandwidth=1.1e10, latency=3e-5), Link(bandwidth=1.2e9, latency=1e-3)
 INSIDE = Link(bandwidth=2.4e11, latency=1e-5)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import UsageError
 from ilp_planner.base.units import format_bytes
-from ilp_planner.specs.subcluster import with_nodes
+from ilp_planner.specs.zones import with_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from ilp_planner.job.attention import (
     product_input,
     with_kept,
 )
-from ilp_planner.job.experts import expert_modules, mlp_modules
+from ilp_planner.job.mlp import expert_modules, mlp_modules
 from ilp_planner.job.modules import Kept, Module, Weight
 from ilp_planner.job.operators import outputs_kept
 from ilp_planner.job.recompute import (

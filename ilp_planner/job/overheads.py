@@ -6,7 +6,7 @@ from typing import Any
 
 from ilp_planner.job.attention import legacy
 from ilp_planner.job.decoder import in_place_loss
-from ilp_planner.job.experts import fuses, keeps_output, routed_tokens
+from ilp_planner.job.mlp import fuses, keeps_output, routed_tokens
 from ilp_planner.job.modules import Module
 from ilp_planner.job.quantised import copies_width, kept_width
 from ilp_planner.job.recompute import loader_mask

@@ -21,7 +21,7 @@ from ilp_planner.specs.kernel_constants import KernelConstants
 from ilp_planner.specs.link import Link, check_positive, check_within
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.model import PRECISIONS
-from ilp_planner.specs.subcluster import Zone, check_filled, common, ways
+from ilp_planner.specs.zones import Zone, check_filled, common, ways
 
 # Said to whoever meets a mixed cluster with a cost model of operators on equal devices.
 ADVICE = "to plan operator by operator; `cost_model=native` plans mixed clusters layer by layer"

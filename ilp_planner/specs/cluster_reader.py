@@ -22,8 +22,8 @@ from ilp_planner.specs.machine import (
     Machine,
     with_constants,
 )
-from ilp_planner.specs.subcluster import Zone, ways
 from ilp_planner.specs.toml_reader import Table, read_toml
+from ilp_planner.specs.zones import Zone, ways
 
 # ---- gpu links -----------------------------------------------------------------------------------
 # The links of a GPU's generation, for clusters that name a GPU and say no links of their own.

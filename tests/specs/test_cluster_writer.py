@@ -16,7 +16,7 @@ from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus, with_more_nod
 from ilp_planner.specs.gpus import table
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import CONSTANTS, Machine
-from ilp_planner.specs.subcluster import with_nodes
+from ilp_planner.specs.zones import with_nodes
 from tests.examples import for_each, thinned
 
 CLUSTERS = sorted((Path(__file__).parents[2] / "clusters").glob("*.toml"))

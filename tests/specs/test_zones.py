@@ -14,7 +14,7 @@ from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.link import Link
-from ilp_planner.specs.subcluster import Zone, with_nodes
+from ilp_planner.specs.zones import Zone, with_nodes
 from tests.examples import examples, for_each
 
 SEEDS = st.integers(0, 2**32 - 1)

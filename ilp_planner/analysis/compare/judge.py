@@ -19,7 +19,7 @@ from ilp_planner.inputs.likeness import COSTS
 from ilp_planner.plan import is_of_groups, on_devices
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.prices import nodes_of
-from ilp_planner.specs.subcluster import shown
+from ilp_planner.specs.zones import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

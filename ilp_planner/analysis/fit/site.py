@@ -9,7 +9,7 @@ from ilp_planner.base.errors import PlanError, SpecError
 from ilp_planner.base.limits import DEVICES
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.gpu_cluster import with_more_nodes
-from ilp_planner.specs.subcluster import with_nodes
+from ilp_planner.specs.zones import with_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

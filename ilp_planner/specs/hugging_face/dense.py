@@ -4,7 +4,7 @@ from typing import Any
 
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.decoder_parts import Experts, Window
-from ilp_planner.specs.hugging_face.positions import Config, one_of, rotary_of, window_of
+from ilp_planner.specs.hugging_face.config import Config, one_of, rotary_of, window_of
 
 # ---- common readers of Hugging Face families -----------------------------------------------------
 # Sizes, norms, activation, biases, experts.

@@ -11,8 +11,8 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.base.files import Document, read_json
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.hugging_face import dense, routed
+from ilp_planner.specs.hugging_face.config import Config, one_of
 from ilp_planner.specs.hugging_face.dense import SEQUENCE
-from ilp_planner.specs.hugging_face.positions import Config, one_of
 from ilp_planner.specs.model import ModelSpec
 
 # ---- families ------------------------------------------------------------------------------------

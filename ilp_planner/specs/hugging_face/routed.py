@@ -4,13 +4,13 @@ from typing import Any
 
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.decoder_parts import LatentAttention
+from ilp_planner.specs.hugging_face.config import Config, one_of, rotary_of, window_of
 from ilp_planner.specs.hugging_face.dense import (
     attention_biases,
     expert_count,
     qwen_window,
     with_experts,
 )
-from ilp_planner.specs.hugging_face.positions import Config, one_of, rotary_of, window_of
 
 SCORES = ("softmax", "sigmoid")
 

@@ -1,4 +1,4 @@
-"""Rotary positions and attention windows, as releases 4 and 5 of `transformers` write them."""
+"""Reading a `config.json`: its objects key by key, rotary positions and attention windows."""
 
 import math
 import re
@@ -158,7 +158,8 @@ def one_of(names: Sequence[str]) -> str:
     return f"one of {', '.join(names)}"
 
 
-# ---- positions -----------------------------------------------------------------------------------
+# ---- rotary positions and attention windows ------------------------------------------------------
+# As releases 4 and 5 of `transformers` write them.
 
 
 PLAIN = ("default", "mrope")  # mrope: of text alone, the plain one

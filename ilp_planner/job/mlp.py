@@ -1,4 +1,4 @@
-"""A layer's mixture of experts: router, routed experts, shared expert."""
+"""A layer's MLP: dense, or a mixture of experts with router, routed experts and shared expert."""
 
 import math
 from dataclasses import replace
@@ -96,7 +96,7 @@ def activation_kept(
     return tuple(kept)
 
 
-# ---- experts -------------------------------------------------------------------------------------
+# ---- a layer's mixture of experts ----------------------------------------------------------------
 
 
 ROUTING = 4  # bytes: probabilities are computed in fp32 (`topk_routing_with_score_function`)

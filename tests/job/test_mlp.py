@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ilp_planner.job.experts import expert_modules, routed_tokens
+from ilp_planner.job.mlp import expert_modules, routed_tokens
 from ilp_planner.job.modules import Module
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.training import Kernels, Recompute, TrainingJob

@@ -1,4 +1,4 @@
-"""A cluster without some of its nodes, or with more."""
+"""Zones of nodes, and the cluster that some nodes of another one make."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def common(a: Sequence[Zone], b: Sequence[Zone]) -> Zone | None:
     return shared[-1] if shared else None
 
 
-# ---- subcluster ----------------------------------------------------------------------------------
+# ---- clusters of some nodes ----------------------------------------------------------------------
 
 
 def with_nodes(cluster: ClusterSpec, nodes: Collection[int]) -> ClusterSpec:
