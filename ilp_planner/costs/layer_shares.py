@@ -1,4 +1,4 @@
-"""Sources of the seconds of a plan of whole layers."""
+"""The cost of a stage of whole layers, and the sources of a plan's seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
 
 
-# ---- one stage of whole layers, judged on the devices that it names ------------------------------
+# ---- stages with other samples than a full micro-batch's -----------------------------------------
+# Of a partial last one, and as counted for messages.
 
 
 COMPUTE, RECOMPUTE = "compute", "recompute"
@@ -75,7 +76,7 @@ def _with_samples(stage: GroupStage, shares: Sequence[int]) -> GroupStage:
     return replace(stage, replicas=tuple(replace(r, samples=x) for r, x in replicas))
 
 
-# ---- layer shares --------------------------------------------------------------------------------
+# ---- one stage of whole layers, judged on the devices that it names ------------------------------
 
 
 class Piece(NamedTuple):
@@ -166,7 +167,7 @@ def types_of(replica: Replica, cluster: ClusterSpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(cluster.type_of[d] for d in replica.devices))
 
 
-# ---- layer shares --------------------------------------------------------------------------------
+# ---- sources of a plan's seconds -----------------------------------------------------------------
 
 
 def layer_tally(costs: LayerCosts, plan: GroupPlan, cluster: ClusterSpec) -> Tally:

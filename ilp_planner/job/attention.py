@@ -1,4 +1,4 @@
-"""Self-attention: multi-head, grouped-query and multi-head latent."""
+"""Norms, matrix products, and self-attention: multi-head, grouped-query, multi-head latent."""
 
 from dataclasses import replace
 
@@ -100,7 +100,7 @@ def normed_product(
     return norm_module(norm, job, shape, why=why), with_kept(module, read)
 
 
-# ---- attention -----------------------------------------------------------------------------------
+# ---- self-attention ------------------------------------------------------------------------------
 
 
 MASK = 1  # bytes of an element of a dropout mask

@@ -289,7 +289,7 @@ def embedding_moment(job: TrainingJob) -> float:
     return max(table + through.gathered + through.narrow, mask)
 
 
-# ---- overheads -----------------------------------------------------------------------------------
+# ---- workspaces, handles, and memory outside of PyTorch's allocator ------------------------------
 
 
 MIB = 2**20

@@ -1,10 +1,4 @@
-"""A job's memory taken apart: the cost of one layer, one embedding, one output for a rank.
-
-Activations of a layer that wait for their backward pass in the host's memory.
-
-Transformer Engine moves all large tensors of the first layers (`pytorch/cpu_offload.py`); Megatron
-moves the activations that named modules of every layer save (`fine_grained_activation_offload.py`).
-"""
+"""A job's memory taken apart: the cost of one layer, one embedding, one output for a rank."""
 
 from __future__ import annotations
 
@@ -107,7 +101,10 @@ def _norms(module: Module) -> Iterator[float]:
         yield from _norms(child)
 
 
-# ---- parts ---------------------------------------------------------------------------------------
+# ---- activations that wait for their backward pass in the host's memory --------------------------
+# Transformer Engine moves all large tensors of the first layers (`pytorch/cpu_offload.py`);
+# Megatron moves the activations that named modules of every layer save
+# (`fine_grained_activation_offload.py`).
 
 
 ENGINE_SMALLEST = 2**20  # numbers of a tensor that Transformer Engine moves

@@ -25,8 +25,8 @@ from ilp_planner.specs.machine import (
 from ilp_planner.specs.toml_reader import Table, read_toml
 from ilp_planner.specs.zones import Zone, ways
 
-# ---- gpu links -----------------------------------------------------------------------------------
-# The links of a GPU's generation, for clusters that name a GPU and say no links of their own.
+# ---- links of a named GPU ------------------------------------------------------------------------
+# For clusters that say no links of their own.
 
 
 # Share of a link's rate that large messages reach, and seconds until one starts; both assumed.

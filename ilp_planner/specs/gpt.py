@@ -66,7 +66,7 @@ def mlp_flops(side: str, *, tokens: int, hidden: int, ffn: int) -> dict[str, int
     return {f"{side}-MLP-GEMM-1": product, f"{side}-MLP-GEMM-2": product}
 
 
-# ---- gpt -----------------------------------------------------------------------------------------
+# ---- GPT -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The constants of a machine that runs can determine."""
+"""The constants of a machine that runs can determine, and their fit."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def fit(
     return of(min(solved, key=lambda one: one.cost).x)
 
 
-# ---- free ----------------------------------------------------------------------------------------
+# ---- free constants ------------------------------------------------------------------------------
 
 
 FELT = 1e-3  # relative change of a run's time that says something of a constant

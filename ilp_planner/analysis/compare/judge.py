@@ -195,7 +195,7 @@ def _check_batch(found: int, problem: Problem[Any]) -> None:
         raise OtherProblemError(f"global batch is {found}, not {problem.global_batch}")
 
 
-# ---- judge ---------------------------------------------------------------------------------------
+# ---- entries of a comparison ---------------------------------------------------------------------
 
 
 # A bound holds for all plans of a problem only when these are the same of it; what to call each.

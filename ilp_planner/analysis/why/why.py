@@ -1,7 +1,4 @@
-"""One verb, `why`: limits of a plan, terms of its time, and gains of changes.
-
-The bottleneck rank of a plan, and the slack of the others.
-"""
+"""One verb, `why`: limits of a plan, loads of its ranks, terms of its time, gains of changes."""
 
 from __future__ import annotations
 
@@ -37,9 +34,8 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 
-# ---- resolve -------------------------------------------------------------------------------------
-# Requests near to a solved one, solved from its plan, with the result of each by the end of its
-# time.
+# ---- requests near to a solved one ---------------------------------------------------------------
+# Solved from its plan, with the result of each by the end of its time.
 
 
 GAP = 1e-3  # relative: closer to a bound than this, no second of it is worth the search
@@ -104,7 +100,7 @@ def resolve(request: Request, near: Near, deadline: Deadline) -> Found:
     )
 
 
-# ---- why -----------------------------------------------------------------------------------------
+# ---- the gain of relaxing a limit, as a proved range ---------------------------------------------
 
 
 class Known(NamedTuple):
@@ -166,7 +162,7 @@ class Gain:
         return self.known and self.most <= ROUNDING * self.before.best
 
 
-# ---- why -----------------------------------------------------------------------------------------
+# ---- the bottleneck rank of a plan, and the slack of the others ----------------------------------
 
 
 SLOWEST = 1e-9  # relative: ranks that take as long as the slowest one

@@ -1,7 +1,7 @@
 """A profile without measurements: arithmetic at the rate of large products, bytes over bandwidth.
 
 Good for a first plan, and for the order of magnitude of everything. `work.py` has the rules,
-`analytic_*.py` the work of each operator.
+`analytic_*.py` the work of each operator of the other models.
 """
 
 from __future__ import annotations

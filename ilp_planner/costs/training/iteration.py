@@ -186,7 +186,7 @@ def divided_step(
     return np.asarray(there + stepped + back, np.float64)
 
 
-# ---- iteration -----------------------------------------------------------------------------------
+# ---- sources of the seconds of a plan ------------------------------------------------------------
 
 
 COMPUTE, AGAIN = "compute", "recomputation"

@@ -110,7 +110,7 @@ def check_plan(problem: Problem[Any], saved: SavedPlan, *, certificate: bool = T
         return Check(judgement=judge_saved(problem, saved, certificate=derive))
 
 
-# ---- result --------------------------------------------------------------------------------------
+# ---- a plan and its uses -------------------------------------------------------------------------
 
 
 class Planned(Printed, ABC):
@@ -244,7 +244,7 @@ class Planned(Printed, ABC):
         return analyze_plan(plan, spec, self.problem.cluster, source=self._source, **said)
 
 
-# ---- result --------------------------------------------------------------------------------------
+# ---- results of `solve` and `load` ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

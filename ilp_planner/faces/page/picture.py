@@ -1,5 +1,5 @@
 """A plan as a picture, PNG or SVG: its iteration in time, its memory, and the terms of its
-seconds."""
+seconds; its iteration as data of the page."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ilp_planner.schedule.engine import StageTimes, Timeline
 
 
-# ---- one iteration as the script of the page draws it --------------------------------------------
-# The operations of every pipeline rank in time.
+# ---- long rows of numbers as short text ----------------------------------------------------------
+# A script on the page decodes it.
 
 
 def packed(*columns: NDArray[np.integer]) -> str:
@@ -54,7 +54,8 @@ def packed(*columns: NDArray[np.integer]) -> str:
     return b64encode(zlib.compress(values.astype("<i4").tobytes(), level=9)).decode("ascii")
 
 
-# ---- picture -------------------------------------------------------------------------------------
+# ---- one iteration as the script of the page draws it --------------------------------------------
+# The operations of every pipeline rank in time.
 
 
 TICKS = 2**26  # of an iteration: an operation of a millionth of it can still be zoomed into

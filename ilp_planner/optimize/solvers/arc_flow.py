@@ -186,7 +186,7 @@ def under(column: int, rows: Rows, scale: float) -> Rows:
     )
 
 
-# ---- arc flow ------------------------------------------------------------------------------------
+# ---- the model, and paths from its columns -------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

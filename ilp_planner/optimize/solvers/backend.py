@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from ilp_planner.optimize.graph import StageGraph
 
 
-# ---- the state of a search on a stage graph ------------------------------------------------------
-# Best path, best bound, and possible claims.
-# A first path of a graph: shortest paths under ceilings, with multipliers on scarce devices.
+# ---- a first path of a graph ---------------------------------------------------------------------
+# Shortest paths under ceilings, with multipliers on scarce devices.
 
 
 INCUMBENT_TRIES = 16
@@ -133,7 +132,8 @@ def incumbent(graph: StageGraph, tries: int = INCUMBENT_TRIES) -> tuple[int, ...
     return best
 
 
-# ---- search --------------------------------------------------------------------------------------
+# ---- the state of a search on a stage graph ------------------------------------------------------
+# Best path, best bound, and possible claims.
 
 
 MILP_TOLERANCE = 1e-6

@@ -1,4 +1,4 @@
-"""From a request to Aceso's profile of a model."""
+"""Aceso's profile database, and the operators of a request from it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 # ---- reader of Aceso's profile database (microsoft/SuperScaler, branch EuroSys24AE) --------------
 # Three kinds of CSV files.
-# * `MODEL_mbs{m}_tp{t}_algo{a}.csv`: operators; microseconds and MiB per device, *
-# `prim_MODEL_{primitive}_{n}gpus.csv`: collectives; whole MiB and milliseconds, *
-# `p2p_{intra,inter}_node.csv`: message sizes in MiB, then bandwidths in GiB/s that Aceso divides
-# MiB by to get milliseconds, that is 1 GB/s moves 1000 MiB in a second.
+# * `MODEL_mbs{m}_tp{t}_algo{a}.csv`: operators; microseconds and MiB per device,
+# * `prim_MODEL_{primitive}_{n}gpus.csv`: collectives; whole MiB and milliseconds,
+# * `p2p_{intra,inter}_node.csv`: message sizes in MiB, then bandwidths in GiB/s that Aceso divides
+#   MiB by to get milliseconds, that is 1 GB/s moves 1000 MiB in a second.
 
 
 OPERATOR_COLUMNS = (
@@ -237,7 +237,7 @@ def _read_bandwidths(path: Path) -> tuple[float, ...]:
     return rates
 
 
-# ---- source --------------------------------------------------------------------------------------
+# ---- operators of a request ----------------------------------------------------------------------
 
 
 def operators(files: InputFiles, model: ModelSpec, cluster: ClusterSpec) -> Profile:

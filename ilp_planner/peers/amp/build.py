@@ -1,4 +1,4 @@
-"""From the request to the problem."""
+"""AMP's space, and the problem of a request in it."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
         anneal_placements(search, hunt.ranked()[: max(1, search.limits.starts // FEWEST)])
 
 
-# ---- build ---------------------------------------------------------------------------------------
+# ---- from the request to the problem -------------------------------------------------------------
 
 
 def build(files: InputFiles) -> Problem[AmpCosts]:

@@ -1,10 +1,4 @@
-"""From the request to the problem.
-
-Metis's space: its own rule of memory, and its orders of device types to anneal over.
-
-Metis's space as parts for the general search: one stage graph per order of device types and
-number of micro-batches.
-"""
+"""Metis's space, its costs and its parts, and the problem of a request in it."""
 
 from __future__ import annotations
 
@@ -42,7 +36,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
 
 
-# ---- metis's costs of layers on any groups of devices --------------------------------------------
+# ---- Metis's costs of layers on any groups of devices --------------------------------------------
 
 
 def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
@@ -92,7 +86,8 @@ def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
     return Costing(costs, model, profile.named, costs.notes, says_degrees=True)
 
 
-# ---- build ---------------------------------------------------------------------------------------
+# ---- parts for the general search ----------------------------------------------------------------
+# One stage graph per order of device types and number of micro-batches.
 
 
 class MetisPart(FixedGraph):
@@ -158,7 +153,8 @@ def metis_parts(problem: Problem[MetisCosts], *, summed: bool) -> list[MetisPart
     ]
 
 
-# ---- space ---------------------------------------------------------------------------------------
+# ---- the space -----------------------------------------------------------------------------------
+# Its own rule of memory, and its orders of device types to anneal over.
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -231,7 +227,7 @@ class MetisSpace(GraphSpace[MetisCosts, MetisPart]):
         return explain_layers(problem, summed, alone=False)
 
 
-# ---- build ---------------------------------------------------------------------------------------
+# ---- from the request to the problem -------------------------------------------------------------
 
 
 def build(files: InputFiles) -> Problem[MetisCosts]:

@@ -1,4 +1,4 @@
-"""Between Metis's profile folders and the native table.
+"""Between Metis's profile folders, profiles of layers and the native table.
 
 A Metis file is a row per run of equal layers and three rows of the whole step: `forward_backward`
 (all layers, the loss and the turn from forward to backward), `optimizer` and `batch_generator`.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ilp_planner.base.numerics import Floats
 
 
-# ---- metis's measurements as a layer profile -----------------------------------------------------
+# ---- Metis's measurements as a layer profile -----------------------------------------------------
 # Memory by parts, and the unit of its parameters.
 
 

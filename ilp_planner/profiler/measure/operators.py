@@ -1,6 +1,8 @@
-"""The operators of a model, under the names of `specs`: 13 to a GPT's layer and 3; T5's layers have
-the same and 8 more in the decoder; a Wide ResNet's are convolutions, norms and the operators
-between."""
+"""The measurement of a model, and its operators under the names of `specs`.
+
+A GPT has 13 to a layer and 3; T5's layers have the same and 8 more in the decoder; a Wide ResNet's
+are convolutions, norms and the operators between.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,8 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Settings, TrainingJob
 
 
-# ---- chain job -----------------------------------------------------------------------------------
-# One rank's share of a model that is a chain of operators and no plain decoder (T5, Wide ResNet),
-# for one micro-batch.
-# Its parts are the layers that planners cut the chain in (`specs.chain_layers`). Work, messages and
-# outputs of a part are sums over its operators from `profiles.analytic`.
+# ---- the measurement of a model of any family ----------------------------------------------------
+# One rank's share, for one micro-batch.
 
 
 SINGLE = 4  # bytes of an accumulated gradient
@@ -193,7 +192,9 @@ class Job(ABC):
         return held + SAFETY * (kept + moment)
 
 
-# ---- operators -----------------------------------------------------------------------------------
+# ---- a model that is a chain of operators and no plain decoder (T5, Wide ResNet) -----------------
+# Its parts are the layers that planners cut the chain in (`specs.chain_layers`). Work, messages
+# and outputs of a part are sums over its operators from `profiles.analytic`.
 
 
 class ChainJob(Job):

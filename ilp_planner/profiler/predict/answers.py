@@ -1,4 +1,4 @@
-"""Questions to a table's predictions, and the answers."""
+"""Questions to a table's predictions, and the answers; tables completed by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the request to the problem."""
+"""The planner's own space, and the problem of a request in it."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def _described(kinds: tuple[str, ...]) -> str:
     return "" if kinds == ("none",) else f"; each stage with recomputation {' or '.join(kinds)}"
 
 
-# ---- build ---------------------------------------------------------------------------------------
+# ---- from the request to the problem -------------------------------------------------------------
 
 
 def build(files: InputFiles) -> Problem[Any]:

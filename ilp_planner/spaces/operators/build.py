@@ -1,4 +1,4 @@
-"""From a model, a cluster of equal devices and a profile of operators to a problem."""
+"""Plans of operators on equal devices: their space, and the problem of a request in it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.model import ModelSpec
 
 
-# ---- plans of operators on equal devices ---------------------------------------------------------
+# ---- the space -----------------------------------------------------------------------------------
 # Every node alike, stages on devices in a row.
 
 
@@ -254,7 +254,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
         return search.explain()
 
 
-# ---- build ---------------------------------------------------------------------------------------
+# ---- from a model, a cluster and a profile to a problem ------------------------------------------
 
 
 def build(files: InputFiles) -> Problem[OperatorTables]:

@@ -1,4 +1,4 @@
-"""Families without experts: each a function from a configuration to a decoder."""
+"""Families without experts, each a function from a configuration to a decoder; common readers."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.decoder_parts import Experts, Window
 from ilp_planner.specs.hugging_face.config import Config, one_of, rotary_of, window_of
 
-# ---- common readers of Hugging Face families -----------------------------------------------------
+# ---- common readers of all families --------------------------------------------------------------
 # Sizes, norms, activation, biases, experts.
 
 
@@ -124,7 +124,7 @@ def expert_count(config: Config) -> int:
     return config.whole(config.first("num_local_experts", "num_experts", "n_routed_experts"))
 
 
-# ---- dense ---------------------------------------------------------------------------------------
+# ---- families without experts --------------------------------------------------------------------
 
 
 def llama(config: Config) -> Decoder:
