@@ -123,7 +123,7 @@ class Flag(Kind):
     python = "bool"
 
     def read(self, name: str, value: object) -> bool:
-        """Return the truth of it."""
+        """Return the truth value."""
         if isinstance(value, bool):
             return value
         if value not in ("true", "false"):

@@ -98,7 +98,7 @@ class Key(NamedTuple):
     of a configuration with its section, as `parallelism.expert_parallel_degree`; empty: several
     keys say it together, or none, where its checks refuse the values that it does not run. words:
     value -> its word there; empty: values are said as they are. heard: further words -> values,
-    where they are read. does: what it does instead of values without a word, or has besides.
+    where they are read. does: the end of a refusal of values without a word: the system's own way.
     """
 
     runtimes: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Megatron-LM's demands on a job alone, one named check each, with its late and missing checks."""
+"""Rules between the settings of a job, one named check each: of all systems, and Megatron-LM's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Recompute, Settings, TrainingJob
 
 OVERLAP, GRAPHS, DEFERRED = "expert overlap", "CUDA graphs", "deferred gradients"
-# Part of a layer that is computed again -> what of it a graph may have, where numbers are dropped.
+# Recomputed part of a layer -> the part of a graph that it lies in. Dropout excludes both together.
 RANDOM = {"core_attn": "attn", "mlp": "mlp", "moe": "moe"}
 
 
@@ -41,13 +41,13 @@ def check_usual(job: TrainingJob) -> Iterator[Broken]:
 
 
 def check_context(job: TrainingJob) -> Iterator[Broken]:
-    """Attention is computed so over context-parallel ranks."""
+    """Context-parallel ranks can exchange what attention needs as `cp_comm` says."""
     for text in context_rules(job):
         yield Broken("degrees", f"cp {job.settings.cp} by {job.settings.cp_comm}", text)
 
 
 def context_rules(job: TrainingJob) -> Iterator[str]:
-    """Yield why attention is not computed so over context-parallel ranks (Transformer Engine,
+    """Yield the requirements of `cp_comm` that a job's attention breaks (Transformer Engine,
     `dot_product_attention/context_parallel.py`)."""
     model, cp, how = job.model, job.settings.cp, job.settings.cp_comm
     if cp == 1:
@@ -228,7 +228,7 @@ def check_combined(job: TrainingJob) -> Iterator[Broken]:
 
 
 def of_degrees(job: TrainingJob) -> Iterator[Broken]:
-    """Yield settings of a job that exclude them, in any layout and recomputation."""
+    """Yield requirements of these three that a job breaks in any layout and recomputation."""
     settings, model = job.settings, job.model
     kernels = settings.kernels
     if kernels.deferred_output and job.pp == 1:
@@ -260,8 +260,8 @@ def of_degrees(job: TrainingJob) -> Iterator[Broken]:
 
 
 def of_recomputation(settings: Settings, model: Decoder, again: Recompute) -> Iterator[Broken]:
-    """Yield why settings exclude recomputation: inside of a graph, nothing may draw random numbers
-    then."""
+    """Yield requirements of settings that recomputation breaks: a part that is recomputed inside of
+    a graph may draw no random numbers."""
     kernels, names = settings.kernels, again.modules
     if settings.overlap_experts:
         if again.granularity == "full":
@@ -283,7 +283,7 @@ def of_recomputation(settings: Settings, model: Decoder, again: Recompute) -> It
 
 
 def of_virtual_stages(settings: Settings, pp: int, virtual: int) -> Iterator[Broken]:
-    """Yield why settings do not go with so many virtual stages per pipeline rank."""
+    """Yield requirements of settings that so many virtual stages per pipeline rank break."""
     if settings.overlap_experts and pp > 1 and virtual == 1:
         yield Broken(OVERLAP, f"pp {pp} without virtual stages", "virtual stages")
 

@@ -13,7 +13,7 @@ class GpuArchitecture:
     vendor: NVIDIA or AMD. bf16: it multiplies in bf16. flash_attention: FlashAttention 2 and the
     fused attention of Transformer Engine run (their installation guides). own_attention:
     Transformer Engine prefers cuDNN's attention to the flash-attention package.
-    own_attention_repeats: the backward pass of that is the same bit for bit
+    own_attention_repeats: the backward pass of cuDNN's attention is deterministic
     (`dot_product_attention/utils.py: get_attention_backend`). deep_ep: DeepEP has kernels (its
     README). recipes: quantised products of Transformer Engine, where the GPU has a peak in their
     format (`quantization.py: check_fp8_support` and its like). either_way: products in 8 bits with
