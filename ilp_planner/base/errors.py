@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from ilp_planner.base.interrupts import interrupted
 
+MISSING = object()  # in place of a value that a file does not have
+
 
 class PlannerError(Exception):
     """Root of all errors that are reported as one line, without a traceback.
@@ -98,6 +100,20 @@ def described(value: object) -> str:
     if isinstance(value, str | int | float):
         return f"{value!r:.60}"
     return with_article(type(value).__name__)
+
+
+def shown(value: object) -> str:
+    """Return a value of a JSON file, or `MISSING`, as a short text on one line."""
+    if value is MISSING:
+        return "nothing"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def with_article(kind: str) -> str:

@@ -4,24 +4,8 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ilp_planner.base.errors import PlanError
+from ilp_planner.base.errors import MISSING, PlanError, shown
 from ilp_planner.base.limits import FIGURE, MOST, WHOLE
-
-MISSING = object()
-
-
-def shown(value: object) -> str:
-    """Return a value as a short JSON-like text on one line."""
-    if value is MISSING:
-        return "nothing"
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def is_whole(value: object, least: int = 0, most: int = WHOLE) -> bool:

@@ -8,11 +8,11 @@ Read as well: Hetaceso's dialect (`tensor_parallel_size_of_each_op`, boolean `re
 from pathlib import Path
 from typing import Any
 
-from ilp_planner.base.errors import PlanError
+from ilp_planner.base.errors import PlanError, shown
 from ilp_planner.base.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.base.files import read_json, to_json, write_text
 from ilp_planner.base.limits import WHOLE
-from ilp_planner.formats.json_fields import Fields, shown
+from ilp_planner.formats.json_fields import Fields
 from ilp_planner.plan import AnyPlan, OperatorPlan, OperatorStage, Plan, Strategy, is_of_operators
 from ilp_planner.specs.model import ModelSpec
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ilp_planner.base.errors import SpecError
+from ilp_planner.base.errors import MISSING, SpecError, shown
 from ilp_planner.base.limits import DIMENSION, FIGURE, LAYERS, MOST
 from ilp_planner.specs.decoder_parts import SCALINGS, Rotary, Window
 
@@ -35,12 +35,12 @@ class Config:
     def __init__(self, values: object, *, file: str, where: str = "") -> None:
         self.file, self.where = file, where
         if not isinstance(values, dict):
-            raise SpecError(f"{file}: {where or 'file'}: found {shown(values)}, expected an object")
+            raise SpecError(f"{file}: {where or 'file'}: found {_text(values)}, expected an object")
         self.values: dict[str, Any] = values
 
     def error(self, key: str, expected: str, found: str = "") -> SpecError:
         """Return the error to raise for a key. found: a text instead of its value."""
-        text = found or shown(self.values.get(key))
+        text = found or _text(self.values.get(key))
         place = f"{self.where}.{key}" if self.where else key
         return SpecError(f"{self.file}: {place}: found {text}, expected {expected}")
 
@@ -139,18 +139,8 @@ class Config:
             raise SpecError(f"{self.file}: {self.where and self.where + ': '}{text}") from None
 
 
-def shown(value: object) -> str:
-    """Return a value as a short text on one line."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def _text(value: object) -> str:
+    return shown(MISSING if value is None else value)
 
 
 def one_of(names: Sequence[str]) -> str:
