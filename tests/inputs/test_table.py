@@ -16,6 +16,7 @@ from ilp_planner.inputs.likeness import other_costs, other_limits
 from ilp_planner.inputs.request import Reference, Request, request_of
 from ilp_planner.inputs.table import (
     BY_KEYWORD,
+    BY_NAME,
     COSTS,
     INPUTS,
     SET,
@@ -85,6 +86,28 @@ def test_a_saved_plan_keeps_it(row: Input) -> None:
     assert decode_inputs(Fields(saved, file="plan.json", where="inputs")) == request
     asked = replace(usual, **{row.name: value})
     assert encode_inputs(asked) != encode_inputs(usual)  # points of sweeps differ
+    if isinstance(row.kind, Whole):
+        least = replace(usual, **{row.name: row.kind.least})
+        assert encode_inputs(least)[row.saved] == row.kind.least
+
+
+def test_inputs_that_change_neither_costs_nor_plans_are_few() -> None:
+    """Those of a model's content, of a price, and of memory, which `other_memory` tells."""
+    assert {row.name for row in INPUTS if not row.changes} == {"text_only", "price", "memory_limit"}
+
+
+def test_axes_of_sweeps_have_the_names_of_options_too() -> None:
+    assert ALIASES == {
+        "runtime": "space",
+        "global_batch_size": "global_batch",
+        "micro_batch_size": "micro_batch_sizes",
+    }
+
+
+def test_the_first_value_is_the_usual_one() -> None:
+    usual = {row.name: row.usual for row in INPUTS if row.values and row.usual}
+    assert usual
+    assert usual == {name: BY_NAME[name].values[0] for name in usual}
 
 
 @for_each("row", [row for row in INPUTS if row.changes])
