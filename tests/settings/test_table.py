@@ -7,10 +7,13 @@ import pytest
 
 import ilp_planner
 from ilp_planner.base.errors import UsageError
+from ilp_planner.faces.cli.analyze_job import UNSAID
 from ilp_planner.faces.cli.constraint_options import OPTIONS
 from ilp_planner.inputs.keywords import Demands
 from ilp_planner.settings.base import Setting
+from ilp_planner.settings.job_options import CHOSEN, JOB_OPTIONS, changed_options, with_options
 from ilp_planner.settings.table import BY_NAME, DEMANDS, SETTINGS
+from ilp_planner.specs.training import Settings
 
 
 def test_names_are_there_once() -> None:
@@ -55,3 +58,16 @@ def test_people_read_every_choice_of_a_plan() -> None:
     for row in SETTINGS:
         if row.choice:
             assert BY_NAME[together.get(row.name, row.name)].label, row.name
+
+
+def test_options_of_jobs_say_what_they_were_given() -> None:
+    """Options whose words are not the setting's own, too."""
+    usual = {
+        name: option.unsaid if UNSAID[name] is None else UNSAID[name]
+        for name, option in JOB_OPTIONS.items()
+    }
+    for name, (_, words) in CHOSEN.items():
+        for said in words:
+            settings = with_options(Settings(), usual | {name: said})
+            assert changed_options(settings)[name] == said
+    assert any(len(words) > 1 for _, words in CHOSEN.values())
