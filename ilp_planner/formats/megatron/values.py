@@ -171,10 +171,17 @@ def write_value(key: str, value: Value) -> tuple[str, ...]:
     if flag.kind == "pattern" and isinstance(value, tuple):
         return flag.text, write_pattern(value)
     if flag.kind == "sizes" and isinstance(value, tuple):
-        return flag.text, ",".join(str(v) for v in value)
+        return _said(flag, ",".join(str(v) for v in value))
     if isinstance(value, tuple):
         return (flag.text, *(_word(v) for v in value))
-    return flag.text, _word(value)
+    return _said(flag, _word(value))
+
+
+def _said(flag: Flag, word: str) -> tuple[str, ...]:
+    """Return a flag with its value: in one word if parsers would take the value for a flag."""
+    if _is_flag(word):
+        return (f"{flag.text}={word}",)
+    return flag.text, word
 
 
 def read_pattern(text: str) -> Value:

@@ -121,7 +121,7 @@ def test_every_argument_there_and_back(key: str, data: st.DataObject) -> None:
     one: st.SearchStrategy = {
         "int": st.integers(-5, int(most)),
         "float": st.floats(-most, most),
-        "str": st.sampled_from(flag.choices or ("a", "b/c", "x y")),
+        "str": st.sampled_from(flag.choices or ("a", "b/c", "x y", "-a")),
         "pattern": st.integers(0, 9) | st.lists(st.integers(0, 1), min_size=1).map(tuple),
         "sizes": st.lists(st.integers(-1, 9), min_size=2, max_size=2).map(tuple),
         "switch": st.just(flag.sets),
@@ -132,6 +132,13 @@ def test_every_argument_there_and_back(key: str, data: st.DataObject) -> None:
         one = st.lists(one, min_size=max(1, flag.least), max_size=flag.most or 4).map(tuple)
     value = data.draw(one)
     assert parse_values(write_value(key, value)) == {key: value}
+
+
+def test_values_that_look_like_flags_are_written_with_their_flag() -> None:
+    assert write_value("window_size", (-1, 0)) == ("--window-size=-1,0",)
+    assert write_value("window_size", (4, 0)) == ("--window-size", "4,0")
+    assert write_value("load", "-a") == ("--load=-a",)
+    assert write_value("seed", -5) == ("--seed", "-5")
 
 
 def test_of_thousands_of_unknown_flags_one_is_compared_with_all(monkeypatch) -> None:
