@@ -14,15 +14,30 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ilp_planner.specs import gpus
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
-from ilp_planner.specs.gpu_architectures import AMPERE, BLACKWELL, HOPPER
+from ilp_planner.specs.gpu_cluster import Gpus, node_size
+from ilp_planner.specs.gpus import Gpu
 from ilp_planner.specs.pipeline_layout import PipelineLayout, balanced_layout, read_layout
-from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
+from ilp_planner.specs.training import (
+    GRAPHED,
+    Kernels,
+    OptimizerSettings,
+    Recompute,
+    Settings,
+    TrainingJob,
+)
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "measured"
-FILES = ("a100", "h100", "b200")
-ARCHITECTURES = {"A": AMPERE, "H": HOPPER, "B": BLACKWELL}  # by first letter of a device
-PRECISIONS = {"fp8-delayed": "fp8-delayed", "fp8-cs": "fp8-current", "mxfp8": "mxfp8"}
+FILES = ("a100", "h100", "h200", "b200", "b300", "gb200", "gb300")
+# Devices of the rows -> rows of the table of GPUs, where names differ.
+NAMES = {"H100": "H100-80GB"}
+PRECISIONS = {
+    "fp8-delayed": "fp8-delayed",
+    "fp8-cs": "fp8-current",
+    "mxfp8": "mxfp8",
+    "nvfp4": "nvfp4",
+}
 SHARDINGS = {  # how the row's kind of FSDP begins
     "full": "parameters",
     "grad": "gradients",
@@ -30,6 +45,12 @@ SHARDINGS = {  # how the row's kind of FSDP begins
     "Deep": "parameters",
 }
 LAYOUTS = {("deepseek-v3-671b", 16): "Et*4|(t*4|)*14tmL", ("deepseek-v3-671b", 32): "Et|(tt|)*30mL"}
+# Recomputation, and overlap of the experts' messages, of NVIDIA's recipes where a row says neither:
+# by device and degrees, in the files that `recipe_cases` names.
+RECIPES = {
+    ("deepseek-v3-671b", "B200", 1, 16, 8): ("modules mla_up_proj", False),
+    ("deepseek-v3-671b", "H100", 2, 8, 64): ("modules mla_up_proj mlp", True),
+}
 GROUPS = {"deepseek-v3-671b": {"groups": 8, "top_groups": 4}}  # of experts, that a token may go to
 # Gbit/s of a node's network cards, by what a row says of them; otherwise those of the generation.
 NETWORKS = {
@@ -39,7 +60,11 @@ NETWORKS = {
     r"^800 Gb/s per node": 800,
 }
 FLEX = (25, 7)  # NeMo's release whose recipes dispatch by DeepEP
-LOW, PRETRAIN = "low", "pretrain"
+LOW = "low"
+# Tasks whose step is that of pre-training: fine-tuning of all parameters on packed sequences, by
+# NVIDIA's frameworks.
+TASKS = {"pretrain": (), "sft": ("Megatron-Bridge",)}
+TASK_NAMES = {"sft": "SFT", "lora": "LoRA"}
 OLD = "Megatron-DeepSpeed"  # of 2022
 BF16 = 899  # line of its chronicle from which on it trains in bf16, with gradients in fp32
 NVIDIA, INTERNEVO, MOSAIC = ("NeMo", "Megatron-Bridge"), "InternEvo", "Composer"
@@ -90,8 +115,13 @@ def left_out(row: dict[str, Any]) -> str:
     """Return why a row is not judged by; empty where it is."""
     if row["confidence"] == LOW:
         return "low confidence"
-    if not row["task"].startswith(PRETRAIN):
-        return row["task"].upper() if row["task"] == "sft" else "LoRA"
+    task = row["task"].split(" ")[0]
+    if task not in TASKS or (TASKS[task] and row["framework"] not in TASKS[task]):
+        return TASK_NAMES[task]
+    if "hybrid" in row["model"]:
+        return "hybrid model"
+    if row["device"] == "H200-NVL":
+        return "GPU not in the table"
     first = row["precision"].split(" ")[0]
     return "" if first.startswith(("bf16", "fp16")) or first in PRECISIONS else "fp8 kind unknown"
 
@@ -176,13 +206,17 @@ def job_of(row: dict[str, Any]) -> TrainingJob:
     p, model = row["parallelism"], model_of(row)
     tp, pp, cp, ep = (p[name] or 1 for name in ("tp", "pp", "cp", "ep"))
     overlap = row["overlap"] if isinstance(row["overlap"], dict) else {}
+    again = row["recompute"]
+    if again is None and overlap.get("moe_a2a") is None:
+        again, hidden = RECIPES.get((row["model"]["name"], row["device"], tp, pp, ep), ("", False))
+        overlap = overlap | {"moe_a2a": hidden}
     settings = Settings(
         cp=cp,
         ep=ep,
         etp=p["etp"] or 0,
         sequence_parallel=bool(p["sp"]) and tp > 1,
         precision="bf16",
-        recompute=_recompute(str(row["recompute"] or "none")),
+        recompute=_recompute(str(again or "none")),
         optimizer=_optimizer(row, overlap),
         kernels=_kernels(row, experts=model.experts is not None),
         overlap_tensor=bool(overlap.get("tp_comm")) and tp > 1,
@@ -200,8 +234,8 @@ def job_of(row: dict[str, Any]) -> TrainingJob:
         dp=row["gpus"] // (tp * pp * cp),
         layout=_layout(row, model, pp * (p["vp"] or 1), overlap.get("pp_layout")),
         settings=settings,
-        devices_per_node=row["gpus_per_node"] or 8,
-        gpu_architecture=ARCHITECTURES[row["device"][0]],
+        devices_per_node=node_of(row),
+        gpu_architecture=gpu(row["device"]).architecture,
     )
 
 
@@ -226,8 +260,6 @@ def _recompute(text: str) -> Recompute:
 
 def _kernels(row: dict[str, Any], *, experts: bool) -> Kernels:
     notes, tokens = " ".join(row["notes"]), str(row["moe_tokens"])
-    captured = str(row["cuda_graphs"] or "none")
-    graphs = captured in ("full iteration", "per layer") or "attn" in captured
     said = row["dispatcher"]
     new = row["framework"] == "Megatron-Bridge" and "dropless" in tokens
     new |= row["framework"].startswith("NeMo") and _version(row["framework_version"]) >= FLEX
@@ -235,6 +267,7 @@ def _kernels(row: dict[str, Any], *, experts: bool) -> Kernels:
     dropped = "dropped" in tokens
     return Kernels(
         attention="unfused" if row["framework"] == OLD or "unfused attention" in notes else "flash",
+        flash_package=row["framework"].startswith((MOSAIC, "PyTorch", INTERNEVO)),
         fused_loss=row["framework"].startswith(FUSED),
         accumulation_fusion=row["framework"] not in (OLD, INTERNEVO),
         grouped_experts=experts and "no grouped GEMM" not in notes,
@@ -243,8 +276,18 @@ def _kernels(row: dict[str, Any], *, experts: bool) -> Kernels:
         capacity=1.0 if dropped else 0.0,
         pad_to_capacity=dropped,
         quantised=PRECISIONS.get(row["precision"].split(" ")[0], ""),
-        graphs="transformer_engine" if graphs else "",
+        **_graphs(str(row["cuda_graphs"] or "none")),
     )
+
+
+def _graphs(text: str) -> dict[str, Any]:
+    """Return the settings of CUDA graphs."""
+    if text.replace("_", " ").startswith("full iteration"):
+        return {"graphs": "full_iteration"}
+    if text == "per layer":
+        return {"graphs": "transformer_engine"}
+    named = tuple(name for name in GRAPHED if re.search(rf"\b{name}\b", text))
+    return {"graphs": "transformer_engine", "graphed": named} if named else {}
 
 
 def _optimizer(row: dict[str, Any], overlap: dict[str, Any]) -> OptimizerSettings:
@@ -271,8 +314,21 @@ def _half_gradients(row: dict[str, Any]) -> bool:
     return pure or (row["grad_dtype"] or usual).startswith("bf16")
 
 
+def gpu(name: str) -> Gpu:
+    """Return the figures of a device of the rows."""
+    return gpus.gpu(NAMES.get(name, name))
+
+
+def node_of(row: dict[str, Any]) -> int:
+    """Return the GPUs that links inside a node connect: of a rack, those of one domain."""
+    kind = gpu(row["device"])
+    if kind.domain > kind.node:
+        return row["gpus"] if row["gpus"] <= kind.domain else node_size(Gpus(row["gpus"], kind))
+    return int(row["gpus_per_node"] or 8)
+
+
 def network_of(row: dict[str, Any]) -> float:
     """Return the bytes/s of a node's network cards, one way."""
     text = row["network"] or ""
     said = next((rate for how, rate in NETWORKS.items() if re.search(how, text)), None)
-    return (said or 8 * (200 if row["device"][0] == "A" else 400)) / 8 * 1e9
+    return said / 8 * 1e9 if said else gpu(row["device"]).network_bandwidth * node_of(row)

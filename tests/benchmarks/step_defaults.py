@@ -21,12 +21,11 @@ the table says what is left without it.
 
 from dataclasses import replace
 
-from ilp_planner.specs.gpu_architectures import AMPERE, BLACKWELL, HOPPER
-from ilp_planner.specs.machine import Machine, usual_machine
-from tests.benchmarks.published import MOSAIC, Run, newest, runs
+from ilp_planner.specs.machine import USUAL, Machine
+from tests.benchmarks.published import MOSAIC, Run, gpu, newest, runs
 from tests.benchmarks.published_tables import b200_runs, korthikanti_runs, sc21_runs
 from tests.benchmarks.step_fit import fitted, one_out
-from tests.benchmarks.step_times import constants, kernels_of, score
+from tests.benchmarks.step_times import constants, score
 
 # Where nothing was fitted: what fits start from, also those that judge runs which the defaults saw.
 ASSUMED = Machine(
@@ -35,7 +34,8 @@ ASSUMED = Machine(
     links=0.9,
     network=0.8,
     sharded_exposed=0.3,
-    host_experts=0.008,
+    host_experts=0.12e-3,
+    expert_waits=0.07e-3,
     step=0.005,
 )
 HIDDEN = replace(ASSUMED, sharded_exposed=0.0)  # what `sustained` is fitted with
@@ -47,18 +47,12 @@ SIMUMAX = (
     *("sustained", "streaming", "attention", "attention_backward", "grouped", "links"),
     *("host_forward", "host_backward"),
 )
-# What ships is what `propose` finds, rounded.
-DEFAULTS = {
-    "A100": usual_machine(AMPERE),
-    "H100": usual_machine(HOPPER),
-    "B200": usual_machine(BLACKWELL),
-}
 SEEN = (MOSAIC, "SimuMax", "SC21", "Korthikanti")
 
 
 def base_of(run: Run) -> Machine:
     """Return the default of a run's GPU; what is assumed of any where it saw that run."""
-    return ASSUMED if run.family.startswith(SEEN) else DEFAULTS[kernels_of(run.gpu)]
+    return ASSUMED if run.family.startswith(SEEN) else USUAL[gpu(run.gpu).machine]
 
 
 def propose() -> dict[str, Machine]:
@@ -67,7 +61,7 @@ def propose() -> dict[str, Machine]:
     found = {}
     for name in ("A100-80GB", "H100"):
         own = [run for run in sharded_runs() if run.gpu == name]
-        found[kernels_of(name)] = fitted(HIDDEN, own, SHARDED).sustained
+        found[gpu(name).machine] = fitted(HIDDEN, own, SHARDED).sustained
     found["A100"] = (found["A100"] + selene.sustained) / 2
     found["B200"] = fitted(ASSUMED, list(b200_runs()), SIMUMAX).sustained
     return {name: replace(selene, sustained=share) for name, share in found.items()}

@@ -12,34 +12,18 @@ from ilp_planner.costs.training import iteration
 from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.spaces.throughput import physical_seconds
-from ilp_planner.specs import gpus
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
-from ilp_planner.specs.kernel_constants import measured_constants
 from ilp_planner.specs.link import Link
+from tests.benchmarks.published import gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ilp_planner.specs.gpus import Gpu
     from ilp_planner.specs.machine import Machine
     from tests.benchmarks.published import Run
 
 NVLINK_SHARE = 0.8  # of its rate, where no curve of a collective was measured
 NVLINK_LATENCY, CARD_LATENCY = 10e-6, 15e-6
-
-
-# Devices of the rows -> rows of the table of GPUs.
-NAMES = {"H100": "H100-80GB"}
-
-
-def gpu(name: str) -> Gpu:
-    """Return the figures of a device of the rows."""
-    return gpus.gpu(NAMES.get(name, name))
-
-
-def kernels_of(name: str) -> str:
-    """Return the GPU whose measured kernels a device of the rows has."""
-    return name.partition("-")[0]
 
 
 def cluster_of(run: Run, machine: Machine) -> ClusterSpec:
@@ -51,7 +35,7 @@ def cluster_of(run: Run, machine: Machine) -> ClusterSpec:
         peak=figures.peak,
         memory_bandwidth=figures.memory_bandwidth,
         processors=figures.units,
-        kernels=measured_constants()[kernels_of(run.gpu)],
+        kernels=figures.constants,
         machine=machine,
     )
     each = min(run.gpus, run.job.devices_per_node)

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ilp_planner.specs.machine import USUAL
 from tests.benchmarks import published
 from tests.benchmarks.published import INTERNEVO, MOSAIC, NVIDIA, OLD, Run, newest
 from tests.benchmarks.published_tables import b200_runs, korthikanti_runs, sc21_runs
-from tests.benchmarks.step_defaults import DEFAULTS, MEGATRON, base_of
+from tests.benchmarks.step_defaults import MEGATRON, base_of
 from tests.benchmarks.step_fit import by_machine, drawn, one_out
 from tests.benchmarks.step_times import Judged, constants, physical, score, seconds
 
@@ -213,7 +214,7 @@ def measure() -> None:
         print(f"{row.what:32} {row.how:36}", scores, flush=True)
     record = {
         "left out": Counter(filter(None, map(published.left_out, published.rows()))),
-        "defaults": {name: constants(of, SHIPPED_CONSTANTS) for name, of in DEFAULTS.items()},
+        "defaults": {name: constants(of, SHIPPED_CONSTANTS) for name, of in USUAL.items()},
         "sets": rows,
         "ranking": regrets(),
         "physical bound": bounds(),
