@@ -41,11 +41,12 @@ class Product(NamedTuple):
 
 class FusedAttention(NamedTuple):
     """Flash attention over so many tokens, with heads of so many channels. backward: its backward
-    pass."""
+    pass. package: by the flash-attention package, version 2."""
 
     length: float
     head: float
     backward: bool = False
+    package: bool = False
 
 
 class Kernel(NamedTuple):
@@ -231,11 +232,11 @@ class _Share:
     def casts(self, numbers: float, weights: float = 0.0) -> tuple[Kernel, ...]:
         """Return the kernels that bring so many numbers into the format of quantised products.
 
-        They are read and written twice in it, by rows and by columns; scaling by the current
-        maximum reads them once more to find it, and delayed or blockwise scaling does not. Weights
-        are cast once per iteration.
+        They are read and written twice in it, by rows and by columns; NVFP4 reads them once more to
+        find their maximum, and scaling of 8 bits by the current one has it from the kernel before
+        (Transformer Engine's norms and activations). Weights are cast once per iteration.
         """
-        read = 2 if self.kernels.quantised in ("fp8-current", "nvfp4") else 1
+        read = 2 if self.kernels.quantised == "nvfp4" else 1
         each = read * self.width + 2.0
         return (Kernel(0.0, each * (numbers + weights / self.job.micro_batches)),)
 
@@ -327,7 +328,8 @@ class _Share:
         """
         forward, backward = [], []
         for layers, seen in self.model.attention_spans:
-            shape = FusedAttention(self.model.sequence * seen, channels)
+            package = self.kernels.flash_package
+            shape = FusedAttention(self.model.sequence * seen, channels, package=package)
             part = layers * seen * flops
             forward.append(Kernel(part, layers * operands, shape))
             back = shape._replace(backward=True)

@@ -1154,6 +1154,7 @@ SETTINGS = (
         fields=("settings.kernels.flash_package",),
         remark=IMPORTED,
         search={"": Search(FIXED, ("no",), remark=UNSAID), "megatron": Search(LEFT_OUT, ("no",))},
+        keys=(Key(MEGATRON, "kernels.flash_package", "attention_backend", words={True: "flash"}),),
     ),
     Setting(
         "max_devices", Count(), "Devices at most, in whole nodes that are equal.", of_devices=True

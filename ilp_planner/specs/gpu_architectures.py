@@ -14,7 +14,9 @@ class GpuArchitecture:
     fused attention of Transformer Engine run (their installation guides). own_attention:
     Transformer Engine prefers cuDNN's attention to the flash-attention package.
     own_attention_repeats: the backward pass of cuDNN's attention is deterministic
-    (`dot_product_attention/utils.py: get_attention_backend`). deep_ep: DeepEP has kernels (its
+    (`dot_product_attention/utils.py: get_attention_backend`). package_rate: rate of the
+    flash-attention package, version 2, of cuDNN's attention (Shah et al. 2024, arXiv 2407.08608,
+    figures 5 and 6: causal, heads of 128 channels, both passes). deep_ep: DeepEP has kernels (its
     README). recipes: quantised products of Transformer Engine, where the GPU has a peak in their
     format (`quantization.py: check_fp8_support` and its like). either_way: products in 8 bits with
     one scale per tensor read operands by rows or by columns. blas_workspace: bytes of one BLAS
@@ -30,6 +32,7 @@ class GpuArchitecture:
     flash_attention: bool = False
     own_attention: bool = False
     own_attention_repeats: bool = False
+    package_rate: float = 1.0
     deep_ep: bool = False
     recipes: tuple[str, ...] = ("fp8-delayed", "fp8-current")
     either_way: bool = False
@@ -65,6 +68,7 @@ HOPPER = replace(  # 9.0
     ADA,
     name="Hopper",
     own_attention=True,
+    package_rate=0.5,
     own_attention_repeats=True,
     recipes=(*ADA.recipes, "fp8-blockwise"),
     blas_workspace=32.0 * MIB,
@@ -94,6 +98,7 @@ CDNA_3 = replace(  # gfx942
     name="CDNA 3",
     vendor="AMD",
     recipes=ADA.recipes,
+    machine="MI300X",
     blas_workspace=128.0 * MIB,
     taken_for="Hopper",
 )

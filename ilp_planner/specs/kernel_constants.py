@@ -47,7 +47,8 @@ class AttentionConstants:
     f0: share of it in long sequences and large batches, with heads of 128. s0: tokens for half of
     f0. w0: blocks of queries per processor for half of that. h0: how much of the time in smaller
     heads goes by their number, not by their products: it is as long as that of so many more
-    channels. backward: rate of the backward pass, of the forward pass's.
+    channels. backward: rate of the backward pass, of the forward pass's. package: rate of the
+    flash-attention package, version 2, of that of the measured library.
     """
 
     f0: float
@@ -55,6 +56,7 @@ class AttentionConstants:
     w0: float = 0.0
     h0: float = 0.0
     backward: float = BACKWARD
+    package: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

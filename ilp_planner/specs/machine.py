@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ilp_planner.specs.gpu_architectures import GpuArchitecture
 
 # Constants that something is divided by, and constants that are seconds.
 RATES = (
-    "sustained", "streaming", "grouped", "attention", "attention_backward", "links", "network",
-    "host_link", "host_memory",
+    "sustained", "streaming", "low_precision", "grouped", "attention", "attention_backward",
+    "links", "network", "host_link", "host_memory",
 )  # fmt: skip
-DURATIONS = ("host_forward", "host_backward", "host_experts", "step")
+DURATIONS = ("host_forward", "host_backward", "host_experts", "expert_waits", "step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,25 +27,27 @@ class Machine:
     """Constants of a machine and the framework on it.
 
     sustained: share of the clocks of a short burst that products keep under load. streaming: share
-    of the memory bandwidth of kernels that are fused as `job.work` counts them. grouped,
-    attention, attention_backward: rates of the grouped products of experts and of fused attention,
-    of those of the kernels that were measured. links, network: share of the rate of links inside
-    nodes and between them, as the cluster and measured collectives have it, that training reaches.
-    tensor_exposed, expert_exposed, data_exposed: share of the messages of tensor, expert and data
-    parallelism that overlap does not hide where it is on. sharded_exposed: share of what every
-    micro-batch sends of sharded gradients and parameters that its passes do not hide, however long
-    they are: fitted to MosaicML's 99 groups of FSDP runs on A100 and H100
-    (`tests/benchmarks/step_defaults.py: exposed_errors`). host_forward, host_backward: seconds that
-    the host takes at least to start a layer's kernels; host_experts: more than that of a layer with
-    experts, half of it in each pass. host_link, host_memory: share of the rates of the link to the
-    host and of its memory that large copies, and steps of the optimiser there, reach. step: seconds
-    of an iteration that are nobody's. error: mean relative error of iteration times on runs that no
-    constant was fitted to; None where it is not known. runs: of this machine that constants were
-    fitted to.
+    of the memory bandwidth of kernels that are fused as `job.work` counts them. low_precision,
+    grouped, attention, attention_backward: rates of products in 8 and 4 bits, of the grouped ones
+    of experts and of fused attention, of those of the kernels that were measured. links, network:
+    share of the rate of links inside nodes and between them, as the cluster and measured
+    collectives have it, that training reaches. tensor_exposed, expert_exposed, data_exposed: share
+    of the messages of tensor, expert and data parallelism that overlap does not hide where it is
+    on. sharded_exposed: share of what every micro-batch sends of sharded gradients and parameters
+    that its passes do not hide, however long they are: fitted to MosaicML's 99 groups of FSDP runs
+    on A100 and H100 (`tests/benchmarks/step_defaults.py: exposed_errors`). host_forward,
+    host_backward: seconds that the host takes at least to start a layer's kernels; host_experts:
+    besides, each kernel and message of a layer with experts; expert_waits: seconds for each of
+    these that the device is idle, as the host first had to read how many tokens each expert takes.
+    host_link, host_memory: share of the rates of the link to the host and of its memory that large
+    copies, and steps of the optimiser there, reach. step: seconds of an iteration that are
+    nobody's. error: mean relative error of iteration times on runs that no constant was fitted to;
+    None where it is not known. runs: of this machine that constants were fitted to.
     """
 
     sustained: float = 1.0
     streaming: float = 1.0
+    low_precision: float = 1.0
     grouped: float = 1.0
     attention: float = 1.0
     attention_backward: float = 1.0
@@ -59,6 +60,7 @@ class Machine:
     host_forward: float = 0.0
     host_backward: float = 0.0
     host_experts: float = 0.0
+    expert_waits: float = 0.0
     host_link: float = 0.8
     host_memory: float = 0.5
     step: float = 0.0
@@ -75,14 +77,6 @@ class Machine:
             if field.name in RATES and not value:
                 raise ValueError(f"{field.name} must be positive, found {value!r}")
 
-    def host(self, *, experts: float) -> tuple[float, float]:
-        """Return the seconds of a layer's forward and backward pass at least.
-
-        experts: how much of `host_experts` it has, 0 to 1.
-        """
-        more = experts * self.host_experts / 2
-        return self.host_forward + more, self.host_backward + more
-
 
 ABOUT = ("error", "runs")  # fields that say how good the others are
 CONSTANTS = tuple(field.name for field in fields(Machine) if field.name not in ABOUT)
@@ -94,26 +88,43 @@ def with_constants(machine: Machine, values: Mapping[str, float]) -> Machine:
     return replace(machine, **changed)
 
 
-# Of machines that nobody calibrated, by GPUs.
-# `tests/benchmarks/step_defaults.py` fits them, and says to what. error: mean of the published runs
-# of Megatron and its kin on such GPUs that they were not fitted to (`--suite steps`): BigScience's
-# and InternEvo's, NVIDIA's on H100, NVIDIA's on B200.
+# Of machines that nobody calibrated, by GPU. Constants of Hopper's and Blackwell's are fitted by
+# `tests/benchmarks/machine_fit.py`, those of A100 by `step_defaults.py`. Matrix products on AMD's
+# MI325X reach 831 TFLOP/s in the best shape, 616 in those of DeepSeek-V3 (0.87: the mean of both),
+# and in 8 bits 0.91 of what their larger peak suggests (AMD, 'Completing the GPU Performance
+# Picture: Understanding TAF Alongside Peak FLOPs and MAF', 2026), each under load. error: mean
+# relative error on published runs of models that no constant was fitted to.
 _A100 = Machine(
     sustained=0.92,
     streaming=0.8,
     links=0.9,
     network=0.9,
-    host_experts=0.008,
+    expert_exposed=0.07,
+    host_experts=0.142e-3,
+    expert_waits=0.058e-3,
     step=0.005,
     error=0.14,
 )
+_H100 = replace(_A100, sustained=0.81, low_precision=0.88, error=0.098)
+_B200 = replace(
+    _A100,
+    sustained=0.66,
+    streaming=0.7,
+    low_precision=1.34,
+    grouped=0.86,
+    attention=0.96,
+    attention_backward=1.23,
+    sharded_exposed=0.44,
+    host_experts=0.112e-3,
+    expert_waits=0.072e-3,
+    error=0.13,
+)
 USUAL = {
     "A100": _A100,
-    "H100": replace(_A100, sustained=0.79, error=0.098),
-    "B200": replace(_A100, sustained=0.71, error=0.13),
+    "H100": _H100,
+    "B200": _B200,
+    "GB200": replace(_B200, sustained=0.64),
+    "B300": replace(_B200, sustained=0.74),
+    "GB300": replace(_B200, sustained=0.76),
+    "MI300X": replace(_H100, sustained=0.87, low_precision=0.91),
 }
-
-
-def usual_machine(architecture: GpuArchitecture) -> Machine:
-    """Return the default machine with GPUs of an architecture."""
-    return USUAL[architecture.machine]

@@ -319,7 +319,7 @@ def test_bytes_at_the_ends():
     ]
 
 
-@pytest.mark.parametrize(("recipe", "read"), [("fp8-current", 2), ("fp8-delayed", 1)])
+@pytest.mark.parametrize(("recipe", "read"), [("nvfp4", 2), ("fp8-current", 1), ("fp8-delayed", 1)])
 def test_bytes_of_what_is_quantised(recipe, read):
     """Read once, or twice where a maximum is looked for, and written twice in a byte; weights once
     per iteration, here of one micro-batch. Routers and outputs are left as they are."""

@@ -25,15 +25,14 @@ from ilp_planner.costs.training.iteration import iteration_terms
 from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.schedule.engine import expect
-from ilp_planner.specs.data_sheets import gpu_architecture
-from ilp_planner.specs.machine import usual_machine, with_constants
+from ilp_planner.specs.data_sheets import known_gpu
+from ilp_planner.specs.machine import USUAL, Machine, with_constants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ilp_planner.analysis.calibration.runs import Run
     from ilp_planner.specs.cluster import ClusterSpec, Device
-    from ilp_planner.specs.machine import Machine
     from ilp_planner.specs.training import TrainingJob
 
 
@@ -157,7 +156,7 @@ def calibrate(runs: Sequence[Run], cluster: ClusterSpec, names: Sequence[str] = 
     _check_precisions(runs, cluster)
     predictions = Predictions(cluster, [run.job for run in runs])
     given = predictions.device.machine
-    default = usual_machine(gpu_architecture(cluster)) if given.runs else given
+    default = _usual(predictions.device) if given.runs else given
     before = predictions.of(range(len(runs)))(default)
     _check_equal_jobs(runs)
     _check_units(runs, before)
@@ -200,6 +199,13 @@ def calibrate(runs: Sequence[Run], cluster: ClusterSpec, names: Sequence[str] = 
         runs=tuple(judged[i] for i in kept),
         left_out=tuple(judged[i] for i in range(len(runs)) if i not in kept),
     )
+
+
+def _usual(device: Device) -> Machine:
+    """Return the default constants of a device type's GPU, which `check_cluster` has found."""
+    row = known_gpu(device)
+    assert row is not None
+    return USUAL[row.machine]
 
 
 def check_cluster(cluster: ClusterSpec) -> None:

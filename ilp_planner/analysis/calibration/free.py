@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ilp_planner.base.errors import UsageError
+from ilp_planner.job.quantised import copies_width
 from ilp_planner.job.states import rhythm
 from ilp_planner.specs.machine import with_constants
 from ilp_planner.specs.toml_reader import nearest
@@ -44,7 +45,8 @@ FREE = {
     "streaming": Free(0.15, 1.0, 0.2),
     "attention": Free(0.15, 1.6, 0.3),
     "attention_backward": Free(0.15, 1.6, 0.3),
-    "grouped": Free(0.2, 1.2, 0.2),
+    "low_precision": Free(0.4, 1.6, 0.15),
+    "grouped": Free(0.2, 1.6, 0.2),
     "links": Free(0.2, 1.2, 0.15),
     "network": Free(0.1, 1.0, 0.2),
     "tensor_exposed": Free(0.0, 1.0, 0.2),
@@ -53,7 +55,8 @@ FREE = {
     "sharded_exposed": Free(0.0, 1.0, 0.2),
     "host_forward": Free(0.0, 0.02, 0.001),
     "host_backward": Free(0.0, 0.03, 0.0015),
-    "host_experts": Free(0.0, 0.03, 0.004),
+    "host_experts": Free(0.0, 1e-3, 0.05e-3),
+    "expert_waits": Free(0.0, 1e-3, 0.03e-3),
     "host_link": Free(0.1, 1.0, 0.15),
     "host_memory": Free(0.05, 1.0, 0.2),
 }
@@ -127,7 +130,9 @@ NEEDS = {
     "attention": 3,
     "attention_backward": 3,
     "streaming": 5,
+    "low_precision": 5,
     "grouped": 10,
+    "expert_waits": 10,
     "links": 10,
     "network": 10,
     "sharded_exposed": 10,
@@ -152,8 +157,14 @@ def reasons(jobs: Sequence[TrainingJob], felt: Mapping[str, int], per_node: int)
     jobs: different ones. felt: by how many of them each constant changes. per_node: devices.
     """
     lengths = {job.model.sequence for job in jobs}
+    experts = ("no run has experts", any(job.model.experts for job in jobs))
     lacking = {
-        "grouped": ("no run has experts", any(job.model.experts for job in jobs)),
+        "grouped": experts,
+        "expert_waits": experts,
+        "low_precision": (
+            "no run has products in 8 or 4 bits",
+            any(copies_width(job) > 0 for job in jobs),
+        ),
         "network": ("no run crosses nodes", any(job.world > per_node for job in jobs)),
         "sharded_exposed": (
             "no run shards gradients or parameters",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ilp_planner.costs.profiles.kernel_times import KernelRates
 from ilp_planner.job.work import FLASH_BACKWARD, FusedAttention, Product
 from ilp_planner.job.work import Kernel as Kernel
+from ilp_planner.specs.training import QUANTISED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -122,12 +123,13 @@ class Measured:
                 spent = product(
                     p.m, p.n, p.k, count=p.copies, precision=precision, accumulate=p.summed
                 )
-                return spent / machine.grouped if p.grouped else spent
-            case FusedAttention(length, head, backward):
+                return spent / (machine.grouped if p.grouped else 1.0) / self._low(precision)
+            case FusedAttention(length, head, backward, package):
                 flops = kernel.flops / (FLASH_BACKWARD if backward else 1.0)
                 spent = rates.attention(
                     flops, length, head=head, backward=backward, precision=precision
                 )
+                spent /= rates.constants.attention.package if package else 1.0
                 return spent / (machine.attention_backward if backward else machine.attention)
         streamed = rates.stream(kernel.traffic)
         return max(streamed, rates.large(kernel.flops, precision)) if kernel.flops else streamed
@@ -142,11 +144,16 @@ class Measured:
         """
         rates, machine = self.rates, self.machine
         forward, backward = rates.fastest_attention(precision)
+        product = rates.fastest_product(precision) * self._low(precision)
         return max(
-            rates.fastest_product(precision) * max(1.0, rates.constants.grouped * machine.grouped),
+            product * max(1.0, rates.constants.grouped * machine.grouped),
             forward * machine.attention,
             backward * machine.attention_backward,
         )
+
+    def _low(self, precision: str) -> float:
+        """Return the rate of products of a precision, of those that were measured."""
+        return self.machine.low_precision if precision in QUANTISED.values() else 1.0
 
     @property
     def streaming(self) -> float:

@@ -39,8 +39,14 @@ CORE, CORE_PATH = "core_attn", "self_attention.core_attention"
 FORWARD, BACKWARD = 0, 1
 KEPT = 128  # jobs whose elements are kept: the runs of a calibration
 EXPERTS = "moe"  # in the parts of a layer with experts
-# What graphs may have of the second half of a layer, without and with experts.
-AFTER_ATTENTION = (frozenset(("mlp",)), frozenset(("moe", "moe_router", "moe_preprocess")))
+# Shares of the host's time for a layer that a graph of its parts saves, without and with experts.
+GRAPHED_SHARES: tuple[dict[str, float], dict[str, float]] = (
+    {"attn": 0.5, "mlp": 0.5},
+    {"attn": 0.25, "moe": 0.75, "moe_router": 0.04, "moe_preprocess": 0.04},
+)
+# Kernels that take the host as long as computing a module again, and how many modules of a name a
+# layer has, where these are not one.
+CHECKPOINT, CHECKPOINTS = 4, {"layernorm": 2}
 EXCHANGES = ("mlp.dispatch", "mlp.combine")  # messages of expert parallelism
 # Products with divided columns: how the names of their messages end.
 COLUMNS = ("_qkv", "_fc1", "_up_proj", "linear_q_proj", "eh_proj", "output_layer")
@@ -271,11 +277,11 @@ class _Rank(NamedTuple):
         """Return the seconds of an element."""
         job, machine = self.job, self.device.machine
         ways = [self.way(element, way) for way in (FORWARD, BACKWARD)]
-        floors = _host_floors(job, machine, element.again)
+        host = _host_seconds(job, machine, element)
         passes = []
-        for way, floor in zip(ways, floors, strict=True):
+        for way, floor, wait in zip(ways, host.floors, host.waits, strict=True):
             sent = _exposed(job, machine, way, backward=way is ways[BACKWARD])
-            passes.append((max(sum(way.kernels.values()), element.layers * floor - sent), sent))
+            passes.append((max(sum(way.kernels.values()), floor - sent) + wait, sent))
         (forward, sent), (backward, returned) = passes
         alone = sum(
             kernel_time(
@@ -283,12 +289,16 @@ class _Rank(NamedTuple):
             )
             for module in element.work
         )
+        parts = {name: ways[FORWARD].of(share) for name, share in element.again.items()}
         return Passes(
             kernels=(forward, backward),
             sent=(sent, returned),
             # in proportion, where the host takes longer to start them
             weight=backward * alone / (sum(ways[BACKWARD].kernels.values()) or 1.0),
-            parts={name: ways[FORWARD].of(share) for name, share in element.again.items()},
+            parts={
+                name: (kernels + CHECKPOINTS.get(name, 1) * host.checkpoint, sent)
+                for name, (kernels, sent) in parts.items()
+            },
         )
 
     def way(self, element: _Element, way: int) -> _Way:
@@ -357,23 +367,45 @@ PASSES: Mapping[str, Callable[[_Rank], Passes | None]] = {
 }
 
 
-def _host_floors(job: TrainingJob, machine: Machine, parts: Collection[str]) -> tuple[float, float]:
-    """Return the seconds that the host takes to start a layer's kernels, forward and backward.
+class _Host(NamedTuple):
+    """Seconds of the host for an element.
 
-    A graph starts its kernels at once: all of a layer, or the named ones of its two halves,
-    attention and the rest (an assumption: they have equally many kernels). Tokens that are dropped
-    or padded to a capacity need no counts from the device, which are half of the experts' host
-    time.
+    floors: to start the kernels and messages of each pass, while the device works. waits: of each
+    pass, in which the device has nothing to do. checkpoint: likewise, for a module that is computed
+    again.
     """
-    kernels, experts = job.settings.kernels, EXPERTS in parts
-    if kernels.graphs and not kernels.graphed:
-        return 0.0, 0.0
-    after = AFTER_ATTENTION[experts].intersection(kernels.graphed)
-    halves = (("attn" not in kernels.graphed) + (not after)) / 2
-    share = (0.5 if kernels.pad_to_capacity else 1.0) if experts and not after else 0.0
-    there, back = machine.host(experts=0.0)
-    more = machine.host(experts=share)[0] - there
-    return halves * there + more, halves * back + more
+
+    floors: tuple[float, float] = (0.0, 0.0)
+    waits: tuple[float, float] = (0.0, 0.0)
+    checkpoint: float = 0.0
+
+
+def _host_seconds(job: TrainingJob, machine: Machine, element: _Element) -> _Host:
+    """Return what the host takes for an element.
+
+    Machines say it of a layer, and besides of each kernel and message of one with experts.
+    There the host waits for the numbers of tokens that experts take, and the device for the kernels
+    that the host starts after that, unless experts are padded to a capacity. A graph starts its
+    kernels at once: all of a layer, or the share of the named parts (`GRAPHED_SHARES`).
+    """
+    kernels, experts = job.settings.kernels, EXPERTS in element.again
+    if not element.layers or (kernels.graphs and not kernels.graphed):
+        return _Host()
+    saved = sum(GRAPHED_SHARES[experts].get(name, 0.0) for name in kernels.graphed)
+    share = max(0.0, 1.0 - saved)
+    there, back = share * machine.host_forward, share * machine.host_backward
+    if not experts:
+        return _Host((there, back))
+    ways = zip(*(module.ways for module in element.work), strict=True)
+    sent = zip(*element.messages.values(), strict=True) if element.messages else ((), ())
+    started = [
+        share * sum(map(len, (*own, *messages))) for own, messages in zip(ways, sent, strict=True)
+    ]
+    floors = there + machine.host_experts * started[0], back + machine.host_experts * started[1]
+    if kernels.pad_to_capacity or "moe" in kernels.graphed:
+        return _Host(floors)
+    waits = machine.expert_waits * started[0], machine.expert_waits * started[1]
+    return _Host(floors, waits, CHECKPOINT * machine.host_experts)
 
 
 def _kernel_seconds(

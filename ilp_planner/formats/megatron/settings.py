@@ -134,7 +134,8 @@ def _read(args: MegatronArguments, field: str) -> Any:
     """
     kind, key = type(attrgetter(field)(DEFAULTS)), FLAGS[field]
     if kind is bool:
-        return args.on(key)
+        word = KEYS["megatron"][field].words.get(True)
+        return args.text(key) == word if word else args.on(key)
     if kind is str:
         return _word(args, key, KEYS["megatron"][field].heard) or attrgetter(field)(DEFAULTS)
     return args.whole(key) if kind is int else max(0.0, args.number(key))
@@ -155,7 +156,11 @@ def _flag_values(settings: Settings) -> dict[str, Value]:
     """Return the arguments of fields that have one of their own, if Megatron's default differs;
     those with a word for every layer are last."""
     values = ((field, attrgetter(field)(settings)) for field in FLAGS)
-    found = {FLAGS[field]: value for field, value in values if value != _read(NOTHING_SAID, field)}
+    found = {
+        FLAGS[field]: KEYS["megatron"][field].words.get(value, value)
+        for field, value in values
+        if value != _read(NOTHING_SAID, field)
+    }
     many = {key: (value,) for key, value in found.items() if flags_by_key()[key][0].many}
     return {key: value for key, value in found.items() if key not in many} | many
 

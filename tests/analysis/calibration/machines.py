@@ -7,10 +7,9 @@ from ilp_planner.analysis.calibration.calibrate import Predictions
 from ilp_planner.analysis.calibration.runs import Run
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.decoder import Experts
-from ilp_planner.specs.gpu_architectures import HOPPER
 from ilp_planner.specs.kernel_constants import measured_constants
 from ilp_planner.specs.link import Link
-from ilp_planner.specs.machine import Machine, usual_machine
+from ilp_planner.specs.machine import USUAL, Machine
 from ilp_planner.specs.training import Kernels, Settings, TrainingJob
 from tests.training_jobs import llama
 
@@ -36,7 +35,7 @@ latency = "10 us"
 """
 
 
-DEFAULT = usual_machine(HOPPER)
+DEFAULT = USUAL["H100"]
 
 
 def h100(**changes: Any) -> Device:

@@ -45,7 +45,7 @@ def test_a_machine_is_found_again() -> None:
         assert judged.after == pytest.approx(judged.run.seconds, rel=0.02)
     for name in ("sustained", "streaming", "grouped", "links"):  # as near as the defaults pull
         assert getattr(found.machine, name) == pytest.approx(getattr(OURS, name), abs=0.08)
-    assert found.machine.host_forward == pytest.approx(OURS.host_forward, rel=0.2)
+    assert found.machine.host_forward == pytest.approx(OURS.host_forward, rel=0.25)
     assert found.machine.host_backward == pytest.approx(OURS.host_backward, rel=0.2)
     assert found.machine.runs == len(JOBS)
     assert found.machine.error is not None
@@ -72,7 +72,7 @@ def test_runs_by_the_defaults_give_the_defaults() -> None:
 )
 def test_what_is_fitted_grows_with_the_runs(count: int, names: set[str]) -> None:
     assert set(fitted(ours(count))) == names
-    every = {"sustained", "streaming", *ATTENTION, "grouped", "links", *FLOOR}
+    every = {"sustained", "streaming", *ATTENTION, "grouped", "expert_waits", "links", *FLOOR}
     assert set(fitted(ours())) == every
 
 

@@ -128,7 +128,7 @@ def test_graphs_take_what_they_have_off_the_host() -> None:
     least = next(iter(whole.values()))
     # Of a model with a dense layer first, each of them is in some layer.
     assert all(least < found < none for found in part.values())
-    assert part["moe"] == part["moe_router"] == part["moe_preprocess"] != part["mlp"]
+    assert part["moe"] < part["attn"] < part["moe_router"] == part["moe_preprocess"]
     everything = seconds(case(graphs="local", graphed=("attn", "mlp", "moe")), SLOW)
     assert everything == least
     (note,) = set(unmodelled(arguments_of_job(case(graphs="local")))) - set(

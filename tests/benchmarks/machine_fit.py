@@ -1,0 +1,137 @@
+"""The constants of machines with Hopper's and Blackwell's GPUs, fitted together to published runs.
+
+python -m tests.benchmarks.machine_fit
+
+Each constant is of the GPUs that it is named with: clocks under load are each GPU's own, rates of
+kernels those of an architecture, as is the host's time for experts. Runs of NVIDIA's frameworks, of
+PyTorch's FSDP and of SimuMax are seen, one per group. Beside the runs, each constant is held near a
+value by the scale of its prior: for clocks of B200 and H100 what runs of SimuMax and MosaicML had
+told (`step_defaults`), for others of Blackwell's that times what one recipe gains from GPU to GPU
+in the median (GB300 1.22 of GB200, B300 1.11 of B200), 1 for rates of kernels. The host's time for
+a kernel is what SimuMax's dense runs with tp 8 told: 5.1 ms for 38 kernels and messages of a layer;
+the device is assumed to wait for half of them where it waits.
+
+A row is judged by constants that saw no run of its model, on no GPU.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from ilp_planner.analysis.calibration.free import FREE, SCALE
+from ilp_planner.specs.machine import USUAL, Machine, with_constants
+from tests.benchmarks import published
+from tests.benchmarks.published import NVIDIA, Run, gpu, newest
+from tests.benchmarks.published_tables import b200_runs
+from tests.benchmarks.step_times import Judged, seconds
+
+SEEN = (*NVIDIA, "PyTorch")
+HOPPER, BLACKWELL = ("H100",), ("B200", "B300", "GB200", "GB300")
+GPUS = (*HOPPER, *BLACKWELL)
+EVALUATIONS, TOLERANCE = 25, 1e-4
+WORKERS = 2
+
+
+class Constant(NamedTuple):
+    """A constant of `Machine` that some GPUs share. prior, scale: seconds, or a share."""
+
+    name: str
+    gpus: tuple[str, ...]
+    prior: float
+    scale: float
+
+
+CONSTANTS = (
+    Constant("sustained", HOPPER, 0.79, 0.04),
+    Constant("sustained", ("B200",), 0.71, 0.08),
+    Constant("sustained", ("GB200",), 0.71, 0.08),
+    Constant("sustained", ("B300",), 0.71 * 1.11, 0.08),
+    Constant("sustained", ("GB300",), 0.71 * 1.22, 0.08),
+    *(Constant("low_precision", some, 1.0, 0.1) for some in (HOPPER, BLACKWELL)),
+    Constant("attention", BLACKWELL, 1.0, 0.15),
+    Constant("attention_backward", BLACKWELL, 1.0, 0.15),
+    Constant("grouped", BLACKWELL, 1.0, 0.2),
+    Constant("streaming", BLACKWELL, 0.8, 0.1),
+    *(Constant("host_experts", some, 0.13e-3, 0.02e-3) for some in (HOPPER, BLACKWELL)),
+    *(Constant("expert_waits", some, 0.065e-3, 0.02e-3) for some in (HOPPER, BLACKWELL)),
+    Constant("expert_exposed", GPUS, 0.3, 0.05),
+    Constant("sharded_exposed", BLACKWELL, 0.5, 0.1),
+)
+
+
+@cache
+def runs() -> tuple[Run, ...]:
+    """Return the runs that constants are fitted to, one per group."""
+    found = [run for run in newest(list(published.runs())) if run.family.startswith(SEEN)]
+    return tuple(run for run in (*found, *b200_runs()) if gpu(run.gpu).machine in GPUS)
+
+
+def machines(values: Sequence[float]) -> Mapping[str, Machine]:
+    """Return the machine of each GPU by the values of `CONSTANTS`."""
+    found = {name: USUAL[name] for name in GPUS}
+    for constant, value in zip(CONSTANTS, values, strict=True):
+        for name in constant.gpus:
+            found[name] = with_constants(found[name], {constant.name: float(value)})
+    return found
+
+
+def fitted(seen: Sequence[Run]) -> Mapping[str, Machine]:
+    """Return the machine of each GPU that is nearest to some runs."""
+    truth = np.log([run.seconds for run in seen])
+    prior = np.array([constant.prior for constant in CONSTANTS])
+    scale = np.array([constant.scale for constant in CONSTANTS])
+    ends = [(FREE[constant.name].low, FREE[constant.name].high) for constant in CONSTANTS]
+    low, high = np.array(ends).T
+
+    def errors(values: np.ndarray) -> np.ndarray:
+        of = machines(values.tolist())
+        found = np.log([seconds(run, of[gpu(run.gpu).machine]) for run in seen]) - truth
+        robust = np.sign(found) * np.sqrt(2 * (np.sqrt(1 + (found / SCALE) ** 2) - 1))
+        return np.concatenate((robust, (values - prior) / (2 * scale)))
+
+    solved = least_squares(
+        errors,
+        prior,
+        bounds=(low, high),
+        x_scale=scale,
+        max_nfev=EVALUATIONS,
+        ftol=TOLERANCE,
+        xtol=TOLERANCE,
+        diff_step=1e-3,
+    )
+    return machines(solved.x.tolist())
+
+
+def _without(kind: Callable[[Run], str], name: str) -> Judged:
+    of = fitted([run for run in runs() if kind(run) != name])
+    rest = tuple(run for run in runs() if kind(run) == name)
+    return Judged(rest, tuple(seconds(run, of[gpu(run.gpu).machine]) for run in rest))
+
+
+def model_of(run: Run) -> str:
+    """Return the name of a run's model, whatever part of its layers was trained."""
+    return run.model.partition("@")[0]
+
+
+def models_left_out() -> Judged:
+    """Predict the runs of each model by constants that saw none of its runs."""
+    names = list(dict.fromkeys(map(model_of, runs())))
+    with ProcessPoolExecutor(WORKERS) as pool:
+        parts = list(pool.map(_without, [model_of] * len(names), names))
+    return sum(parts, Judged((), ()))
+
+
+def main() -> None:
+    """Print the constants fitted to all runs."""
+    of = fitted(runs())
+    for constant in CONSTANTS:
+        value = getattr(of[constant.gpus[0]], constant.name)
+        print(f"{constant.name:20}{', '.join(constant.gpus):28}{value:.3g}")
+
+
+if __name__ == "__main__":
+    main()
