@@ -114,7 +114,15 @@ def _rest(parts: MemoryParts, counts: Mapping[str, Count], kinds: Sequence[str])
 # ---- memory --------------------------------------------------------------------------------------
 
 
-MOMENTS = ("a layer", "recomputation", "the loss", "the embedding", "the step", "the start")
+MOMENTS = (
+    "a layer",
+    "recomputation",
+    "the loss",
+    "the embedding",
+    "the step",
+    "the capture of graphs",
+    "the start",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +130,13 @@ class StageMemory:
     """The memory of a stage, bytes; arrays if the counts were arrays.
 
     always: by name. moments: (activations, logits, temporary) beside that at each of `MOMENTS`.
+    captured: bytes in pools of CUDA graphs, which are no tensors of any moment but their capture.
     """
 
     always: Mapping[str, Count]
     moments: Sequence[tuple[Count, Count, Count]]
     parameters: Count
+    captured: Count = 0.0
 
     @cached_property
     def peak(self) -> Count:
@@ -207,6 +217,13 @@ def kept_bytes(
     )
 
 
+def captured_bytes(parts: MemoryParts, *, layers: Count, expert_layers: Count) -> Count:
+    """Return the activations of one micro-batch that graphs of the layers of one (virtual) stage
+    keep in their pools."""
+    dense, expert = parts.parts["layer"], parts.parts["expert layer"]
+    return layers * dense.captured + expert_layers * expert.captured
+
+
 def _again(parts: MemoryParts, layers: Count, expert_layers: Count) -> tuple[Count, Count]:
     """Return how many layers of a stage are recomputed, without and with experts."""
     if parts.method == "uniform":
@@ -227,6 +244,7 @@ def stage_memory(
     prediction_layers: Count = 0,
     in_flight: Count = 1,
     kept: Count | None = None,
+    captured: Count = 0.0,
     own: Count | None = None,
     chunks: Sequence[tuple[Count, Count]] = (),
 ) -> StageMemory:
@@ -236,7 +254,8 @@ def stage_memory(
     ----------
     layers: without experts. final_norm: whether the norm after the last layer is there; with the
         output if nothing is said. in_flight: micro-batches held. kept: bytes of all micro-batches
-        held, if virtual stages hold different numbers of them. own: bytes that are given up when a
+        held, if virtual stages hold different numbers of them; captured: those of them in pools of
+        CUDA graphs. own: bytes that are given up when a
         backward pass comes to the rank's first element; all of a micro-batch, if None. chunks:
         layers without and with experts of every virtual stage, if there are several.
     """
@@ -259,8 +278,10 @@ def stage_memory(
         + counts["copied words"] * parts.parts["copied words"].kept
         + counts["final norm"] * (1 - counts["output"]) * parts.parts["final norm"].kept
     )
-    before = in_flight * each if kept is None else kept
-    own = each if own is None else own
+    pooled = captured_bytes(parts, layers=layers, expert_layers=expert_layers)
+    captured = in_flight * pooled if kept is None else captured
+    before = (in_flight * each if kept is None else kept) - captured
+    own = each - pooled if own is None else own
     sums = {
         name: sum(counts[kind] * getattr(parts.parts[kind], name) for kind in KINDS)
         for name in ("parameters", "weights", "gradients", "optimizer")
@@ -277,9 +298,11 @@ def stage_memory(
     if parts.job.virtual == 1:
         # The first stage has none before it to send gradients to.
         always["between stages"] = parts.fixed["between stages"] * (1 - counts["embedding"])
-    moments = _moments(parts, counts, chunks, own, before)
+    moments = _moments(parts, counts, chunks, own, before, captured)
     moments.append(_start(parts, counts, always))
-    return StageMemory(always=always, moments=tuple(moments), parameters=sums["parameters"])
+    return StageMemory(
+        always=always, moments=tuple(moments), parameters=sums["parameters"], captured=captured
+    )
 
 
 def _shared(counts: Mapping[str, Count], size: float, users: frozenset[str]) -> Count:
@@ -293,9 +316,10 @@ def _moments(
     chunks: Sequence[tuple[Count, Count]],
     own: Count,
     before: Count,
+    captured: Count,
 ) -> list[tuple[Count, Count, Count]]:
     """Return (activations, logits, temporary) at each of `MOMENTS` but the start. own: kept of one
-    micro-batch. before: of all that are held."""
+    micro-batch. before: of all that are held. captured: in pools of CUDA graphs."""
     kinds = parts.parts
 
     def most(present: Mapping[str, Count]) -> Count:
@@ -324,6 +348,8 @@ def _moments(
         size = kinds[kind].again + extra * kinds[kind].chunk
         once = larger(once, where(count > 0, size))
     has_output = counts["output"]
+    # Of the output's weight, until the pipeline flushes.
+    deferred = has_output * kinds["output"].deferred
     at_loss = kinds["output"].kept + counts["final norm"] * kinds["final norm"].kept
     backward, last = whole_gradients(parts, counts)
     staying, coming = _present(parts, plain, expert_plain, counts["prediction layer"])
@@ -337,7 +363,8 @@ def _moments(
         (before - where(once > 0, forgotten), 0.0, once + backward),
         (before + staying, has_output * (at_loss + kinds["output"].moment), 0.0),
         (before - own, 0.0, end),
-        (0.0, 0.0, stepped),
+        (0.0, 0.0, stepped - deferred),
+        (captured, 0.0, -deferred),
     ]
 
 
@@ -411,6 +438,10 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         + (norm and not s.loss) * parts.parts["final norm"].kept
         for a, b, s, norm in zip(dense, experts, stages, norms, strict=True)
     ]
+    pooled = [
+        captured_bytes(parts, layers=a, expert_layers=b)
+        for a, b in zip(dense, experts, strict=True)
+    ]
     behind = job.pp - 1 - pp_rank
     in_flight = job.schedule.in_flight(behind)
     own = None
@@ -419,8 +450,9 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         output = parts.parts["output"]
         kept = [size + s.loss * output.kept for size, s in zip(kept, stages, strict=True)]
         parts = replace(parts, parts={**parts.parts, "output": replace(output, kept=0.0)})
-        own = kept[0]
+        own = kept[0] - pooled[0]
         kept += [_waiting(parts, a, b, s) for a, b, s in zip(dense, experts, stages, strict=True)]
+        pooled += [0.0] * len(stages)
     stage = stage_memory(
         parts,
         layers=sum(dense),
@@ -431,6 +463,7 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         prediction_layers=sum(s.prediction_layers for s in stages),
         in_flight=in_flight,
         kept=None if job.virtual == 1 else _interleaved(job.schedule, behind, kept),
+        captured=0.0 if job.virtual == 1 else _interleaved(job.schedule, behind, pooled),
         own=own,
         chunks=tuple(zip(dense, experts, strict=True)),
     )
@@ -445,7 +478,7 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         in_flight=in_flight,
         moment=MOMENTS[int(stage.moment)],
         terms=terms,
-        outside=outside(job, sum(terms.values())),
+        outside=outside(job, sum(terms.values()), float(stage.captured)),
     )
 
 

@@ -366,10 +366,10 @@ def spare_gradients(job: TrainingJob, module: Module) -> dict[tuple[int, ...], f
     return found
 
 
-def outside(job: TrainingJob, peak: Any) -> dict[str, Any]:
+def outside(job: TrainingJob, peak: Any, captured: Any = 0.0) -> dict[str, Any]:
     """Return device memory beyond PyTorch's tensors, bytes by name.
 
-    peak: bytes, a number or an array.
+    peak: bytes, a number or an array. captured: likewise, in pools of CUDA graphs.
     """
     settings = job.settings
     groups = (job.tp, job.pp, job.dp * settings.cp, settings.cp, settings.ep)
@@ -377,4 +377,5 @@ def outside(job: TrainingJob, peak: Any) -> dict[str, Any]:
         "CUDA context": CONTEXT,
         "NCCL": COMMUNICATOR * sum(size > 1 for size in groups),
         "fragmentation": FRAGMENTATION * peak,
+        **({"graphs": captured} if job.settings.kernels.graphed else {}),
     }

@@ -173,6 +173,38 @@ def _tensors(module: Module, path: Path = (), count: int = 1) -> Iterator[tuple[
         yield from _tensors(child, (*path, child.name), count * child.repeat)
 
 
+# ---- activations in CUDA graphs ------------------------------------------------------------------
+# A graph keeps in a memory pool of its own what its kernels make (`torch/cuda/graphs.py`). PyTorch
+# counts that while the graph is captured, where Megatron runs the passes of all graphs through the
+# pipeline's schedule and nothing else (`cuda_graphs.py`: `TECudaGraphHelper`), and not when it is
+# replayed: then the pool is reserved, and no tensor. A graph's input is a tensor outside.
+
+
+def captured(job: TrainingJob, kind: str, layer: Module) -> float:
+    """Return the kept bytes of a micro-batch that lie in the pools of a layer's CUDA graphs.
+
+    kind: of the layer, by its name in `KINDS`. layer: as the job recomputes.
+    """
+    names = set(job.settings.kernels.graphed)
+    if not names or kind not in ("layer", "expert layer"):
+        return 0.0
+    attention, inner = _sides(layer)
+    found = attention - flow(job).narrow if "attn" in names else 0.0
+    if ("mlp" if kind == "layer" else "moe") in names:
+        return found + inner - flow(job).narrow
+    if kind == "expert layer" and "moe_router" in names:
+        parts = {child.name: child for child in _experts_of(layer).children}
+        found += sum(parts[name].activations for name in ROUTED_IN_GRAPHS if name in parts)
+    return found
+
+
+ROUTED_IN_GRAPHS = ("router", "shared_experts")  # beside the norm that they read
+
+
+def _experts_of(layer: Module) -> Module:
+    return next(child for child in layer.children if child.name == "mlp")
+
+
 # ---- parts ---------------------------------------------------------------------------------------
 
 
@@ -195,7 +227,8 @@ class Part:
     optimizer: bytes of their states; with gradients the inputs of deferred ones. kept: bytes per
     micro-batch, as the job recomputes. waiting: bytes per micro-batch of gradients, between both
     parts of a divided backward pass. moved: kept bytes that go to the host; ahead: of them, that
-    come back while the next layer is at work. moment: bytes above kept ones, for a moment. again:
+    come back while the next layer is at work; captured: of them, that lie in pools of CUDA graphs.
+    deferred: of the gradients, bytes that are given up before the step. moment: bytes above kept ones, for a moment. again:
     bytes above its checkpoint when it is recomputed as a whole; chunk: and of every further layer
     of the same chunk. stepped: bytes that the optimizer's step needs for a moment.
     """
@@ -209,10 +242,12 @@ class Part:
     waiting: float = 0.0
     moved: float = 0.0
     ahead: float = 0.0
+    captured: float = 0.0
     moment: float = 0.0
     again: float = 0.0
     chunk: float = 0.0
     stepped: float = 0.0
+    deferred: float = 0.0
 
     @property
     def left(self) -> float:
@@ -320,6 +355,7 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
     dense_width, expert_width = (state_widths(job, expert=flag) for flag in (False, True))
     moment, again, chunk = _moments(job, kind, module)
     groups = _moved(job, kind, module)
+    deferred = deferred_output(job) if kind == "output" else 0.0
     weights = others * dense_width.parameter + routed * expert_width.parameter
     if job.settings.quantised:
         low, low_routed = quantised_counts((module,))
@@ -332,19 +368,19 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
         parameters=module.parameters,
         expert_parameters=routed,
         weights=weights,
-        gradients=others * dense_width.gradient
-        + routed * expert_width.gradient
-        + (deferred_output(job) if kind == "output" else 0.0),
+        gradients=others * dense_width.gradient + routed * expert_width.gradient + deferred,
         optimizer=others * dense_width.optimizer + routed * expert_width.optimizer,
         kept=module.activations,
         waiting=gradients_waiting(job, kind, module),
         moved=sum(groups),
         ahead=groups[-1] if groups else 0.0,
+        captured=captured(job, kind, module),
         moment=moment,
         again=again,
         chunk=chunk,
         stepped=others * stepped_width(job, expert=False)
         + routed * stepped_width(job, expert=True),
+        deferred=deferred,
     )
 
 

@@ -62,7 +62,8 @@ def state_widths(job: TrainingJob, *, expert: bool) -> StateWidths:
         shards = ways if level else 1
         parameter = (master or settings.width) / shards + (settings.width if level < 3 else 0)
         master = 0
-    states = (master + optimizer.moments) * (1 - optimizer.offload)
+    stays = master if optimizer.keeps_master else 0
+    states = stays + (master - stays + optimizer.moments) * (1 - optimizer.offload)
     return StateWidths(
         parameter=parameter,
         gradient=optimizer.gradient / (ways if _divides_gradients(job) else 1),
@@ -90,10 +91,14 @@ def stepped_width(job: TrainingJob, *, expert: bool) -> float:
     """Return bytes per parameter that a step needs for a moment.
 
     Gradients that were added up in two bytes are copied to four before the step
-    (`distrib_optimizer.py`: `shard_model_grad.float()`).
+    (`distrib_optimizer.py`: `shard_model_grad.float()`). The precision-aware optimizer reads them
+    where they lie (`decoupled_grad` there); with remainders as its master copy it is the one that
+    steps.
     """
     optimizer = job.settings.optimizer
-    if optimizer.gradient >= SINGLE or not optimizer.master or job.settings.width >= SINGLE:
+    if optimizer.gradient >= SINGLE or job.settings.width >= SINGLE:
+        return 0.0
+    if not optimizer.master or optimizer.master < SINGLE:
         return 0.0
     return SINGLE / (sharing(job, expert=expert) if _level(job) else 1)
 

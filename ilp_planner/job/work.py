@@ -176,10 +176,12 @@ def host_step(settings: Settings) -> HostStep:
     """Return the traffic of a step of Megatron's optimiser on the host.
 
     Everything there is in single precision. A copy between devices converts at its source:
-    gradients are widened before they go, and stepped parameters rounded before they come back.
+    gradients are widened before they go, and stepped parameters rounded before they come back,
+    unless the device keeps a copy in single precision to be written over.
     PyTorch's fused step reads the gradient, and reads and writes the parameter and its moments.
     """
-    optimizer, width = settings.optimizer, settings.width
+    optimizer = settings.optimizer
+    width = SINGLE if optimizer.keeps_master else settings.width
     moments = 2 * SINGLE if optimizer.name == "adam" else optimizer.moments
     rounded = SINGLE + width if width < SINGLE else 0
     return HostStep(SINGLE, SINGLE + 2 * SINGLE + 2 * moments + rounded, width)

@@ -848,7 +848,11 @@ SETTINGS = (
         "0 to 1: 0.5, or a list as 0,0.5,1; 0 without this option.",
         "SHARE",
         title="states on the host",
-        fields=("settings.optimizer.offload", "settings.optimizer.overlap_offload"),
+        fields=(
+            "settings.optimizer.offload",
+            "settings.optimizer.keeps_master",
+            "settings.optimizer.overlap_offload",
+        ),
         remark=(
             "any share, with optimizer sharding and moments of fp32; stepped there "
             "while gradients and parameters travel"

@@ -40,9 +40,11 @@ class Machine:
     besides, each kernel and message of a layer with experts; expert_waits: seconds for each of
     these that the device is idle, as the host first had to read how many tokens each expert takes.
     host_link, host_memory: share of the rates of the link to the host and of its memory that large
-    copies, and steps of the optimiser there, reach. step: seconds of an iteration that are
-    nobody's. error: mean relative error of iteration times on runs that no constant was fitted to;
-    None where it is not known. runs: of this machine that constants were fitted to.
+    copies, and steps of the optimiser there, reach; the latter by the five shares of one published
+    series of runs on H100, one thread to a process as torchrun has it
+    (`tests/benchmarks/ablations.py: host_share`). step: seconds of an iteration that are nobody's.
+    error: mean relative error of iteration times on runs that no constant was fitted to; None where
+    it is not known. runs: of this machine that constants were fitted to.
     """
 
     sustained: float = 1.0
@@ -62,7 +64,7 @@ class Machine:
     host_experts: float = 0.0
     expert_waits: float = 0.0
     host_link: float = 0.8
-    host_memory: float = 0.5
+    host_memory: float = 0.24
     step: float = 0.0
     error: float | None = None
     runs: int = 0

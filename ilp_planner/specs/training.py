@@ -146,7 +146,9 @@ class OptimizerSettings:
     sharding `parameters` they are given up after a layer's forward pass and gathered again, with
     `gradients` after its backward pass.
     offload: share of the states that lies in the host's memory, and is stepped there.
-    overlap_offload: gradients go there, and parameters come back, while others are stepped.
+    keeps_master: the device keeps the copy that is stepped as well, as without Megatron's
+    precision-aware optimizer, and the host steps a copy of it. overlap_offload: gradients go there,
+    and parameters come back, while others are stepped.
     """
 
     name: str = "adam"
@@ -157,6 +159,7 @@ class OptimizerSettings:
     instances: int = 1
     from_master: bool = False
     offload: float = 0.0
+    keeps_master: bool = False
     overlap_offload: bool = False
     overlap_gradients: bool = False
     overlap_parameters: bool = False

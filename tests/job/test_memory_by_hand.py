@@ -8,8 +8,9 @@ import pytest
 from ilp_planner.job.memory import MOMENTS, StageMemory, kept_bytes, stage_memory, stage_of_rank
 from ilp_planner.job.overheads import flow
 from ilp_planner.job.parts import KINDS, MemoryParts, Part, memory_parts
+from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
-from ilp_planner.specs.training import Offload, OptimizerSettings, Recompute, Settings
+from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, Settings
 from tests.examples import for_each
 from tests.training_jobs import job as a_job
 
@@ -45,6 +46,7 @@ def moments(parts: MemoryParts, **counts: Any) -> dict[str, tuple[float, float, 
     found = dict(zip(MOMENTS, stage_memory(parts, **counts).moments, strict=True))
     assert found.pop("the start") == (0.0, 0.0, 0.0)
     assert found.pop("the step") == (0.0, 0.0, 0.0)
+    assert found.pop("the capture of graphs") == (0.0, 0.0, 0.0)
     return found
 
 
@@ -378,3 +380,48 @@ def test_at_the_end_of_a_divided_schedule_the_first_virtual_stage_has_gone_back(
     )
     assert memory.moment == "the embedding"
     assert memory.terms["activations"] == held - kept[0]
+
+
+# ---- graphs and deferred gradients ---------------------------------------------------------------
+
+
+def test_pools_of_graphs_are_tensors_while_they_are_captured_only() -> None:
+    """Three micro-batches keep 100 of two layers, of which 60 are in pools."""
+    parts = made_up()
+    layer = replace(parts.parts["layer"], captured=60.0)
+    stage = stage_memory(
+        replace(parts, parts={**parts.parts, "layer": layer}), layers=2, in_flight=3
+    )
+    found = dict(zip(MOMENTS, stage.moments, strict=True))
+    assert stage.captured == 3 * 2 * 60
+    assert found["a layer"] == (3 * 2 * 40, 0, 7)
+    assert found["the embedding"] == (2 * 2 * 40, 0, 0)
+    assert found["the capture of graphs"] == (3 * 2 * 60, 0, 0)
+
+
+def test_deferred_gradients_are_gone_at_the_step() -> None:
+    parts = made_up()
+    output = replace(parts.parts["output"], gradients=70.0, deferred=50.0, stepped=8.0)
+    stage = stage_memory(
+        replace(parts, parts={**parts.parts, "output": output}), layers=0, output=True
+    )
+    found = dict(zip(MOMENTS, stage.moments, strict=True))
+    assert stage.always["gradients"] == 70
+    assert found["the step"] == (0, 0, 8 - 50)
+
+
+@for_each("experts", [False, True])
+@for_each("names", [("attn",), ("attn", "mlp"), ("attn", "moe"), ("attn", "moe_router")])
+def test_graphs_of_all_parts_capture_all_but_their_inputs(
+    experts: bool, names: tuple[str, ...]
+) -> None:
+    kernels = Kernels(graphs="transformer_engine", graphed=names, grouped_experts=True)
+    job = a_job(settings=Settings(kernels=kernels))
+    mixture = Experts(count=4, top_k=2, ffn=64, shared_ffn=32) if experts else None
+    job = replace(job, model=replace(job.model, experts=mixture))
+    part = memory_parts(job).parts["expert layer" if experts else "layer"]
+    rest = part.kept - part.captured
+    whole = ("attn", "moe" if experts else "mlp")
+    assert 0 < part.captured < part.kept
+    if names == whole:
+        assert rest == 2 * flow(job).narrow

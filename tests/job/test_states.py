@@ -59,10 +59,17 @@ def test_offloaded_states_are_elsewhere():
     assert state_widths(job, expert=False).optimizer == 3
 
 
+def test_a_copy_that_the_optimizer_does_not_offload_stays_whole():
+    job = with_optimizer(a_job(), offload=0.75, keeps_master=True)
+    assert state_widths(job, expert=False).optimizer == 4 + 8 / 4
+
+
 def test_short_gradients_are_widened_for_the_step():
     job = with_optimizer(a_job(dp=2), sharding="optimizer", gradient=2)
     assert stepped_width(job, expert=False) == 2
     assert stepped_width(with_optimizer(job), expert=False) == 0
+    # the optimizer that keeps remainders reads gradients where they are
+    assert stepped_width(with_optimizer(job, gradient=2, master=2), expert=False) == 0
 
 
 @for_each(

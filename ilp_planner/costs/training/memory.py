@@ -16,7 +16,7 @@ import numpy as np
 
 from ilp_planner.base.numerics import FINE_ROUNDING
 from ilp_planner.costs.training.job import spread
-from ilp_planner.job.memory import kept_bytes, stage_memory
+from ilp_planner.job.memory import captured_bytes, kept_bytes, stage_memory
 from ilp_planner.job.overheads import outside
 from ilp_planner.job.parts import Part
 from ilp_planner.specs.pipeline_layout import ALONE, FIRST
@@ -189,7 +189,8 @@ def _good(
         chunks = _chunks(parts, counts, remainder)
         ending = _ending(parts, counts, chunks, remainder)
         kept = _interleaved(parts, counts, chunks, ending)
-        needed = _needed(parts, counts, ending, chunks, kept=kept)
+        captured = _captured(parts, chunks)
+        needed = _needed(parts, counts, ending, chunks, kept=kept, captured=captured)
         most = np.array(limits)[:, None]
     return np.array(row, np.int64), needed <= most * (1 + FINE_ROUNDING)
 
@@ -241,7 +242,7 @@ def _needed(
 
 def _on_device(job: TrainingJob, stage: StageMemory) -> NDArray[np.float64]:
     """Return the bytes that a stage needs of a device, with memory outside of tensors."""
-    total: NDArray[np.float64] = stage.peak + sum(outside(job, stage.peak).values())
+    total: NDArray[np.float64] = stage.peak + sum(outside(job, stage.peak, stage.captured).values())
     return total
 
 
@@ -297,6 +298,15 @@ def _interleaved(
         return np.asarray(states.max(axis=0), np.float64)
 
     return np.stack([most(rank) for rank in range(job.pp)])
+
+
+def _captured(parts: MemoryParts, chunks_of: Chunks) -> NDArray[np.float64]:
+    """Return the bytes that each rank has in pools of CUDA graphs at most, [ranks, counts]."""
+    job = parts.job
+    each = [captured_bytes(parts, layers=a, expert_layers=b)[0] for a, b in chunks_of]
+    chunks = np.stack(each).astype(np.float64)  # [virtual, counts]
+    states = (_held(job.schedule, job.pp - 1 - rank) @ chunks for rank in range(job.pp))
+    return np.stack([np.asarray(found.max(axis=0), np.float64) for found in states])
 
 
 @lru_cache(maxsize=4096)

@@ -260,6 +260,7 @@ def _optimizer(args: MegatronArguments) -> OptimizerSettings:
         offload=min(1.0, max(0.0, args.number("optimizer_offload_fraction")))
         if args.on("optimizer_cpu_offload")
         else 0,
+        keeps_master=args.on("optimizer_cpu_offload") and not aware,
         overlap_offload=args.on("optimizer_cpu_offload")
         and args.on("overlap_cpu_optimizer_d2h_h2d"),
     )
@@ -323,7 +324,8 @@ def _optimizer_values(settings: Settings) -> dict[str, Value]:
 def state_values(optimizer: OptimizerSettings, precision: str) -> dict[str, Value]:
     """Return the arguments for bytes of gradients, copies and moments."""
     gradient, moments, offload = optimizer.gradient, optimizer.moments, optimizer.offload
-    aware = optimizer.name == "adam" and (offload > 0 or moments != 8 or (optimizer.master == 2))
+    hosted = offload > 0 and not optimizer.keeps_master
+    aware = optimizer.name == "adam" and (hosted or moments != 8 or (optimizer.master == 2))
     typed = aware and moments in MOMENTS and moments != 8
     first, second = MOMENTS.get(moments, ("", ""))
     half = aware and optimizer.master == 2 and (precision == "fp16" or offload)

@@ -67,6 +67,7 @@ def test_what_a_step_on_the_host_moves() -> None:
     them; gradients go there in fp32, parameters come back in bf16."""
     assert host_step(job().settings) == (4, 28 + 6, 2)
     assert host_step(job(name="sgd", moments=4).settings) == (4, 20 + 6, 2)
+    assert host_step(job(keeps_master=True).settings) == (4, 28, 4)
     plain = replace(job(master=0).settings, precision="fp32")
     assert host_step(plain) == (4, 28, 4)
 

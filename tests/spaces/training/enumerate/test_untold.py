@@ -82,7 +82,7 @@ back."""
 SWITCHES = {
     "sequence_parallel", "overlap_tensor", "overlap_experts", "scatter_sends", "async_tensor",
     "keeps_gathered", "overlap_sends", "recompute.distribute", "optimizer.from_master",
-    "optimizer.overlap_offload", "optimizer.overlap_gradients", "optimizer.overlap_parameters",
+    "optimizer.overlap_offload", "optimizer.keeps_master", "optimizer.overlap_gradients", "optimizer.overlap_parameters",
     "kernels.fused_loss", "kernels.fused_dropout", "kernels.fused_activation",
     "kernels.fused_permute", "kernels.grouped_experts", "kernels.pad_to_capacity",
     "kernels.accumulation_fusion", "kernels.fused_softmax", "kernels.deterministic",
