@@ -130,13 +130,13 @@ class StageMemory:
     """The memory of a stage, bytes; arrays if the counts were arrays.
 
     always: by name. moments: (activations, logits, temporary) beside that at each of `MOMENTS`.
-    captured: bytes in pools of CUDA graphs, which are no tensors of any moment but their capture.
+    reserved: bytes by name that the allocator holds for tensors of other moments.
     """
 
     always: Mapping[str, Count]
     moments: Sequence[tuple[Count, Count, Count]]
     parameters: Count
-    captured: Count = 0.0
+    reserved: Mapping[str, Count] = field(default_factory=dict)
 
     @cached_property
     def peak(self) -> Count:
@@ -301,8 +301,30 @@ def stage_memory(
     moments = _moments(parts, counts, chunks, own, before, captured)
     moments.append(_start(parts, counts, always))
     return StageMemory(
-        always=always, moments=tuple(moments), parameters=sums["parameters"], captured=captured
+        always=always,
+        moments=tuple(moments),
+        parameters=sums["parameters"],
+        reserved=_reserved(parts, counts, captured),
     )
+
+
+def _reserved(parts: MemoryParts, counts: Mapping[str, Count], captured: Count) -> dict[str, Count]:
+    """Return the bytes that PyTorch's allocator holds for tensors of other moments, by name.
+
+    The pools of CUDA graphs; and of `fully_shard` the buffers of its collectives, which come from
+    streams of their own (`fsdp/_fully_shard/_fsdp_collectives.py`), whose memory no other stream
+    takes: gathered parameters before they are copied out, and gradients in the width of their
+    reduction, of two units each.
+    """
+    job = parts.job
+    found: dict[str, Count] = {}
+    if job.settings.kernels.graphed:
+        found["graphs"] = captured
+    optimizer = job.settings.optimizer
+    if optimizer.from_master and optimizer.divides:
+        width = job.settings.width + optimizer.gradient
+        found["buffers of FSDP"] = width * _neighbours(parts, counts)
+    return found
 
 
 def _shared(counts: Mapping[str, Count], size: float, users: frozenset[str]) -> Count:
@@ -478,7 +500,11 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         in_flight=in_flight,
         moment=MOMENTS[int(stage.moment)],
         terms=terms,
-        outside=outside(job, sum(terms.values()), float(stage.captured)),
+        outside=outside(
+            job,
+            sum(terms.values()),
+            {name: float(size) for name, size in stage.reserved.items()},
+        ),
     )
 
 

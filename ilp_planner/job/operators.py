@@ -36,7 +36,11 @@ Share = Callable[[str], float]  # of a module or a message, by its name
 
 
 def outputs_kept(job: TrainingJob, experts: bool) -> tuple[Kept, ...]:
-    """Return the kept activations of a layer: its input, and outputs."""
+    """Return the kept activations of a layer: its input, and outputs.
+
+    A compiled layer does not keep what its backward pass never reads: the MLP's output, which is
+    only added.
+    """
     sizes = shard_of(job)
     rows = (sizes.tokens, sizes.batch)
     width, inner = sizes.width, part(job.model.value_width, job.tp)
@@ -46,6 +50,7 @@ def outputs_kept(job: TrainingJob, experts: bool) -> tuple[Kept, ...]:
         *(
             Kept(name=one.name, shape=(*rows, one.columns), width=width, why="of a product")
             for one in _in_either(job, experts)
+            if not (job.settings.kernels.compiled and one.module.endswith("_fc2"))
         ),
         Kept(name="attention", shape=(steps, *rows, inner), width=width, why="of attention"),
         Kept(

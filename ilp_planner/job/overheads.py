@@ -1,7 +1,9 @@
 """Memory that is neither a model's states nor its activations."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from ilp_planner.job.attention import legacy
@@ -258,11 +260,27 @@ def loss_moment(job: TrainingJob) -> float:
     if legacy(job):
         # `output.float()`, and less the largest of each row in a third tensor, which is kept.
         return logits + softmax
+    if job.settings.keeps_gathered:
+        return max(_entropy(job, logits, softmax), logits + product - softmax)
     before = loader_batch(job) + through.again + logits * (job.model.prediction_layers > 0)
     compiled = softmax if job.settings.kernels.fused_loss else 0.0
     if sizes.width == SINGLE:
         return max(product, before + compiled)  # in place: the logits are in fp32 already
     return max(logits + before + compiled, logits + product - softmax)
+
+
+def _entropy(job: TrainingJob, logits: float, softmax: float) -> float:
+    """Return the bytes of PyTorch's own cross-entropy besides the logarithms of the softmax.
+
+    Its operators run one by one, and none writes over its input: forward the logits in both
+    precisions; backward the gradients of these logarithms and of the logits in fp32. Divided over
+    tensor-parallel ranks it has one tensor more at either time: the shifted logits, and the softmax
+    (`torch/distributed/tensor/parallel/loss.py`). torchtitan's releases compile it or do not; as
+    they did not when their memory was published, it counts so with compiled layers as well.
+    """
+    more = softmax * (job.tp > 1)
+    forward = softmax + more + (logits if shard_of(job).width < SINGLE else 0.0)
+    return max(2 * softmax + more, forward + loader_batch(job))
 
 
 def loader_batch(job: TrainingJob) -> float:
@@ -352,7 +370,8 @@ def spare_gradients(job: TrainingJob, module: Module) -> dict[tuple[int, ...], f
     `get_dummy_wgrad` of Transformer Engine, also called by Megatron core, makes one for each shape
     of a product's weight and keeps it. The legacy model does without.
     """
-    if not job.settings.kernels.accumulation_fusion or legacy(job):
+    settings = job.settings
+    if not settings.kernels.accumulation_fusion or legacy(job) or settings.keeps_gathered:
         return {}
     if module.name in ("word_embeddings", "position_embeddings", "router"):
         return {}
@@ -366,10 +385,12 @@ def spare_gradients(job: TrainingJob, module: Module) -> dict[tuple[int, ...], f
     return found
 
 
-def outside(job: TrainingJob, peak: Any, captured: Any = 0.0) -> dict[str, Any]:
+def outside(
+    job: TrainingJob, peak: Any, reserved: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
     """Return device memory beyond PyTorch's tensors, bytes by name.
 
-    peak: bytes, a number or an array. captured: likewise, in pools of CUDA graphs.
+    peak: bytes, a number or an array. reserved: likewise, for tensors of other moments.
     """
     settings = job.settings
     groups = (job.tp, job.pp, job.dp * settings.cp, settings.cp, settings.ep)
@@ -377,5 +398,5 @@ def outside(job: TrainingJob, peak: Any, captured: Any = 0.0) -> dict[str, Any]:
         "CUDA context": CONTEXT,
         "NCCL": COMMUNICATOR * sum(size > 1 for size in groups),
         "fragmentation": FRAGMENTATION * peak,
-        **({"graphs": captured} if job.settings.kernels.graphed else {}),
+        **reserved,
     }

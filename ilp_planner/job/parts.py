@@ -228,9 +228,10 @@ class Part:
     micro-batch, as the job recomputes. waiting: bytes per micro-batch of gradients, between both
     parts of a divided backward pass. moved: kept bytes that go to the host; ahead: of them, that
     come back while the next layer is at work; captured: of them, that lie in pools of CUDA graphs.
-    deferred: of the gradients, bytes that are given up before the step. moment: bytes above kept ones, for a moment. again:
-    bytes above its checkpoint when it is recomputed as a whole; chunk: and of every further layer
-    of the same chunk. stepped: bytes that the optimizer's step needs for a moment.
+    deferred: of the gradients, bytes that are given up before the step. moment: bytes above kept
+    ones, for a moment. again: bytes above its checkpoint when it is recomputed as a whole; chunk:
+    and of every further layer of the same chunk. stepped: bytes that the optimizer's step needs for
+    a moment.
     """
 
     parameters: int = 0

@@ -58,6 +58,22 @@ class Kernel(NamedTuple):
     shape: Product | FusedAttention | None = None
 
 
+class Passes(NamedTuple):
+    """Traffic of a module's kernels that move bytes, relative to one fused kernel each way."""
+
+    forward: float = 1.0
+    backward: float = 1.0
+
+
+# PyTorch's operators one by one, in training of 2 bytes: bytes that each reads and writes per
+# number, over those of the fused kernel. A norm squares, averages, scales, rounds and weighs a copy
+# in fp32 (36 for 4 bytes, and 68 for 8 on the way back); rotation multiplies complex numbers of
+# fp32 (20 for 4 each way); the activation and its product are kernels of their own (10 for 6, and
+# 18 for 10).
+FUSED = Passes()
+EAGER = {"norm": Passes(9.0, 8.5), "rope": Passes(5.0, 5.0), "activation": Passes(5 / 3, 1.8)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleWork:
     """The work of one module for a micro-batch. of_weights: the kernels of the backward pass that
@@ -242,8 +258,18 @@ class _Share:
         each = read * self.width + 2.0
         return (Kernel(0.0, each * (numbers + weights / self.job.micro_batches)),)
 
-    def streaming(self, name: str, forward: float, backward: float) -> ModuleWork:
-        """Return a kernel each way that only moves bytes."""
+    def passes(self, kind: str) -> Passes:
+        """Return the passes of a kind of module in `EAGER`: where torchtitan compiles layers, or
+        the runtime has kernels for them, they are fused."""
+        settings = self.job.settings
+        eager = settings.keeps_gathered and not self.kernels.compiled and self.width < SINGLE
+        return EAGER[kind] if eager else FUSED
+
+    def streaming(self, name: str, forward: float, backward: float, kind: str = "") -> ModuleWork:
+        """Return a kernel each way that only moves bytes. kind: in `EAGER`."""
+        if kind:
+            passes = self.passes(kind)
+            forward, backward = forward * passes.forward, backward * passes.backward
         return ModuleWork(
             name=name, forward=(Kernel(0.0, forward),), backward=(Kernel(0.0, backward),)
         )
@@ -254,7 +280,7 @@ class _Share:
 
     def norm(self, name: str) -> ModuleWork:
         """Return a norm: reads and writes; backward it reads its input and two gradients."""
-        return self.streaming(name, 2 * self.hidden(), 4 * self.hidden())
+        return self.streaming(name, 2 * self.hidden(), 4 * self.hidden(), "norm")
 
     def residual(self, name: str) -> ModuleWork:
         """Return bias, dropout and residual addition."""
@@ -270,9 +296,9 @@ class _Share:
         modules = [self.linear("linear_qkv", tokens, m.hidden, queries + 2 * keys)]
         turned = 2 * tokens * (queries + keys) * self.width
         if m.qk_norm:
-            modules.append(self.streaming("qk_norm", turned, 2 * turned))
+            modules.append(self.streaming("qk_norm", turned, 2 * turned, "norm"))
         if m.positions == "rope":
-            modules.append(self.streaming("rope", turned, turned))
+            modules.append(self.streaming("rope", turned, turned, "rope"))
         modules.append(self.core(queries, keys, queries))
         modules.append(self.linear("linear_proj", tokens, queries, m.hidden))
         return tuple(modules)
@@ -295,7 +321,7 @@ class _Share:
         modules.append(self.linear("linear_kv_down_proj", own, m.hidden, down))
         modules.append(self.linear("linear_kv_up_proj", tokens, a.key_value_rank, up))
         turned = 2 * tokens * 2 * queries * self.width  # rotated, joined with the part without
-        modules.append(self.streaming("rope", turned, turned))
+        modules.append(self.streaming("rope", turned, turned, "rope"))
         modules.append(self.core(queries, queries, values))
         modules.append(self.linear("linear_proj", tokens, values, m.hidden))
         return tuple(modules)
@@ -349,7 +375,7 @@ class _Share:
         second = tokens * inner * self.width
         return (
             self.linear(f"{name}_fc1", tokens, hidden, wide * inner, copies),
-            self.streaming(f"{name}_activation", first + second, 2 * first + second),
+            self.streaming(f"{name}_activation", first + second, 2 * first + second, "activation"),
             self.linear(f"{name}_fc2", tokens, inner, hidden, copies),
         )
 

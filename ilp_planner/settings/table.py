@@ -1094,7 +1094,7 @@ SETTINGS = (
         only={"on": "torchtitan"},
         title="compiled layers",
         fields=("settings.kernels.compiled",),
-        remark="by torch.compile; what it gains is not in the figures",
+        remark="by torch.compile: norms, rotation, activation fused; a compiled loss not counted",
         search={
             "torchtitan": Search(AS_ASKED, ("off",), ("on",)),
             "megatron": Search(

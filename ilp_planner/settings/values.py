@@ -281,7 +281,7 @@ FUSED_PERMUTE = switch(
 COMPILE = switch(
     "kernels.compiled",
     "compile {}",
-    uncounted={"on": "what torch.compile makes of kernels, in seconds and in bytes"},
+    uncounted={"on": "what torch.compile makes of the loss, in seconds and in bytes"},
 )
 DEFER_EMBEDDING_WGRAD = switch(
     "kernels.deferred_output",

@@ -393,7 +393,7 @@ def test_pools_of_graphs_are_tensors_while_they_are_captured_only() -> None:
         replace(parts, parts={**parts.parts, "layer": layer}), layers=2, in_flight=3
     )
     found = dict(zip(MOMENTS, stage.moments, strict=True))
-    assert stage.captured == 3 * 2 * 60
+    assert found["the capture of graphs"][0] == 3 * 2 * 60
     assert found["a layer"] == (3 * 2 * 40, 0, 7)
     assert found["the embedding"] == (2 * 2 * 40, 0, 0)
     assert found["the capture of graphs"] == (3 * 2 * 60, 0, 0)
@@ -425,3 +425,49 @@ def test_graphs_of_all_parts_capture_all_but_their_inputs(
     assert 0 < part.captured < part.kept
     if names == whole:
         assert rest == 2 * flow(job).narrow
+
+
+# ---- PyTorch's `fully_shard` ---------------------------------------------------------------------
+
+
+@for_each(
+    ("sharding", "from_master", "expected"),
+    [
+        ("parameters", True, (2 + 4) * (50 + 70)),
+        ("gradients", True, (2 + 4) * (50 + 70)),
+        ("none", True, 0),
+        ("parameters", False, 0),  # Megatron's own has its buffers among the gathered
+    ],
+)
+def test_buffers_of_two_units_are_reserved(
+    sharding: str, from_master: bool, expected: float
+) -> None:
+    """The largest layer and the largest part beside the layers, before they are copied out and as
+    gradients are reduced."""
+    optimizer = OptimizerSettings(sharding=sharding, from_master=from_master)
+    parts = made_up()
+    sized = {"layer": replace(parts.parts["layer"], parameters=50)}
+    sized["output"] = replace(parts.parts["output"], parameters=70)
+    parts = replace(
+        parts,
+        job=replace(parts.job, settings=Settings(optimizer=optimizer)),
+        parts={**parts.parts, **sized},
+    )
+    stage = stage_memory(parts, layers=3, output=True)
+    assert sum(stage.reserved.values()) == expected
+
+
+@for_each("gated", [False, True])
+def test_a_compiled_layer_does_not_keep_what_is_only_added(gated: bool) -> None:
+    recompute = Recompute(granularity="selective", modules=("operators",))
+    each = []
+    for compiled in (False, True):
+        job = a_job(
+            settings=Settings(
+                kernels=Kernels(compiled=compiled), recompute=recompute, keeps_gathered=True
+            )
+        )
+        job = replace(job, model=replace(job.model, gated=gated))
+        each.append(memory_parts(job).parts["layer"].kept)
+    whole = flow(job).whole
+    assert each[0] - each[1] == (whole if gated else 0)  # else it is not among every other product

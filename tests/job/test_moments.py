@@ -273,7 +273,10 @@ def test_around_the_loss_there_are_logits_and_what_was_loaded() -> None:
     """Before, in two bytes beside the softmax in four, which is kept; or the gradient of the
     product's input, what is gathered again, and the share that stays, after it."""
     assert loss_moment(case()) == LOGITS + LOADED + WHOLE
-    assert loss_moment(case(keeps_gathered=True)) == LOGITS + LOADED
+    # PyTorch's own, divided over two ranks: on the way back three more in four bytes
+    assert loss_moment(case(keeps_gathered=True)) == 3 * 2 * LOGITS
+    alone = replace(case(keeps_gathered=True, sequence_parallel=False), tp=1)
+    assert loss_moment(alone) == 2 * 2 * (2 * LOGITS)
     native = {"fused_loss": True, "loss_kernel": "native"}
     assert loss_moment(case(kernels=native)) == LOGITS + LOADED + WHOLE + 2 * LOGITS
     predicting = case({"prediction_layers": 1})

@@ -99,6 +99,7 @@ def test_what_is_outside_of_pytorch() -> None:
     """A context, buffers for each group of several ranks, and what the allocator cannot use."""
     found = outside(case(), 1000.0)
     assert found == {"CUDA context": 600 * MIB, "NCCL": 3 * 250 * MIB, "fragmentation": 50.0}
+    assert outside(case(), 1000.0, {"graphs": 7.0}) == {**found, "graphs": 7.0}
     one = job(tp=1, pp=1, dp=1, layout=None)
     assert outside(one, 0.0)["NCCL"] == 0
     around = replace(one, settings=replace(one.settings, cp=2))

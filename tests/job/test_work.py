@@ -377,3 +377,35 @@ def test_norms_after_and_beside():
         names = [module.name for module in beside]
         assert "attention_residual" not in names
         assert ("mlp_norm" in names) == (norms == 2)
+
+
+def test_operators_one_by_one_move_more_than_fused_kernels() -> None:
+    """torchtitan's layers that are not compiled: products and attention are the same."""
+    plain = job(dataclasses.replace(DENSE, positions="rope"))
+    eager = dataclasses.replace(
+        plain, settings=dataclasses.replace(plain.settings, keeps_gathered=True)
+    )
+    kernels = dataclasses.replace(eager.settings.kernels, compiled=True)
+    compiled = dataclasses.replace(
+        eager, settings=dataclasses.replace(eager.settings, kernels=kernels)
+    )
+    rows = zip(
+        layer_work(plain, experts=False),
+        layer_work(eager, experts=False),
+        layer_work(compiled, experts=False),
+        strict=True,
+    )
+    slower = {}
+    for one, two, three in rows:
+        assert one == three
+        if one != two:
+            slower[one.name] = tuple(
+                found[0].traffic / fused[0].traffic
+                for found, fused in zip(two.ways, one.ways, strict=True)
+            )
+    assert slower == {
+        "input_norm": (9, 8.5),
+        "rope": (5, 5),
+        "mlp_norm": (9, 8.5),
+        "mlp_activation": pytest.approx((10 / 6, 18 / 10)),
+    }

@@ -242,7 +242,7 @@ def _needed(
 
 def _on_device(job: TrainingJob, stage: StageMemory) -> NDArray[np.float64]:
     """Return the bytes that a stage needs of a device, with memory outside of tensors."""
-    total: NDArray[np.float64] = stage.peak + sum(outside(job, stage.peak, stage.captured).values())
+    total: NDArray[np.float64] = stage.peak + sum(outside(job, stage.peak, stage.reserved).values())
     return total
 
 

@@ -21,7 +21,7 @@ def _compile_notes(job: TrainingJob) -> Iterator[str]:
         )
     if is_compiled(job):
         yield (
-            "settings.kernels.compiled: what torch.compile makes of kernels is in neither the "
+            "settings.kernels.compiled: what torch.compile makes of the loss is in neither the "
             "plan's seconds nor its bytes"
         )
 

@@ -149,7 +149,7 @@ def test_async_tensor_parallelism_is_faster_and_compiles(space: str) -> None:
 
 
 @pytest.mark.parametrize("space", ["torchtitan", "torchtitan@0.2.2"])
-def test_compiling_alone_changes_no_figure(space: str) -> None:
+def test_compiling_fuses_the_passes_between_products(space: str) -> None:
     cluster = small_cluster(1, 2)
     seconds = []
     for value in ("off", "on", "off,on"):
@@ -157,10 +157,11 @@ def test_compiling_alone_changes_no_figure(space: str) -> None:
         problem = runtime_problem(space, cluster=cluster, constraints=asked)
         found = solve(problem)
         assert found.plan is not None
-        assert found.plan.settings.kernels.compiled == (value == "on")  # the plainer of equals
+        assert found.plan.settings.kernels.compiled == (value != "off")  # the faster one
         assert any("compile on: not counted" in note for note in found.notes) == (value != "off")
         seconds.append(found.objective)
-    assert len({*seconds}) == 1
+    eager, compiled, either = seconds
+    assert compiled == either < eager
 
 
 def test_async_tensor_parallelism_is_not_had_without_compiling() -> None:
