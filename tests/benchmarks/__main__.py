@@ -11,6 +11,7 @@ from functools import partial
 from types import ModuleType
 
 from tests.benchmarks import (
+    ablations,
     alpa,
     anytime,
     growth,
@@ -74,6 +75,7 @@ SUITES: dict[str, Callable[[str, float | None], object]] = {
     "peers": peers.measure,
     "solutions": solutions.measure,
     "kernels": lambda only, seconds: of_rows(kernel_judge, "kernels", kernel_table),
+    "ablations": lambda only, seconds: of_rows(ablations, "ablations", ablations.ablations_table),
     "steps": lambda only, seconds: of_rows(steps, "steps", steps_table),
     "recipes": recipes.measure,
     **{name: partial(runtime.measure, name) for name in ("megatron", "analyze")},

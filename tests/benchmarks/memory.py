@@ -13,7 +13,7 @@ a run with expandable segments has none of it. With experts, tokens are assumed 
 which they are not; versions differ from run to run; and `megatron_ci.json` has the arguments as
 they stood in another commit than the figures where the two files changed apart.
 
-Published whole iterations that say their memory are shown as well: one of NVIDIA's, and
+torchtitan's own runs are beside what PyTorch reserves. Published whole iterations that say their memory are shown as well: one of NVIDIA's, and
 BigScience's, whose kind of figure is not known. Nothing is fitted to them.
 
 Three facts of the B200 runs, which their sources leave open, are the
@@ -36,7 +36,7 @@ from ilp_planner.job.overheads import flow
 from ilp_planner.job.states import stepped_width
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.gpu_architectures import AMPERE, BLACKWELL, HOPPER, GpuArchitecture
-from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.benchmarks import published
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "measured"
@@ -255,6 +255,92 @@ def step_rows(family: str) -> list[Row]:
     return found
 
 
+def titan_rows() -> list[Row]:
+    """Return what torchtitan published of its own runs at the end of 2024 (pytorch/torchtitan,
+    `benchmarks/llama3_h100_202412_torchtitan.md`, BSD-3-Clause): H100 of 96 GB, FSDP.
+
+    Its `Memory` is what PyTorch's allocator reserved at most (`metrics.py`): the peak, its
+    fragmentation, and the buffers of other streams. Nothing is fitted to them.
+    """
+    rows = []
+    for case, measured, job in titan_runs():
+        memory = rank_memory(replace(job, gpu_architecture=HOPPER), 0)
+        found = _row(job, 0, case, measured * GIB, HOPPER)
+        beside = (memory.outside[name] for name in ("CUDA context", "NCCL"))
+        rows.append(replace(found, predicted=memory.needed - sum(beside)))
+    return rows
+
+
+def titan_runs() -> list[tuple[str, float, TrainingJob]]:
+    """Return what a run is called, its GiB, and its job.
+
+    Llama 3.1 on sequences of 8192 tokens and more: 8B with the outputs of operators kept or, as
+    70B, all layers recomputed. Products in 8 bits are torchao's, by one scale per tensor.
+    """
+    small = {"layers": 32, "hidden": 4096, "heads": 32, "ffn": 14336}
+    large = {"layers": 80, "hidden": 8192, "heads": 64, "ffn": 28672}
+    found = []
+    for gpus, sizes in ((8, (82.4, 77.0, 76.8)), (128, (67.0, 62.0, 61.8))):
+        for how, size in zip(("", "compiled", "compiled fp8"), sizes, strict=True):
+            job = _titan(small, 8192, 2, how, dp=gpus)
+            found.append((f"8B, {gpus} H100, {how or 'eager'}", size, job))
+    for cp, size in ((1, 83.9), (2, 84.2), (4, 84.0), (8, 84.5)):
+        job = _titan(small, 32768 * cp, 1, "compiled fp8", cp=cp, dp=8 // cp, again=True)
+        found.append((f"8B, 8 H100, cp {cp}, {job.model.sequence} tokens", size, job))
+    job = _titan(large, 8192, 16, "compiled fp8", tp=8, dp=32, again=True)
+    return [*found, ("70B, 256 H100, tp 8", 71.9, job), ("70B, the same, async", 67.6, job)]
+
+
+def _titan(
+    sizes: dict[str, int],
+    sequence: int,
+    samples: int,
+    how: str,
+    *,
+    dp: int,
+    tp: int = 1,
+    cp: int = 1,
+    again: bool = False,
+) -> TrainingJob:
+    """Return a job of torchtitan. how: layers are compiled, products in 8 bits. again: full
+    recomputation."""
+    recompute = Recompute(granularity="selective", modules=("operators",))
+    if again:
+        recompute = Recompute(granularity="full", method="uniform", layers=1)
+    model = Decoder(
+        sequence=sequence,
+        vocab=128256,
+        kv_heads=8,
+        gated=True,
+        bias=False,
+        norm="rmsnorm",
+        positions="rope",
+        tied=False,
+        dropout=0.0,
+        **sizes,
+    )
+    kernels = Kernels(
+        compiled="compiled" in how,
+        quantised="fp8-current" if "fp8" in how else "",
+        fused_loss=False,
+    )
+    return TrainingJob(
+        model=model,
+        micro_batch=samples,
+        global_batch=samples * dp,
+        tp=tp,
+        dp=dp,
+        settings=Settings(
+            cp=cp,
+            sequence_parallel=tp > 1,
+            keeps_gathered=True,
+            kernels=kernels,
+            recompute=recompute,
+            optimizer=OptimizerSettings(sharding="parameters", from_master=True),
+        ),
+    )
+
+
 def _row(job: TrainingJob, rank: int, case: str, measured: float, gpu: GpuArchitecture) -> Row:
     memory = rank_memory(replace(job, gpu_architecture=gpu), rank)
     return Row(
@@ -282,6 +368,7 @@ def main() -> None:
         "Megatron CI, between steps": ci_rest_rows(),
         "published steps, NVIDIA": step_rows("NeMo"),
         "published steps, BigScience": step_rows(published.OLD),
+        "torchtitan": titan_rows(),
     }
     found = {}
     for name, rows in groups.items():
