@@ -14,7 +14,7 @@ from ilp_planner.job.attention import (
 from ilp_planner.job.modules import Kept, Module, Weight
 from ilp_planner.job.quantised import keeps_input_twice
 from ilp_planner.job.recompute import forget, keep_input, recomputes
-from ilp_planner.job.shard import part, shard_of
+from ilp_planner.job.shard import part, sequence_parallel, shard_of
 from ilp_planner.specs.training import TrainingJob
 
 # ---- the dense MLP of a layer --------------------------------------------------------------------
@@ -115,7 +115,11 @@ def expert_modules(job: TrainingJob) -> tuple[Module, ...]:
     children = [_router(job), _routed(job)]
     if experts.shared_ffn:
         first, *others = mlp_products(job, experts.shared_ffn)
-        if keeps_input_twice(job) and not recomputes(job, "layernorm"):
+        if job.settings.kernels.overlap_shared and sequence_parallel(job):
+            # Without messages of their own the products read what was gathered for them
+            # (`shared_experts.py`), and keep that.
+            first = with_kept(first, product_input(job, sizes.wide, "gathered beforehand"))
+        elif keeps_input_twice(job) and not recomputes(job, "layernorm"):
             first = with_kept(first, product_input(job, sizes.narrow, "the norm's, quantised"))
         gate = (Weight(name="gate_weight", shape=(1, sizes.hidden)),) * experts.shared_gate
         shared = Module(name="shared_experts", weights=gate, children=(first, *others))

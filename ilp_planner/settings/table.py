@@ -1145,6 +1145,14 @@ SETTINGS = (
         keys=(Key(MEGATRON, "kernels.deterministic", "deterministic_mode"),),
     ),
     Setting(
+        "overlap_shared",
+        title="shared experts beside the exchange",
+        fields=("settings.kernels.overlap_shared",),
+        remark="their memory is counted, the time that they hide is not",
+        search={"": Search(FIXED, ("no",), remark=UNSAID), "megatron": Search(LEFT_OUT, ("no",))},
+        keys=(Key(MEGATRON, "kernels.overlap_shared", "moe_shared_expert_overlap"),),
+    ),
+    Setting(
         "loader_mask",
         title="mask of the loader",
         fields=("settings.kernels.loader_mask",),

@@ -211,7 +211,8 @@ class Kernels:
     those of `graphed` alone where this names some: one of `GRAPHS`, empty for none. compiled:
     layers and the loss are compiled by torch.compile. deferred_output: the last pipeline rank
     computes the weight gradients of the output layer after its last micro-batch. deferral_limit:
-    those of so many micro-batches at most; 0: of all.
+    those of so many micro-batches at most; 0: of all. overlap_shared: shared experts compute while
+    tokens are exchanged.
     """
 
     implementation: str = "transformer_engine"
@@ -240,6 +241,7 @@ class Kernels:
     graphed: tuple[str, ...] = ()
     compiled: bool = False
     deferred_output: bool = False
+    overlap_shared: bool = False
     deferral_limit: int = 0
 
     def __post_init__(self) -> None:

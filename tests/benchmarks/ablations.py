@@ -66,7 +66,7 @@ MOONLIGHT = (
     "--moe-token-dispatcher-type alltoall --moe-grouped-gemm --rotary-base 50000 "
     "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 8 "
     "--expert-tensor-parallel-size 1 --micro-batch-size 1 --global-batch-size 4 "
-    f"--seq-length 4096 --moe-permute-fusion {NARROW}"
+    f"--seq-length 4096 --moe-permute-fusion --moe-shared-expert-overlap {NARROW}"
 )
 LLAMA_70B = (
     "--num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 "

@@ -13,8 +13,9 @@ a run with expandable segments has none of it. With experts, tokens are assumed 
 which they are not; versions differ from run to run; and `megatron_ci.json` has the arguments as
 they stood in another commit than the figures where the two files changed apart.
 
-torchtitan's own runs are beside what PyTorch reserves. Published whole iterations that say their memory are shown as well: one of NVIDIA's, and
-BigScience's, whose kind of figure is not known. Nothing is fitted to them.
+torchtitan's own runs are beside what PyTorch reserves. Published whole iterations that say their
+memory are shown as well: one of NVIDIA's, and BigScience's, whose kind of figure is not known.
+Nothing is fitted to them.
 
 Three facts of the B200 runs, which their sources leave open, are the
 ones that the measured figures agree with: the 405B model has 16 key-value heads, as its launch

@@ -82,12 +82,13 @@ back."""
 SWITCHES = {
     "sequence_parallel", "overlap_tensor", "overlap_experts", "scatter_sends", "async_tensor",
     "keeps_gathered", "overlap_sends", "recompute.distribute", "optimizer.from_master",
-    "optimizer.overlap_offload", "optimizer.keeps_master", "optimizer.overlap_gradients", "optimizer.overlap_parameters",
+    "optimizer.overlap_offload", "optimizer.keeps_master", "optimizer.overlap_gradients",
+    "optimizer.overlap_parameters",
     "kernels.fused_loss", "kernels.fused_dropout", "kernels.fused_activation",
     "kernels.fused_permute", "kernels.grouped_experts", "kernels.pad_to_capacity",
     "kernels.accumulation_fusion", "kernels.fused_softmax", "kernels.deterministic",
     "kernels.loader_mask", "kernels.flash_package", "kernels.quantised_parameters",
-    "kernels.compiled", "kernels.deferred_output",
+    "kernels.compiled", "kernels.deferred_output", "kernels.overlap_shared",
 }  # fmt: skip
 
 # What each runtime can be told of a plan on two replicas of two tensor-parallel ranks, besides what
