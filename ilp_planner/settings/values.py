@@ -255,7 +255,7 @@ CUDA_GRAPHS = Choice(
     _graphs,
     _with_graphs,
     "CUDA graphs {}",
-    uncounted=dict.fromkeys(GRAPHED, "memory of copies of what goes into graphs"),
+    uncounted=dict.fromkeys(GRAPHED, "memory of graphs beside their pools"),
 )
 OPTIMIZER_OFFLOAD = Choice(
     lambda s: f"{s.optimizer.offload:g}",
