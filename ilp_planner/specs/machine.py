@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Constants that something is divided by, and constants that are seconds.
 RATES = (
     "sustained", "streaming", "low_precision", "grouped", "attention", "attention_backward",
-    "links", "network", "host_link", "host_memory",
+    "links", "network", "host_link", "host_memory", "stepping",
 )  # fmt: skip
 DURATIONS = ("host_forward", "host_backward", "host_experts", "expert_waits", "step")
 
@@ -42,9 +42,12 @@ class Machine:
     host_link, host_memory: share of the rates of the link to the host and of its memory that large
     copies, and steps of the optimiser there, reach; the latter by the five shares of one published
     series of runs on H100, one thread to a process as torchrun has it
-    (`tests/benchmarks/ablations.py: host_share`). step: seconds of an iteration that are nobody's.
-    error: mean relative error of iteration times on runs that no constant was fitted to; None where
-    it is not known. runs: of this machine that constants were fitted to.
+    (`tests/benchmarks/ablations.py: host_share`). stepping: share of the rate of `streaming` that
+    the optimiser's step on the device reaches, as if it read and wrote every state once.
+    ring_growth: by so much of its seconds a reduce-scatter or all-gather over nodes takes longer
+    with every doubling of the nodes. step: seconds of an iteration that are nobody's. error: mean
+    relative error of iteration times on runs that no constant was fitted to; None where it is not
+    known. runs: of this machine that constants were fitted to.
     """
 
     sustained: float = 1.0
@@ -65,6 +68,8 @@ class Machine:
     expert_waits: float = 0.0
     host_link: float = 0.8
     host_memory: float = 0.24
+    stepping: float = 1.0
+    ring_growth: float = 0.0
     step: float = 0.0
     error: float | None = None
     runs: int = 0

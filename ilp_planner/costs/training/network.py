@@ -7,6 +7,11 @@ bandwidth, and every step takes a latency, as in `group_network`:
 
     seconds = steps * latency + bytes that a rank sends * (rings on the fullest card / bandwidth)
 
+NCCL sums over many nodes along trees, but scatters and gathers around rings, whose bandwidth falls
+with the number of nodes: over 4, 8, 16, 32, 64 and 128 nodes of H100 a reduce-scatter reaches 360,
+345, 320, 300, 280 and 260 GB/s (NVIDIA/nccl, issue 1229), about 6 % less each time. So it takes
+`1 + ring_growth * log2(nodes)` as long, by the machine's constant.
+
 In an all-to-all every rank sends to the other nodes by itself. Between pipeline ranks all pairs
 send at the same time: the bytes of a node pass its card together. If a profile has measured the
 send (`profiles.link_times`), that counts.
@@ -18,6 +23,7 @@ Seconds of one message on a known route: of a group of ranks, and between pipeli
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
@@ -50,6 +56,7 @@ HOP = 3.4e-6  # seconds of a ring's step over NVLink (NCCL 2.23, src/graph/tunin
 LINE = (2.0**24, 2.0**30)  # bytes between which a measured collective is taken as linear
 # Bytes that a rank sends, of those of the whole tensor, and steps; n: ranks.
 SHARES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
+AROUND_RINGS = ("all_gather", "reduce_scatter")  # over nodes; sums go along trees there
 
 
 class Route(NamedTuple):
@@ -59,7 +66,8 @@ class Route(NamedTuple):
     a ring, or to every other one. crosses: the group is on several nodes. group: as links are
     measured; None: unevenly many on its nodes, or alone. hosts: nodes. rates: of GPUs of one node,
     with measured collectives perhaps; None: of several types. inside: seconds per byte of the links
-    within a node.
+    within a node. scattered: seconds per byte of a ring that sums nothing or scatters sums, of
+    those of `ring`.
     """
 
     size: int
@@ -71,6 +79,7 @@ class Route(NamedTuple):
     hosts: int = 1
     rates: Rates | None = None
     inside: float = 0.0
+    scattered: float = 1.0
 
     def seconds(self, collective: str, size: float, once: float = 1.0) -> float:
         """Return the seconds of one message.
@@ -112,7 +121,8 @@ class Route(NamedTuple):
         latency = self.latency
         if self.crosses:
             latency = times * ((self.hosts - 1) * latency + (n - self.hosts) * HOP)
-        return latency, times * self.ring * (n - 1) / n
+        ring = self.ring * (self.scattered if collective in AROUND_RINGS else 1.0)
+        return latency, times * ring * (n - 1) / n
 
     def _measured(self, collective: str, size: float) -> float | None:
         """Return the seconds of a measured collective inside a node."""
@@ -289,7 +299,11 @@ class Network:
         hosts = int(np.unique(nodes[groups[0]]).size)
         even = here * hosts == size and bool((members_there == here).all())
         group = LinkGroup(size, hosts, stride, device, rings) if even else None
-        return Route(size, card.latency, ring, direct, True, group, hosts=hosts, inside=inside)
+        growth = max(self.cluster.device_types[name].machine.ring_growth for name in types)
+        return Route(
+            size, card.latency, ring, direct, True, group,
+            hosts=hosts, inside=inside, scattered=1.0 + growth * math.log2(hosts),
+        )  # fmt: skip
 
     def _share(self, constant: str, types: Iterable[str]) -> float:
         """Return the share of the rate of links inside nodes (`links`) or between them (`network`)

@@ -435,7 +435,8 @@ class RankCosts:
         found = []
         for name in net.stage_types(job, kind):
             device = net.cluster.device_types[name]
-            whole = every * (step_traffic(job.settings) / rates_of(device).streaming)
+            rate = rates_of(device).streaming * device.machine.stepping
+            whole = every * (step_traffic(job.settings) / rate)
             if self.profile is not None:
                 whole = self.profile.step(name, job, every, whole)
             found.append(divided_step(job.settings, device, whole, every))

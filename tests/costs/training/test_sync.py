@@ -19,6 +19,7 @@ from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.job.groups import groups
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import ORDERS, OptimizerSettings, Settings, TrainingJob
 from tests.examples import examples
@@ -196,3 +197,46 @@ def test_sums_of_input_gradients_travel_while_weight_gradients_are_made():
         assert hidden.compute == waited.compute
         assert hidden.forward == waited.forward
         assert 0 < hidden.messages < waited.messages
+
+
+def with_machine(network, **constants):
+    """Return the network of the same nodes with other constants of all device types."""
+    types = {
+        name: dataclasses.replace(kind, machine=Machine(**constants))
+        for name, kind in network.cluster.device_types.items()
+    }
+    return Network(dataclasses.replace(network.cluster, device_types=types), network.order)
+
+
+@pytest.mark.parametrize(("nodes", "doublings"), [(1, 0), (2, 1), (4, 2), (8, 3)])
+@pytest.mark.parametrize("sharding", ["none", "optimizer"])
+def test_scatters_grow_with_the_nodes_and_sums_do_not(nodes, doublings, sharding):
+    plain = Network(small_cluster(nodes=nodes), tuple(range(nodes)))
+    grown = with_machine(plain, ring_growth=0.25)
+    one, two = (
+        RankCosts(job(dp=2 * nodes, sharding=sharding), net).rings(0) for net in (plain, grown)
+    )
+    names = [of.collective for of in two]
+    assert names == (["all_reduce"] if sharding == "none" else ["reduce_scatter", "all_gather"])
+    for before, after in zip(one, two, strict=True):
+        longer = 1 + 0.25 * doublings * (after.collective != "all_reduce")
+        assert after.per_byte == pytest.approx(longer * before.per_byte)
+        assert after.latency == before.latency
+
+
+def test_messages_of_tensor_parallelism_over_nodes_grow_alike():
+    plain = Network(small_cluster(nodes=2), (0, 1))
+    grown = with_machine(plain, ring_growth=0.25)
+    for kind, ratio in (("all_gather", 1.25), ("reduce_scatter", 1.25), ("all_reduce", 1.0)):
+        before, after = (net.route(job(tp=4), "tp", 0).line(kind) for net in (plain, grown))
+        assert after == (before[0], pytest.approx(ratio * before[1]))
+    before, after = (net.route(job(tp=2, dp=2), "tp", 0) for net in (plain, grown))
+    assert before.line("all_gather") == after.line("all_gather")  # inside a node
+
+
+def test_a_step_of_several_passes_takes_so_much_longer():
+    plain = Network(small_cluster(nodes=2), (0, 1))
+    slow = with_machine(plain, stepping=0.25)
+    before, after = (RankCosts(job(dp=4), net).step(0) for net in (plain, slow))
+    np.testing.assert_allclose(after, 4 * before)
+    assert (before > 0).all()

@@ -19,6 +19,7 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.problem import Problem
 from ilp_planner.settings.base import AS_ASKED, SEARCHED
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
+from ilp_planner.specs.machine import Machine
 from tests.divided_layouts import DIVIDED
 from tests.examples import everything, examples, often
 from tests.megatron_cases import alone, small_cluster
@@ -99,6 +100,15 @@ def test_no_divided_plan_is_faster_than_the_bound(schedule: str, pp: int, layers
         changes={"layers": layers, "vocab": 16000},
     )
     assert assert_none_is_faster(problem, pp, MOST) >= 25
+
+
+@pytest.mark.parametrize("space", often(["megatron", "torchtitan"], "megatron"))
+def test_no_plan_is_faster_where_scatters_grow_with_the_nodes(space: str) -> None:
+    cluster = small_cluster(4, 1, between=2e9)
+    machine = Machine(ring_growth=0.8, stepping=0.3)
+    types = {name: replace(kind, machine=machine) for name, kind in cluster.device_types.items()}
+    problem = runtime_problem(space, cluster=replace(cluster, device_types=types), global_batch=8)
+    assert assert_none_is_faster(problem, 1, MOST) >= 25
 
 
 @pytest.mark.slow
