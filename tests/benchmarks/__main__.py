@@ -18,6 +18,7 @@ from tests.benchmarks import (
     kernel_judge,
     memory,
     mixed,
+    nanotron,
     peers,
     prediction,
     recipes,
@@ -31,6 +32,7 @@ from tests.benchmarks.kept import Kept, measured
 from tests.benchmarks.kernel_table import kernel_table
 from tests.benchmarks.memory_table import memory_table
 from tests.benchmarks.mixed_table import write_tables
+from tests.benchmarks.nanotron_table import nanotron_table
 from tests.benchmarks.steps_table import steps_table
 from tests.benchmarks.table import aceso_table, write_table
 
@@ -77,6 +79,7 @@ SUITES: dict[str, Callable[[str, float | None], object]] = {
     "kernels": lambda only, seconds: of_rows(kernel_judge, "kernels", kernel_table),
     "ablations": lambda only, seconds: of_rows(ablations, "ablations", ablations.ablations_table),
     "steps": lambda only, seconds: of_rows(steps, "steps", steps_table),
+    "nanotron": lambda only, seconds: of_rows(nanotron, "nanotron", nanotron_table),
     "recipes": recipes.measure,
     **{name: partial(runtime.measure, name) for name in ("megatron", "analyze")},
     **{name: lambda only, seconds, name=name: by_pytorch(name, only) for name in ("step", "gpu")},
