@@ -2,16 +2,16 @@
 
 python -m tests.benchmarks --suite steps
 
-One run per independent group judges: its newest release. `shipped`: by the constants that the
-planner comes with, which saw no row of NVIDIA's. Otherwise constants are fitted to some groups of a
-set and judged by others, over several seeds.
+One run per independent group judges: its newest release. `one model left out`: by constants that
+saw no run of its model (`machine_fit`). `shipped`: by those that the planner comes with, which saw
+these runs. Otherwise constants are fitted to some groups of a set and judged by others, over
+several seeds.
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,8 @@ import numpy as np
 
 from ilp_planner.specs.machine import USUAL
 from tests.benchmarks import published
-from tests.benchmarks.published import INTERNEVO, MOSAIC, NVIDIA, OLD, Run, newest
+from tests.benchmarks.machine_fit import HOPPER, models_left_out, runs
+from tests.benchmarks.published import INTERNEVO, MOSAIC, OLD, Run, gpu, newest
 from tests.benchmarks.published_tables import b200_runs, korthikanti_runs, sc21_runs
 from tests.benchmarks.step_defaults import MEGATRON, base_of
 from tests.benchmarks.step_fit import by_machine, drawn, one_out
@@ -30,7 +31,7 @@ RESULTS = Path(__file__).parent / "results" / "steps.json"
 TOP = (1, 3)
 HALF, THIRD = 2, 3
 SHIPPED, HALVES = "shipped constants", "half, on the other half, both ways"
-WITHOUT = "shipped, without the host's time for experts"
+LEFT = "one model left out"
 WORKERS = 4
 PLANS = 3  # of a group in which plans are ranked
 SHIPPED_CONSTANTS = (
@@ -41,6 +42,11 @@ SHIPPED_CONSTANTS = (
     "data_exposed",
     "sharded_exposed",
     "host_experts",
+    "expert_waits",
+    "low_precision",
+    "grouped",
+    "attention",
+    "attention_backward",
 )
 
 
@@ -59,42 +65,33 @@ def of(*families: str) -> list[Run]:
     return [run for run in newest(list(published.runs())) if run.family.startswith(families)]
 
 
-def nvidia() -> dict[str, list[Run]]:
-    """Return NVIDIA's runs by set."""
-    every = of(*NVIDIA)
+def nvidia_rows() -> list[Row]:
+    """Judge NVIDIA's, PyTorch's and SimuMax's runs, of dense models and of experts."""
+    left, every = models_left_out(), list(runs())
     dense = [run for run in every if run.job.model.experts is None]
-    experts = [run for run in every if run.job.model.experts is not None]
-    return {
-        "bf16": [run for run in dense if not run.job.settings.quantised],
-        "fp8": [run for run in dense if run.job.settings.quantised],
-        "experts": experts,
-        "experts known": [run for run in experts if run.known],
-    }
+    exact, low = ([run for run in dense if is_low(run) == some] for some in (False, True))
+    hopper = [run for run in every if gpu(run.gpu).machine in HOPPER]
+    experts = [run for run in every if run not in dense]
+    new = [run for run in low if run not in hopper]
+    found = []
+    for what, some, asked, noise in (
+        ("H100, dense, 16 bits", [run for run in exact if run in hopper], 0.05, "0.8 %"),
+        ("H100, dense, 8 bits", [run for run in low if run in hopper], 0.08, "0.8 %"),
+        ("B200, dense, 16 bits", [run for run in exact if run not in hopper], 0.05, "-"),
+        ("B200, B300, GB200, GB300, dense, 8 and 4 bits", new, 0.08, "1.3 %"),
+        ("experts, H100 to GB300", experts, 0.14, "5.7 %"),
+        ("those whose settings are known", [run for run in experts if run.known], 0.14, "1.2 %"),
+    ):
+        found += [
+            Row(what, LEFT, among(left, some), asked, noise),
+            Row("", SHIPPED, shipped(some), asked, noise),
+        ]
+    return found
 
 
-def dense_rows() -> list[Row]:
-    """Judge NVIDIA's runs of dense models."""
-    bf16, fp8 = nvidia()["bf16"], nvidia()["fp8"]
-    left = one_out(base_of, bf16, _group)
-    return [
-        Row("H100, dense, bf16", SHIPPED, shipped(bf16), 0.08, "0.8 %"),
-        Row("", "one group left out", left, 0.04, "0.8 %"),
-        Row("fp8 and mxfp8, dense", SHIPPED, shipped(fp8), 0.10, "0.8 %"),
-        Row("", HALVES, drawn(base_of, fp8, HALF), 0.05, "0.8 %"),
-    ]
-
-
-def expert_rows() -> list[Row]:
-    """Judge NVIDIA's runs of models of experts, and those apart whose settings are known."""
-    experts, known = nvidia()["experts"], nvidia()["experts known"]
-    halves = drawn(base_of, experts, HALF)
-    return [
-        Row("models of experts", SHIPPED, shipped(experts), 0.15, "5.7 %"),
-        Row("", WITHOUT, shipped(experts, host_experts=0.0), 0.15, "5.7 %"),
-        Row("", HALVES, halves, 0.08, "5.7 %"),
-        Row("those whose settings are known", SHIPPED, shipped(known), 0.15, "1.2 %"),
-        Row("", HALVES, among(halves, known), 0.08, "1.2 %"),
-    ]
+def is_low(run: Run) -> bool:
+    """Tell whether products of a run are in 8 or 4 bits."""
+    return bool(run.job.settings.kernels.quantised)
 
 
 def sharded_rows(gpu: str) -> list[Row]:
@@ -126,18 +123,17 @@ def other_rows() -> list[Row]:
 
 
 PARTS: tuple[Callable[[], list[Row]], ...] = (
-    dense_rows,
-    expert_rows,
+    nvidia_rows,
     *(partial(sharded_rows, gpu) for gpu in ("A100-40GB", "A100-80GB", "H100")),
     science_rows,
     other_rows,
 )
 
 
-def shipped(runs: Sequence[Run], **other: float) -> Judged:
-    """Predict runs by the constants that the planner comes with, but for some."""
-    machines = [replace(base_of(run), **other) for run in runs]
-    return Judged(tuple(runs), tuple(map(seconds, runs, machines)))
+def shipped(some: Sequence[Run]) -> Judged:
+    """Predict runs by the constants that the planner comes with."""
+    machines = [USUAL[gpu(run.gpu).machine] for run in some]
+    return Judged(tuple(some), tuple(map(seconds, some, machines)))
 
 
 def table() -> list[Row]:
@@ -171,16 +167,16 @@ def regrets() -> dict[str, Any]:
     groups: dict[tuple[str, int, int], list[Run]] = {}
     for run in science:
         groups.setdefault((run.model, run.gpus, run.job.global_batch), []).append(run)
-    groups = {key: runs for key, runs in groups.items() if len(runs) >= PLANS}
-    for (model, _, _), runs in groups.items():
+    groups = {key: some for key, some in groups.items() if len(some) >= PLANS}
+    for (model, _, _), some in groups.items():
         seen = [run for run in science if run.model != model]
-        judged, _ = by_machine(base_of, seen, runs)
+        judged, _ = by_machine(base_of, seen, some)
         order = np.argsort(judged.predicted)
-        times = np.array([run.seconds for run in runs])
-        for top in (top for top in TOP if top < len(runs)):
+        times = np.array([run.seconds for run in some])
+        for top in (top for top in TOP if top < len(some)):
             found[top].append(float(times[order[:top]].min() / times.min() - 1))
     return {
-        "groups": {", ".join(map(str, key)): len(runs) for key, runs in groups.items()},
+        "groups": {", ".join(map(str, key)): len(some) for key, some in groups.items()},
         **{
             f"top {top}": {"median": round(float(np.median(of)), 4), "worst": round(max(of), 4)}
             for top, of in found.items()

@@ -95,7 +95,7 @@ def test_what_is_said_of_the_host_counts(tmp_path: Path) -> None:
     path.write_text(text.format('gpu = "H100-80GB"'))
     (table,) = read_cluster(path).device_types.values()
     assert (table.host_link, table.host_memory) == (63e9, 76.8e9)
-    assert (table.to_host, table.on_host) == (0.8 * 63e9, 0.5 * 76.8e9)
+    assert (table.to_host, table.on_host) == (0.8 * 63e9, 0.24 * 76.8e9)
     lines = 'gpu = "H100-80GB"\nhost_link = "50 GB/s"\nmachine.host_memory = 0.25'
     path.write_text(text.format(lines))
     (own,) = read_cluster(path).device_types.values()
