@@ -12,6 +12,7 @@ from types import ModuleType
 
 from tests.benchmarks import (
     ablations,
+    accuracy,
     alpa,
     anytime,
     growth,
@@ -80,6 +81,7 @@ SUITES: dict[str, Callable[[str, float | None], object]] = {
     "ablations": lambda only, seconds: of_rows(ablations, "ablations", ablations.ablations_table),
     "steps": lambda only, seconds: of_rows(steps, "steps", steps_table),
     "nanotron": lambda only, seconds: of_rows(nanotron, "nanotron", nanotron_table),
+    "accuracy": lambda only, seconds: accuracy.measure(),
     "recipes": recipes.measure,
     **{name: partial(runtime.measure, name) for name in ("megatron", "analyze")},
     **{name: lambda only, seconds, name=name: by_pytorch(name, only) for name in ("step", "gpu")},

@@ -64,10 +64,16 @@ CONSTANTS = (
 
 
 @cache
+def every_run() -> tuple[Run, ...]:
+    """Return the runs of all releases."""
+    found = [run for run in published.runs() if run.family.startswith(SEEN)]
+    return tuple(run for run in (*found, *b200_runs()) if gpu(run.gpu).machine in GPUS)
+
+
+@cache
 def runs() -> tuple[Run, ...]:
     """Return the runs that constants are fitted to, one per group."""
-    found = [run for run in newest(list(published.runs())) if run.family.startswith(SEEN)]
-    return tuple(run for run in (*found, *b200_runs()) if gpu(run.gpu).machine in GPUS)
+    return tuple(newest(list(every_run())))
 
 
 def machines(values: Sequence[float]) -> Mapping[str, Machine]:
@@ -108,7 +114,7 @@ def fitted(seen: Sequence[Run]) -> Mapping[str, Machine]:
 
 def _without(kind: Callable[[Run], str], name: str) -> Judged:
     of = fitted([run for run in runs() if kind(run) != name])
-    rest = tuple(run for run in runs() if kind(run) == name)
+    rest = tuple(run for run in every_run() if kind(run) == name)
     return Judged(rest, tuple(seconds(run, of[gpu(run.gpu).machine]) for run in rest))
 
 
@@ -118,7 +124,7 @@ def model_of(run: Run) -> str:
 
 
 def models_left_out() -> Judged:
-    """Predict the runs of each model by constants that saw none of its runs."""
+    """Predict the runs of each model, of all releases, by constants that saw none of its runs."""
     names = list(dict.fromkeys(map(model_of, runs())))
     with ProcessPoolExecutor(WORKERS) as pool:
         parts = list(pool.map(_without, [model_of] * len(names), names))
