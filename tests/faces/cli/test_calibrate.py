@@ -43,7 +43,7 @@ def test_a_cluster_file_with_its_machine(ilp_plan: Command, runs: Path) -> None:
     assert device.machine.runs == 6
     assert Path("ours.toml").read_text().startswith(TOML)
     assert f"expected error  {100 * device.machine.error:.2f} % (6 runs, leave-one-out)" in done.out
-    assert "not fitted      grouped: no run has experts" in done.out
+    assert "not fitted      grouped, expert_waits: no run has experts" in done.out
     assert "run 5" in done.out
     again = ilp_plan("calibrate", runs, "--cluster", "ours.toml", "--output", "same.toml")
     assert again.code == 0

@@ -320,9 +320,11 @@ def test_what_is_listed_claims_nothing_of_other_nodes() -> None:
     assert all(one.bound <= fastest for one in chosen.result.ranking)
 
 
-@pytest.mark.parametrize(("gpus", "gap"), [("16xRTX-5090", 0.3), ("16xRTX-4090", 0.0)])
+@pytest.mark.parametrize(
+    ("gpus", "batch", "gap"), [("16xRTX-5090", 8, 0.3), ("16xRTX-4090", 16, 0.0)]
+)
 def test_an_optimum_of_some_nodes_is_none_of_any(
-    gpus: str, gap: float, monkeypatch: pytest.MonkeyPatch
+    gpus: str, batch: int, gap: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where other nodes may still be faster, nothing is proved or confirmed of all."""
     chosen = AnyNodes.chosen
@@ -331,7 +333,7 @@ def test_an_optimum_of_some_nodes_is_none_of_any(
         return chosen(self, main, problem, replace(result, confirmed_by="cp-sat"))
 
     monkeypatch.setattr(AnyNodes, "chosen", confirmed)
-    problem = build_problem(InputFiles(request(gpus, 16, tp="1", pp="1", micro_batch_size="1")))
+    problem = build_problem(InputFiles(request(gpus, batch, tp="1", pp="1", micro_batch_size="1")))
     found = found_of(problem, limits=Limits(seconds=60, gap=gap))
     assert found is not None
     result, proved = found.result, gap == 0.0
