@@ -18,6 +18,10 @@ from ilp_planner.specs.training import Settings, TrainingJob
 
 SINGLE = 4  # bytes of a number in single precision
 EXACT = ("router", "output_layer", "join")  # products that stay in the training precision
+# Reads and writes in single precision per channel of a clamped SwiGLU, each way: bias, limits,
+# sigmoid, products and the router's weight as kernels of their own (Megatron's unfused path). By so
+# much, 3.2 MB per token and layer, published runs of GPT-OSS take longer than a fused one would.
+CLAMPED = (22, 46)
 FLASH_BACKWARD = 2.5  # products of flash attention's backward pass to those of its forward pass
 
 
@@ -356,7 +360,7 @@ class _Share:
         """
         forward, backward = [], []
         for layers, seen in self.model.attention_spans:
-            package = self.kernels.flash_package
+            package = self.kernels.flash_package or self.job.settings.keeps_gathered
             shape = FusedAttention(self.model.sequence * seen, channels, package=package)
             part = layers * seen * flops
             forward.append(Kernel(part, layers * operands, shape))
@@ -373,25 +377,34 @@ class _Share:
         hidden, wide = self.model.hidden, 2 if self.model.gated else 1
         first = tokens * inner * wide * self.width
         second = tokens * inner * self.width
+        forward, backward = first + second, 2 * first + second
+        if self.model.clamp and self.model.gated:
+            forward, backward = (tokens * inner * SINGLE * each for each in CLAMPED)
         return (
             self.linear(f"{name}_fc1", tokens, hidden, wide * inner, copies),
-            self.streaming(f"{name}_activation", first + second, 2 * first + second, "activation"),
+            self.streaming(f"{name}_activation", forward, backward, "activation"),
             self.linear(f"{name}_fc2", tokens, inner, hidden, copies),
         )
+
+    def fullest(self) -> float:
+        """Return the tokens that the fullest rank's experts take, over the average."""
+        capacity, uneven = self.kernels.capacity, self.kernels.imbalance
+        if not capacity:
+            return uneven
+        return capacity if self.kernels.pad_to_capacity else min(capacity, uneven)
 
     def experts(self) -> tuple[ModuleWork, ...]:
         """Return router, permutation, routed experts and the shared one.
 
         A rank of the expert grid holds count / ep experts, each over etp ranks, and sees the
-        tokens of etp / tp replicas, each top_k times.
+        tokens of etp / tp replicas, each top_k times. The fullest rank counts, within a capacity.
         """
         e, job = self.model.experts, self.job
         assert e is not None
         own = self.tokens / self.sequence_parts
         held = e.count / job.settings.ep
         seen = self.tokens * e.top_k * job.expert_tp / self.tp
-        if self.kernels.pad_to_capacity and self.kernels.capacity:
-            seen *= self.kernels.capacity
+        seen *= self.fullest()
         moved = 2 * own * e.top_k * self.model.hidden * self.width
         permutations = 2 if self.kernels.fused_permute else 4
         routed = self.mlp("experts", seen, e.ffn / job.expert_tp, held)

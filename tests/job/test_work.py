@@ -99,6 +99,47 @@ def test_experts_one_by_one_are_as_much_work_in_more_kernels():
     assert counts[1] - counts[0] == 3 * 7  # fc1, activation and fc2 of 8 experts
 
 
+@for_each(
+    ("kernels", "times"),
+    [
+        ({"imbalance": 1.5}, 1.5),
+        ({"capacity": 1.25, "imbalance": 1.5}, 1.25),
+        ({"capacity": 2.0, "imbalance": 1.5}, 1.5),
+        ({"capacity": 2.0, "pad_to_capacity": True}, 2.0),
+    ],
+)
+def test_the_fullest_rank_counts_within_a_capacity(kernels, times):
+    even, uneven = (
+        {module.name: module for module in layer_work(of(MIXTURE, **more), experts=True)}
+        for more in ({}, kernels)
+    )
+    routed = {name for name in even if name.startswith("experts_")}
+    assert {name for name in even if even[name] != uneven[name]} == routed
+    for name in routed - {"experts_activation"}:
+        assert flops([uneven[name]]) == pytest.approx(times * flops([even[name]]))
+
+
+def test_a_clamped_activation_is_many_kernels():
+    clamped = dataclasses.replace(MIXTURE, clamp=7.0)
+    (plain,), (own,) = (
+        [m for m in layer_work(of(model), experts=True) if m.name == "experts_activation"]
+        for model in (MIXTURE, clamped)
+    )
+    seen = TOKENS * 2 * 128
+    assert (own.forward[0].traffic, own.backward[0].traffic) == (seen * 4 * 22, seen * 4 * 46)
+    assert own.forward[0].traffic > 10 * plain.forward[0].traffic
+
+
+@for_each("says", [{"kernels": {"flash_package": True}}, {"keeps_gathered": True}])
+def test_attention_says_whose_library_it_is(says):
+    settings = {name: value for name, value in says.items() if name != "kernels"}
+    one = job(DENSE, attention="flash", **settings)
+    kernels = dataclasses.replace(one.settings.kernels, **says.get("kernels", {}))
+    one = dataclasses.replace(one, settings=dataclasses.replace(one.settings, kernels=kernels))
+    (core,) = [m for m in layer_work(one, experts=False) if m.core]
+    assert all(kernel.shape.package for way in core.ways for kernel in way)
+
+
 def test_a_prediction_layer_is_a_layer_and_an_output():
     model = dataclasses.replace(DENSE, prediction_layers=1)
     found = job(model)
