@@ -494,13 +494,3 @@ class ClusterSpec:
                 f"found {', '.join(self.type_names)} ({ADVICE})"
             )
         return self.device_types[self.type_names[0]]
-
-
-def worst_known(devices: Iterable[Device]) -> Machine | None:
-    """Return the worst-known of the machines of some devices: times on them are of its error. None
-    if times are not by the constants of machines."""
-    found = list(devices)
-    if any(device.kernels is None for device in found):
-        return None
-    machines = [device.machine for device in found]
-    return max(machines, key=lambda m: (m.error is None, m.error or 0.0, -m.runs), default=None)

@@ -1,7 +1,7 @@
 """Cluster specifications from TOML; `clusters/README.md` describes the format."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import combinations_with_replacement
 from pathlib import Path
 
@@ -206,8 +206,6 @@ def _read_machine(device: Table, row: Gpu | None) -> Machine:
     usual = Machine() if row is None else USUAL[row.machine]
     table = device.table("machine", (*CONSTANTS, *ABOUT), optional=True)
     values = {key: _read_constant(table, key) for key in table.values}
-    if values or (row is not None and not row.times_judged):
-        usual = replace(usual, error=None, runs=0)
     with table.blamed():
         return with_constants(usual, values)
 
@@ -247,7 +245,6 @@ def _gpu_notes(devices: Table, types: Mapping[str, Device]) -> list[str]:
     ]
     kernels = [
         f"kernels of {name} are {row.kernels_source}"
-        + "; how far times are off is not known" * (types[name].machine.error is None)
         for name, row in rows.items()
         if types[name].kernels is not None and not row.times_judged
     ]

@@ -46,8 +46,8 @@ class Machine:
     the optimiser's step on the device reaches, as if it read and wrote every state once.
     ring_growth: by so much of its seconds a reduce-scatter or all-gather over nodes takes longer
     with every doubling of the nodes. step: seconds of an iteration that are nobody's. error: mean
-    relative error of iteration times on runs that no constant was fitted to; None where it is not
-    known. runs: of this machine that constants were fitted to.
+    relative error of iteration times on runs that no constant was fitted to; None where no run of
+    the machine tells it. runs: of this machine that constants were fitted to.
     """
 
     sustained: float = 1.0
@@ -99,8 +99,8 @@ def with_constants(machine: Machine, values: Mapping[str, float]) -> Machine:
 # `tests/benchmarks/machine_fit.py`, those of A100 by `step_defaults.py`. Matrix products on AMD's
 # MI325X reach 831 TFLOP/s in the best shape, 616 in those of DeepSeek-V3 (0.87: the mean of both),
 # and in 8 bits 0.91 of what their larger peak suggests (AMD, 'Completing the GPU Performance
-# Picture: Understanding TAF Alongside Peak FLOPs and MAF', 2026), each under load. error: mean
-# relative error on published runs of models that no constant was fitted to.
+# Picture: Understanding TAF Alongside Peak FLOPs and MAF', 2026), each under load. Their errors are
+# those of `time_errors`.
 _A100 = Machine(
     sustained=0.92,
     streaming=0.8,
@@ -110,9 +110,8 @@ _A100 = Machine(
     host_experts=0.142e-3,
     expert_waits=0.058e-3,
     step=0.005,
-    error=0.14,
 )
-_H100 = replace(_A100, sustained=0.81, low_precision=0.88, error=0.098)
+_H100 = replace(_A100, sustained=0.81, low_precision=0.88)
 _B200 = replace(
     _A100,
     sustained=0.66,
@@ -124,7 +123,6 @@ _B200 = replace(
     sharded_exposed=0.44,
     host_experts=0.112e-3,
     expert_waits=0.072e-3,
-    error=0.13,
 )
 USUAL = {
     "A100": _A100,

@@ -15,6 +15,7 @@ from tests.benchmarks import (
     accuracy,
     alpa,
     anytime,
+    errors,
     growth,
     kernel_judge,
     memory,
@@ -29,6 +30,7 @@ from tests.benchmarks import (
     steps,
 )
 from tests.benchmarks.cases import CASES, DATA
+from tests.benchmarks.errors_table import errors_table
 from tests.benchmarks.kept import Kept, measured
 from tests.benchmarks.kernel_table import kernel_table
 from tests.benchmarks.memory_table import memory_table
@@ -82,6 +84,7 @@ SUITES: dict[str, Callable[[str, float | None], object]] = {
     "steps": lambda only, seconds: of_rows(steps, "steps", steps_table),
     "nanotron": lambda only, seconds: of_rows(nanotron, "nanotron", nanotron_table),
     "accuracy": lambda only, seconds: accuracy.measure(),
+    "errors": lambda only, seconds: of_rows(errors, "errors", errors_table),
     "recipes": recipes.measure,
     **{name: partial(runtime.measure, name) for name in ("megatron", "analyze")},
     **{name: lambda only, seconds, name=name: by_pytorch(name, only) for name in ("step", "gpu")},

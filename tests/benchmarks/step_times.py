@@ -19,6 +19,7 @@ from tests.benchmarks.published import gpu
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ilp_planner.specs.kernel_constants import KernelConstants
     from ilp_planner.specs.machine import Machine
     from tests.benchmarks.published import Run
 
@@ -26,8 +27,8 @@ NVLINK_SHARE = 0.8  # of its rate, where no curve of a collective was measured
 NVLINK_LATENCY, CARD_LATENCY = 10e-6, 15e-6
 
 
-def cluster_of(run: Run, machine: Machine) -> ClusterSpec:
-    """Return the nodes of a run."""
+def cluster_of(run: Run, machine: Machine, kernels: KernelConstants | None = None) -> ClusterSpec:
+    """Return the nodes of a run. kernels: None: those of its GPU."""
     figures = gpu(run.gpu)
     device = Device(
         name=run.gpu,
@@ -35,7 +36,7 @@ def cluster_of(run: Run, machine: Machine) -> ClusterSpec:
         peak=figures.peak,
         memory_bandwidth=figures.memory_bandwidth,
         processors=figures.units,
-        kernels=figures.constants,
+        kernels=kernels or figures.constants,
         machine=machine,
     )
     each = min(run.gpus, run.job.devices_per_node)
@@ -48,16 +49,16 @@ def cluster_of(run: Run, machine: Machine) -> ClusterSpec:
     )
 
 
-def terms(run: Run, machine: Machine) -> dict[str, float]:
-    """Return what an iteration is predicted to take, by terms."""
-    cluster = cluster_of(run, machine)
+def terms(run: Run, machine: Machine, kernels: KernelConstants | None = None) -> dict[str, float]:
+    """Return what an iteration is predicted to take, by terms. kernels: as in `cluster_of`."""
+    cluster = cluster_of(run, machine, kernels)
     ranks = RankCosts(run.job, Network(cluster, tuple(range(cluster.node_count))))
     return iteration.iteration_terms(ranks, run.job)
 
 
-def seconds(run: Run, machine: Machine) -> float:
-    """Return what an iteration is predicted to take."""
-    return sum(terms(run, machine).values())
+def seconds(run: Run, machine: Machine, kernels: KernelConstants | None = None) -> float:
+    """Return what an iteration is predicted to take. kernels: as in `cluster_of`."""
+    return sum(terms(run, machine, kernels).values())
 
 
 def physical(run: Run, machine: Machine) -> float:

@@ -29,8 +29,8 @@ from ilp_planner.spaces.training.build import build_for
 from ilp_planner.spaces.training.enumerate.rules import check_job
 from ilp_planner.spaces.training.runtime import MEGATRON
 from ilp_planner.spaces.training.space import MegatronSpace
-from ilp_planner.specs.cluster import worst_known
 from ilp_planner.specs.prices import hourly_price
+from ilp_planner.specs.time_errors import kind_of_job, known_on
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.fit.site import Site
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.base import Space
     from ilp_planner.spaces.throughput import Throughput
     from ilp_planner.spaces.training.costs import MegatronCosts
-    from ilp_planner.specs.machine import Machine
     from ilp_planner.specs.model import ModelSpec
+    from ilp_planner.specs.time_errors import Known
     from ilp_planner.specs.training import TrainingJob
 
 # What searches leave out unless it is asked for is tried here as well.
@@ -55,14 +55,14 @@ ALL_ASKED = constraints_of(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged(Needs):
     """A job with its memory and time. seconds: of an iteration. done: the throughput. nodes: of its
-    cluster. hourly: their price per hour; None: not known. machine: the source of the constants of
-    its time; None: by none."""
+    cluster. hourly: their price per hour; None: not known. known: what is known of the
+    error of its time."""
 
     seconds: float
     done: Throughput
     nodes: int
     hourly: float | None
-    machine: Machine | None
+    known: Known
 
 
 def space_of(own: Space[Any, Any] | None) -> MegatronSpace:
@@ -180,6 +180,7 @@ class Judge:
         types = problem.cluster.device_types
         devices = [types[name] for name in problem.cluster.type_of]
         timed = devices if problem.profile_source.startswith("analytic") else ()
+        kind = kind_of_job(job.model, job.settings, job.world, self.space.name)
         return Judged(
             job=job,
             ranks=tuple(stage_of_rank(parts, rank) for rank in range(job.pp)),
@@ -188,5 +189,5 @@ class Judge:
             done=rates_of(job.model, job.settings.precision, devices, done),
             nodes=problem.cluster.node_count,
             hourly=hourly_price(problem.cluster, problem.cluster.node_of),
-            machine=worst_known(timed),
+            known=known_on(timed, kind),
         )

@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 
 
-def guarantee(ratio: float, error: float) -> float:
+def guarantee(ratio: float, low: float, high: float) -> float:
     """Return an upper bound on the true time of a plan over that of the best plan.
 
-    Where every plan truly takes between 1 - d and 1 + d times what the cost model says, the plan
-    takes at most 1 + d times its own seconds, and no other one less than 1 - d times the bound:
-    (1 + gap) (1 + d) / (1 - d), with 1 + gap the ratio of its seconds to the bound.
+    Where every plan truly takes between `low` and `high` times what the cost model says, the plan
+    takes at most `high` times its own seconds, and no other one less than `low` times the bound:
+    (1 + gap) high / low, with 1 + gap the ratio of its seconds to the bound.
 
     Parameters
     ----------
-    ratio: of the plan's seconds to the bound. error: d, relative; inf if there is no guarantee,
-        from 1 on.
+    ratio: of the plan's seconds to the bound. low, high: of true over predicted seconds; without a
+        positive `low` there is no guarantee: inf.
     """
-    return ratio * (1 + error) / (1 - error) if error < 1 else math.inf
+    return ratio * high / low if low > 0 else math.inf
 
 
 def survived(ratio: float, within: float) -> float:
     """Return the largest relative error of all times that keeps a plan within so much of the best,
-    by `guarantee`; 0 if it need not be even if all times are true.
+    by `guarantee` between 1 less it and 1 plus it; 0 if it need not be even if all times are true.
 
     Parameters
     ----------

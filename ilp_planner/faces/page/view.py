@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ilp_planner.base.errors import PlanError, PlannerError
-from ilp_planner.base.units import counted, format_percent, format_seconds
+from ilp_planner.base.units import counted, format_seconds
 from ilp_planner.evaluate import evaluate
 from ilp_planner.faces.page.memory import RankBar, memory_bars
 from ilp_planner.faces.page.picture import MOST_OPERATIONS, packed, sends_of, timeline_data
 from ilp_planner.faces.report.brief import BETWEEN, fastest_text
 from ilp_planner.faces.report.evaluation import proof_lines
-from ilp_planner.faces.report.expected import expected_object
+from ilp_planner.faces.report.expected import known_of
 from ilp_planner.faces.report.lines import NANOSECOND, evaluation_lines
 from ilp_planner.faces.report.rates import Figure, price_of, rate_figures, run_in
 from ilp_planner.faces.report.simulation import simulation_lines, simulation_table
@@ -133,11 +133,9 @@ def _proof(judgement: Judgement) -> Iterator[Figure]:
 
 def _expected(problem: Problem[Any], plan: AnyPlan) -> Iterator[Figure]:
     """Yield the expected error of times, if it is known."""
-    known = expected_object(problem, plan)
-    error, runs = known["expected_error"], known["calibration_runs"]
+    error = known_of(problem, plan).error
     if error is not None:
-        note = f"{runs} runs of this machine" if runs else "other machines of this kind"
-        yield Figure("expected error", format_percent(error), note)
+        yield Figure("expected error", error.short, f"4 of 5 runs: {error.basis}")
 
 
 def _prices(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Iterator[Figure]:

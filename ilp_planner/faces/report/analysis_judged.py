@@ -102,7 +102,7 @@ def judged_object(judged: Judged) -> dict[str, Any]:
         "costs": costs,
         "reason": judged.reason,
         "micro_batches": judged.plan.micro_batches,
-        **expected_object(judged.problem, judged.plan),
+        **expected_object(judged.problem, judged.plan, judged.evaluation.iteration_time),
         "stages": list(judged_stages(judged)),
         "notes": list(judged.problem.notes),
         "violations": list(map(str, judged.evaluation.violations)),

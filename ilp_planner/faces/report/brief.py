@@ -11,7 +11,7 @@ from ilp_planner.base.units import COUNT_UNITS, TERA, counted, format_percent, f
 from ilp_planner.costs.profiles.shares import predicted_error
 from ilp_planner.evaluate import time_shares
 from ilp_planner.faces.report.devices import describe_types
-from ilp_planner.faces.report.expected import machine_of
+from ilp_planner.faces.report.expected import known_of
 from ilp_planner.faces.report.parallelism import parallelism
 from ilp_planner.faces.report.rates import price_lines, price_of, run_in, three_digits
 from ilp_planner.faces.report.stages import training_words
@@ -171,9 +171,9 @@ def short_count(number: float) -> str:
 
 def error_text(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> str:
     """Say in a few words how far the time is off as a rule."""
-    machine = machine_of(problem, plan)
-    if machine is not None and machine.error is not None:
-        return f"times of such runs are off by {short_percent(machine.error)}"
+    expected = known_of(problem, plan).error
+    if expected is not None:
+        return f"times of such runs are off by {expected.short}"
     shares = time_shares(problem, plan, evaluation)
     error = predicted_error(shares)
     if error is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.units import format_percent, format_seconds
-from ilp_planner.faces.report.expected import expected_error
 from ilp_planner.faces.report.tables import exact_seconds
 from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.schemas import headed
 from ilp_planner.specs.machine import DURATIONS
+from ilp_planner.specs.time_errors import machine_known
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.calibration.calibrate import Calibration, Constant, Judged
@@ -46,7 +46,7 @@ def calibration_lines(found: Calibration) -> list[tuple[str, str]]:
     lines = [
         ("machine", f"{found.device}, from {len(runs)} run{'s' * (len(runs) > 1)}"),
         ("error before", f"{format_percent(before)} by the defaults"),
-        ("expected error", expected_error(found.machine)),
+        ("expected error", machine_known(found.machine).text),
     ]
     lines += [("at its limit", _limit(c)) for c in found.constants if c.limited]
     reasons: dict[str, list[str]] = {}

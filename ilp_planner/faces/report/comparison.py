@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.analysis.compare.entry import best_bound
 from ilp_planner.base.units import format_bytes
 from ilp_planner.faces.report.decisions import difference_table, differences, seconds_table
-from ilp_planner.faces.report.expected import expected_object, expected_percent
+from ilp_planner.faces.report.expected import (
+    NONE,
+    expected_object,
+    expected_percent,
+    known_object,
+)
 from ilp_planner.faces.report.json_report import problem_object
 from ilp_planner.faces.report.rates import WORTH, price_of, rate_figures, run_in, worth_object
 from ilp_planner.faces.report.tables import (
@@ -191,10 +196,10 @@ def cases_of(entries: Iterable[Entry]) -> list[tuple[Problem[Any], AnyPlan]]:
 def entry_worth(entry: Entry, tokens: float | None = None) -> dict[str, Any]:
     """Return a plan beside others in the numbers that people talk in; null without a time."""
     if entry.problem is None or entry.plan is None or entry.evaluation is None:
-        return {**dict.fromkeys(WORTH), "expected_error": None, "calibration_runs": 0}
+        return {**dict.fromkeys(WORTH), **known_object(NONE, None)}
     return {
         **worth_object(entry.problem, entry.plan, entry.evaluation, tokens),
-        **expected_object(entry.problem, entry.plan),
+        **expected_object(entry.problem, entry.plan, entry.evaluation.iteration_time),
     }
 
 

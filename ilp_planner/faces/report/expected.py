@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.units import format_percent
 from ilp_planner.costs.profiles.shares import predicted_error
-from ilp_planner.specs.cluster import worst_known
+from ilp_planner.specs.time_errors import Known, kind_of_job, known_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,63 +15,63 @@ if TYPE_CHECKING:
     from ilp_planner.costs.profiles.table import Provenance
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.specs.machine import Machine
 
-UNCOMPARED = ("gradients", "parameters")  # shardings of no published run of Megatron-LM
-
-
-def expected_error(machine: Machine) -> str:
-    """Return `4.10 % (12 runs, leave-one-out)`; empty if nobody compared its times with runs."""
-    if not machine.runs:
-        if machine.error is None:
-            return ""
-        return f"{format_percent(machine.error)} (other machines of this kind; not calibrated)"
-    count = f"{machine.runs} run{'s' * (machine.runs > 1)}"
-    if machine.error is None:
-        return f"not known ({count}; needs two different ones)"
-    return f"{format_percent(machine.error)} ({count}, leave-one-out)"
+NONE = Known()  # of times that are not by the constants of machines
 
 
 def expected_lines(problem: Problem[Any], plan: AnyPlan) -> list[tuple[str, str]]:
-    """Say how far a plan's time is off as a rule; nothing if it is not known."""
-    sharding = "" if plan.settings is None else plan.settings.optimizer.sharding
-    return machine_lines(machine_of(problem, plan), sharding)
+    """Say how far a plan's time is off as a rule; nothing if it is not by constants of machines."""
+    return known_lines(known_of(problem, plan))
 
 
-def machine_lines(machine: Machine | None, sharding: str) -> list[tuple[str, str]]:
-    """Say how far times on a machine are off as a rule. sharding: of the job's optimizer."""
-    text = "" if machine is None else expected_error(machine)
-    if text and sharding in UNCOMPARED:
-        text += "; no run of Megatron-LM with sharded parameters was compared"
-    return [("expected error", text)] if text else []
+def known_lines(known: Known) -> list[tuple[str, str]]:
+    """Say how far a time is off as a rule."""
+    return [("expected error", known.text)] if known.text else []
 
 
 def expected_percent(problem: Problem[Any], plan: AnyPlan) -> str:
-    """Return the same as a cell of a table; empty if it is not known."""
-    error = expected_object(problem, plan)["expected_error"]
-    return "" if error is None else format_percent(error)
+    """Return the interval as a cell of a table; empty if it is not known."""
+    error = known_of(problem, plan).error
+    return "" if error is None else error.short
 
 
-def expected_object(problem: Problem[Any], plan: AnyPlan | None) -> dict[str, Any]:
-    """Return the same as JSON: a share, and how many runs of this machine it is of."""
-    return machine_object(None if plan is None else machine_of(problem, plan))
+def expected_object(
+    problem: Problem[Any], plan: AnyPlan | None, seconds: float | None
+) -> dict[str, Any]:
+    """Return the same as JSON. seconds: predicted, of an iteration."""
+    return known_object(NONE if plan is None else known_of(problem, plan), seconds)
 
 
-def machine_object(machine: Machine | None) -> dict[str, Any]:
-    """Return how far times on a machine are off, as JSON."""
-    if machine is None:
-        return {"expected_error": None, "calibration_runs": 0}
-    return {"expected_error": machine.error, "calibration_runs": machine.runs}
+def known_object(known: Known, seconds: float | None) -> dict[str, Any]:
+    """Return how far a time is off as JSON: the mean as a share, the seconds between which 4 of 5
+    runs are, and what both rest on. seconds: predicted, of an iteration."""
+    error = known.error
+    if error is None or seconds is None:
+        return {
+            "expected_error": None if error is None else error.mean,
+            "expected_interval": None,
+            "expected_basis": known.why or None,
+            "calibration_runs": known.runs,
+        }
+    return {
+        "expected_error": error.mean,
+        "expected_interval": {"low_s": error.low * seconds, "high_s": error.high * seconds},
+        "expected_basis": error.basis,
+        "calibration_runs": known.runs,
+    }
 
 
-def machine_of(problem: Problem[Any], plan: AnyPlan) -> Machine | None:
-    """Return the worst-known of the machines that a plan uses: its time is of that error. None if
-    the time is not by the constants of machines, as in measured profiles, or if it comes from
-    another model than that of the fit."""
-    if plan.settings is None or not problem.profile_source.startswith("analytic"):
-        return None
+def known_of(problem: Problem[Any], plan: AnyPlan) -> Known:
+    """Return what is known of the error of a plan's time; nothing of times in measured profiles,
+    or by another model than that of training jobs."""
+    if plan.settings is None or problem.spec is None:
+        return NONE
+    if not problem.profile_source.startswith("analytic"):
+        return NONE
     types = {problem.cluster.type_of[device] for device in plan.used}
-    return worst_known(problem.cluster.device_types[name] for name in sorted(types))
+    devices = [problem.cluster.device_types[name] for name in sorted(types)]
+    kind = kind_of_job(problem.spec.architecture, plan.settings, len(plan.used), problem.space.name)
+    return known_on(devices, kind)
 
 
 NOTHING = 5e-5  # a share below it is nothing that anybody would read

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.analysis.fit.needs import first_rank
 from ilp_planner.base.units import format_bytes, format_percent, format_seconds
 from ilp_planner.faces.report.analysis_memory import gibibytes
-from ilp_planner.faces.report.expected import machine_lines, machine_object
+from ilp_planner.faces.report.expected import known_lines, known_object
 from ilp_planner.faces.report.grid import grid_lines, styled_text, wrapped
 from ilp_planner.faces.report.parallelism import (
     parallelism_lines,
@@ -73,7 +73,7 @@ def time_lines(as_is: Judged, tokens: float | None, *, width: int) -> Iterator[s
         width,
     )
     for name, text in (
-        *machine_lines(as_is.machine, job.settings.optimizer.sharding),
+        *known_lines(as_is.known),
         *parallelism_lines(parallelism_of_job(job)),
         *rates_lines(as_is.done, job.settings.precision),
         *price_lines(price_of_job(as_is)),
@@ -219,7 +219,7 @@ def changes_object(found: Fit, tokens: float | None = None) -> dict[str, Any]:
     free, enough, as_is = found.free, found.enough, found.as_is
     return {
         "seconds": as_is.seconds,
-        **machine_object(as_is.machine),
+        **known_object(as_is.known, as_is.seconds),
         "throughput": rates_object(as_is.done),
         **price_object(price_of_job(as_is)),
         "run": run_object(run_of_job(as_is, tokens)),

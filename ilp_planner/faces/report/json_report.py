@@ -131,7 +131,7 @@ def plan_object(
         "terms_s": dict(evaluation.cost.terms) if evaluation and evaluation.cost else {},
         "schedule_s": None if evaluation is None else by_schedule(plan, evaluation),
         **share_object(time_shares(problem, plan, evaluation)),
-        **expected_object(problem, plan),
+        **expected_object(problem, plan, None if evaluation is None else evaluation.iteration_time),
         **worth_object(problem, plan, evaluation, tokens),
         "violations": [] if evaluation is None else list(map(str, evaluation.violations)),
     }

@@ -115,7 +115,7 @@ def simulation_object(found: Simulated, ran: Ran, tokens: float | None = None) -
         **worth_object(
             ran.problem, ran.plan, ran.taking(found.seconds), tokens, bubble=found.bubble
         ),
-        **expected_object(ran.problem, ran.plan),
+        **expected_object(ran.problem, ran.plan, found.seconds),
         "by_rank": _ranks(found),
         "violations": list(map(str, ran.evaluation.violations)),
     }

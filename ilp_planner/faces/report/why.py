@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ilp_planner.analysis.fullest import plan_verdict
 from ilp_planner.analysis.why.robust import guarantee, survived
 from ilp_planner.base.units import format_bytes, format_percent, format_seconds, number_ranges
-from ilp_planner.faces.report.expected import (
-    expected_error,
-    expected_lines,
-    expected_object,
-    machine_of,
-)
+from ilp_planner.faces.report.expected import expected_lines, expected_object, known_of
 from ilp_planner.faces.report.json_report import problem_object
 from ilp_planner.faces.report.lines import NANOSECOND
 from ilp_planner.faces.report.rates import worth_lines, worth_object
@@ -157,19 +152,19 @@ def robust_lines(found: Why, within: float) -> Iterator[tuple[str, str]]:
     if found.ratio is None:
         yield from expected_lines(case.problem, case.plan)
         return
-    error, limit = survived(found.ratio, within), format_percent(within)
-    text = f"times that are all wrong by up to {format_percent(error)}, and stays within {limit} of"
-    if not error:
+    wrong, limit = survived(found.ratio, within), format_percent(within)
+    text = f"times that are all wrong by up to {format_percent(wrong)}, and stays within {limit} of"
+    if not wrong:
         text = f"no error of times: what is proved alone leaves more than {limit} above"
     yield ("survives", f"{text} the best")
-    machine = machine_of(case.problem, case.plan)
-    if machine is None or machine.error is None:
+    error = known_of(case.problem, case.plan).error
+    if error is None:
         yield from expected_lines(case.problem, case.plan)
     else:
-        most = guarantee(found.ratio, machine.error) - 1
+        most = guarantee(found.ratio, error.low, error.high) - 1
         yield (
             "expected error",
-            f"{expected_error(machine)}: if each time is wrong by that much at most, the plan is "
+            f"{error.text}: if each time is within these, the plan is "
             f"within {format_percent(most)} of the best",
         )
 
@@ -271,8 +266,7 @@ def why_object(found: Why, told: Told) -> dict[str, Any]:
     """Return the answer as one object; null for unknown values."""
     case, ratio = found.case, found.ratio
     room = plan_verdict(case.problem, case.plan, case.evaluation)
-    expected = expected_object(case.problem, case.plan)
-    error = expected["expected_error"]
+    error = known_of(case.problem, case.plan).error
     return {
         **headed("why"),
         "name": case.name,
@@ -298,9 +292,9 @@ def why_object(found: Why, told: Told) -> dict[str, Any]:
         "within": told.within,
         "survived_error": None if ratio is None else survived(ratio, told.within),
         **worth_object(case.problem, case.plan, case.evaluation, told.tokens),
-        **expected,
+        **expected_object(case.problem, case.plan, case.evaluation.iteration_time),
         "within_expected_error": (
-            None if ratio is None or error is None else guarantee(ratio, error) - 1
+            None if ratio is None or error is None else guarantee(ratio, error.low, error.high) - 1
         ),
     }
 

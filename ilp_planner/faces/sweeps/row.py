@@ -52,7 +52,7 @@ def row_of(problem: Problem[Any], result: Result, asked: ClusterSpec | None = No
     plan, evaluation = result.plan, result.evaluation
     row |= {
         "step_s": evaluation.iteration_time,
-        "expected_error": expected_object(problem, plan)["expected_error"],
+        **_expected(problem, plan, evaluation.iteration_time),
         "gap": _known(result.gap),
         "peak_memory_bytes": _known(evaluation.memory),
         "verdict": _verdict(problem, plan, evaluation),
@@ -98,6 +98,16 @@ def plan_line(plan: AnyPlan) -> str:
         batches += f", {unit} {'-'.join(map(str, sizes))}"
     parts.append(batches)
     return ", ".join([*parts, *filter(None, [describe_training(plan)])])
+
+
+def _expected(problem: Problem[Any], plan: AnyPlan, seconds: float) -> Row:
+    found = expected_object(problem, plan, seconds)
+    ends = found["expected_interval"] or dict.fromkeys(("low_s", "high_s"))
+    return {
+        "expected_error": found["expected_error"],
+        **{f"expected_{name}": value for name, value in ends.items()},
+        "expected_basis": found["expected_basis"],
+    }
 
 
 def _verdict(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> str | None:

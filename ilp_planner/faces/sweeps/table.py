@@ -63,7 +63,8 @@ FORMATS = (".csv", ".parquet")
 TIME, PRICE = "time", "price"
 # What the journal says of a point, in the order of the columns.
 FOUND = (
-    "status", "step_s", "expected_error", "bound_s", "gap", *RATES, "gpus_used",
+    "status", "step_s", "expected_error", "expected_low_s", "expected_high_s", "expected_basis",
+    "bound_s", "gap", *RATES, "gpus_used",
     "peak_memory_bytes", "verdict",
     "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch_size", "micro_batches", "layout",
     "plan",
@@ -74,7 +75,7 @@ WHOLE = (
     "gpus", "gpus_used", "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch_size",
     "micro_batches",
 )  # fmt: skip
-TEXTS = ("gpu", "status", "verdict", "layout", "plan", "stopped_by", "reason")
+TEXTS = ("gpu", "status", "expected_basis", "verdict", "layout", "plan", "stopped_by", "reason")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,8 @@ A100 = ["--gpus", "4xA100-80GB"]
 FEW = ["--device-memory", "2GiB", "--time-limit", "0.5"]
 KEYS = {
     "schema", "version", "model", "fits", "verdict", "gpus", "parallelism", "decides", "notes",
-    "seconds", "throughput", "expected_error", "calibration_runs",
+    "seconds", "throughput", "expected_error", "expected_interval",
+    "expected_basis", "calibration_runs",
     "price_per_hour", "price_per_iteration", "price_per_1e9_tokens", "run", "changes", "tried",
     "more_gpus", "free", "enough",
 }  # fmt: skip

@@ -8,29 +8,18 @@ import pytest
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.faces.report import json_report, lines
-from ilp_planner.faces.report.expected import expected_error, expected_lines, expected_object
+from ilp_planner.faces.report.expected import expected_lines, expected_object, expected_percent
 from ilp_planner.specs.machine import Machine
-from tests.analysis.calibration.machines import h100, lab
+from ilp_planner.specs.time_errors import kind_of_job, machine_known, published_error
+from ilp_planner.specs.training import OptimizerSettings, Settings
+from tests.analysis.calibration.machines import DEFAULT, h100, lab
 from tests.examples import for_each
 from tests.megatron_cases import every_plan, small_problem
+from tests.training_jobs import llama
 
-CALIBRATED = Machine(error=0.041, runs=12)
-
-
-@for_each(
-    ("machine", "text"),
-    [
-        (CALIBRATED, "4.10 % (12 runs, leave-one-out)"),
-        (Machine(runs=1), "not known (1 run; needs two different ones)"),
-        (Machine(error=0.08), "8.00 % (other machines of this kind; not calibrated)"),
-        (Machine(), ""),
-    ],
-)
-def test_in_words(machine: Machine, text: str) -> None:
-    assert expected_error(machine) == text
-
-
-SOME = SimpleNamespace(optimizer=SimpleNamespace(sharding="optimizer"))
+CALIBRATED = replace(DEFAULT, error=0.041, runs=12)
+SOME = Settings(optimizer=OptimizerSettings(sharding="optimizer"))
+SECONDS = 2.0
 
 
 def case(*machines: Machine, settings: object = SOME, source: str = "analytic") -> Any:
@@ -38,28 +27,62 @@ def case(*machines: Machine, settings: object = SOME, source: str = "analytic") 
     types = {f"{n}": h100(name=f"{n}", machine=machine) for n, machine in enumerate(machines)}
     groups = tuple(replace(lab().nodes[0], device=name, devices=1, count=1) for name in types)
     problem = SimpleNamespace(
-        profile_source=source, cluster=replace(lab(), device_types=types, nodes=groups)
+        profile_source=source,
+        cluster=replace(lab(), device_types=types, nodes=groups),
+        spec=SimpleNamespace(architecture=llama()),
+        space=SimpleNamespace(name="megatron"),
     )
     return problem, SimpleNamespace(settings=settings, used=tuple(range(len(machines))))
 
 
+def interval_of(machine: Machine) -> dict[str, float]:
+    error = machine_known(machine).error
+    assert error is not None
+    return {"low_s": error.low * SECONDS, "high_s": error.high * SECONDS}
+
+
 def test_a_plan_has_the_error_of_its_worst_machine() -> None:
-    worse = Machine(error=0.07, runs=3)
-    assert expected_lines(*case(CALIBRATED, worse)) == [
-        ("expected error", "7.00 % (3 runs, leave-one-out)")
-    ]
-    assert expected_object(*case(CALIBRATED, worse)) == {
+    worse = replace(DEFAULT, error=0.07, runs=3)
+    ((name, text),) = expected_lines(*case(CALIBRATED, worse))
+    assert name == "expected error"
+    assert text.endswith(" in 4 of 5 runs (3 runs of this machine, leave-one-out)")
+    assert expected_object(*case(CALIBRATED, worse), SECONDS) == {
         "expected_error": 0.07,
+        "expected_interval": interval_of(worse),
+        "expected_basis": "3 runs of this machine, leave-one-out",
         "calibration_runs": 3,
     }
-    assert expected_lines(*case(CALIBRATED, Machine())) == []
-    assert expected_object(*case(CALIBRATED, Machine()))["expected_error"] is None
+
+
+def test_constants_that_nobody_judged_have_no_interval_and_say_so() -> None:
+    changed = replace(DEFAULT, sustained=0.3)
+    ((_, text),) = expected_lines(*case(CALIBRATED, changed))
+    assert text.startswith("not known (")
+    assert "nothing like it was measured" in text
+    found = expected_object(*case(CALIBRATED, changed), SECONDS)
+    assert found["expected_error"] is None
+    assert found["expected_interval"] is None
+    assert found["expected_basis"] in text
+
+
+def test_uncalibrated_times_rest_on_published_runs() -> None:
+    problem, plan = case(DEFAULT)
+    kind = kind_of_job(llama(), SOME, len(plan.used), "megatron")
+    error = published_error(replace(kind, gpu="H100-80GB"))
+    assert expected_lines(problem, plan) == [("expected error", error.text)]
+    assert expected_percent(problem, plan) == error.short
+    found = expected_object(problem, plan, SECONDS)
+    assert found["expected_interval"]["low_s"] < SECONDS < found["expected_interval"]["high_s"]
+    assert found["expected_basis"] == error.basis
+    assert found["calibration_runs"] == 0
 
 
 @pytest.mark.parametrize("change", [{"settings": None}, {"source": "table:layers.csv"}])
 def test_times_by_other_models_have_none(change: dict[str, Any]) -> None:
     assert expected_lines(*case(CALIBRATED, **change)) == []
-    assert expected_object(*case(CALIBRATED, **change))["expected_error"] is None
+    found = expected_object(*case(CALIBRATED, **change), SECONDS)
+    assert found["expected_error"] is None
+    assert found["expected_basis"] is None
 
 
 def test_results_say_it_beside_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,9 +98,20 @@ def test_results_say_it_beside_the_time(monkeypatch: pytest.MonkeyPatch) -> None
     assert json_report.plan_object(problem, None, None).get("expected_error") is None
 
 
-def test_sharded_parameters_were_compared_with_no_run() -> None:
-    machine = Machine(error=0.098)
-    for sharding, said in (("optimizer", False), ("parameters", True)):
-        settings = SimpleNamespace(optimizer=SimpleNamespace(sharding=sharding))
-        ((_, text),) = expected_lines(*case(machine, settings=settings))
-        assert ("no run of Megatron-LM with sharded parameters" in text) is said
+@for_each(
+    ("space", "sharding", "says"),
+    [
+        ("megatron", "optimizer", ""),
+        ("megatron", "parameters", "dense, 16 bits, on H100"),
+        ("torchtitan@0.2.2", "parameters", "dense, 16 bits, on H100"),
+        ("deepspeed", "optimizer", "none with DeepSpeed: widened"),
+    ],
+)
+def test_the_runtime_counts(space: str, sharding: str, says: str) -> None:
+    settings = Settings(optimizer=OptimizerSettings(sharding=sharding))
+    problem, plan = case(DEFAULT, settings=settings)
+    problem.space.name = space
+    ((_, text),) = expected_lines(problem, plan)
+    usual = expected_lines(*case(DEFAULT))[0][1]
+    assert says in text
+    assert (text == usual) is (space == "megatron" and sharding == "optimizer")

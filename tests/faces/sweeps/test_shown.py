@@ -13,7 +13,8 @@ ROW = {
     "gap": 0.1234, "tokens_per_s": 123456.7, "tokens_per_s_per_gpu": 12345.6, "mfu": 0.4567,
     "hfu": 0.5678, "bubble": 0.1234, "peak_memory_bytes": 2.0**36, "price_per_hour": 12345.6,
     "price_per_1e9_tokens": 123.45, "days": 1234.5, "price": 12345678.9, "pareto": True,
-    "verdict": "MAY NOT FIT", "expected_error": 0.098, "gpus_used": 512,
+    "verdict": "MAY NOT FIT", "expected_error": 0.098, "expected_low_s": 111.1,
+    "expected_high_s": 150.0, "expected_basis": "dense", "gpus_used": 512,
     "tp": 8, "pp": 16, "cp": 2, "ep": 8, "dp": 64, "virtual_stages": 4,
 }  # fmt: skip
 FIELDS = {
