@@ -14,6 +14,7 @@ Coverage is of runs that were left out by model, and by GPU: table, constants an
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -279,8 +280,16 @@ def measure() -> None:
 
 def write(found: Found) -> None:
     """Write down the table that ships and its coverage."""
-    SHIPPED.write_text(f"{json.dumps(shipped(found), indent=1)}\n")
-    RESULTS.write_text(f"{json.dumps(coverage(found), indent=1)}\n")
+    SHIPPED.write_text(_text(shipped(found)))
+    RESULTS.write_text(_text(coverage(found)))
+
+
+def _text(value: object) -> str:
+    """Return JSON with its innermost objects on a line each."""
+    text = json.dumps(value, indent=1)
+    for inner in (r"\[[^][{}]*\]", r"\{[^{}]*\}"):
+        text = re.sub(inner, lambda found: json.dumps(json.loads(found[0])), text)
+    return f"{text}\n"
 
 
 def known() -> list[dict[str, Any]]:
