@@ -114,6 +114,6 @@ def measure() -> None:
     keep("memory", memory_points())
     points = known()
     draw(points)
-    write_table("accuracy", class_table(points))
+    write_table("published rows", class_table(points))
     write_table("misses", miss_table(points))
     print(class_table(points))
