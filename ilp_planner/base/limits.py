@@ -42,6 +42,7 @@ WORKERS = 1024  # threads of a solver, points of a sweep at once
 SEED = 2**31 - 1  # solvers have 32 bits
 STARTS = 10**6  # random points of a heuristic
 SHOWN = 1000  # plans, or changes, beside the best
+TRIED = 16  # plans of a short list
 PRICE = 1e12  # of a device, or of all of them, per hour
 TOKENS = 1e18  # of a training run
 RATIO = 1e6  # of one number to another
@@ -62,6 +63,7 @@ MOST: Mapping[str, float] = {
         (SEED, "seed"),
         (STARTS, "starts repeats"),
         (SHOWN, "top"),
+        (TRIED, "shortlist"),
         (SECONDS, "seconds time_limit max_seconds"),
         (PRICE, "price spot_price max_price_per_hour"),
         (TOKENS, "tokens"),

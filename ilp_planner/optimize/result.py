@@ -90,6 +90,61 @@ class Fastest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reached:
+    """An end of a condition: a constant of the machine lies beyond a value. name: of the constant.
+    assumed, value: seconds, or a share; beyond is away from the assumed one."""
+
+    name: str
+    assumed: float
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """A plan of a short list.
+
+    seconds: per iteration, with the assumed constants. less_plain: than the fastest plain plan, so
+    that it wins only by more than is given up for plainness. wins: conditions under which it is the
+    best of the list, the nearest to the assumed constants first; what one condition lists must hold
+    together. The first plan is the best with the assumed constants and has none. worst: its own
+    largest regret over the scenarios, a share.
+    """
+
+    plan: Plan[Any]
+    evaluation: Evaluation
+    less_plain: bool
+    wins: tuple[tuple[Reached, ...], ...]
+    worst: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of an iteration."""
+        return self.evaluation.iteration_time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortlist:
+    """Plans to try, chosen together: the best of them loses least over scenarios of constants.
+
+    plans: the chosen ones, the solve's own first. worst, mean: shares, of the first plan alone, of
+    the best two, and so on: by how much longer the best of them takes than the best candidate, in
+    the worst scenario and on average. asked: plans that were asked for; fewer are listed if more do
+    not help. scenarios: the assumed constants, and others that change a candidate's time. searched:
+    of these, the ones with a search of their own for better plans, or without room for any.
+    candidates: plans that were compared. proved: no other choice of them is better.
+    """
+
+    plans: tuple[Listed, ...]
+    worst: tuple[float, ...]
+    mean: tuple[float, ...]
+    asked: int
+    scenarios: int
+    searched: int
+    candidates: int
+    proved: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class OnNodes:
     """Bound and best plan on a set of nodes that is used whole.
 
@@ -180,6 +235,7 @@ class Result:
     history: bound and best plan from moment to moment, each improvement once.
     aim: the objective over sets of nodes; the other figures are of the plan's own nodes. None if
     all nodes were planned for the least time.
+    shortlist: the plans to try, when more than one was asked for.
     """
 
     plan: Plan[Any] | None
@@ -202,6 +258,7 @@ class Result:
     aim: Aim | None = None
     fastest: Fastest | None = None
     prefer_plain: float = math.nan
+    shortlist: Shortlist | None = None
 
     @property
     def slower(self) -> float:

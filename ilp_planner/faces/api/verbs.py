@@ -41,6 +41,7 @@ def solve(
     objective: str | Sequence[str] = "time",
     max_price_per_hour: float | None = None,
     all_devices: bool = False,
+    shortlist: int = 1,
 ) -> Result:
     """Find the fastest plan, and a lower bound on the time of every plan of the space.
 
@@ -65,6 +66,8 @@ def solve(
     objective: `time`, `price` (of a token), or both, as `"time,price"`: a plan for every budget.
     max_price_per_hour: the limit for the nodes of a plan; None: anything.
     all_devices: leave no node out, whether or not a plan is faster without it.
+    shortlist: how many plans to try, chosen together (docs/howto/shortlist.md): `shortlist` of the
+        result. A part of the time limit is theirs.
 
     Raises
     ------
@@ -73,6 +76,11 @@ def solve(
     PlanError: `start` is no plan, or its certificate is malformed or contradicts its own plan.
     SolverError: the judge refutes the result of the search.
     """
+    from ilp_planner.analysis.shortlist.shortlist import (
+        check_shortlist,
+        time_for_plan,
+        with_shortlist,
+    )
     from ilp_planner.optimize.search.preference import check_preference
     from ilp_planner.spaces.objectives.any_nodes import solve_on_any_nodes
     from ilp_planner.spaces.objectives.objective import TIME, objective_named
@@ -80,7 +88,7 @@ def solve(
     expect("solve", problem, Problem)
     if limits is not None:
         expect("solve: limits", limits, Limits)
-    top = positive("top", top)
+    top, shortlist = positive("top", top), positive("shortlist", shortlist)
     known = limits or Limits(prefer_plain=PREFER_PLAIN)
     for name, value in (("seconds", seconds), ("prefer_plain", prefer_plain)):
         if value is not None and limits is not None:
@@ -91,7 +99,9 @@ def solve(
         known = replace(known, prefer_plain=prefer_plain)
     check_preference(problem, prefer_plain, top=top, solver=solver)
     aimed = objective_named(objective if isinstance(objective, str) else ",".join(objective))
-    if aimed is not TIME or max_price_per_hour is not None:
+    on_sets = aimed is not TIME or max_price_per_hour is not None
+    check_shortlist(problem, shortlist, top=top, solver=solver, objective=on_sets)
+    if on_sets:
         said_besides = {"top": top > 1, "start": start is not None, "all_devices": all_devices}
         for name, said in said_besides.items():
             if said:
@@ -99,12 +109,15 @@ def solve(
         with python_words(), _shown(progress) as told:
             return _on_sets(problem, aimed, max_price_per_hour, Task(known, solver, told))
     with python_words(), _shown(progress) as told:
-        begin = None if start is None else _start(start)
+        begin, deadline = None if start is None else _start(start), known.deadline()
         chosen = solve_on_any_nodes(
             problem, limits=known, solver=solver, progress=told, top=top, start=begin,
-            all_devices=all_devices,
+            all_devices=all_devices, deadline=time_for_plan(deadline, shortlist),
         )  # fmt: skip
-    return Result(**vars(chosen.result), problem=chosen.problem)
+        result = with_shortlist(
+            chosen.problem, chosen.result, shortlist, limits=known, deadline=deadline
+        )
+    return Result(**vars(result), problem=chosen.problem)
 
 
 def _on_sets(

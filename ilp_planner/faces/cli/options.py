@@ -140,6 +140,18 @@ else:
 Top = Annotated[
     int | None, shown("--top", "Show the K best plans that differ in more than a cut.", "K", min=1)
 ]
+Shortlist = Annotated[
+    int,
+    shown(
+        "--shortlist",
+        "Show N plans to try, chosen together: the best of them loses least, whatever the machine's "
+        "constants are (docs/howto/shortlist.md).",
+        "N",
+        default=True,
+        min=1,
+        max=MOST["shortlist"],
+    ),
+]
 NumLayers = Annotated[
     int | None,
     number(PEERS, "--num-layers", "Layers that it must have, embedding and head included."),

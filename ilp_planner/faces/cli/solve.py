@@ -62,6 +62,7 @@ class Search:
     """How, and how long, it is searched."""
 
     top: o.Top = None
+    shortlist: o.Shortlist = 1
     time_limit: o.TimeLimit = 200.0
     max_memory: o.MaxMemory = None
     gap: o.GapLimit = 0.0
@@ -134,6 +135,11 @@ def solve(
     costs or profiles, operators are planned; whole layers where devices differ, and where the
     profile or the cost model is of layers.
     """
+    from ilp_planner.analysis.shortlist.shortlist import (
+        check_shortlist,
+        time_for_plan,
+        with_shortlist,
+    )
     from ilp_planner.spaces.objectives.any_nodes import build_for_any_nodes, solve_on_any_nodes
 
     aimed, limits, solver, top = (
@@ -142,6 +148,7 @@ def solve(
         search.solver,
         search.top,
     )
+    on_sets = aimed is not TIME or aim.max_price_per_hour is not None
     if shown.output is not None:
         check_writable(shown.output, input_files(file.name for file in request.files.values()))
     begin = None if search.start is None else read_start(search.start)
@@ -150,8 +157,9 @@ def solve(
     check_num_layers(problem, num_layers)
     problem = idle_workers(problem, search.workers, (solver,))
     check_preference(problem, search.prefer_plain, top=top or 1, solver=solver)
+    check_shortlist(problem, search.shortlist, top=top or 1, solver=solver, objective=on_sets)
     deadline = limits.deadline(ctx.obj, steady=shown.reproducible)
-    if aimed is not TIME or aim.max_price_per_hour is not None:
+    if on_sets:
         problem, result = j.on_sets(
             problem, aimed, aim.max_price_per_hour, Task(limits, solver, None, deadline),
             {"top": top, "start": search.start, "all_devices": aim.all_devices or None},
@@ -160,8 +168,12 @@ def solve(
         with Progress() as progress:
             problem, result = solve_on_any_nodes(
                 problem, limits=limits, solver=solver, progress=progress, top=top or 1,
-                start=begin, deadline=deadline, all_devices=aim.all_devices,
+                start=begin, deadline=time_for_plan(deadline, search.shortlist),
+                all_devices=aim.all_devices,
             )  # fmt: skip
+            result = with_shortlist(
+                problem, result, search.shortlist, limits=limits, deadline=deadline
+            )
     finish()
     save_and_show(problem, result, shown)
     raise typer.Exit(verdict(result, search.require_gap))

@@ -20,10 +20,11 @@ from ilp_planner.base.units import counted, format_seconds
 from ilp_planner.evaluate import evaluate
 from ilp_planner.faces.page.memory import RankBar, memory_bars
 from ilp_planner.faces.page.picture import MOST_OPERATIONS, packed, sends_of, timeline_data
-from ilp_planner.faces.report.brief import BETWEEN, fastest_text
+from ilp_planner.faces.report.brief import fastest_text
 from ilp_planner.faces.report.evaluation import proof_lines
 from ilp_planner.faces.report.expected import known_of
 from ilp_planner.faces.report.lines import NANOSECOND, evaluation_lines
+from ilp_planner.faces.report.parallelism import BETWEEN
 from ilp_planner.faces.report.rates import Figure, price_of, rate_figures, run_in
 from ilp_planner.faces.report.simulation import simulation_lines, simulation_table
 from ilp_planner.faces.report.stages import stage_table

@@ -12,10 +12,11 @@ from ilp_planner.costs.profiles.shares import predicted_error
 from ilp_planner.evaluate import time_shares
 from ilp_planner.faces.report.devices import describe_types
 from ilp_planner.faces.report.expected import known_of
-from ilp_planner.faces.report.parallelism import parallelism
+from ilp_planner.faces.report.parallelism import BETWEEN, degree_words
 from ilp_planner.faces.report.rates import price_lines, price_of, run_in, three_digits
+from ilp_planner.faces.report.shortlist import shortlist_lines
 from ilp_planner.faces.report.stages import training_words
-from ilp_planner.faces.report.tables import GIB, span
+from ilp_planner.faces.report.tables import GIB
 from ilp_planner.faces.report.verdict import all_nodes, result_verdict
 from ilp_planner.job.verdict import PERCENT, Verdict, verdict_of
 from ilp_planner.spaces.throughput import throughput
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
 
-BETWEEN = "  "  # what parts things that stand on one line
 TOKENS = 1e12  # of a training run, where nobody says
 MOST_NOTES = 3
 MOST_TYPED = 100  # letters of a command that is not broken
@@ -66,6 +66,7 @@ def brief_lines(
         ("memory", memory_text(problem, plan, evaluation)),
         *(("BROKEN RULE", str(violation)) for violation in evaluation.violations),
         *_fastest_lines(problem, result),
+        *shortlist_lines(problem, result),
         *_note_lines(problem, result),
         *(("next", BETWEEN.join(each)) for each in [list(steps)] if each),
     ]
@@ -202,18 +203,6 @@ def run_lines(
     yield name, BETWEEN.join([*degrees, *training_words(plan, brief=True)])
     if layout:
         yield "", layout
-
-
-def degree_words(
-    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
-) -> tuple[list[str], str]:
-    """Return `tp 4`, `pp 4` and so on, and the layout of the pipeline, empty if none says it."""
-    found = parallelism(problem, plan, evaluation)
-    words = [f"tp {span(found.tp)}", f"pp {found.pp}", f"cp {found.cp}", f"dp {span(found.dp)}"]
-    if found.ep > 1:
-        words.insert(3, f"ep {found.ep}")
-    words.append(f"micro-batch {span(found.samples)}")
-    return words, f"layout {found.layout}" if found.layout else ""
 
 
 def memory_text(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> str:

@@ -13,6 +13,7 @@ from ilp_planner.evaluate import time_shares
 from ilp_planner.faces.report.aim import aim_object
 from ilp_planner.faces.report.expected import expected_object, share_object
 from ilp_planner.faces.report.rates import worth_object
+from ilp_planner.faces.report.shortlist import shortlist_object
 from ilp_planner.faces.report.tables import finite
 from ilp_planner.faces.schemas import headed
 from ilp_planner.formats.plan_json import encode_plan
@@ -65,6 +66,7 @@ def result_object(
             }
             for entry in result.ranking
         ],
+        "shortlist": shortlist_object(problem, result, tokens),
         "reason": result.reason,
         "notes": list(dict.fromkeys((*problem.notes, *result.notes))),
     }

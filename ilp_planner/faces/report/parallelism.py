@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 
+BETWEEN = "  "  # what parts things that stand on one line
+
+
 class Parallelism(NamedTuple):
     """The parallelism of stages: values of tp, dp and samples of a micro-batch per replica, of all
     of them.
@@ -50,6 +53,18 @@ def parallelism(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | N
         micro_batches=plan.micro_batches,
         layout="" if job is None else write_layout(job.pipeline),
     )
+
+
+def degree_words(
+    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
+) -> tuple[list[str], str]:
+    """Return `tp 4`, `pp 4` and so on, and the layout of the pipeline, empty if none says it."""
+    found = parallelism(problem, plan, evaluation)
+    words = [f"tp {span(found.tp)}", f"pp {found.pp}", f"cp {found.cp}", f"dp {span(found.dp)}"]
+    if found.ep > 1:
+        words.insert(3, f"ep {found.ep}")
+    words.append(f"micro-batch {span(found.samples)}")
+    return words, f"layout {found.layout}" if found.layout else ""
 
 
 def parallelism_of_job(job: TrainingJob) -> Parallelism:

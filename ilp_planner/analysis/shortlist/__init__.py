@@ -1,0 +1,1 @@
+"""A short list of plans to try, chosen together under the constants that data leave open."""

@@ -1,0 +1,85 @@
+"""The spread of constants of machines that published runs leave open.
+
+python -m tests.benchmarks.machine_spread
+
+Of constants that `machine_fit` fits to runs, the larger of two figures: the jackknife's standard
+error over fits that each saw no run of one model, and the standard deviation that all runs and the
+priors leave of a constant by the slopes of their errors at the fit. The former has what models
+disagree in, the latter what no run says.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+
+from ilp_planner.analysis.calibration.free import SCALE
+from ilp_planner.specs.machine import Machine
+from tests.benchmarks.machine_fit import (
+    CONSTANTS,
+    WORKERS,
+    fitted,
+    gpu,
+    machines,
+    model_of,
+    runs,
+    seconds,
+)
+
+STEP = 0.01  # of a prior's scale, for slopes
+
+
+def values(of: Mapping[str, Machine]) -> list[float]:
+    """Return the fitted constants, in the order of `CONSTANTS`."""
+    return [getattr(of[constant.gpus[0]], constant.name) for constant in CONSTANTS]
+
+
+def without(name: str) -> list[float]:
+    """Return the constants fitted to the runs of all models but one."""
+    return values(fitted([run for run in runs() if model_of(run) != name]))
+
+
+def jackknife(fits: Sequence[Sequence[float]]) -> list[float]:
+    """Return the standard error of each constant: fits [left-out group, constant]."""
+    found = np.array(fits)
+    count = len(found)
+    of_mean = (count - 1) / count * ((found - found.mean(axis=0)) ** 2).sum(axis=0)
+    return [float(value) for value in np.sqrt(of_mean)]
+
+
+def left_by_slopes(at: Sequence[float]) -> list[float]:
+    """Return the standard deviation of each constant that errors of `SCALE` on every run and the
+    priors of `machine_fit` leave, linearised at a fit."""
+    scale = np.array([constant.scale for constant in CONSTANTS])
+
+    def logs(values: np.ndarray) -> np.ndarray:
+        of = machines(values.tolist())
+        return np.log([seconds(run, of[gpu(run.gpu).machine]) for run in runs()])
+
+    here, step = np.array(at), STEP * scale
+    base = logs(here)
+    slopes = [
+        (logs(here + step * own) - base) / step[place]
+        for place, own in enumerate(np.eye(len(CONSTANTS)))
+    ]
+    rows = np.vstack((np.array(slopes).T / SCALE, np.diag(1 / (2 * scale))))
+    return [float(value) for value in np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)))]
+
+
+def main() -> None:
+    """Print, for each constant, its fit, both figures and the larger one."""
+    names = list(dict.fromkeys(map(model_of, runs())))
+    with ProcessPoolExecutor(WORKERS) as pool:
+        apart = jackknife(list(pool.map(without, names)))
+    at = values(fitted(runs()))
+    for constant, value, by_models, by_slopes in zip(
+        CONSTANTS, at, apart, left_by_slopes(at), strict=True
+    ):
+        print(
+            f"{constant.name:20}{', '.join(constant.gpus):28}{value:<10.3g}{by_models:<10.2g}"
+            f"{by_slopes:<10.2g}{max(by_models, by_slopes):.2g}"
+        )
+
+
+if __name__ == "__main__":
+    main()
