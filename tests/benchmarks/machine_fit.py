@@ -85,8 +85,13 @@ def machines(values: Sequence[float]) -> Mapping[str, Machine]:
     return found
 
 
-def fitted(seen: Sequence[Run]) -> Mapping[str, Machine]:
-    """Return the machine of each GPU that is nearest to some runs."""
+def fitted(
+    seen: Sequence[Run], start: Sequence[float] | None = None, most: int = EVALUATIONS
+) -> Mapping[str, Machine]:
+    """Return the machine of each GPU that is nearest to some runs.
+
+    start: values of `CONSTANTS` to begin at; None: at the priors. most: steps.
+    """
     truth = np.log([run.seconds for run in seen])
     prior = np.array([constant.prior for constant in CONSTANTS])
     scale = np.array([constant.scale for constant in CONSTANTS])
@@ -101,10 +106,10 @@ def fitted(seen: Sequence[Run]) -> Mapping[str, Machine]:
 
     solved = least_squares(
         errors,
-        prior,
+        prior if start is None else np.clip(start, low, high),
         bounds=(low, high),
         x_scale=scale,
-        max_nfev=EVALUATIONS,
+        max_nfev=most,
         ftol=TOLERANCE,
         xtol=TOLERANCE,
         diff_step=1e-3,

@@ -42,6 +42,7 @@ evaluate plainer.json --check-certificate
 solve {SMALL} --memory-limit 1MiB
 solve {SMALL} --time-limit 0
 solve llama3.2-1b --gpus 4xA100-80GB --global-batch-size 8 --tp 2 --recompute none --output llama.json
+solve llama3-8b --gpus 16xA100-40GB --global-batch-size 16 --tp 1,2 --cp 1 --virtual-stages 1,2 --sharding optimizer --recompute none --prefer-plain 0 --shortlist 3
 solve {OPERATORS} --output operators.json
 solve {ROOM} --max-price-per-hour 8
 solve {ROOM} --top 2 --output mixed.json

@@ -45,7 +45,7 @@ WHOLE = {
     "done", "singles", "pairs", "rows", "errors", "warnings", "lines", "values", "varied", "tokens",
     "size", "held_micro_batches", "groups", "compute_capability",
     "messages_per_iteration", "messages_per_micro_batch", "cluster_messages_per_iteration",
-    "sweep", "layer_range",
+    "sweep", "layer_range", "asked", "scenarios", "searched", "candidates",
 }  # fmt: skip
 CHOICES: dict[str, Sequence[str]] = {
     "stopped_by": [str(one) for one in Stop],
@@ -291,6 +291,22 @@ MEANING = {
     "prefer_plain": "How much longer than the fastest plan a plainer one might take, as a share; "
     "null where no plan is plainer than others.",
     "ranking": "The best plans in order, where more than one was asked for.",
+    "shortlist": "Plans to try, chosen together; null where one plan was asked for.",
+    "plans": "The plans, the one of this result first.",
+    "less_plain": "It is less plain than the first plan, and counts as slower by prefer_plain.",
+    "worst_regret": "By how much longer than the best candidate it takes in the worst scenario, a "
+    "share; of a list, of its first plan alone, of the best two, and so on.",
+    "mean_regret": "The same on average over the scenarios.",
+    "condition": "What would have to be true for the plan to win, in words.",
+    "wins": "Conditions under which it is the best of the list; in each, all constants must hold.",
+    "constant": "Name of a constant of the machine.",
+    "assumed": "Its assumed value.",
+    "asked": "Plans that were asked for.",
+    "scenarios": "Machines that were compared, the assumed one among them.",
+    "shortlist.searched": "Scenarios that were searched to the end for better plans, or leave no "
+    "room for any.",
+    "candidates": "Plans that were compared.",
+    "proved": "Whether no other choice of the candidates is better.",
     "faults": "What does not hold of the file, the worst first.",
     # A plan
     "micro_batch": "Samples of a micro-batch over all replicas of a stage.",

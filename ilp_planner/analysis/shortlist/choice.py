@@ -36,7 +36,8 @@ class Choice(NamedTuple):
 def regrets_of(times: Sequence[Sequence[float]]) -> NDArray[np.int64]:
     """Return regrets in millionths [plan, scenario] of seconds [plan, scenario]."""
     found = np.asarray(times, np.float64)
-    return np.rint((found / found.min(axis=0) - 1) * MILLION).astype(np.int64)
+    whole: NDArray[np.int64] = np.rint((found / found.min(axis=0) - 1) * MILLION).astype(np.int64)
+    return whole
 
 
 def least_regret(regrets: NDArray[np.int64], count: int, first: int = 0) -> Choice:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ilp_planner.specs.cluster import ClusterSpec, Device
+    from ilp_planner.specs.machine import Machine
 
 REACH = 1.28  # standard deviations from the assumed value to an end: 80 % lie between both ends
 JOINT = 6  # draws of all constants together
@@ -58,7 +59,7 @@ def value_of(device: Device, name: str, move: float) -> float:
     return float(min(high, max(low, assumed + move * spread_of(device, name))))
 
 
-def moved(device: Device, moves: Mapping[str, float]) -> object:
+def moved(device: Device, moves: Mapping[str, float]) -> Machine:
     """Return the machine of a device in a scenario."""
     values = {name: value_of(device, name, move) for name, move in moves.items()}
     return with_constants(device.machine, values)

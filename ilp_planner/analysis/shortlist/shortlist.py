@@ -27,6 +27,7 @@ from ilp_planner.optimize.result import Listed, Reached, Shortlist
 from ilp_planner.optimize.search.start import Start
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.registry import is_heuristic
+from ilp_planner.spaces.training.costs import Found
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +43,7 @@ SEARCHED = 12  # scenarios whose own best plan is searched for, at most
 NEAR = 0.005  # relative: what a scenario's search may leave open
 STEPS = 7  # halvings of the way to an end, to find where a plan begins to win
 SAID = 2  # conditions of a plan
+NEXT = 8  # of the best plans with the assumed constants
 
 
 def check_shortlist(
@@ -110,15 +112,13 @@ class _Work:
     plans: list[AnyPlan] = field(default_factory=list)
     clusters: dict[int, Problem[Any]] = field(default_factory=dict)
     priced: dict[tuple[int, int], float] = field(default_factory=dict)
-    found: set[int] = field(default_factory=set)
+    found: set[int] = field(default_factory=lambda: {0})
 
     def __post_init__(self) -> None:
         self.scenarios = [NOMINAL, *scenarios_of(self.problem.cluster)]
         assert self.result.plan is not None
         self.plans.append(self.result.plan)
         self.grades = [self._grades(self.result.plan)]
-        if self.result.fastest is not None:
-            self.take(self.result.fastest.plan)
 
     def _grades(self, plan: AnyPlan) -> tuple[int, ...]:
         return tuple(self.problem.space.plainness(self.problem, plan).values())
@@ -153,19 +153,34 @@ class _Work:
     # ---- candidates -----------------------------------------------------------------------------
 
     def search(self) -> None:
-        """Search scenarios for their own best plans, the ones that change most first."""
-        order = sorted(range(1, len(self.scenarios)), key=self._change, reverse=True)
-        left = [number for number in order if not self._ruled_out(number)]
-        left = left[:SEARCHED]
-        for place, number in enumerate(left):
-            if not self.deadline.goon():
+        """Search scenarios for their own best plans: joint ones first, whose plans differ most,
+        then each time the one that moves the candidates farthest apart."""
+        left = {n for n in range(1, len(self.scenarios)) if not self._ruled_out(n)}
+        for done in range(SEARCHED):
+            if not (left and self.deadline.goon()):
                 return
-            share = self.deadline.left / (len(left) - place)
+            number = max(left, key=lambda n: (not self.scenarios[n].single, self._apart(n), -n))
+            left.remove(number)
+            share = self.deadline.left / min(SEARCHED - done, len(left) + 1)
             self._solve(number, self.deadline.moment(share))
+        if not self.limits.prefer_plain and self.deadline.goon():
+            self._take_near()
 
-    def _change(self, number: int) -> float:
-        """Return by how much a scenario changes the plan's time."""
-        return abs(math.log(self.time(0, number) / self.time(0, 0)))
+    def _apart(self, number: int) -> float:
+        """Return by how much more a scenario changes one candidate than another; of a single one,
+        by how much it changes that."""
+        changes = [
+            math.log(self.time(plan, number) / self.time(plan, 0))
+            for plan in range(len(self.plans))
+        ]
+        return max(changes) - min(changes) if len(changes) > 1 else abs(changes[0])
+
+    def _take_near(self) -> None:
+        """Take the next best plans with the assumed constants."""
+        limits = replace(self.limits, seconds=self.deadline.left)
+        found = solve(self.problem, limits=limits, top=NEXT, deadline=self.deadline)
+        for entry in found.ranking:
+            self.take(entry.plan)
 
     def _ruled_out(self, number: int) -> bool:
         """Tell whether a scenario that makes nothing faster leaves no room above the bound; then no
@@ -183,7 +198,7 @@ class _Work:
         """Search a scenario from the best candidate on."""
         problem = self.problem_in(number)
         best = min(range(len(self.plans)), key=lambda plan: self.time(plan, number))
-        start = Start(name="", plan=self.plans[best], space=problem.space.name)
+        start = Start(name="", plan=self.plans[best], space=problem.space.name, ended=True)
         limits = replace(
             self.limits, seconds=deadline.left, gap=max(NEAR, self.limits.gap), require_gap=1.0
         )
@@ -299,8 +314,9 @@ def in_scenario(problem: Problem[Any], scenario: Scenario) -> Problem[Any]:
     """Return a problem with the constants of a scenario: nothing but times changes."""
     if scenario is NOMINAL:
         return problem
+    costs = replace(problem.costs, found=Found())
     cluster = cluster_in(problem.cluster, scenario)
-    return replace(problem, cluster=cluster, files=None, request=None)
+    return replace(problem, cluster=cluster, costs=costs, files=None, request=None)
 
 
 def seconds_in(problem: Problem[Any], plan: AnyPlan) -> float:

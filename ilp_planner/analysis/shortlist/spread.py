@@ -14,16 +14,33 @@ from ilp_planner.specs.data_sheets import known_gpu
 from ilp_planner.specs.machine import USUAL
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ilp_planner.specs.cluster import Device
 
-_HOPPER: dict[str, float] = {}
-_BLACKWELL: dict[str, float] = {}
-FITTED = {
-    "H100": _HOPPER,
-    "B200": _BLACKWELL,
-    "GB200": _BLACKWELL,
-    "B300": _BLACKWELL,
-    "GB300": _BLACKWELL,
+_BLACKWELL = {
+    "low_precision": 0.17,
+    "attention": 0.26,
+    "attention_backward": 0.18,
+    "grouped": 0.093,
+    "streaming": 0.25,
+    "host_experts": 0.015e-3,
+    "expert_waits": 0.027e-3,
+    "expert_exposed": 0.14,
+    "sharded_exposed": 0.14,
+}
+FITTED: Mapping[str, Mapping[str, float]] = {
+    "H100": {
+        "sustained": 0.016,
+        "low_precision": 0.027,
+        "host_experts": 0.037e-3,
+        "expert_waits": 0.034e-3,
+        "expert_exposed": 0.14,
+    },
+    "B200": {"sustained": 0.015, **_BLACKWELL},
+    "GB200": {"sustained": 0.089, **_BLACKWELL},
+    "B300": {"sustained": 0.12, **_BLACKWELL},
+    "GB300": {"sustained": 0.11, **_BLACKWELL},
 }
 
 
@@ -36,7 +53,7 @@ def spread_of(device: Device, name: str) -> float:
     row = known_gpu(device)
     usual = None if row is None else USUAL[row.machine]
     known = {} if row is None else FITTED.get(row.machine, {})
-    spread = min(FREE[name].scale, known.get(name, FREE[name].scale))
+    spread = known.get(name, FREE[name].scale)
     machine = device.machine
     if machine.runs and machine.error is not None and usual is not None and usual.error:
         spread *= min(1.0, machine.error / usual.error)

@@ -144,8 +144,8 @@ Shortlist = Annotated[
     int,
     shown(
         "--shortlist",
-        "Show N plans to try, chosen together: the best of them loses least, whatever the machine's "
-        "constants are (docs/howto/shortlist.md).",
+        "Show N plans to try, chosen together: the best of them loses least, whatever constants of "
+        "the machine are true (docs/howto/shortlist.md).",
         "N",
         default=True,
         min=1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.base.units import counted, format_percent, format_seconds
+from ilp_planner.base.units import counted, format_seconds
 from ilp_planner.faces.report.parallelism import BETWEEN, degree_words
 from ilp_planner.faces.report.stages import training_words
 from ilp_planner.specs.machine import DURATIONS
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 NOTHING = 5e-5  # a share below it is nothing that anybody would read
+HARDLY = 0.02  # relative: a constant as near to the assumed one is called by that
 # A constant of machines in a condition; {} is a value, as `less than 72 %`.
 SAID = {
     "sustained": "matrix products keep {} of their clocks under load",
@@ -49,8 +50,11 @@ def value_text(name: str, value: float) -> str:
 def reached_text(one: Reached) -> str:
     """Return `messages between nodes reach less than 72 % of the links' rate (assumed 90 %)`."""
     side = "less than" if one.value < one.assumed else "more than"
+    assumed = value_text(one.name, one.assumed)
+    if abs(one.value - one.assumed) < HARDLY * one.assumed:
+        return SAID[one.name].format(f"{side} the assumed {assumed}")
     said = SAID[one.name].format(f"{side} {value_text(one.name, one.value)}")
-    return f"{said} (assumed {value_text(one.name, one.assumed)})"
+    return f"{said} (assumed {assumed})"
 
 
 def condition_text(listed: Listed) -> str:
@@ -62,12 +66,13 @@ def condition_text(listed: Listed) -> str:
 
 
 def worst_text(found: Shortlist) -> str:
-    """Return `trying 3 plans loses at most 1.2 % instead of 6.4 % with this plan alone`."""
-    alone, *more = (short_loss(worst) for worst in found.worst)
+    """Return `trying 2 plans loses at most 2.1 %, 3 plans 1.2 %, this plan alone 6.4 %`."""
+    alone, *more = map(short_loss, found.worst)
     if not more:
         return f"this plan alone loses at most {alone}"
-    said = [f"{number} plans at most {loss}" for number, loss in enumerate(more, 2)]
-    return f"trying {', '.join(said)} instead of {alone} with this plan alone"
+    said = [f"{number} plans {loss}" for number, loss in enumerate(more, 2)]
+    said[0] = said[0].replace("plans", "plans loses at most")
+    return f"trying {', '.join(said)}, this plan alone {alone}"
 
 
 def short_loss(share: float) -> str:
@@ -78,8 +83,10 @@ def short_loss(share: float) -> str:
 def scope_text(found: Shortlist) -> str:
     """Say the scenarios and the candidates of a short list."""
     every = counted(found.scenarios - 1, "scenario")
-    best = f"the best plan searched for in {found.searched} of them"
-    return f"over {every} of other constants, {best}, among {counted(found.candidates, 'plan')}"
+    return (
+        f"in {every} of other constants ({found.searched - 1} searched for their own best plan, "
+        f"{counted(found.candidates, 'candidate')})"
+    )
 
 
 def shortlist_lines(problem: Problem[Any], result: Result) -> Iterator[tuple[str, str]]:
@@ -88,19 +95,26 @@ def shortlist_lines(problem: Problem[Any], result: Result) -> Iterator[tuple[str
     if found is None:
         return
     yield "to try", f"{worst_text(found)}, {scope_text(found)}"
+    yield "1", f"{format_seconds(found.plans[0].seconds)}{BETWEEN}this plan: wins as assumed"
     own = training_words(found.plans[0].plan, brief=True)
-    for number, one in enumerate(found.plans, 1):
-        if number == 1:
-            yield "1", f"{format_seconds(one.seconds)}{BETWEEN}this plan: wins as assumed"
-            continue
+    for number, one in enumerate(found.plans[1:], 2):
         degrees, layout = degree_words(problem, one.plan, one.evaluation)
         flags = [word for word in training_words(one.plan, brief=True) if word not in own]
         words = [format_seconds(one.seconds), *degrees, *flags, layout]
-        plain = f" by more than {format_percent(result.prefer_plain)}" * one.less_plain
         yield str(number), BETWEEN.join(filter(None, words))
-        yield "", condition_text(one).replace("wins", f"wins{plain}", 1)
+        yield "", f"{plain_text(problem, found, one, result.prefer_plain)}{condition_text(one)}"
     if len(found.plans) < found.asked:
         yield "", f"more than {counted(len(found.plans), 'plan')} would not lose less"
+
+
+def plain_text(problem: Problem[Any], found: Shortlist, one: Listed, share: float) -> str:
+    """Return `less plain by degrees, so that 2 % faster does not count; `; empty for a plan that is
+    as plain as the first one."""
+    if not one.less_plain:
+        return ""
+    own, other = (problem.space.plainness(problem, each.plan) for each in (found.plans[0], one))
+    more = ", ".join(name for name, grade in other.items() if grade > own[name])
+    return f"less plain by {more}, for which {short_loss(share)} is given up; "
 
 
 def shortlist_object(
