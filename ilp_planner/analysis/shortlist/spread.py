@@ -1,4 +1,4 @@
-"""How far the constants of a machine may lie from their assumed values: standard deviations.
+"""Standard deviations of the constants of a machine around their assumed values.
 
 `FITTED` is what published runs leave open of constants that are fitted to them, by GPU, from
 `tests/benchmarks/machine_spread.py`. All other constants have the scale of their prior

@@ -13,7 +13,7 @@ from ilp_planner.evaluate import time_shares
 from ilp_planner.faces.report.aim import aim_object
 from ilp_planner.faces.report.expected import expected_object, share_object
 from ilp_planner.faces.report.rates import worth_object
-from ilp_planner.faces.report.shortlist import shortlist_object
+from ilp_planner.faces.report.shortlist import condition_text
 from ilp_planner.faces.report.tables import finite
 from ilp_planner.faces.schemas import headed
 from ilp_planner.formats.plan_json import encode_plan
@@ -85,6 +85,41 @@ def fastest_object(
         "objective_s": fastest.objective,
         "gap": proved_gap(fastest.objective, result.bound),
         **plan_object(problem, fastest.plan, fastest.evaluation, tokens),
+    }
+
+
+def shortlist_object(
+    problem: Problem[Any], result: Result, tokens: float | None = None
+) -> dict[str, Any] | None:
+    """Return the plans to try; None if none were asked for. tokens: as in `result_object`."""
+    found = result.shortlist
+    if found is None:
+        return None
+    return {
+        "plans": [
+            {
+                "objective_s": one.seconds,
+                "less_plain": one.less_plain,
+                "worst_regret": one.worst,
+                "condition": condition_text(one) if number else "wins as assumed",
+                "wins": [
+                    [
+                        {"constant": each.name, "assumed": each.assumed, "value": each.value}
+                        for each in together
+                    ]
+                    for together in one.wins
+                ],
+                **plan_object(problem, one.plan, one.evaluation, tokens),
+            }
+            for number, one in enumerate(found.plans)
+        ],
+        "worst_regret": list(found.worst),
+        "mean_regret": list(found.mean),
+        "asked": found.asked,
+        "scenarios": found.scenarios,
+        "searched": found.searched,
+        "candidates": found.candidates,
+        "proved": found.proved,
     }
 
 

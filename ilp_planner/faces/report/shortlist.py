@@ -1,4 +1,4 @@
-"""The plans to try under uncertain constants, for people and as JSON."""
+"""The plans to try under uncertain constants, for people."""
 
 from __future__ import annotations
 
@@ -115,40 +115,3 @@ def plain_text(problem: Problem[Any], found: Shortlist, one: Listed, share: floa
     own, other = (problem.space.plainness(problem, each.plan) for each in (found.plans[0], one))
     more = ", ".join(name for name, grade in other.items() if grade > own[name])
     return f"less plain by {more}, for which {short_loss(share)} is given up; "
-
-
-def shortlist_object(
-    problem: Problem[Any], result: Result, tokens: float | None = None
-) -> dict[str, Any] | None:
-    """Return the same as JSON; None if none were asked for. tokens: as in `result_object`."""
-    from ilp_planner.faces.report.json_report import plan_object
-
-    found = result.shortlist
-    if found is None:
-        return None
-    return {
-        "plans": [
-            {
-                "objective_s": one.seconds,
-                "less_plain": one.less_plain,
-                "worst_regret": one.worst,
-                "condition": condition_text(one) if number else "wins as assumed",
-                "wins": [
-                    [
-                        {"constant": each.name, "assumed": each.assumed, "value": each.value}
-                        for each in together
-                    ]
-                    for together in one.wins
-                ],
-                **plan_object(problem, one.plan, one.evaluation, tokens),
-            }
-            for number, one in enumerate(found.plans)
-        ],
-        "worst_regret": list(found.worst),
-        "mean_regret": list(found.mean),
-        "asked": found.asked,
-        "scenarios": found.scenarios,
-        "searched": found.searched,
-        "candidates": found.candidates,
-        "proved": found.proved,
-    }
