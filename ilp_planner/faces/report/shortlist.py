@@ -94,6 +94,9 @@ def shortlist_lines(problem: Problem[Any], result: Result) -> Iterator[tuple[str
     found = result.shortlist
     if found is None:
         return
+    if found.candidates == 1:
+        yield "to try", "this plan alone: no other was found in the time to compare it with"
+        return
     yield "to try", f"{worst_text(found)}, {scope_text(found)}"
     yield "1", f"{format_seconds(found.plans[0].seconds)}{BETWEEN}this plan: wins as assumed"
     own = training_words(found.plans[0].plan, brief=True)

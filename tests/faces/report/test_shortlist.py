@@ -1,9 +1,19 @@
 """The words of a short list."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from ilp_planner.analysis.calibration.free import FREE
-from ilp_planner.faces.report.shortlist import SAID, reached_text, value_text, worst_text
+from ilp_planner.faces.report.shortlist import (
+    SAID,
+    reached_text,
+    shortlist_lines,
+    value_text,
+    worst_text,
+)
 from ilp_planner.optimize.result import Reached, Shortlist
 
 
@@ -58,3 +68,12 @@ def test_units() -> None:
 )
 def test_losses(worst: tuple[float, ...], text: str) -> None:
     assert worst_text(found(*worst)) == text
+
+
+def test_one_candidate_alone_claims_nothing() -> None:
+    """No loss of 0 % is claimed where nothing else was there to lose to."""
+    alone = SimpleNamespace(shortlist=replace(found(0.0), candidates=1))
+    ((head, text),) = shortlist_lines(cast("Any", None), cast("Any", alone))
+    assert head == "to try"
+    assert "%" not in text
+    assert "no other was found in the time" in text
