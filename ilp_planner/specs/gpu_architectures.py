@@ -97,6 +97,7 @@ CDNA_3 = replace(  # gfx942
     HOPPER,
     name="CDNA 3",
     vendor="AMD",
+    package_rate=1.0,  # ROCm has no other library
     recipes=ADA.recipes,
     machine="MI300X",
     blas_workspace=128.0 * MIB,
