@@ -60,7 +60,13 @@ def test_contradictions_are_refused(ilp_plan: Command, more: list[str], message:
     assert message in done.err
 
 
-def test_measured_profiles_have_no_constants(ilp_plan: Command, tiny: list[str]) -> None:
-    done = ilp_plan("solve", *tiny, "--shortlist", "2")
-    assert done.code == 2
-    assert "whose plans are for no training runtime" in done.err
+def test_times_without_constants_are_refused(
+    ilp_plan: Command, tiny: list[str], operators: list[str]
+) -> None:
+    for options, message in (
+        (tiny, "device gpu, whose kernels are not known"),
+        (operators, "space operators, whose plans are for no training runtime"),
+    ):
+        done = ilp_plan("solve", *options, "--shortlist", "2")
+        assert done.code == 2
+        assert message in done.err
