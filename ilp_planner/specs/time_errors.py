@@ -32,7 +32,6 @@ LONG = 8192  # tokens of a sample
 MANY = 128  # GPUs
 TYPICAL = 1.61  # 80 % quantile over mean, of the sizes of normal and of Laplace's errors alike
 STATES = {16: "16 bits", 8: "8 bits", 4: "4 bits", 32: "32 bits"}
-SHARDED = ("gradients", "parameters")
 MEASURED = ("decoder", "gpt")  # families of models that published runs train
 OWN, SIBLING, STRANGER = "own", "sibling", "stranger"
 
@@ -74,7 +73,7 @@ class RunKind:
         """The names of its factors, but for the GPU's."""
         named = {
             "experts": self.experts,
-            "quantised": self.bits < 16,
+            "below 16 bits": self.bits < 16,
             "4 bits": self.bits == 4,
             "sharded": self.sharded,
             "long": self.long,
@@ -190,6 +189,11 @@ def half_widths(
         less, more = factors.get(name, (1.0, 1.0))
         faster, slower = faster * less, slower * more
     return faster, slower
+
+
+def plain_error(name: str) -> float:
+    """Return the mean relative error of dense models in 16 bits on a GPU, without calibration."""
+    return published_error(RunKind(experts=False, bits=16, gpu=name)).mean
 
 
 def published_error(kind: RunKind) -> ExpectedError:
@@ -316,15 +320,14 @@ def kind_of_job(
     ----------
     gpus: number of GPUs. runtime: name of the training system's space.
     """
-    precision = {"fp8": 8, "fp4": 4}.get(settings.quantised, 0)
     title, _, _ = runtime.partition("@")
     never = {"deepspeed": "DeepSpeed"}.get(title, "")
     model = "" if architecture.family in MEASURED else f"a model of {architecture.family}"
     return RunKind(
         experts=getattr(architecture, "experts", None) is not None,
-        bits=precision or (32 if settings.precision in ("fp32", "tf32") else 16),
+        bits=settings.bits,
         gpu="",
-        sharded=title == "torchtitan" or settings.optimizer.sharding in SHARDED,
+        sharded=title == "torchtitan" or settings.optimizer.divides,
         sequence=architecture.tokens,
         gpus=gpus,
         unmeasured=tuple(filter(None, (never, model))),

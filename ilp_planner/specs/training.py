@@ -47,6 +47,7 @@ QUANTISED = {
     "mxfp8": "fp8",
     "nvfp4": "fp4",
 }
+BITS = {"fp8": 8, "fp4": 4}  # of a quantised number
 USUAL_FORMATS = {
     "fp8-delayed": "hybrid",
     "fp8-current": "hybrid",
@@ -370,6 +371,11 @@ class Settings:
     def quantised(self) -> str:
         """Format of the layers' quantised products; empty for none."""
         return QUANTISED.get(self.kernels.quantised, "")
+
+    @property
+    def bits(self) -> int:
+        """Bits of the operands of the layers' products."""
+        return BITS.get(self.quantised, 8 * self.width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.analysis.calibration.free import FREE
 from ilp_planner.specs.data_sheets import known_gpu
-from ilp_planner.specs.machine import USUAL
+from ilp_planner.specs.time_errors import plain_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,10 +51,9 @@ def spread_of(device: Device, name: str) -> float:
     than on other machines.
     """
     row = known_gpu(device)
-    usual = None if row is None else USUAL[row.machine]
     known = {} if row is None else FITTED.get(row.machine, {})
     spread = known.get(name, FREE[name].scale)
     machine = device.machine
-    if machine.runs and machine.error is not None and usual is not None and usual.error:
-        spread *= min(1.0, machine.error / usual.error)
+    if machine.runs and machine.error is not None and row is not None:
+        spread *= min(1.0, machine.error / plain_error(row.name))
     return spread

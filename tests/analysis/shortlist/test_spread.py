@@ -17,6 +17,7 @@ from ilp_planner.analysis.shortlist.spread import FITTED, spread_of
 from ilp_planner.specs.cluster import ClusterSpec, Device
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.machine import CONSTANTS, USUAL
+from ilp_planner.specs.time_errors import plain_error
 
 GPUS = ("A100-80GB", "H100-80GB", "B200", "MI300X")
 
@@ -46,7 +47,8 @@ def test_what_no_run_says_has_the_scale_of_its_prior(gpu: str) -> None:
 
 def test_calibrated_machines_leave_less_open() -> None:
     usual = device()
-    own = replace(usual, machine=replace(usual.machine, runs=12, error=usual.machine.error / 2))
+    half = plain_error("H100-80GB") / 2
+    own = replace(usual, machine=replace(usual.machine, runs=12, error=half))
     worse = replace(usual, machine=replace(usual.machine, runs=12, error=1.0))
     assert spread_of(own, "network") == pytest.approx(spread_of(usual, "network") / 2)
     assert spread_of(worse, "network") == spread_of(usual, "network")
