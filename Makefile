@@ -104,7 +104,7 @@ docs: $(READY_DOCS)
 
 # The notebooks of the gallery, run anew and kept with what they show.
 notebooks: $(READY_DOCS)
-	COLUMNS=140 $(BIN)/jupyter nbconvert --to notebook --execute --inplace \
+	PATH="$(CURDIR)/$(BIN):$$PATH" COLUMNS=140 $(BIN)/jupyter nbconvert --to notebook --execute --inplace \
 		--ExecutePreprocessor.record_timing=False docs/gallery/*.ipynb
 
 bench: $(READY_TEST)
