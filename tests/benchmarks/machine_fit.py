@@ -20,9 +20,8 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import least_squares
 
-from ilp_planner.analysis.calibration.free import FREE, SCALE
+from ilp_planner.analysis.calibration.free import nearest_values
 from ilp_planner.specs.machine import USUAL, Machine, with_constants
 from tests.benchmarks import published
 from tests.benchmarks.published import NVIDIA, Run, gpu, newest
@@ -33,6 +32,7 @@ SEEN = (*NVIDIA, "PyTorch")
 HOPPER, BLACKWELL = ("H100",), ("B200", "B300", "GB200", "GB300")
 GPUS = (*HOPPER, *BLACKWELL)
 EVALUATIONS, TOLERANCE = 25, 1e-4
+PULL = 2.0  # scales of a constant, as `calibration.free` has them
 WORKERS = 2
 
 
@@ -92,29 +92,24 @@ def fitted(
 
     start: values of `CONSTANTS` to begin at; None: at the priors. most: steps.
     """
-    truth = np.log([run.seconds for run in seen])
     prior = np.array([constant.prior for constant in CONSTANTS])
-    scale = np.array([constant.scale for constant in CONSTANTS])
-    ends = [(FREE[constant.name].low, FREE[constant.name].high) for constant in CONSTANTS]
-    low, high = np.array(ends).T
 
-    def errors(values: np.ndarray) -> np.ndarray:
+    def predict(values: np.ndarray) -> list[float]:
         of = machines(values.tolist())
-        found = np.log([seconds(run, of[gpu(run.gpu).machine]) for run in seen]) - truth
-        robust = np.sign(found) * np.sqrt(2 * (np.sqrt(1 + (found / SCALE) ** 2) - 1))
-        return np.concatenate((robust, (values - prior) / (2 * scale)))
+        return [seconds(run, of[gpu(run.gpu).machine]) for run in seen]
 
-    solved = least_squares(
-        errors,
-        prior if start is None else np.clip(start, low, high),
-        bounds=(low, high),
-        x_scale=scale,
-        max_nfev=most,
-        ftol=TOLERANCE,
-        xtol=TOLERANCE,
-        diff_step=1e-3,
+    found = nearest_values(
+        [constant.name for constant in CONSTANTS],
+        predict,
+        [run.seconds for run in seen],
+        prior,
+        np.array([constant.scale for constant in CONSTANTS]),
+        starts=[prior if start is None else start],
+        pull=PULL,
+        evaluations=most,
+        tolerance=TOLERANCE,
     )
-    return machines(solved.x.tolist())
+    return machines(found.tolist())
 
 
 def _without(kind: Callable[[Run], str], name: str) -> Judged:

@@ -17,6 +17,7 @@ from ilp_planner.analysis.calibration.free import SCALE
 from ilp_planner.specs.machine import USUAL, Machine
 from tests.benchmarks.machine_fit import (
     CONSTANTS,
+    PULL,
     WORKERS,
     fitted,
     gpu,
@@ -63,7 +64,7 @@ def left_by_slopes(at: Sequence[float]) -> list[float]:
         (logs(here + step * own) - base) / step[place]
         for place, own in enumerate(np.eye(len(CONSTANTS)))
     ]
-    rows = np.vstack((np.array(slopes).T / SCALE, np.diag(1 / (2 * scale))))
+    rows = np.vstack((np.array(slopes).T / SCALE, np.diag(1 / (PULL * scale))))
     return [float(value) for value in np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)))]
 
 

@@ -13,7 +13,7 @@ from ilp_planner.specs.machine import with_constants
 from ilp_planner.specs.toml_reader import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ilp_planner.base.numerics import Floats
     from ilp_planner.specs.machine import Machine
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 # ---- constants of a machine from measured iterations ---------------------------------------------
 # Regularised, robust least squares.
 # Minimised is the sum of soft-L1(log(predicted / measured)) over the runs, with a scale of 5 %, and
-# of ((constant - default) / (3 scale))^2 over the constants, so that runs without information on a
-# constant leave it as it was.
+# of ((constant - default) / (`PULL` scale))^2 over the constants, so that runs without information on
+# a constant leave it as it was.
 
 
 SCALE = 0.05  # of the errors of log seconds beyond which a run counts less
+PULL = 3.0  # scales of a constant
 EVALUATIONS = 60
 TOLERANCE = 1e-5  # relative; constants are known to two digits
 
@@ -83,12 +84,7 @@ def fit(
     machine: with the defaults. free: names of the constants to fit. predict: seconds of all runs on
         a machine. weights: of the runs. start: of the search; None: at the defaults.
     """
-    from scipy.optimize import least_squares
-
-    truth = np.log(np.asarray(measured, np.float64))
-    heavy = np.sqrt(np.ones_like(truth) if weights is None else np.asarray(weights, np.float64))
     scales = np.array([FREE[name].scale for name in free])
-    low, high = (np.array([getattr(FREE[name], end) for name in free]) for end in ("low", "high"))
     default = np.array([getattr(machine, name) for name in free])
     starts = [[getattr(start or machine, name) for name in free]]
     if start is None and set(free) & set(HOST):
@@ -98,11 +94,53 @@ def fit(
     def of(values: Floats) -> Machine:
         return with_constants(machine, dict(zip(free, values.tolist(), strict=True)))
 
+    found = nearest_values(
+        free,
+        lambda values: predict(of(values)),
+        measured,
+        default,
+        scales,
+        starts=starts,
+        pull=PULL,
+        weights=weights,
+    )
+    return of(found)
+
+
+def nearest_values(
+    names: Sequence[str],
+    predict: Callable[[Floats], Sequence[float]],
+    measured: Sequence[float],
+    default: Floats,
+    scales: Floats,
+    *,
+    starts: Iterable[Sequence[float] | Floats],
+    pull: float,
+    weights: Sequence[float] | None = None,
+    evaluations: int = EVALUATIONS,
+    tolerance: float = TOLERANCE,
+) -> Floats:
+    """Return the values of constants with predictions nearest to measured seconds.
+
+    Parameters
+    ----------
+    names: of the constants; one may stand several times. predict: seconds of all runs. default,
+        scales: usual values, and how far from them constants usually lie. starts: of the search;
+        the best end counts. pull: scales from its default at which a constant costs about as much
+        as a run that is `SCALE` off. weights: of the runs. evaluations: of a search, at most.
+        tolerance: of a search, relative.
+    """
+    from scipy.optimize import least_squares
+
+    truth = np.log(np.asarray(measured, np.float64))
+    heavy = np.sqrt(np.ones_like(truth) if weights is None else np.asarray(weights, np.float64))
+    low, high = (np.array([getattr(FREE[name], end) for name in names]) for end in ("low", "high"))
+
     def errors(values: Floats) -> Floats:
-        found = np.log(np.asarray(predict(of(values)))) - truth
+        found = np.log(np.asarray(predict(values))) - truth
         z = (found / SCALE) ** 2
         robust = np.sign(found) * np.sqrt(2 * (np.sqrt(1 + z) - 1))
-        return np.concatenate((heavy * robust, (values - default) / (3 * scales)))
+        return np.concatenate((heavy * robust, (values - default) / (pull * scales)))
 
     solved = [
         least_squares(
@@ -110,14 +148,14 @@ def fit(
             np.clip(first, low, high),
             bounds=(low, high),
             x_scale=scales,
-            max_nfev=EVALUATIONS,
-            ftol=TOLERANCE,
-            xtol=TOLERANCE,
-            diff_step=[1e-3] * len(free),
+            max_nfev=evaluations,
+            ftol=tolerance,
+            xtol=tolerance,
+            diff_step=[1e-3] * len(names),
         )
         for first in starts
     ]
-    return of(min(solved, key=lambda one: one.cost).x)
+    return np.asarray(min(solved, key=lambda one: one.cost).x)
 
 
 # ---- free constants ------------------------------------------------------------------------------
