@@ -14,7 +14,7 @@ the device is assumed to wait for half of them where it waits.
 A row is judged by constants that saw no run of its model, on no GPU.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from ilp_planner.specs.machine import USUAL, Machine, with_constants
 from tests.benchmarks import published
 from tests.benchmarks.published import NVIDIA, Run, gpu, newest
 from tests.benchmarks.published_tables import b200_runs
-from tests.benchmarks.step_times import Judged, seconds
+from tests.benchmarks.step_times import Judged, judge_by, seconds
 
 SEEN = (*NVIDIA, "PyTorch")
 HOPPER, BLACKWELL = ("H100",), ("B200", "B300", "GB200", "GB300")
@@ -112,12 +112,6 @@ def fitted(
     return machines(found.tolist())
 
 
-def _without(kind: Callable[[Run], str], name: str) -> Judged:
-    of = fitted([run for run in runs() if kind(run) != name])
-    rest = tuple(run for run in every_run() if kind(run) == name)
-    return Judged(rest, tuple(seconds(run, of[gpu(run.gpu).machine]) for run in rest))
-
-
 def model_of(run: Run) -> str:
     """Return the name of a run's model, whatever part of its layers was trained."""
     return run.model.partition("@")[0]
@@ -125,17 +119,26 @@ def model_of(run: Run) -> str:
 
 def models_left_out() -> Judged:
     """Predict the runs of each model, of all releases, by constants that saw none of its runs."""
-    names = list(dict.fromkeys(map(model_of, runs())))
+    names = dict.fromkeys(map(model_of, runs()))
     with ProcessPoolExecutor(WORKERS) as pool:
-        parts = list(pool.map(_without, [model_of] * len(names), names))
-    return sum(parts, Judged((), ()))
+        return sum(pool.map(_without, names), Judged((), ()))
+
+
+def _without(name: str) -> Judged:
+    """Predict the runs of a model by constants that saw none of them."""
+    of = fitted([run for run in runs() if model_of(run) != name])
+    rest = [run for run in every_run() if model_of(run) == name]
+    return judge_by(rest, lambda run: of[gpu(run.gpu).machine])
+
+
+def values_of(of: Mapping[str, Machine]) -> list[float]:
+    """Return the fitted constants of machines, in the order of `CONSTANTS`."""
+    return [getattr(of[constant.gpus[0]], constant.name) for constant in CONSTANTS]
 
 
 def main() -> None:
     """Print the constants fitted to all runs."""
-    of = fitted(runs())
-    for constant in CONSTANTS:
-        value = getattr(of[constant.gpus[0]], constant.name)
+    for constant, value in zip(CONSTANTS, values_of(fitted(runs())), strict=True):
         print(f"{constant.name:20}{', '.join(constant.gpus):28}{value:.3g}")
 
 

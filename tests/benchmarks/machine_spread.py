@@ -8,37 +8,34 @@ priors leave of a constant by the slopes of their errors at the fit. The former 
 disagree in, the latter what no run says.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
 from ilp_planner.analysis.calibration.free import SCALE
-from ilp_planner.specs.machine import USUAL, Machine
+from ilp_planner.specs.machine import USUAL
 from tests.benchmarks.machine_fit import (
     CONSTANTS,
     PULL,
     WORKERS,
     fitted,
-    gpu,
     machines,
     model_of,
     runs,
-    seconds,
+    values_of,
 )
+from tests.benchmarks.published import gpu
+from tests.benchmarks.step_times import seconds
 
 STEP = 0.01  # of a prior's scale, for slopes
 NEARBY = 4  # steps of a fit that begins at the constants that ship, which all runs were fitted to
 
 
-def values(of: Mapping[str, Machine]) -> list[float]:
-    """Return the fitted constants, in the order of `CONSTANTS`."""
-    return [getattr(of[constant.gpus[0]], constant.name) for constant in CONSTANTS]
-
-
 def without(name: str) -> list[float]:
     """Return the constants fitted to the runs of all models but one."""
-    return values(fitted([run for run in runs() if model_of(run) != name], values(USUAL), NEARBY))
+    seen = [run for run in runs() if model_of(run) != name]
+    return values_of(fitted(seen, values_of(USUAL), NEARBY))
 
 
 def jackknife(fits: Sequence[Sequence[float]]) -> list[float]:
@@ -73,7 +70,7 @@ def main() -> None:
     names = list(dict.fromkeys(map(model_of, runs())))
     with ProcessPoolExecutor(WORKERS) as pool:
         apart = jackknife(list(pool.map(without, names)))
-    at = values(fitted(runs(), values(USUAL), NEARBY))
+    at = values_of(fitted(runs(), values_of(USUAL), NEARBY))
     for constant, value, by_models, by_slopes in zip(
         CONSTANTS, at, apart, left_by_slopes(at), strict=True
     ):

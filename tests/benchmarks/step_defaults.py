@@ -1,31 +1,28 @@
-"""Defaults of machines per generation of GPUs, and what they saw.
+"""Constants of A100, and clocks that `machine_fit` takes as priors, by other runs than NVIDIA's.
 
 python -m tests.benchmarks.step_defaults
 
-No row of NVIDIA's frameworks is seen, as these judge the defaults. `sustained` is the GPU's: of
-every generation from runs of its own. Of A100 and H100 these are MosaicML's, of B200 SimuMax's, and
-what is the framework's is fitted beside it and thrown away; of A100 it is the mean with that of the
-next runs. Links and network are from Megatron's runs of 2021-22 on A100 (SC'21 and Korthikanti et
-al.), with which `streaming` of 0.8 agrees. The share of sharded gradients and parameters that
-passes leave exposed is the one by which MosaicML's runs of one model size are predicted best by
-those of the others. Other shares that overlap leaves exposed nobody publishes: they are assumed.
+No row of NVIDIA's frameworks is seen. `sustained` is told by runs on the GPU itself: of A100 and
+H100 by MosaicML's, of B200 by SimuMax's; what belongs to their framework is fitted beside it and
+thrown away. Of A100 it is the mean with that of Megatron's runs of 2021-22 (SC'21 and Korthikanti
+et al.), which also tell links and network of all machines; `streaming` of 0.8 agrees with them.
+A100's constants ship; those of H100 and B200 are where `machine_fit` begins.
 
-`sustained` is fitted as if passes hid all of MosaicML's messages. With the share that is shipped it
-would be 0.84 on H100 and 0.94 on A100, by which all runs that judge the defaults come out worse:
-NVIDIA's 34 groups on H100 11.9 % off instead of 9.8, BigScience's 15.7 instead of 14.3, InternEvo's
-5.9 instead of 4.8. That one choice did see them.
-
-One default did see NVIDIA's rows: the host's time for a layer of experts, which no other rows tell;
-the table says what is left without it.
+`sharded_exposed` is the share by which MosaicML's runs of one model size are predicted best by
+those of the others. `sustained` is fitted as if passes hid all of MosaicML's messages: with that
+share it would be 0.84 on H100 and 0.94 on A100, by which runs that saw none of this come out worse
+(BigScience's 15.7 % off instead of 14.3 %, InternEvo's 5.9 % instead of 4.8 %). That one choice did
+see them. Other shares that overlap leaves exposed nobody publishes: they are assumed.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ilp_planner.specs.machine import USUAL, Machine
-from tests.benchmarks.published import MOSAIC, Run, gpu, newest, runs
+from tests.benchmarks.published import MOSAIC, Run, newest, runs
 from tests.benchmarks.published_tables import b200_runs, korthikanti_runs, sc21_runs
 from tests.benchmarks.step_fit import fitted, one_out
-from tests.benchmarks.step_times import constants, score
+from tests.benchmarks.step_times import constants, score, shipped
 
 # Where nothing was fitted: what fits start from, also those that judge runs which the defaults saw.
 ASSUMED = Machine(
@@ -52,19 +49,28 @@ SEEN = (MOSAIC, "SimuMax", "SC21", "Korthikanti")
 
 def base_of(run: Run) -> Machine:
     """Return the default of a run's GPU; what is assumed of any where it saw that run."""
-    return ASSUMED if run.family.startswith(SEEN) else USUAL[gpu(run.gpu).machine]
+    return ASSUMED if run.family.startswith(SEEN) else shipped(run)
 
 
-def propose() -> dict[str, Machine]:
-    """Fit the defaults anew."""
-    selene = fitted(ASSUMED, [*sc21_runs(), *korthikanti_runs()], MEGATRON)
-    found = {}
-    for name in ("A100-80GB", "H100"):
-        own = [run for run in sharded_runs() if run.gpu == name]
-        found[gpu(name).machine] = fitted(HIDDEN, own, SHARDED).sustained
-    found["A100"] = (found["A100"] + selene.sustained) / 2
-    found["B200"] = fitted(ASSUMED, list(b200_runs()), SIMUMAX).sustained
-    return {name: replace(selene, sustained=share) for name, share in found.items()}
+def ampere(sharded: Sequence[Run], selene: Sequence[Run]) -> Machine:
+    """Return the constants of A100 by some of MosaicML's and of Megatron's runs."""
+    links = fitted(ASSUMED, selene, MEGATRON)
+    own = fitted(HIDDEN, [run for run in sharded if run.gpu == "A100-80GB"], SHARDED)
+    return replace(
+        USUAL["A100"],
+        sustained=(own.sustained + links.sustained) / 2,
+        links=links.links,
+        network=links.network,
+    )
+
+
+def clocks() -> dict[str, float]:
+    """Return `sustained` of the GPUs whose other constants `machine_fit` has."""
+    hopper = [run for run in sharded_runs() if run.gpu == "H100"]
+    return {
+        "H100": fitted(HIDDEN, hopper, SHARDED).sustained,
+        "B200": fitted(ASSUMED, list(b200_runs()), SIMUMAX).sustained,
+    }
 
 
 def sharded_runs() -> list[Run]:
@@ -85,5 +91,6 @@ def exposed_errors() -> dict[float, float]:
 
 if __name__ == "__main__":
     print("sharded_exposed, and the error of model sizes left out:", exposed_errors())
-    for name, machine in propose().items():
-        print(name, constants(machine, MEGATRON))
+    own = ampere(sharded_runs(), [*sc21_runs(), *korthikanti_runs()])
+    print("A100", constants(own, MEGATRON))
+    print("sustained:", clocks())

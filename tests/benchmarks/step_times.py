@@ -14,10 +14,11 @@ from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.spaces.throughput import physical_seconds
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
+from ilp_planner.specs.machine import USUAL
 from tests.benchmarks.published import gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ilp_planner.specs.kernel_constants import KernelConstants
     from ilp_planner.specs.machine import Machine
@@ -88,7 +89,17 @@ class Judged:
 
 def judge(runs: Sequence[Run], machine: Machine) -> Judged:
     """Predict runs on a machine."""
-    return Judged(tuple(runs), tuple(seconds(run, machine) for run in runs))
+    return judge_by(runs, lambda _: machine)
+
+
+def judge_by(runs: Sequence[Run], machine_of: Callable[[Run], Machine]) -> Judged:
+    """Predict runs, each on its machine."""
+    return Judged(tuple(runs), tuple(seconds(run, machine_of(run)) for run in runs))
+
+
+def shipped(run: Run) -> Machine:
+    """Return the constants that the planner comes with for a run's GPU."""
+    return USUAL[gpu(run.gpu).machine]
 
 
 def score(judged: Judged) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from tests.benchmarks.published import INTERNEVO, MOSAIC, OLD, Run, gpu, newest
 from tests.benchmarks.published_tables import b200_runs, korthikanti_runs, sc21_runs
 from tests.benchmarks.step_defaults import MEGATRON, base_of
 from tests.benchmarks.step_fit import by_machine, drawn, one_out
-from tests.benchmarks.step_times import Judged, constants, physical, score, seconds
+from tests.benchmarks.step_times import Judged, constants, judge_by, physical, score, shipped
 
 RESULTS = Path(__file__).parent / "results" / "steps.json"
 TOP = (1, 3)
@@ -85,7 +85,7 @@ def nvidia_rows() -> list[Row]:
     ):
         found += [
             Row(what, LEFT, among(left, some), asked, noise),
-            Row("", SHIPPED, shipped(some), asked, noise),
+            Row("", SHIPPED, judge_by(some, shipped), asked, noise),
         ]
     return [*found, Row("all releases of all of them", LEFT, left, 0.14)]
 
@@ -129,12 +129,6 @@ PARTS: tuple[Callable[[], list[Row]], ...] = (
     science_rows,
     other_rows,
 )
-
-
-def shipped(some: Sequence[Run]) -> Judged:
-    """Predict runs by the constants that the planner comes with."""
-    machines = [USUAL[gpu(run.gpu).machine] for run in some]
-    return Judged(tuple(some), tuple(map(seconds, some, machines)))
 
 
 def table() -> list[Row]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # ---- constants of a machine from measured iterations ---------------------------------------------
 # Regularised, robust least squares.
 # Minimised is the sum of soft-L1(log(predicted / measured)) over the runs, with a scale of 5 %, and
-# of ((constant - default) / (`PULL` scale))^2 over the constants, so that runs without information on
+# of ((constant - default) / (PULL scale))^2 over the constants, so that runs without information on
 # a constant leave it as it was.
 
 
