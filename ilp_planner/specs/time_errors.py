@@ -33,7 +33,8 @@ MANY = 128  # GPUs
 TYPICAL = 1.61  # 80 % quantile over mean, of the sizes of normal and of Laplace's errors alike
 STATES = {16: "16 bits", 8: "8 bits", 4: "4 bits", 32: "32 bits"}
 MEASURED = ("decoder", "gpt")  # families of models that published runs train
-OWN, SIBLING, STRANGER = "own", "sibling", "stranger"
+# Levels of a GPU's constants: fitted to runs on it, on one of the same architecture, or of another.
+OWN, SAME, OTHER = "own", "same architecture", "other architecture"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ class RunKind:
     def features(self) -> tuple[str, ...]:
         """The names of its factors."""
         level = level_of(self.gpu)
-        return (*self.job_features, chip_of(self.gpu) if level == OWN else level)
+        return (*self.job_features, gpu_model(self.gpu) if level == OWN else level)
 
 
 class ExpectedError(NamedTuple):
@@ -138,7 +139,7 @@ class _Table(NamedTuple):
     longest: int
     most: int
     groups: tuple[Mapping[str, Any], ...]
-    chips: frozenset[str]
+    gpus: frozenset[str]
 
 
 @cache
@@ -154,11 +155,11 @@ def _table() -> _Table:
         longest=found["longest"],
         most=found["most"],
         groups=groups,
-        chips=frozenset(row["gpu"] for row in groups),
+        gpus=frozenset(row["gpu"] for row in groups),
     )
 
 
-def chip_of(name: str) -> str:
+def gpu_model(name: str) -> str:
     """Return the name of a GPU without the size of its memory."""
     return re.sub(r"-\d+GB$", "", name)
 
@@ -167,14 +168,14 @@ def chip_of(name: str) -> str:
 def level_of(name: str) -> str:
     """Return how the constants of a GPU are known: from runs on it, from runs on one of the same
     compute capability that has its kernels, or from another architecture."""
-    row, chips = gpu(name), _table().chips
-    if chip_of(name) in chips:
+    row, measured = gpu(name), _table().gpus
+    if gpu_model(name) in measured:
         return OWN
     alike = (
-        other.capability == row.capability and chip_of(other.name) == row.kernels
+        other.capability == row.capability and gpu_model(other.name) == row.kernels
         for other in gpus().values()
     )
-    return SIBLING if row.kernels in chips and any(alike) else STRANGER
+    return SAME if row.kernels in measured and any(alike) else OTHER
 
 
 def half_widths(
@@ -222,9 +223,9 @@ def _like(kind: RunKind) -> tuple[str, int, tuple[str, ...]]:
     """Return the published groups that are like a job, in words and number, and what of the job
     none of them had. Those of its family and precision count, if there are some on its GPU these
     alone, and so on for all that is unusual of it."""
-    chip = chip_of(kind.gpu)
+    model = gpu_model(kind.gpu)
     asked = {
-        "gpu": (chip, chip),
+        "gpu": (model, model),
         "sharded": (kind.sharded, "sharded gradients or parameters"),
         "long": (kind.long, f"more than {LONG:,} tokens in a sample"),
         "many": (kind.many, f"more than {MANY} GPUs"),
@@ -239,9 +240,9 @@ def _like(kind: RunKind) -> tuple[str, int, tuple[str, ...]]:
         elif value:
             without.append(words)
     count = sum(row["groups"] for row in found)
-    own = f", on {chip}" if chip not in without else ""
+    own = f", on {model}" if model not in without else ""
     if not count:
-        return f"{kind.family}, on {chip}", 0, ()
+        return f"{kind.family}, on {model}", 0, ()
     groups = f"{count} published group{'s' * (count != 1)}"
     return f"{kind.family}{own}: {groups}", count, tuple(without)
 

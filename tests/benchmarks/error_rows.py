@@ -15,6 +15,7 @@ from math import log
 from typing import NamedTuple
 
 from ilp_planner.specs.machine import USUAL
+from ilp_planner.specs.time_errors import OTHER, OWN, SAME
 from tests.benchmarks import machine_fit
 from tests.benchmarks.machine_fit import BLACKWELL, HOPPER, model_of
 from tests.benchmarks.published import INTERNEVO, MOSAIC, OLD, Run, gpu, newest, runs
@@ -22,7 +23,6 @@ from tests.benchmarks.published_tables import b200_runs, korthikanti_runs, sc21_
 from tests.benchmarks.step_defaults import ampere
 from tests.benchmarks.step_times import Judged, judge, judge_by, seconds, shipped
 
-OWN, SIBLING, STRANGER = "measured", "of the same architecture", "of another architecture"
 # GPU -> the one whose constants it has where no run of its own is seen.
 NEAREST = {"H200": "H100", "B200": "GB200", "GB200": "B200", "B300": "B200", "GB300": "GB200"}
 # GPUs by their constants -> the one of another architecture.
@@ -31,10 +31,11 @@ WORKERS = 2
 
 
 class Row(NamedTuple):
-    """A run, by which constants it was predicted, and the logarithm of measured over predicted."""
+    """A run. level: of its constants, as `time_errors.level_of`. off: logarithm of measured over
+    predicted."""
 
     run: Run
-    gpu: str
+    level: str
     off: float
 
 
@@ -64,7 +65,7 @@ def own_rows() -> list[Row]:
     return list(_rows(judged, OWN))
 
 
-def sibling_rows() -> list[Row]:
+def nearest_rows() -> list[Row]:
     """Judge the runs of each GPU by constants of its nearest one that saw none of its runs."""
     with ProcessPoolExecutor(WORKERS) as pool:
         parts = pool.map(_nearest, NEAREST)
@@ -74,10 +75,10 @@ def sibling_rows() -> list[Row]:
 def _nearest(name: str) -> list[Row]:
     of = machine_fit.fitted([run for run in machine_fit.runs() if run.gpu != name])
     rest = [run for run in machine_fit.runs() if run.gpu == name]
-    return list(_rows(judge(rest, of[NEAREST[name]]), SIBLING))
+    return list(_rows(judge(rest, of[NEAREST[name]]), SAME))
 
 
-def stranger_rows() -> list[Row]:
+def elsewhere_rows() -> list[Row]:
     """Judge all runs by kernels and constants of another architecture."""
     judged = Judged((), ())
     for run in every_run():
@@ -85,7 +86,7 @@ def stranger_rows() -> list[Row]:
         other = ELSEWHERE[own.machine]
         kernels = replace(own, kernels=other).constants
         judged += Judged((run,), (seconds(run, USUAL[other], kernels),))
-    return list(_rows(judged, STRANGER))
+    return list(_rows(judged, OTHER))
 
 
 def _rows(judged: Judged, level: str) -> Iterator[Row]:

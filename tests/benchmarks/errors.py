@@ -27,10 +27,11 @@ from scipy.special import expit
 
 from ilp_planner.specs import time_errors
 from ilp_planner.specs.time_errors import (
-    SIBLING,
-    STRANGER,
+    OTHER,
+    OWN,
+    SAME,
     RunKind,
-    chip_of,
+    gpu_model,
     half_widths,
     kind_of_job,
 )
@@ -46,13 +47,14 @@ SMOOTH, PULL = 0.01, 0.1  # of the pinball loss near 0; cost of a factor of e, i
 STARTS, LEAST, LARGEST = (-3.0, -2.3), -5.0, 1.5  # logarithms of a base, and of a factor
 DIGITS = 3
 FEATURES = ("experts", "below 16 bits", "4 bits", "sharded", "long", "many")
-CHIPS = ("A100",)  # whose constants were fitted apart from all others
+GPUS = ("A100",)  # whose constants were fitted apart from all others
 BORROWED = ("H200",)  # which have no constants of their own
 FEW = 10  # runs of a GPU that a factor is told from, at least
 
 
 class Case(NamedTuple):
-    """A run as tables see it. off: logarithm of measured over predicted."""
+    """A run as tables see it. level: of its constants; its GPU where they are fitted to that's own
+    runs. off: logarithm of measured over predicted."""
 
     run: Run
     model: str
@@ -90,15 +92,14 @@ def kind_of(run: Run) -> RunKind:
 def case_of(row: Row) -> Case:
     """Return a row as tables see it."""
     own = gpu(row.run.gpu)
-    levels = {error_rows.OWN: chip_of(own.name), error_rows.SIBLING: SIBLING}
-    level = levels.get(row.gpu, STRANGER)
+    level = gpu_model(own.name) if row.level == OWN else row.level
     features = (*kind_of(row.run).job_features, level)
     return Case(row.run, model_of(row.run), own.architecture.name, level, features, row.off)
 
 
 def fitted(cases: Sequence[Case]) -> Widths:
     """Return base and factors by quantile regression."""
-    names = [name for name in (*FEATURES, *CHIPS) if any(name in c.features for c in cases)]
+    names = [name for name in (*FEATURES, *GPUS) if any(name in c.features for c in cases)]
     has = np.array([[name in case.features for name in names] for case in cases], float)
     off = np.array([case.off for case in cases])
     faster, slower = (_regression(has, sign * off) for sign in (-1, 1))
@@ -146,9 +147,9 @@ def model(case: Case) -> str:
     return case.model
 
 
-def chip(case: Case) -> str:
+def gpu_of(case: Case) -> str:
     """Return the GPU of a run."""
-    return chip_of(gpu(case.run.gpu).name)
+    return gpu_model(gpu(case.run.gpu).name)
 
 
 def architecture(case: Case) -> str:
@@ -180,8 +181,8 @@ def inherited(
 def judged(rows: Sequence[Row]) -> Found:
     """Fit the table and judge it."""
     cases = [case_of(row) for row in rows]
-    own = [case for case in cases if case.level not in (SIBLING, STRANGER)]
-    own = [case for case in own if chip(case) not in BORROWED]
+    own = [case for case in cases if case.level not in (SAME, OTHER)]
+    own = [case for case in own if gpu_of(case) not in BORROWED]
     away = left_out(own, model)
     widths = fitted(own).widened(quantile(away))
     pairs = list(zip(own, away, strict=True))
@@ -192,7 +193,7 @@ def judged(rows: Sequence[Row]) -> Found:
     models = [(case, found <= ends[case.model]) for case, found in pairs]
     sides: list[list[tuple[Case, bool]]] = []
     factors = dict(widths.factors)
-    for level, kind in ((SIBLING, chip), (STRANGER, architecture)):
+    for level, kind in ((SAME, gpu_of), (OTHER, architecture)):
         some = [case for case in cases if case.level == level]
         found = inherited(widths, some, kind)
         factors[level] = (max(found.values()),) * 2
@@ -211,7 +212,7 @@ def shipped(found: Found) -> dict[str, Any]:
     """Return the table as it ships."""
     widths, cases = found.widths, [case for case, _ in found.models]
     kinds = [kind_of(case.run) for case in cases]
-    count = Counter((k.experts, k.bits, chip_of(k.gpu), k.sharded, k.long, k.many) for k in kinds)
+    count = Counter((k.experts, k.bits, gpu_model(k.gpu), k.sharded, k.long, k.many) for k in kinds)
     pairs = [widths.factors[name] for name in FEATURES]
     sizes = [sum(half_widths(case.features, *widths)) / 2 for case in cases]
     heads = ("experts", "bits", "gpu", "sharded", "long", "many")
@@ -237,13 +238,13 @@ def _rounded(values: Sequence[float]) -> list[float]:
 def coverage(found: Found) -> list[dict[str, Any]]:
     """Return the share of runs inside, of all that were left out and by class."""
     rows = [_share("model", "all", found.models, found.widths)]
-    for name in (*FEATURES, *CHIPS):
+    for name in (*FEATURES, *GPUS):
         some = [pair for pair in found.models if name in pair[0].features]
         rows.append(_share("model", name, some, found.widths))
-    plain = [pair for pair in found.models if not {*FEATURES, *CHIPS} & {*pair[0].features}]
+    plain = [pair for pair in found.models if not {*FEATURES, *GPUS} & {*pair[0].features}]
     rows.append(_share("model", "none of these", plain, found.widths))
     for what, kind, pairs in (
-        ("GPU", chip, found.gpus),
+        ("GPU", gpu_of, found.gpus),
         ("architecture", architecture, found.architectures),
     ):
         rows.append(_share(what, "all", pairs, found.widths))
@@ -274,7 +275,7 @@ def measure() -> None:
     if not DATA.is_dir():
         print("errors: left out, no runs in ../shared/data/measured")
         return
-    rows = [*error_rows.own_rows(), *error_rows.sibling_rows(), *error_rows.stranger_rows()]
+    rows = [*error_rows.own_rows(), *error_rows.nearest_rows(), *error_rows.elsewhere_rows()]
     write(judged(rows))
 
 

@@ -6,8 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from ilp_planner.specs.time_errors import half_widths
-from tests.benchmarks import error_rows
+from ilp_planner.specs.time_errors import OWN, half_widths
 from tests.benchmarks.error_rows import Row, every_run
 from tests.benchmarks.errors import (
     INSIDE,
@@ -63,7 +62,7 @@ def test_a_quantile_counts_one_more_run() -> None:
 
 @pytest.mark.skipif(not RUNS, reason="no runs in ../shared/data/measured")
 def test_runs_have_the_features_of_jobs() -> None:
-    cases = [case_of(Row(run, error_rows.OWN, 0.0)) for run in RUNS]
+    cases = [case_of(Row(run, OWN, 0.0)) for run in RUNS]
     assert len(cases) == sum(row["groups"] for row in json.loads(SHIPPED.read_text())["groups"]) + 1
     for run, case in zip(RUNS, cases, strict=True):
         assert ("experts" in case.features) is (run.job.model.experts is not None)
