@@ -246,7 +246,7 @@ def _gpu_notes(devices: Table, types: Mapping[str, Device]) -> list[str]:
     kernels = [
         f"kernels of {name} are {row.kernels_source}"
         for name, row in rows.items()
-        if types[name].kernels is not None and not row.times_judged
+        if types[name].kernels is not None and not row.halves_measured
     ]
     known = {name: known_gpu(device) for name, device in types.items()}
     taken = [

@@ -52,7 +52,8 @@ class GpuArchitecture:
             return ""
         return (
             f"{self.name} is taken for {self.taken_for} where no source says: in attention that "
-            "Transformer Engine chooses, copies of quantised weights and constants of the machine"
+            "Transformer Engine chooses, copies of quantised weights, and constants of the machine "
+            "but for rates of products"
         )
 
 

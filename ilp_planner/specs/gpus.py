@@ -20,8 +20,7 @@ PRECISIONS = ("fp16", "bf16", "fp8", "fp4", "tf32", "fp32")
 UNSEEN = 0.011  # share of the memory that is sold which a process does not see, where no figure is
 UNSEEN_SOURCE = f"data sheet less {100 * UNSEEN:g} %"
 FILE = "gpus.toml"
-# GPUs whose kernels of 16 bits were measured, and on which published runs were judged.
-JUDGED = ("A100", "H100", "B200")
+MEASURED = ("A100", "H100", "B200")  # GPUs whose kernels of 16 bits were measured
 ROW_KEYS = (
     "family", "aliases", "architecture", "capability", "units", "power", "sold", "memory",
     "memory_source", "peak", "sustained", "kernels", "products", "machine", "memory_bandwidth",
@@ -48,8 +47,8 @@ class Gpu:
     lacks.
     sustained: share of the peak that large matrix products reach, where kernels are a roofline
     (`Device`). kernels: name of the GPU whose measured kernels tell what shares of its rates this
-    one's reach. products: share of the 16-bit peak that its large square products reach for a
-    moment; 0: as on `kernels`. machine: GPU whose machine constants are the default.
+    one's reach. products: share of the 16-bit peak that its large products reach in the best
+    shapes; 0: as on `kernels`. machine: GPU whose machine constants are the default.
     memory_bandwidth: bytes/s.
     link: what connects the GPUs of a node. link_bandwidth: bytes/s of all its links together.
     pair_bandwidth: bytes/s between two GPUs. node: GPUs in one. domain: GPUs that `link` connects.
@@ -94,13 +93,13 @@ class Gpu:
 
     @property
     def kernels_measured(self) -> bool:
-        """The kernels were measured on this very GPU, with any memory."""
+        """Kernels were measured on this very GPU, with any memory."""
         return re.fullmatch(rf"{self.kernels}(-\d+GB)?", self.name) is not None
 
     @property
-    def times_judged(self) -> bool:
-        """Published runs say how far times are off."""
-        return self.kernels_measured and self.kernels in JUDGED
+    def halves_measured(self) -> bool:
+        """Its kernels of 16 bits were measured as well."""
+        return self.kernels_measured and self.kernels in MEASURED
 
     @property
     def kernels_source(self) -> str:
@@ -108,7 +107,7 @@ class Gpu:
         if not self.kernels_measured:
             own = f", but {self.products:g} of the peak in products, measured" * bool(self.products)
             return f"scaled from {self.kernels}: its shares of peak and bandwidth{own}"
-        if self.kernels in JUDGED:
+        if self.halves_measured:
             return f"measured on {self.kernels}"
         return f"measured on {self.kernels} in fp32, those of 16 bits scaled from A100"
 

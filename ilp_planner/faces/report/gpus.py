@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 DERIVED = "*"
 SHOWN = ("fp16", "bf16", "fp8")
+# Sources of rates of large products, by the maker of a GPU.
+PRODUCTS = {
+    "NVIDIA": "github.com/zzc0721/torch-performance-test-data",
+    "AMD": "ROCm Blogs, 'Measuring Max-Achievable FLOPs - Part 2', 2025",
+}
 # Fields of a row that JSON has with their unit; the others are called what they are.
 UNITS = {
     "power": "power_w",
@@ -119,8 +124,8 @@ def _products(row: Gpu) -> list[tuple[str, str]]:
     return [
         (
             "products",
-            f"{row.products:g} of the 16-bit peak for a moment, measured "
-            "(github.com/zzc0721/torch-performance-test-data)",
+            f"{row.products:g} of the 16-bit peak in the best shapes, measured "
+            f"({PRODUCTS[row.architecture.vendor]})",
         ),
         ("sustained", f"{row.sustained:g} of it under load, as {row.machine} keeps its clocks"),
     ]
