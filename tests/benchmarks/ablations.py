@@ -313,22 +313,14 @@ def changes() -> Iterator[Change]:
         for run in others:
             other_time, other_memory = predicted(run)
             name = {"series": series[0], "value": run.value}
-            if run.setting == OPTIMIZER:
+            if run.seconds:
+                absolute = run.setting == OPTIMIZER
                 yield Change(
                     **name,
                     what="time",
-                    unit="s",
-                    measured=run.seconds - first.seconds,
-                    predicted=other_time - time,
-                    first=first.seconds,
-                )
-            elif run.seconds:
-                yield Change(
-                    **name,
-                    what="time",
-                    unit="%",
-                    measured=run.seconds / first.seconds - 1,
-                    predicted=other_time / time - 1,
+                    unit="s" if absolute else "%",
+                    measured=(run.seconds - first.seconds) / (1 if absolute else first.seconds),
+                    predicted=(other_time - time) / (1 if absolute else time),
                     first=first.seconds,
                 )
             if run.memory and first.memory:
