@@ -38,15 +38,6 @@ if TYPE_CHECKING:
 CORE, CORE_PATH = "core_attn", "self_attention.core_attention"
 FORWARD, BACKWARD = 0, 1
 KEPT = 128  # jobs whose elements are kept: the runs of a calibration
-EXPERTS = "moe"  # in the parts of a layer with experts
-# Shares of the host's time for a layer that a graph of its parts saves, without and with experts.
-GRAPHED_SHARES: tuple[dict[str, float], dict[str, float]] = (
-    {"attn": 0.5, "mlp": 0.5},
-    {"attn": 0.25, "moe": 0.75, "moe_router": 0.04, "moe_preprocess": 0.04},
-)
-# Kernels that take the host as long as computing a module again, and how many modules of a name a
-# layer has, where these are not one.
-CHECKPOINT, CHECKPOINTS = 4, {"layernorm": 2}
 EXCHANGES = ("mlp.dispatch", "mlp.combine")  # messages of expert parallelism
 # Products with divided columns: how the names of their messages end.
 COLUMNS = ("_qkv", "_fc1", "_up_proj", "linear_q_proj", "eh_proj", "output_layer")
@@ -239,12 +230,14 @@ def element_messages(job: TrainingJob, kind: str) -> list[Message]:
 class _Element(NamedTuple):
     """The work of an element of the chain, by its modules.
 
-    layers: that the host starts. again: recomputable share of a module or of its messages.
+    layer: it is one, whose kernels the host has to start in time. experts: it has some, by whose
+    counts of tokens the host waits. again: recomputable share of a module or of its messages.
     """
 
     work: tuple[ModuleWork, ...]
     messages: Messages
-    layers: int = 0
+    layer: bool = False
+    experts: bool = False
     again: Mapping[str, Callable[[str], float]] = MappingProxyType({})
 
 
@@ -326,7 +319,8 @@ def _embedding_element(job: TrainingJob) -> _Element:
 @lru_cache(maxsize=KEPT)
 def _layer_element(job: TrainingJob, experts: bool) -> _Element:
     work, messages = layer_work(job, experts=experts), layer_messages(job, experts)
-    return _Element(work, messages, layers=1, again=shares_again(job, experts))
+    again = shares_again(job, experts)
+    return _Element(work, messages, layer=True, experts=experts, again=again)
 
 
 @lru_cache(maxsize=KEPT)
@@ -337,7 +331,7 @@ def _output_element(job: TrainingJob) -> _Element:
 @lru_cache(maxsize=KEPT)
 def _prediction_element(job: TrainingJob) -> _Element:
     messages = prediction_messages(job, job.model.expert_layers[-1])
-    return _Element(prediction_work(job), messages, layers=1)
+    return _Element(prediction_work(job), messages, layer=True)
 
 
 def _embedding(rank: _Rank) -> Passes:
@@ -367,6 +361,16 @@ PASSES: Mapping[str, Callable[[_Rank], Passes | None]] = {
 }
 
 
+# Shares of the host's time for a layer that a graph of its parts saves, without and with experts.
+GRAPHED_SHARES: tuple[dict[str, float], dict[str, float]] = (
+    {"attn": 0.5, "mlp": 0.5},
+    {"attn": 0.25, "moe": 0.75, "moe_router": 0.04, "moe_preprocess": 0.04},
+)
+# Kernels that take the host as long as computing a module again, and how many modules of a name a
+# layer has, where these are not one.
+CHECKPOINT, CHECKPOINTS = 4, {"layernorm": 2}
+
+
 class _Host(NamedTuple):
     """Seconds of the host for an element.
 
@@ -388,8 +392,8 @@ def _host_seconds(job: TrainingJob, machine: Machine, element: _Element) -> _Hos
     that the host starts after that, unless experts are padded to a capacity. A graph starts its
     kernels at once: all of a layer, or the share of the named parts (`GRAPHED_SHARES`).
     """
-    kernels, experts = job.settings.kernels, EXPERTS in element.again
-    if not element.layers or (kernels.graphs and not kernels.graphed):
+    kernels, experts = job.settings.kernels, element.experts
+    if not element.layer or (kernels.graphs and not kernels.graphed):
         return _Host()
     saved = sum(GRAPHED_SHARES[experts].get(name, 0.0) for name in kernels.graphed)
     share = max(0.0, 1.0 - saved)
