@@ -24,9 +24,9 @@ from ilp_planner.base.errors import UsageError, interruptible
 from ilp_planner.costs.training.iteration import iteration_terms
 from ilp_planner.evaluate import evaluate
 from ilp_planner.optimize.result import Listed, Reached, Shortlist
+from ilp_planner.optimize.search.preference import why_alone
 from ilp_planner.optimize.search.start import Start
 from ilp_planner.optimize.solve import solve
-from ilp_planner.optimize.solvers.registry import is_heuristic
 from ilp_planner.spaces.training.costs import Found
 
 if TYPE_CHECKING:
@@ -65,16 +65,12 @@ def check_shortlist(
         return
     types = problem.cluster.device_types
     why = ""
-    if not problem.space.graded:
-        why = f"space {problem.space.name}, whose plans are for no training runtime"
+    if alone := why_alone(problem, top=top, solver=solver):
+        why = alone
     elif problem.profile_source != "analytic":
         why = f"`profile={problem.profile_source}`, whose times no constants of machines change"
     elif unknown := [n for n in problem.cluster.type_names if types[n].kernels is None]:
         why = f"device {unknown[0]}, whose kernels are not known and whose constants change no time"
-    elif top > 1:
-        why = f"`top={top}`, which lists the fastest plans"
-    elif is_heuristic(solver):
-        why = f"`solver={solver}`, whose plan is taken as it is"
     elif objective:
         why = "an objective over sets of nodes"
     if why:
@@ -103,14 +99,15 @@ def with_shortlist(
 
 @dataclass
 class _Work:
-    """Candidates and their times. priced: seconds by candidate and scenario."""
+    """Candidates and their times. problems: by scenario. priced: seconds by candidate and scenario.
+    found: scenarios with a search of their own, or without need of one."""
 
     problem: Problem[Any]
     result: Result
     limits: Limits
     deadline: Deadline
     plans: list[AnyPlan] = field(default_factory=list)
-    clusters: dict[int, Problem[Any]] = field(default_factory=dict)
+    problems: dict[int, Problem[Any]] = field(default_factory=dict)
     priced: dict[tuple[int, int], float] = field(default_factory=dict)
     found: set[int] = field(default_factory=lambda: {0})
 
@@ -135,9 +132,9 @@ class _Work:
 
     def problem_in(self, number: int) -> Problem[Any]:
         """Return the problem with the constants of a scenario."""
-        if number not in self.clusters:
-            self.clusters[number] = in_scenario(self.problem, self.scenarios[number])
-        return self.clusters[number]
+        if number not in self.problems:
+            self.problems[number] = in_scenario(self.problem, self.scenarios[number])
+        return self.problems[number]
 
     def time(self, plan: int, number: int) -> float:
         """Return the seconds of a candidate in a scenario, as they count."""

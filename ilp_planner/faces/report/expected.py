@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
 
+NOTHING = 5e-5  # a share below it is nothing that anybody would read
 NONE = Known()  # of times that are not by the constants of machines
 
 
@@ -45,18 +46,14 @@ def expected_object(
 def known_object(known: Known, seconds: float | None) -> dict[str, Any]:
     """Return how far a time is off as JSON: the mean as a share, the seconds between which 4 of 5
     runs are, and what both rest on. seconds: predicted, of an iteration."""
-    error = known.error
-    if error is None or seconds is None:
-        return {
-            "expected_error": None if error is None else error.mean,
-            "expected_interval": None,
-            "expected_basis": known.why or None,
-            "calibration_runs": known.runs,
-        }
+    error, interval, basis = known.error, None, known.why or None
+    if error is not None and seconds is not None:
+        interval = {"low_s": error.low * seconds, "high_s": error.high * seconds}
+        basis = error.basis
     return {
-        "expected_error": error.mean,
-        "expected_interval": {"low_s": error.low * seconds, "high_s": error.high * seconds},
-        "expected_basis": error.basis,
+        "expected_error": None if error is None else error.mean,
+        "expected_interval": interval,
+        "expected_basis": basis,
         "calibration_runs": known.runs,
     }
 
@@ -72,9 +69,6 @@ def known_of(problem: Problem[Any], plan: AnyPlan) -> Known:
     devices = [problem.cluster.device_types[name] for name in sorted(types)]
     kind = kind_of_job(problem.spec.architecture, plan.settings, len(plan.used), problem.space.name)
     return known_on(devices, kind)
-
-
-NOTHING = 5e-5  # a share below it is nothing that anybody would read
 
 
 def share_lines(shares: Mapping[Provenance, Share]) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.units import counted, format_seconds
+from ilp_planner.faces.report.expected import NOTHING
 from ilp_planner.faces.report.parallelism import BETWEEN, degree_words
 from ilp_planner.faces.report.stages import training_words
 from ilp_planner.specs.machine import DURATIONS
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from ilp_planner.optimize.result import Listed, Reached, Result, Shortlist
     from ilp_planner.problem import Problem
 
-NOTHING = 5e-5  # a share below it is nothing that anybody would read
 HARDLY = 0.02  # relative: a constant as near to the assumed one is called by that
 # A constant of machines in a condition; {} is a value, as `less than 72 %`.
 SAID = {

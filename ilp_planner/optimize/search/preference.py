@@ -45,17 +45,18 @@ def check_preference(problem: Problem[Any], said: float | None, *, top: int, sol
     ------
     UsageError: with the contradicting option.
     """
-    if not said:
-        return
-    why = ""
-    if not problem.space.graded:
-        why = f"space {problem.space.name}, whose plans are for no training runtime"
-    elif top > 1:
-        why = f"`top={top}`, which lists the fastest plans"
-    elif is_heuristic(solver):
-        why = f"`solver={solver}`, whose plan is taken as it is"
-    if why:
+    if said and (why := why_alone(problem, top=top, solver=solver)):
         raise UsageError(f"prefer_plain: found {said:g} with {why}, expected none")
+
+
+def why_alone(problem: Problem[Any], *, top: int, solver: str) -> str:
+    """Return why a search looks for no other plan than the fastest one, by an option that rules
+    others out; empty if it does."""
+    if not problem.space.graded:
+        return f"space {problem.space.name}, whose plans are for no training runtime"
+    if top > 1:
+        return f"`top={top}`, which lists the fastest plans"
+    return f"`solver={solver}`, whose plan is taken as it is" if is_heuristic(solver) else ""
 
 
 def plainer_first(
