@@ -39,6 +39,7 @@ from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.gpu_architectures import AMPERE, BLACKWELL, HOPPER, GpuArchitecture
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.benchmarks import published
+from tests.benchmarks.published import LLAMA
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "measured"
 CI = Path(__file__).parent / "megatron_ci.json"
@@ -146,12 +147,8 @@ def b200_job(run: dict[str, Any]) -> TrainingJob:
     model = Decoder(
         layers=run["layers"],
         sequence=run["seq"],
-        gated=True,
-        bias=False,
-        norm="rmsnorm",
-        positions="rope",
         tied=False,
-        dropout=0.0,
+        **LLAMA,
         **(dimensions | {"vocab": vocab}),
     )
     kernels = Kernels(fused_loss=True, fused_dropout=False)
@@ -308,18 +305,7 @@ def _titan(
     recompute = Recompute(granularity="selective", modules=("operators",))
     if again:
         recompute = Recompute(granularity="full", method="uniform", layers=1)
-    model = Decoder(
-        sequence=sequence,
-        vocab=128256,
-        kv_heads=8,
-        gated=True,
-        bias=False,
-        norm="rmsnorm",
-        positions="rope",
-        tied=False,
-        dropout=0.0,
-        **sizes,
-    )
+    model = Decoder(sequence=sequence, vocab=128256, kv_heads=8, tied=False, **LLAMA, **sizes)
     kernels = Kernels(
         compiled="compiled" in how,
         quantised="fp8-current" if "fp8" in how else "",

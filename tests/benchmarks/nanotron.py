@@ -12,10 +12,10 @@ judged.
 
 Four choices saw these panels; with another one the chosen plan is far from the best on 128 GPUs.
 Scatters grow with the logarithm of the nodes (with their number: 21 and 23 % slower than the best).
-The limit of fitted plans is 3 (with 2: the 1B model 32 % slower).
-`streaming` is fitted as well (without: 1B 32 %). Jobs hide no sums of gradients, although the
-framework's hook starts them during the last backward pass (`optim/gradient_accumulator.py:
-get_fp32_accum_hook`; hidden: 32 % for both models).
+The limit of fitted plans is 3 (with 2: the 1B model 32 % slower). `streaming` is fitted as well
+(without: 1B 32 %). Jobs hide no sums of gradients, although the framework's hook starts them during
+the last backward pass (`optim/gradient_accumulator.py: get_fp32_accum_hook`; hidden: 32 % for both
+models).
 
 Rows with pipelines are left out, as many of them are 3 to 100 times too slow, and those of 512
 GPUs, where equal plans differ twofold.
@@ -37,7 +37,7 @@ from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.pipeline_layout import balanced_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
 from tests.benchmarks.points import Point, keep
-from tests.benchmarks.published import DATA, Run, gpu
+from tests.benchmarks.published import DATA, LLAMA, Run, gpu
 from tests.benchmarks.step_defaults import base_of
 from tests.benchmarks.step_fit import fitted
 from tests.benchmarks.step_times import Judged, constants, judge, score
@@ -57,10 +57,8 @@ FREE = (
     *("stepping", "ring_growth"),
 )
 MEDIAN, WORST, HOLDS = 0.01, 0.10, 0.9  # asked: regret, and panels whose best is among the top
-Panel = tuple[str, int]
-
-
 SOURCE = "huggingface/nanotron, figure of the Ultra-Scale Playbook (Apache-2.0)"
+Panel = tuple[str, int]
 
 
 class Choice(NamedTuple):
@@ -110,17 +108,7 @@ def job_of(row: dict[str, str]) -> TrainingJob:
     fp32 by passes of their own."""
     shape, tp = SHAPES[row["model"]], int(row["tp"])
     model = Decoder(
-        **shape,
-        heads=32,
-        ffn=8192,
-        sequence=int(row["sequence"]),
-        vocab=131072,
-        gated=True,
-        bias=False,
-        norm="rmsnorm",
-        positions="rope",
-        tied=True,
-        dropout=0.0,
+        **shape, heads=32, ffn=8192, sequence=int(row["sequence"]), vocab=131072, tied=True, **LLAMA
     )
     settings = Settings(
         sequence_parallel=tp > 1,

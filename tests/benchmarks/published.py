@@ -51,6 +51,14 @@ RECIPES = {
     ("deepseek-v3-671b", "B200", 1, 16, 8): ("modules mla_up_proj", False),
     ("deepseek-v3-671b", "H100", 2, 8, 64): ("modules mla_up_proj mlp", True),
 }
+# What models like Llama have in common.
+LLAMA: dict[str, Any] = {
+    "gated": True,
+    "bias": False,
+    "norm": "rmsnorm",
+    "positions": "rope",
+    "dropout": 0.0,
+}
 GROUPS = {"deepseek-v3-671b": {"groups": 8, "top_groups": 4}}  # of experts, that a token may go to
 # Gbit/s of a node's network cards, by what a row says of them; otherwise those of the generation.
 NETWORKS = {
