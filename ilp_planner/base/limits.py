@@ -45,7 +45,6 @@ SHOWN = 1000  # plans, or changes, beside the best
 TRIED = 16  # plans of a short list
 PRICE = 1e12  # of a device, or of all of them, per hour
 TOKENS = 1e18  # of a training run
-RATIO = 1e6  # of one number to another
 # Names of options, keywords, arguments of Megatron-LM and keys -> the most that they may say.
 MOST: Mapping[str, float] = {
     name: most

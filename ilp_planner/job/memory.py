@@ -254,10 +254,10 @@ def stage_memory(
     ----------
     layers: without experts. final_norm: whether the norm after the last layer is there; with the
         output if nothing is said. in_flight: micro-batches held. kept: bytes of all micro-batches
-        held, if virtual stages hold different numbers of them; captured: those of them in pools of
-        CUDA graphs. own: bytes that are given up when a
-        backward pass comes to the rank's first element; all of a micro-batch, if None. chunks:
-        layers without and with experts of every virtual stage, if there are several.
+        held, if virtual stages hold different numbers of them. captured: those of them in pools of
+        CUDA graphs. own: bytes that are given up when a backward pass comes to the rank's first
+        element; all of a micro-batch, if None. chunks: layers without and with experts of every
+        virtual stage, if there are several.
     """
     chunks = chunks or ((layers, expert_layers),)
     counts = {

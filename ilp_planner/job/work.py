@@ -197,8 +197,8 @@ def host_step(settings: Settings) -> HostStep:
 
     Everything there is in single precision. A copy between devices converts at its source:
     gradients are widened before they go, and stepped parameters rounded before they come back,
-    unless the device keeps a copy in single precision to be written over.
-    PyTorch's fused step reads the gradient, and reads and writes the parameter and its moments.
+    unless the device keeps a copy in single precision to be written over. PyTorch's fused step
+    reads the gradient, and reads and writes the parameter and its moments.
     """
     optimizer = settings.optimizer
     width = SINGLE if optimizer.keeps_master else settings.width

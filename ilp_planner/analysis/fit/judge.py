@@ -55,8 +55,8 @@ ALL_ASKED = constraints_of(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged(Needs):
     """A job with its memory and time. seconds: of an iteration. done: the throughput. nodes: of its
-    cluster. hourly: their price per hour; None: not known. known: what is known of the
-    error of its time."""
+    cluster. hourly: their price per hour; None: not known. known: what is known of the error of its
+    time."""
 
     seconds: float
     done: Throughput
