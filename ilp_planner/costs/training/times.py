@@ -331,6 +331,7 @@ def _output_element(job: TrainingJob) -> _Element:
 @lru_cache(maxsize=KEPT)
 def _prediction_element(job: TrainingJob) -> _Element:
     messages = prediction_messages(job, job.model.expert_layers[-1])
+    # Of its experts nothing is waited for, as when the constants of machines were fitted.
     return _Element(prediction_work(job), messages, layer=True)
 
 
