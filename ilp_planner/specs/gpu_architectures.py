@@ -15,8 +15,10 @@ class GpuArchitecture:
     Transformer Engine prefers cuDNN's attention to the flash-attention package.
     own_attention_repeats: the backward pass of cuDNN's attention is deterministic
     (`dot_product_attention/utils.py: get_attention_backend`). package_rate: rate of the
-    flash-attention package, version 2, of cuDNN's attention (Shah et al. 2024, arXiv 2407.08608,
-    figures 5 and 6: causal, heads of 128 channels, both passes). deep_ep: DeepEP has kernels (its
+    flash-attention package, version 2, of cuDNN's attention: of Hopper's by Shah et al. 2024 (arXiv
+    2407.08608, figures 5 and 6: causal, heads of 128 channels, both passes), of cards by 191 and
+    204 TFLOP/s on an RTX 5090, forward (Thien Tran, 'Writing Speed-of-Light Flash Attention for
+    5090 in CUDA C++', 2025). deep_ep: DeepEP has kernels (its
     README). recipes: quantised products of Transformer Engine, where the GPU has a peak in their
     format (`quantization.py: check_fp8_support` and its like). either_way: products in 8 bits with
     one scale per tensor read operands by rows or by columns. blas_workspace: bytes of one BLAS
@@ -88,6 +90,7 @@ BLACKWELL = replace(  # 10
 RTX_BLACKWELL = replace(  # 12: the largest products of cards are as fast as smaller ones
     BLACKWELL,
     name="RTX Blackwell",
+    package_rate=0.94,  # both multiply as Ampere does
     recipes=(*HOPPER.recipes, "nvfp4"),
     either_way=False,
     machine="A100",
