@@ -94,7 +94,10 @@ class Gpu:
     @property
     def kernels_measured(self) -> bool:
         """Kernels were measured on this very GPU, with any memory."""
-        return re.fullmatch(rf"{self.kernels}(-\d+GB)?", self.name) is not None
+        return self._measures(self.kernels)
+
+    def _measures(self, kernels: str) -> bool:
+        return re.fullmatch(rf"{kernels}(-\d+GB)?", self.name) is not None
 
     @property
     def halves_measured(self) -> bool:
@@ -114,9 +117,12 @@ class Gpu:
     @property
     def constants(self) -> KernelConstants:
         """The constants of its kernels: of `kernels`, with its own share of the peak in products of
-        16 bits and less, and in attention. Large products reach e within 1 %: 0.806 and 0.81 on
-        H100, 0.848 and 0.84 on A100."""
+        16 bits and less, and in attention; collectives only over the same links. Large products
+        reach e within 1 %: 0.806 and 0.81 on H100, 0.848 and 0.84 on A100."""
         found = measured_constants()[self.kernels]
+        measured = next((row for row in table().values() if row._measures(self.kernels)), self)
+        if (self.link, self.link_bandwidth) != (measured.link, measured.link_bandwidth):
+            found = replace(found, curves={})
         attention = replace(found.attention, package=self.architecture.package_rate)
         if not self.products:
             return replace(found, attention=attention)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 HOP = 3.4e-6  # seconds of a ring's step over NVLink (NCCL 2.23, src/graph/tuning.cc, `hwLat`)
 LINE = (2.0**24, 2.0**30)  # bytes between which a measured collective is taken as linear
+SLOWER = 0.8  # links of less than so much of the rate that collectives reached are others
 # Bytes that a rank sends, of those of the whole tensor, and steps; n: ranks.
 SHARES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
 AROUND_RINGS = ("all_gather", "reduce_scatter")  # over nodes; sums go along trees there
@@ -284,6 +285,8 @@ class Network:
             group = LinkGroup(size, 1, stride, device) if _single(members) else None
             direct = (size - 1) / size * inside
             rates = self.rates(types)
+            if rates is not None and (link.collectives or not _carries(inside, rates, size)):
+                rates = None
             return Route(size, link.latency, inside, direct, False, group, rates=rates)
         groups = np.flatnonzero(crossing)
         pairs, members_there = np.unique(
@@ -389,6 +392,13 @@ class Network:
             load = int(np.bincount(from_node[crossing] - int(from_node.min())).max())
             ways.append(Way(card, load, LinkGroup(2, 2, stride, device, load)))
         return Transfer(tuple(ways))
+
+
+def _carries(inside: float, rates: Rates, size: int) -> bool:
+    """Tell whether links inside a node, seconds per byte, are those of measured collectives: a
+    cluster's may be slower, as between cards without bridges."""
+    measured = rates.collective("all_gather", size, LINE[1])
+    return measured is None or measured >= SLOWER * inside * LINE[1] * (size - 1) / size
 
 
 def stage_ranks(job: TrainingJob, pp_rank: int) -> NDArray[np.int64]:

@@ -19,10 +19,12 @@ from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.job.groups import groups
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.gpu_cluster import Gpus, gpu_cluster
+from ilp_planner.specs.gpus import Gpu, gpu, table
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import ORDERS, OptimizerSettings, Settings, TrainingJob
-from tests.examples import examples
+from tests.examples import examples, for_each
 from tests.megatron_cases import small_cluster, small_model
 from tests.rank_groups import pp_rank_of
 
@@ -197,6 +199,43 @@ def test_sums_of_input_gradients_travel_while_weight_gradients_are_made():
         assert hidden.compute == waited.compute
         assert hidden.forward == waited.forward
         assert 0 < hidden.messages < waited.messages
+
+
+def all_gathers(network: Network) -> dict[int, float]:
+    """Return the bytes/s that each rank sends in an all-gather of 1 GiB, by ranks of one node."""
+    found, size = {}, 2**30
+    for ranks in (2, 4, 8):
+        if ranks <= network.per_node:
+            route = network.route(dataclasses.replace(job(tp=ranks), devices_per_node=8), "tp", 0)
+            found[ranks] = size * (ranks - 1) / ranks / route.seconds("all_gather", size)
+    return found
+
+
+@for_each("row", table().values())
+def test_no_gpu_sends_more_than_its_own_links(row: Gpu):
+    """Kernels are taken from a measured GPU, collectives from one with the same links."""
+    network = Network(gpu_cluster(Gpus(row.node, row)), (0,))
+    for ranks, rate in all_gathers(network).items():
+        most = min(row.link_bandwidth, (ranks - 1) * row.pair_bandwidth)
+        assert 0.2 * row.pair_bandwidth < rate < most
+    alike = row.link.startswith("NVLink") and row.name not in ("P100", "A800-80GB", "H800")
+    assert bool(row.constants.curves) == (alike and not row.name.startswith("V100"))
+
+
+@for_each("name", ["A100-80GB", "H100-80GB", "B200"])
+def test_a_cluster_s_own_slower_links_count(name: str):
+    """Cards of the same name without bridges send over PCIe, whatever was measured over NVLink."""
+    usual = gpu_cluster(Gpus(8, gpu(name)))
+    link = dataclasses.replace(usual.intra_node, bandwidth=25e9)
+    slow = dataclasses.replace(usual, intra_node=link, within={})
+    assert max(all_gathers(Network(slow, (0,))).values()) < 25e9
+    measured = all_gathers(Network(usual, (0,)))
+    faster = dataclasses.replace(link, bandwidth=1.1 * usual.intra_node.bandwidth)
+    same = dataclasses.replace(usual, intra_node=faster, within={})
+    assert all_gathers(Network(same, (0,))) == measured
+    said = dataclasses.replace(faster, collectives={2: 0.95 * faster.bandwidth})
+    told = dataclasses.replace(usual, intra_node=said, within={})
+    assert all_gathers(Network(told, (0,))) != measured  # the cluster's own are measured as well
 
 
 def with_machine(network, **constants):
