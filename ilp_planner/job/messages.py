@@ -305,16 +305,17 @@ def _gathered_experts(job: TrainingJob, experts: Experts) -> Messages:
 
 def routed_rows(job: TrainingJob, experts: Experts) -> int:
     """Return the rows that a rank sends to experts: each token top_k times, or padded to the
-    capacity (`moe_utils.get_capacity`)."""
+    capacity (`moe_utils.get_capacity`). An exchange lasts until the fullest rank has all of its
+    rows: it counts as if others sent so many as well."""
     rows = local_tokens(job) * experts.top_k
     kernels = job.settings.kernels
     if kernels.capacity and kernels.pad_to_capacity:
         return math.ceil(rows / experts.count * kernels.capacity) * experts.count
-    return rows
+    return round(rows * kernels.fullest)
 
 
 def _exchanged_experts(job: TrainingJob, experts: Experts) -> Messages:
-    """Return the dispatcher `alltoall`; every expert is assumed to get equally many tokens."""
+    """Return the dispatcher `alltoall`."""
     rows = routed_rows(job, experts)
     ep, etp, kernels = job.settings.ep, job.expert_tp, job.settings.kernels
 
@@ -346,7 +347,8 @@ def _flex_experts(job: TrainingJob, experts: Experts) -> Messages:
     a uniform choice of groups, if a token may go to some only, and of top_k experts in them.
     """
     ep, etp = job.settings.ep, job.expert_tp
-    rows = round(local_tokens(job) * ep * _needed(experts, ep)) * etp
+    sent = local_tokens(job) * job.settings.kernels.fullest
+    rows = round(sent * ep * _needed(experts, ep)) * etp
     nodes = min(ep, -(-ep * etp // job.devices_per_node))
     once = nodes * _needed(experts, nodes) / (ep * _needed(experts, ep) * etp)
     tokens = _grouped(job, "etp-ep", "all_to_all", (rows, job.model.hidden))

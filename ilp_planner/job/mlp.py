@@ -180,11 +180,11 @@ def keeps_output(job: TrainingJob) -> bool:
 
 
 def routed_tokens(job: TrainingJob) -> int:
-    """Return the tokens of a micro-batch that the routed experts of one rank take.
+    """Return the tokens of a micro-batch that the routed experts of the fullest rank take.
 
-    Without a capacity factor, tokens are assumed to be routed evenly: a rank's experts take as many
-    as its tensor- and expert-parallel group sends on average. With one, an expert takes at most
-    `capacity` tokens from each rank, and exactly as many when it is padded.
+    Without a capacity factor these are as many as its tensor- and expert-parallel group sends on
+    average, or more by the assumed imbalance. With one, an expert takes at most `capacity` tokens
+    from each rank, and exactly as many when it is padded.
     """
     sizes, settings, experts = shard_of(job), job.settings, job.model.experts
     assert experts is not None
@@ -192,12 +192,12 @@ def routed_tokens(job: TrainingJob) -> int:
     sources = settings.ep * job.expert_tp  # whose tokens are exchanged or gathered
     local = part(experts.count, settings.ep)
     factor = settings.kernels.capacity
-    even = sent * sources * local / experts.count
+    come = math.ceil(sent * sources * local / experts.count * settings.kernels.imbalance)
     if factor:
         taken = math.ceil(sent / experts.count * factor)  # Megatron's `get_capacity`
         most = taken * local * sources
-        return most if settings.kernels.pad_to_capacity else min(most, math.ceil(even))
-    return math.ceil(even * settings.kernels.imbalance)
+        return most if settings.kernels.pad_to_capacity else min(most, come)
+    return come
 
 
 def _routed(job: TrainingJob) -> Module:

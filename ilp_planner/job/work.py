@@ -386,13 +386,6 @@ class _Share:
             self.linear(f"{name}_fc2", tokens, inner, hidden, copies),
         )
 
-    def fullest(self) -> float:
-        """Return the tokens that the fullest rank's experts take, over the average."""
-        capacity, uneven = self.kernels.capacity, self.kernels.imbalance
-        if not capacity:
-            return uneven
-        return capacity if self.kernels.pad_to_capacity else min(capacity, uneven)
-
     def experts(self) -> tuple[ModuleWork, ...]:
         """Return router, permutation, routed experts and the shared one.
 
@@ -404,7 +397,7 @@ class _Share:
         own = self.tokens / self.sequence_parts
         held = e.count / job.settings.ep
         seen = self.tokens * e.top_k * job.expert_tp / self.tp
-        seen *= self.fullest()
+        seen *= self.kernels.fullest
         moved = 2 * own * e.top_k * self.model.hidden * self.width
         permutations = 2 if self.kernels.fused_permute else 4
         routed = self.mlp("experts", seen, e.ffn / job.expert_tp, held)

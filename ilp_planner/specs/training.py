@@ -197,8 +197,8 @@ class Kernels:
     fused_dropout, fused_activation, fused_permute, grouped_experts: likewise for bias-dropout-add,
     bias-SwiGLU, token permutation and experts. capacity: a routed expert takes at most this many
     times its even share of tokens; 0: all that come. pad_to_capacity: and always exactly so many.
-    imbalance: an assumption, for routing without a capacity: the fullest rank's tokens over the
-    average rank's; 1: routed evenly. dispatcher: Megatron's name.
+    imbalance: an assumption: the tokens that come to the fullest rank over the average rank's; 1:
+    routed evenly. dispatcher: Megatron's name.
     accumulation_fusion: weight gradients are added straight into the buffer.
     fused_softmax: of the unfused local attention, scaling, mask and softmax in one kernel.
     deterministic: results are the same bit for bit. loader_mask: the data loader makes a mask of
@@ -244,6 +244,14 @@ class Kernels:
     deferred_output: bool = False
     overlap_shared: bool = False
     deferral_limit: int = 0
+
+    @property
+    def fullest(self) -> float:
+        """Tokens that the fullest rank's experts take, within a capacity, over the average of those
+        that are routed."""
+        if not self.capacity:
+            return self.imbalance
+        return self.capacity if self.pad_to_capacity else min(self.capacity, self.imbalance)
 
     def __post_init__(self) -> None:
         if self.quantised and self.quantised not in QUANTISED:

@@ -640,6 +640,22 @@ def test_padding_to_the_capacity_fixes_the_rows() -> None:
         assert routed_rows(replace(job, settings=other), job.model.experts) == 1024
 
 
+@for_each("dispatcher", ["alltoall", "flex"])
+@for_each(("capacity", "times"), [(0.0, 3.0), (1.5, 1.5), (4.0, 3.0)])
+def test_the_fullest_rank_s_tokens_pass_its_links(
+    dispatcher: str, capacity: float, times: float
+) -> None:
+    def exchanged(**uneven: float) -> list[int]:
+        job = routed_job(kernels=Kernels(dispatcher=dispatcher, **uneven), etp=1)
+        found = [layer_messages(job, True)[f"mlp.{name}"] for name in ("dispatch", "combine")]
+        ways = [way for both in found for way in both]
+        return [m.size for way in ways for m in way if m.collective == "all_to_all"]
+
+    even, uneven = exchanged(), exchanged(imbalance=3.0, capacity=capacity)
+    assert even
+    assert uneven == pytest.approx([times * size for size in even], rel=1e-3)
+
+
 def test_allgather_dispatcher_shows_every_rank_all_tokens() -> None:
     job = routed_job(kernels=Kernels(dispatcher="allgather"))
     forward, backward = layer_messages(job, True)["mlp.dispatch"]

@@ -180,6 +180,9 @@ def test_what_of_the_experts_is_computed_again_is_not_kept() -> None:
         ({"capacity": 0.5}, 2 * 4 * 64),
         ({"capacity": 0.501}, 2 * 4 * 65),
         ({"capacity": 2.0}, 1024),
+        ({"capacity": 2.0, "imbalance": 1.5}, 1536),
+        ({"capacity": 1.25, "imbalance": 1.5}, 2 * 4 * 160),
+        ({"capacity": 2.0, "imbalance": 1.5, "pad_to_capacity": True}, 2 * 4 * 256),
         ({"capacity": 2.0, "pad_to_capacity": True}, 2 * 4 * 256),
     ],
 )
