@@ -1,15 +1,20 @@
 """Random problems of any kind of model for the runtimes that share Megatron's search."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from ilp_planner.analysis.calibration.free import FREE
 from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.problem import Problem
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.decoder import Experts, Window
+from ilp_planner.specs.gpus import gpu
+from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.training import ORDERS, SHARDINGS
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import MODELS, runtime_problem
@@ -76,7 +81,31 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 SMALL = [(2, 2, 0), (1, 4, 0), (1, 2, 1), (1, 1, 1)]  # equal nodes, devices in each, slower nodes
+MEASURED = ("A100-80GB", "H100-80GB", "B200")  # GPUs with kernels of their own
 LARGE = [*SMALL, (2, 4, 0), (4, 2, 0), (3, 2, 0), (2, 2, 2), (1, 3, 1)]
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Machine:
+    """Draw a machine with any of the constants at an end of what a calibration may find."""
+    names = draw(st.sets(st.sampled_from(sorted(FREE)), min_size=1))
+    return Machine(
+        **{name: draw(st.sampled_from((FREE[name].low, FREE[name].high))) for name in sorted(names)}
+    )
+
+
+@st.composite
+def on_any_machine(draw: st.DrawFn, cluster: ClusterSpec) -> ClusterSpec:
+    """Draw the constants of a cluster's devices, and whether their kernels are a measured GPU's."""
+    types = {}
+    for name, kind in cluster.device_types.items():
+        changes: dict[str, Any] = {"machine": draw(machines())}
+        if said := draw(st.sampled_from(("", *MEASURED))):
+            row = gpu(said)
+            changes |= {"gpu": row.name, "kernels": row.constants, "processors": row.units}
+            changes |= {"peak": row.peak, "memory_bandwidth": row.memory_bandwidth}
+        types[name] = replace(kind, **changes)
+    return replace(cluster, device_types=types)
 
 
 @st.composite
@@ -87,14 +116,19 @@ def problems(
     layers: int,
     demands: int,
     batches: Sequence[int],
+    any_machine: bool = False,
 ) -> Problem[Any]:
     """Draw a problem of any kind of model with so many layers and demands at most, one of these
-    batches, much or little memory, and fast or slow links."""
+    batches, much or little memory, and fast or slow links; with any constants of its machines if
+    that is asked for."""
     family = space.partition("@")[0]
     kind = draw(st.sampled_from(KINDS_OF.get(family, [*sorted(MODELS), *sorted(KINDS)])))
     base, changes = KINDS.get(kind, (kind, {}))
     nodes, devices, slow = draw(st.sampled_from(clusters))
     between = draw(st.sampled_from((1e9, 2e10, 2e11)))
+    cluster = small_cluster(nodes, devices, slow=slow, between=between)
+    if any_machine:
+        cluster = draw(on_any_machine(cluster))
     askable = ASKED[family]
     asked = draw(st.sets(st.sampled_from(sorted(askable)), max_size=demands))
     said = {name: draw(st.sampled_from(askable[name])) for name in sorted(asked)}
@@ -107,7 +141,7 @@ def problems(
         return runtime_problem(
             space,
             base,
-            cluster=small_cluster(nodes, devices, slow=slow, between=between),
+            cluster=cluster,
             global_batch=draw(st.sampled_from(batches)),
             memory_limit=int(draw(st.sampled_from((1.5, 2.0, 3.0, 9.0))) * GIB),
             constraints=constraints_of(said),
@@ -118,9 +152,9 @@ def problems(
         raise
 
 
-def small_problems(space: str) -> st.SearchStrategy[Problem[Any]]:
+def small_problems(space: str, *, any_machine: bool = False) -> st.SearchStrategy[Problem[Any]]:
     """Return problems on up to four devices, which are solved in less than a second."""
-    return problems(space, SMALL, 4, 1, (4, 8, 6))
+    return problems(space, SMALL, 4, 1, (4, 8, 6), any_machine)
 
 
 def large_problems(space: str) -> st.SearchStrategy[Problem[Any]]:

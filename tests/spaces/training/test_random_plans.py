@@ -102,6 +102,12 @@ def test_no_divided_plan_is_faster_than_the_bound(schedule: str, pp: int, layers
     assert assert_none_is_faster(problem, pp, MOST) >= 25
 
 
+@runtimes
+def test_no_plan_is_faster_on_any_machine(space: str) -> None:
+    count = PROBLEMS[space] // LESS
+    assert checked(small_problems(space, any_machine=True), count) >= TOGETHER // LESS
+
+
 @pytest.mark.parametrize("space", often(["megatron", "torchtitan"], "megatron"))
 def test_no_plan_is_faster_where_scatters_grow_with_the_nodes(space: str) -> None:
     cluster = small_cluster(4, 1, between=2e9)
