@@ -8,7 +8,7 @@ from pathlib import Path
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.files import Document
 from ilp_planner.base.limits import DEVICES, as_whole
-from ilp_planner.base.units import format_bytes, parse_duration, parse_rate
+from ilp_planner.base.units import format_bytes, format_seconds, parse_duration, parse_rate
 from ilp_planner.specs.cluster import MEASURED, ROOFLINE, ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.data_sheets import known_gpu
 from ilp_planner.specs.gpus import Gpu, gpu
@@ -94,6 +94,13 @@ LINK_KEYS = ("bandwidth", "latency", "collectives")
 MATRIX_KEYS = ("bandwidth", "latency")
 Pair = tuple[str, str]
 Matrix = tuple[tuple[Link, ...], ...]
+
+OF_KERNELS = ("host_experts", "expert_waits")
+MOST_OF_KERNEL = 1e-3  # seconds
+# Of tables of version 0.2.0: constants that they lack, and its default of the host's time of a
+# layer with experts.
+LATER = {"low_precision", "expert_waits", "stepping", "ring_growth"}
+USUAL_OF_LAYER = 8e-3  # seconds
 
 
 def read_cluster(source: Path | str | Document) -> ClusterSpec:
@@ -191,7 +198,8 @@ def _read_machine(device: Table, row: Gpu | None) -> Machine:
 
     Raises
     ------
-    SpecError: they are of a device with roofline kernels, without an effect.
+    SpecError: they are of a device with roofline kernels, without an effect, or too long for a
+        kernel.
     """
     if row is None and "machine" in device.values:
         if "gpu" in device.values:
@@ -206,8 +214,31 @@ def _read_machine(device: Table, row: Gpu | None) -> Machine:
     usual = Machine() if row is None else USUAL[row.machine]
     table = device.table("machine", (*CONSTANTS, *ABOUT), optional=True)
     values = {key: _read_constant(table, key) for key in table.values}
+    older = of_layers(table.values)
+    for key in () if older else OF_KERNELS:
+        if values.get(key, 0.0) > MOST_OF_KERNEL:
+            raise table.error(
+                f"{key} must be the time of one kernel, not of a layer, at most "
+                f"{format_seconds(MOST_OF_KERNEL)}, as in '{format_seconds(getattr(usual, key))}', "
+                f"found {table.values[key]!r}"
+            )
     with table.blamed():
+        if older:
+            return with_constants(Machine(), {**values, **_of_kernels(values, usual)})
         return with_constants(usual, values)
+
+
+def of_layers(values: Mapping[str, object]) -> bool:
+    """Tell whether a table of constants was written by a version that knew fewer of them, and the
+    host's time of experts as that of a layer."""
+    return {*CONSTANTS, "runs"} - values.keys() == LATER
+
+
+def _of_kernels(values: Mapping[str, float], usual: Machine) -> dict[str, float]:
+    """Return the host's times of kernels of experts from that of a layer: as much of the defaults
+    as it is of the default then."""
+    share = values["host_experts"] / USUAL_OF_LAYER
+    return {key: share * getattr(usual, key) for key in OF_KERNELS}
 
 
 def _read_constant(table: Table, key: str) -> float:
@@ -235,8 +266,8 @@ def _optional(
 
 
 def _gpu_notes(devices: Table, types: Mapping[str, Device]) -> list[str]:
-    """Return notes on memory derived from a data sheet, on unmeasured kernels, and on architectures
-    that are taken for another."""
+    """Return notes on memory derived from a data sheet, on unmeasured kernels, on constants of an
+    older version, and on architectures that are taken for another."""
     rows = {name: gpu(device.gpu) for name, device in types.items() if device.gpu}
     memory = [
         f"memory of {name}: {format_bytes(row.memory)} is assumed, {row.memory_source}"
@@ -248,13 +279,19 @@ def _gpu_notes(devices: Table, types: Mapping[str, Device]) -> list[str]:
         for name, row in rows.items()
         if types[name].kernels is not None and not row.halves_measured
     ]
+    older = [
+        f"host_experts of {name} is of a layer, as version 0.2.0 wrote it, and is taken as "
+        f"{format_seconds(device.machine.host_experts)} for each kernel"
+        for name, device in types.items()
+        if of_layers(devices.table(name).table("machine", optional=True).values)
+    ]
     known = {name: known_gpu(device) for name, device in types.items()}
     taken = [
         f"architecture of {name}: {row.architecture.assumed}"
         for name, row in known.items()
         if row and row.architecture.assumed
     ]
-    return memory + kernels + taken
+    return memory + kernels + older + taken
 
 
 def _read_nodes(table: Table, types: Mapping[str, Device]) -> NodeGroup:

@@ -11,9 +11,10 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.costs.profiles.work import Kernel, kernel_time
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.cluster_reader import read_cluster
+from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.link import Link
-from ilp_planner.specs.machine import Machine
+from ilp_planner.specs.machine import USUAL, Machine
 from ilp_planner.specs.time_errors import RunKind, known_on
 from tests.examples import for_each
 
@@ -697,3 +698,37 @@ sustained = 0.5
     error = known_on(found.device_types.values(), kind).error
     assert (error is not None) is known
     assert error is None or error.mean == 0.05
+
+
+OF_LAYERS = {  # as version 0.2.0 wrote them
+    "sustained": 0.7555, "streaming": 0.2649, "grouped": 1.0, "attention": 1.0,
+    "attention_backward": 1.0, "links": 0.9, "network": 0.9, "tensor_exposed": 0.3,
+    "expert_exposed": 0.3, "data_exposed": 0.1, "sharded_exposed": 0.5, "host_forward": 0.0,
+    "host_backward": 0.0, "host_experts": '"8 ms"', "host_link": 0.8, "host_memory": 0.5,
+    "step": '"5 ms"', "error": 0.0388, "runs": 6,
+}  # fmt: skip
+
+
+def with_machine(**values: object) -> str:
+    lines = "".join(f"{key} = {value}\n" for key, value in values.items())
+    return NAMED.replace('gpu = "H20"', f'gpu = "H100-80GB"\n[devices.b.machine]\n{lines}')
+
+
+@pytest.mark.parametrize(("layer", "share"), [('"8 ms"', 1), ('"4 ms"', 0.5), ("0.0", 0)])
+def test_the_host_time_of_a_layer_is_that_of_its_kernels(write, layer, share):
+    found = read_cluster(write(with_machine(**OF_LAYERS | {"host_experts": layer})))
+    machine, usual = found.device_types["b"].machine, USUAL["H100"]
+    assert machine.host_experts == pytest.approx(share * usual.host_experts)
+    assert machine.expert_waits == pytest.approx(share * usual.expert_waits)
+    assert (machine.low_precision, machine.host_memory, machine.runs) == (1.0, 0.5, 6)
+    assert any("host_experts of b is of a layer, as version 0.2.0" in note for note in found.notes)
+    again = read_cluster(write(cluster_text(found)))
+    assert again.device_types["b"].machine == machine
+
+
+@pytest.mark.parametrize("key", ["host_experts", "expert_waits"])
+def test_the_time_of_a_layer_is_refused_for_a_kernel(write, key):
+    assert read_cluster(write(with_machine(**{key: '"1 ms"'})))
+    match = rf"device 'b'.machine: {key} must be the time of one kernel.*at most 1 ms.*'8 ms'"
+    with pytest.raises(SpecError, match=match):
+        read_cluster(write(with_machine(**{key: '"8 ms"'})))
