@@ -100,13 +100,13 @@ class Run:
             request = self.sweep.request(point)
         except PlannerError as error:
             key = self.sweep.key_of_refused(point)
-            if key not in self.journal.rows:
+            if self.journal.known(key) is None:
                 row = {"status": REFUSED, "reason": str(error)}
                 refused.append(_complete(row, point, key, None))
             self._count(REFUSED)
             return None
         key = self.sweep.key(request)
-        known = self.journal.rows.get(key)
+        known = self.journal.known(key)
         if known is None and key not in self.keys:
             self.keys.add(key)
             return Work(point, key, request)

@@ -106,6 +106,19 @@ class Journal:
         if self._handle is not None and lines:
             self._write("".join(lines))
 
+    def known(self, key: str) -> Row | None:
+        """Return the row of a point of this sweep, from now on the latest one; None if the point
+        is not done."""
+        row = self.rows.pop(key, None)
+        if row is not None:
+            self.rows[key] = row
+        return row
+
+    def latest(self) -> list[Row]:
+        """Return a row for each set of values: of equal ones the latest. Others are of inputs that
+        have changed since, as a GPU's constants."""
+        return list({_values(row): row for row in self.rows.values()}.values())
+
     def close(self) -> None:
         """Let go of the file; no row is lost without it."""
         if self._handle is not None:
@@ -191,6 +204,10 @@ def _check_same(path: Path, head: bytes, about: Mapping[str, str]) -> None:
 
 def _line(value: Mapping[str, Any]) -> str:
     return json.dumps(value, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _values(row: Row) -> str:
+    return json.dumps(row["values"], sort_keys=True)
 
 
 def _row(line: bytes) -> Row | None:
@@ -286,7 +303,7 @@ def run_sweep(
         interrupted = True
     finally:
         with postponed():
-            rows = rows_of(sweep, journal.rows.values(), wish)
+            rows = rows_of(sweep, journal.latest(), wish)
             write_files(files, sweep, rows, wish)
             journal.close()
     return Ended(rows, interrupted)

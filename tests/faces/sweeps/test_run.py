@@ -211,3 +211,20 @@ def test_points_that_are_lost_together_are_begun_again_one_by_one() -> None:
     assert tries.count(20) == 2
     assert max(tries.count(number) for number in range(sweep.size)) == 2
     assert sum(size for size in executor.sizes if size > 1) < len(tries)
+
+
+def test_rows_of_inputs_that_have_changed_stand_beside_none_of_now(tmp_path: Path) -> None:
+    """As where a GPU's constants are others today: the points have other keys."""
+    sweep, path = sweep_of(**VARY), tmp_path / "t.csv.jsonl"
+    run(sweep, AtOnce(), path)
+    now = path.read_text()
+    path.write_text(now.replace('"key": "', '"key": "before '))
+    again = run(sweep, AtOnce(), path)
+    assert len(again.rows) == 2 * sweep.size
+    assert {row["key"] for row in again.latest()} == {*run(sweep, AtOnce()).rows}
+    head, *rows = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([head, *rows[sweep.size :], *rows[: sweep.size]]))
+    executor = AtOnce()
+    last = run(sweep, executor, path)
+    assert not executor.given
+    assert not any(row["key"].startswith("before") for row in last.latest())
