@@ -126,6 +126,7 @@ LOCAL = Kernels(implementation="local", attention="unfused", accumulation_fusion
         (job(deepseek()), "MLAModelProvider"),
         (job(settings=usual(kernels=LOCAL)), "local_layer_spec"),
         (job(settings=usual(kernels=Kernels(attention="unfused"))), "AttnBackend.unfused"),
+        (job(settings=usual(kernels=Kernels(flash_package=True))), "AttnBackend.flash"),
         (job(), "CUDA_DEVICE_MAX_CONNECTIONS"),
         (job(settings=usual(kernels=Kernels(graphs="local"))), "te_rng_tracker"),
         (job(settings=usual(kernels=Kernels(graphs="full_iteration"))), "check_for_nan_in_loss"),
