@@ -153,6 +153,8 @@ def one_source(ctx: typer.Context, asked: dict[str, Any]) -> str:
     for name in wrong:
         if was_typed(ctx, name):
             said = {"plan_file": "the plan says it"}.get(source, "the launch line says it")
+            if name == "imbalance" and source != "plan_file":
+                said = "tokens of a launch line are taken as even"
             raise UsageError(
                 f"{option_of(name)}: expected --model beside it, found {SOURCES[source]}: {said}"
             )
