@@ -9,6 +9,7 @@ from ilp_planner.base.units import GIGA, TERA, format_bytes, format_seconds
 from ilp_planner.faces.report.tables import GIB
 from ilp_planner.faces.report.tree import Table
 from ilp_planner.specs.gpus import UNSEEN_SOURCE
+from ilp_planner.specs.machine import USUAL
 from ilp_planner.specs.training import QUANTISED
 
 if TYPE_CHECKING:
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 
 DERIVED = "*"
 SHOWN = ("fp16", "bf16", "fp8")
-# Sources of rates of large products, by the maker of a GPU.
+# Sources of large products by vendor, and of the share that a job's products reach of them.
 PRODUCTS = {
     "NVIDIA": "github.com/zzc0721/torch-performance-test-data",
     "AMD": "ROCm Blogs, 'Measuring Max-Achievable FLOPs - Part 2', 2025",
 }
+SHAPES = {"MI300X": "by products of DeepSeek-V3's shapes on MI325X"}
 # Fields of a row that JSON has with their unit; the others are called what they are.
 UNITS = {
     "power": "power_w",
@@ -118,14 +120,23 @@ def _with_units(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _products(row: Gpu) -> list[tuple[str, str]]:
-    """Say how near large products come to the peak."""
+    """Say how near large products come to the peak, and how much of that lasts in a job."""
+    kept = f"{USUAL[row.machine].sustained:g}"
     if not row.products:
-        return [("sustained", f"{row.sustained:g} of the peak in large products: assumed")]
+        return [
+            ("clocks", f"{kept} of a short burst's in a job, {_kept(row)}"),
+            ("sustained", f"{row.sustained:g} of the peak where kernels are a roofline: assumed"),
+        ]
+    source = PRODUCTS[row.architecture.vendor]
     return [
-        (
-            "products",
-            f"{row.products:g} of the 16-bit peak in the best shapes, measured "
-            f"({PRODUCTS[row.architecture.vendor]})",
-        ),
-        ("sustained", f"{row.sustained:g} of it under load, as {row.machine} keeps its clocks"),
+        ("products", f"{row.products:g} of the 16-bit peak at best, measured ({source})"),
+        ("sustained", f"{row.sustained:g} of the peak in a job: {kept} of that, {_kept(row)}"),
     ]
+
+
+def _kept(row: Gpu) -> str:
+    """Return the source of the share of its best rate that a GPU keeps in a job."""
+    if row.machine in SHAPES:
+        return SHAPES[row.machine]
+    own = row.name.partition("-")[0] == row.machine
+    return "fitted to published runs" if own else f"as {row.machine}"
