@@ -1,8 +1,8 @@
 """The plans to try under the constants that data leave open, and the conditions of each.
 
-Candidates are the plan of a solve and the plans that solves find in scenarios of other constants.
-Where plainer plans are preferred, a plan that is less plain than the solve's counts as if it took
-longer by the share that is given up for plainness, in every scenario.
+Candidates are the plan of a solve, the fastest one beside it, and the plans that solves find in
+scenarios of other constants. Where plainer plans are preferred, a plan that is less plain than the
+solve's counts as if it took longer by the share that is given up for plainness, in every scenario.
 """
 
 from __future__ import annotations
@@ -116,6 +116,8 @@ class _Work:
         assert self.result.plan is not None
         self.plans.append(self.result.plan)
         self.grades = [self._grades(self.result.plan)]
+        if self.result.fastest is not None:
+            self.take(self.result.fastest.plan)
 
     def _grades(self, plan: AnyPlan) -> tuple[int, ...]:
         return tuple(self.problem.space.plainness(self.problem, plan).values())

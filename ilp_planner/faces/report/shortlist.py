@@ -23,8 +23,8 @@ SAID = {
     "streaming": "fused kernels reach {} of the memory's bandwidth",
     "low_precision": "products in 8 and 4 bits have {} of their measured rate",
     "grouped": "grouped products of experts have {} of their measured rate",
-    "attention": "attention has forward {} of its measured rate",
-    "attention_backward": "attention has backward {} of its measured rate",
+    "attention": "attention's forward pass has {} of its measured rate",
+    "attention_backward": "attention's backward pass has {} of its measured rate",
     "links": "messages inside nodes reach {} of the links' rate",
     "network": "messages between nodes reach {} of the links' rate",
     "tensor_exposed": "overlap leaves {} of the messages of tensor parallelism exposed",
@@ -89,13 +89,20 @@ def scope_text(found: Shortlist) -> str:
     )
 
 
+def alone_text(found: Shortlist) -> str:
+    """Say of a plan without another candidate how far others were searched for."""
+    every, searched = found.scenarios - 1, found.searched - 1
+    of = f"{searched} of {every}" if searched < every else f"{every}"
+    return f"a search under {of} scenarios of other constants found no other"
+
+
 def shortlist_lines(problem: Problem[Any], result: Result) -> Iterator[tuple[str, str]]:
     """Say the plans to try, a head and a text a line; nothing if none were asked for."""
     found = result.shortlist
     if found is None:
         return
     if found.candidates == 1:
-        yield "to try", "this plan alone: no other was found in the time to compare it with"
+        yield "to try", f"this plan alone: {alone_text(found)}"
         return
     yield "to try", f"{worst_text(found)}, {scope_text(found)}"
     yield "1", f"{format_seconds(found.plans[0].seconds)}{BETWEEN}this plan: wins as assumed"
