@@ -106,12 +106,18 @@ class ExpectedError(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The interval and what it rests on, as `-9 % to +11 % in 4 of 5 runs (...)`."""
-        return f"{self.short} in 4 of 5 runs ({self.basis})"
+        """The interval and what it rests on, as `4 of 5 runs took 9 % less to 11 % more (...)`."""
+        return f"4 of 5 runs {self.words} ({self.basis})"
+
+    @property
+    def words(self) -> str:
+        """The interval as said of runs, as `took 9 % less to 11 % more`."""
+        less, more = (percent(end - 1)[1:] for end in (self.low, self.high))
+        return f"took {less} less to {more} more"
 
     @property
     def short(self) -> str:
-        """The interval alone, as `-9 % to +11 %`."""
+        """The interval alone, of measured over predicted seconds, as `-9 % to +11 %`."""
         return f"{percent(self.low - 1)} to {percent(self.high - 1)}"
 
     @property
@@ -308,8 +314,11 @@ def _known(device: Device, kind: RunKind) -> Known:
 
 def machine_known(machine: Machine) -> Known:
     """Return what a machine's own runs tell of the error of times."""
-    count = f"{machine.runs} run{'s' * (machine.runs > 1)}; needs two different ones"
-    return Known(calibrated_error(machine), machine.runs, count * bool(machine.runs))
+    count = f"{machine.runs} run{'s' * (machine.runs > 1)}"
+    why = f"{count}; needs two different ones"
+    if machine.runs > 1:
+        why = f"the cluster file says {count} of its machine, and no error"
+    return Known(calibrated_error(machine), machine.runs, why * bool(machine.runs))
 
 
 def kind_of_job(

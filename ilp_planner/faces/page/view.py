@@ -136,7 +136,9 @@ def _expected(problem: Problem[Any], plan: AnyPlan) -> Iterator[Figure]:
     """Yield the expected error of times, if it is known."""
     error = known_of(problem, plan).error
     if error is not None:
-        yield Figure("expected error", error.short, f"4 of 5 runs: {error.basis}")
+        yield Figure(
+            "expected error", error.short, f"measured over predicted, in 4 of 5 runs: {error.basis}"
+        )
 
 
 def _prices(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Iterator[Figure]:

@@ -174,7 +174,7 @@ def error_text(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> 
     """Say in a few words how far the time is off as a rule."""
     expected = known_of(problem, plan).error
     if expected is not None:
-        return f"times of such runs are off by {expected.short}"
+        return f"4 of 5 such runs {expected.words}"
     shares = time_shares(problem, plan, evaluation)
     error = predicted_error(shares)
     if error is not None:
