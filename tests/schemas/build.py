@@ -6,7 +6,7 @@ from typing import Any
 from ilp_planner.faces.schemas import VERSION
 from ilp_planner.formats.saved_json import VERSION as PLAN_VERSION
 from tests.schemas import declared
-from tests.schemas.inferred import Writer
+from tests.schemas.inferred import Writer, objects_of
 from tests.schemas.titles import FILES, OUTPUTS
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -23,9 +23,10 @@ DECLARED = {
 def schemas(examples: Mapping[str, Iterable[Any]]) -> dict[str, dict[str, Any]]:
     """Return every schema by its name. examples: outputs and files, by the name of their schema."""
     found = {}
+    objects = objects_of(value for values in examples.values() for value in values)
     for name, title in (OUTPUTS | FILES).items():
         make = DECLARED.get(name)
-        body = Writer(name, examples[name]).body() if make is None else make()
+        body = Writer(name, examples[name], objects).body() if make is None else make()
         if name in OUTPUTS:
             body["properties"]["schema"]["const"] = f"ilp-planner/{name}"
             body["properties"]["version"]["const"] = VERSION

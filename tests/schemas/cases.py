@@ -49,6 +49,7 @@ solve {ROOM} --top 2 --output mixed.json
 export two.json --to megatron --output run.sh
 import megatron run.sh --cluster nodes.toml --output given.json
 solve {ROOM} --objective time,price --output room.json
+solve {SMALL} --recompute none --objective price --price 2.5 --max-devices 2 --output fewer.json
 solve {ROOM} --space metis --cost-model metis --memory-rule metis --output metis.json
 solve --hostfile hostfile --clusterfile clusterfile.json --profile metis:profile {SIZES} --global-batch-size 16 --cost-model metis --output files.json
 solve {AMP} --placement free --output amp-plan.json

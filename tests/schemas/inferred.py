@@ -25,7 +25,7 @@ from tests.schemas.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 
 @dataclass
@@ -71,14 +71,32 @@ class Seen:
             self.items.merge(other.items)
 
 
-class Writer:
-    """Writes the schema of what was seen. shared: of keys that are said once, all that was seen."""
+def objects_of(values: Iterable[Any]) -> dict[str, Seen]:
+    """Return, by their key, what is in the objects of outputs."""
+    found: dict[str, Seen] = {}
+    left = list(values)
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                if isinstance(inner, dict):
+                    found.setdefault(key, Seen()).add(inner)
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+    return found
 
-    def __init__(self, name: str, values: Iterable[Any]) -> None:
+
+class Writer:
+    """Writes the schema of what was seen. shared: of keys that are said once, all that was seen.
+    objects: of all keys, the objects that are in any output (`objects_of`)."""
+
+    def __init__(self, name: str, values: Iterable[Any], objects: Mapping[str, Seen]) -> None:
         self.name, self.seen = name, Seen()
         for value in values:
             self.seen.add(value)
         self.shared: dict[str, Seen] = {}
+        self.objects = objects
         self._gather(self.seen)
         self.used: set[str] = set()
 
@@ -122,7 +140,8 @@ class Writer:
             kinds -= {"integer", "number"}
             kinds |= {"integer"} if whole(key) else {"number", "null"}
         if "object" in kinds:
-            schema |= self._object(seen, place)
+            # What no example has here is as it is elsewhere: an output that has it must be valid.
+            schema |= self._object(seen if seen.objects else self.objects[key], place)
         if "array" in kinds and seen.items is not None:
             # What is in no list of any output is not known, and there is no list but an empty one.
             inner = self._schema(seen.items, place, whole_object=True) if seen.items.kinds else {}

@@ -26,7 +26,7 @@ BY_NAME = (
     "provenance_error", "seconds_s", "alternative_seconds_s", "more_s", "differs", "terms",
     "outside_terms", "memory_terms", "time_terms", "varied", "machine", "versions", "groups",
     "memory_bytes", "memory_limits_bytes", "environment", "objectives", "values", "devices_asked",
-    "about", "peak", "outside", "changed",
+    "about", "peak", "outside", "changed", "devices",
 )  # fmt: skip
 # Parts of outputs that are said once, under `$defs`.
 SHARED = (
