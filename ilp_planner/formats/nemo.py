@@ -375,8 +375,9 @@ def _notes(job: TrainingJob) -> tuple[str, ...]:
         notes.append(
             "model.transformer_layer_spec: Transformer Engine unless local_layer_spec is given"
         )
-    backend = "flash" if job.settings.kernels.flash_package else job.settings.kernels.attention
-    if backend == "unfused" or job.settings.kernels.flash_package:
+    told = said(job.settings, "megatron", "")["attention_backend"]
+    backend = told or job.settings.kernels.attention
+    if told or backend == "unfused":
         notes.append(f"model.attention_backend: AttnBackend.{backend} must be set in the recipe")
     k = job.settings.kernels
     if k.quantised:

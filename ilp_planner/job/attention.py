@@ -248,8 +248,10 @@ def _relays(job: TrainingJob) -> bool:
     settings, model = job.settings, job.model
     if settings.cp > 1:
         return not settings.passes_on
-    # The package has no kernel for values that are narrower than the keys.
+    # The package has no kernel for values that are narrower than the keys. Samples come first in
+    # all of torchtitan.
     package = settings.kernels.flash_package and model.latent is None
+    package &= not settings.keeps_gathered
     return (package or legacy(job)) and job.micro_batch > 1
 
 

@@ -360,7 +360,7 @@ class _Share:
         """
         forward, backward = [], []
         for layers, seen in self.model.attention_spans:
-            package = self.kernels.flash_package or self.job.settings.keeps_gathered
+            package = self.kernels.flash_package
             shape = FusedAttention(self.model.sequence * seen, channels, package=package)
             part = layers * seen * flops
             forward.append(Kernel(part, layers * operands, shape))

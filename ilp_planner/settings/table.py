@@ -1165,7 +1165,12 @@ SETTINGS = (
         title="package flash-attn",
         fields=("settings.kernels.flash_package",),
         remark=IMPORTED,
-        search={"": Search(FIXED, ("no",), remark=UNSAID), "megatron": Search(LEFT_OUT, ("no",))},
+        search={
+            "": Search(FIXED, ("no",), remark=UNSAID),
+            "megatron": Search(LEFT_OUT, ("no",)),
+            "torchtitan": Search(FIXED, ("yes",), remark="FlexAttention is as fast"),
+            "torchtitan@0.2.2": Search(FIXED, ("no",), remark="cuDNN's attention comes first"),
+        },
         keys=(Key(MEGATRON, "kernels.flash_package", "attention_backend", words={True: "flash"}),),
     ),
     Setting(

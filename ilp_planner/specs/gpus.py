@@ -12,7 +12,12 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.base.files import Document
 from ilp_planner.base.units import parse_flops
 from ilp_planner.specs.gpu_architectures import ARCHITECTURES, GpuArchitecture
-from ilp_planner.specs.kernel_constants import KernelConstants, measured_constants
+from ilp_planner.specs.kernel_constants import (
+    FLASH_2,
+    AttentionConstants,
+    KernelConstants,
+    measured_constants,
+)
 from ilp_planner.specs.machine import USUAL
 from ilp_planner.specs.toml_reader import Table, read_toml
 
@@ -123,16 +128,25 @@ class Gpu:
         measured = next((row for row in table().values() if row._measures(self.kernels)), self)
         if (self.link, self.link_bandwidth) != (measured.link, measured.link_bandwidth):
             found = replace(found, curves={})
-        attention = replace(found.attention, package=self.architecture.package_rate)
         if not self.products:
-            return replace(found, attention=attention)
+            return replace(found, flash_2=self._flash_2(found.attention.f0))
         times = self.products / found.products["bf16"].e
         own = {
             name: one if name in ("fp32", "tf32") else replace(one, e=one.e * times)
             for name, one in found.products.items()
         }
-        attention = replace(attention, f0=attention.f0 * times)
-        return replace(found, products=own, attention=attention)
+        attention = replace(found.attention, f0=found.attention.f0 * times)
+        return replace(
+            found, products=own, attention=attention, flash_2=self._flash_2(attention.f0)
+        )
+
+    def _flash_2(self, most: float) -> AttentionConstants | None:
+        """Return the constants of FlashAttention 2, None where it was measured. most: share of the
+        peak that the measured library reaches."""
+        rate = self.architecture.flash_2
+        if not rate:
+            return None
+        return replace(FLASH_2, f0=min(most, rate * self.units / self.peak["bf16"]))
 
     @property
     def memory_seen(self) -> bool:

@@ -47,8 +47,7 @@ class AttentionConstants:
     f0: share of it in long sequences and large batches, with heads of 128. s0: tokens for half of
     f0. w0: blocks of queries per processor for half of that. h0: how much of the time in smaller
     heads goes by their number, not by their products: it is as long as that of so many more
-    channels. backward: rate of the backward pass, of the forward pass's. package: rate of the
-    flash-attention package, version 2, of that of the measured library.
+    channels. backward: rate of the backward pass, of the forward pass's.
     """
 
     f0: float
@@ -56,7 +55,13 @@ class AttentionConstants:
     w0: float = 0.0
     h0: float = 0.0
     backward: float = BACKWARD
-    package: float = 1.0
+
+
+# FlashAttention 2 where another library was measured; f0 is `GpuArchitecture.flash_2`'s. By figures
+# 5 and 6 of Shah et al. 2024 (arXiv 2407.08608): causal on H100, forward 260 to 335 TFLOP/s in
+# 1,024 to 16,384 tokens (within 3 % of these), 0.89 of that in heads of 64; backward 0.87 of it.
+# w0: of A100, where FlashAttention 2 was measured.
+FLASH_2 = AttentionConstants(f0=1.0, s0=300.0, w0=1.124, h0=18.0, backward=0.87)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +71,7 @@ class KernelConstants:
     products: by precision (`bf16`, also for fp16; `fp8`, `fp32`, ...). launch: seconds that a small
     kernel takes. grouped: rate of grouped products, of that of single ones. curves: collective ->
     ranks of one node -> (bytes as `job.modules.Message.size` counts them, seconds), rising.
-    source: the measurement, for people.
+    source: the measurement, for people. flash_2: of FlashAttention 2; None: it is the measured one.
     """
 
     products: Mapping[str, ProductConstants]
@@ -75,6 +80,7 @@ class KernelConstants:
     grouped: float
     curves: Mapping[str, Mapping[int, Curve]]
     source: str
+    flash_2: AttentionConstants | None = None
 
 
 FILE = files("ilp_planner.specs") / "kernel_constants.json"

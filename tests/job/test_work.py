@@ -130,14 +130,13 @@ def test_a_clamped_activation_is_many_kernels():
     assert own.forward[0].traffic > 10 * plain.forward[0].traffic
 
 
-@for_each("says", [{"kernels": {"flash_package": True}}, {"keeps_gathered": True}])
-def test_attention_says_whose_library_it_is(says):
-    settings = {name: value for name, value in says.items() if name != "kernels"}
-    one = job(DENSE, attention="flash", **settings)
-    kernels = dataclasses.replace(one.settings.kernels, **says.get("kernels", {}))
+@for_each("package", [False, True])
+def test_attention_says_whose_library_it_is(package):
+    one = job(DENSE, attention="flash", keeps_gathered=not package)
+    kernels = dataclasses.replace(one.settings.kernels, flash_package=package)
     one = dataclasses.replace(one, settings=dataclasses.replace(one.settings, kernels=kernels))
     (core,) = [m for m in layer_work(one, experts=False) if m.core]
-    assert all(kernel.shape.package for way in core.ways for kernel in way)
+    assert {kernel.shape.package for way in core.ways for kernel in way} == {package}
 
 
 def test_a_prediction_layer_is_a_layer_and_an_output():

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from ilp_planner.base.errors import SpecError
+from ilp_planner.costs.profiles.kernel_times import KernelRates
 from ilp_planner.specs.gpus import PRECISIONS, UNSEEN, Gpu, gpu, of_family, table
 from ilp_planner.specs.kernel_constants import measured_constants
 from ilp_planner.specs.machine import USUAL
@@ -50,11 +51,34 @@ def test_a_row_holds_together(row: Gpu) -> None:
         assert row.sustained == pytest.approx(min(0.99, row.products * kept), abs=0.006)
 
 
+# Shah et al. 2024 (arXiv 2407.08608), figure 5 (heads of 128, causal), and tritonbench#171.
+@for_each(
+    ("name", "published"),
+    [
+        ("H100", {1024: 260, 2048: 298, 4096: 319, 8192: 333, 16384: 335}),
+        ("B200", {4096: 354, 8192: 362}),
+    ],
+)
+def test_flash_attention_2_is_as_fast_as_published(name: str, published: dict[int, float]) -> None:
+    row = gpu(name)
+    rates = KernelRates(row.peak, row.memory_bandwidth, row.units, row.constants)
+    for length, tflops in published.items():
+        flops = 16384 / length * 2 * length**2 * 2048  # 16,384 tokens of 2,048 channels
+        spent = rates.attention(flops, length, flash_2=True)
+        assert flops / spent / 1e12 == pytest.approx(tflops, rel=0.12)
+
+
 @for_each("row", ROWS)
-def test_flash_attention_2_is_slow_where_its_instructions_are_old(row: Gpu) -> None:
-    """Half as fast as cuDNN's where warp groups multiply together, as on Hopper and B200."""
-    old = row.architecture.name in ("Hopper", "Blackwell")
-    assert row.constants.attention.package == pytest.approx(0.5 if old else 1.0, abs=0.1)
+def test_flash_attention_2_is_no_faster_than_the_measured_library(row: Gpu) -> None:
+    """It is that library up to Ada and on AMD; long samples are half as fast on Hopper and less on
+    B200, whose products it does not use."""
+    own = row.constants.flash_2
+    assert (own is None) == (not row.architecture.flash_2)
+    if own is not None:
+        assert own.f0 <= row.constants.attention.f0
+        share = {"Hopper": 0.53, "Blackwell": 0.28}.get(row.architecture.name)
+        if share and not row.products:
+            assert own.f0 / row.constants.attention.f0 == pytest.approx(share, abs=0.1)
 
 
 @for_each("row", ROWS)
@@ -67,8 +91,8 @@ def test_measured_products_are_the_gpu_s_own(row: Gpu) -> None:
     }
     times = own.attention.f0 / like.attention.f0
     assert times == pytest.approx(own.products["bf16"].e / like.products["bf16"].e)
-    attention = replace(like.attention, f0=own.attention.f0, package=row.architecture.package_rate)
-    assert replace(own, products=like.products, curves=like.curves) == replace(
+    attention = replace(like.attention, f0=own.attention.f0)
+    assert replace(own, products=like.products, curves=like.curves, flash_2=None) == replace(
         like, attention=attention
     )
     if row.products:

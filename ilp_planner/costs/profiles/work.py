@@ -127,9 +127,13 @@ class Measured:
             case FusedAttention(length, head, backward, package):
                 flops = kernel.flops / (FLASH_BACKWARD if backward else 1.0)
                 spent = rates.attention(
-                    flops, length, head=head, backward=backward, precision=precision
+                    flops,
+                    length,
+                    head=head,
+                    backward=backward,
+                    precision=precision,
+                    flash_2=package,
                 )
-                spent /= rates.constants.attention.package if package else 1.0
                 return spent / (machine.attention_backward if backward else machine.attention)
         streamed = rates.stream(kernel.traffic)
         return max(streamed, rates.large(kernel.flops, precision)) if kernel.flops else streamed

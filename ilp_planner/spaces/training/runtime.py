@@ -13,7 +13,7 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.costs.training.job import base_settings
 from ilp_planner.inputs.constraints import NAMES
 from ilp_planner.schedule.formulas import USUAL
-from ilp_planner.settings.base import FOLLOWS, Treatment, treatment
+from ilp_planner.settings.base import FIXED, FOLLOWS, Treatment, treatment
 from ilp_planner.settings.rules import (
     check_offload,
     check_states,
@@ -24,7 +24,7 @@ from ilp_planner.settings.rules import (
     of_virtual_stages,
 )
 from ilp_planner.settings.table import BY_NAME, SETTINGS
-from ilp_planner.settings.values import with_inner
+from ilp_planner.settings.values import with_fields, with_inner
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices, settled
 from ilp_planner.spaces.training.enumerate.degrees import MOST_CP
 from ilp_planner.spaces.training.enumerate.demands import check_demands
@@ -147,6 +147,13 @@ class Runtime:
             for value in values if search.how != FOLLOWS else ():
                 base = choice.write(base, value) or base
         return base
+
+    def always(self, base: Settings) -> Settings:
+        """Return settings with what all of its jobs do, as the table says it of this runtime."""
+        told = (row for row in SETTINGS if row.fields)
+        rows = (row for row in told if self.search_of(row.name)[:2] == (FIXED, ("yes",)))
+        on = {field.removeprefix("settings."): True for row in rows for field in row.fields}
+        return with_fields(base, on)
 
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
         """Return the settings of whole jobs of so many ranks that are tried, the plainest first."""

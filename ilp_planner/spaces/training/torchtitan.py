@@ -105,10 +105,9 @@ class Torchtitan(CheckedRuntime):
     def settings(
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
     ) -> Settings:
-        """Return the settings shared by plans: products keep the inputs that DTensor gathered."""
-        base = self.plainest(super().settings(model, precision, cluster, recipe))
-        optimizer = replace(base.optimizer, from_master=True)
-        return replace(base, optimizer=optimizer, keeps_gathered=True)
+        """Return the settings shared by plans, with what torchtitan always does."""
+        base = self.always(self.plainest(super().settings(model, precision, cluster, recipe)))
+        return replace(base, optimizer=replace(base.optimizer, from_master=True))
 
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
         """Return the settings of whole jobs that are tried: FSDP on all ranks first, then HSDP."""
@@ -132,7 +131,10 @@ class Torchtitan(CheckedRuntime):
 
 
 class Newest(Torchtitan):
-    """torchtitan 0.3.0: flex attention, experts whole if there is expert parallelism."""
+    """torchtitan 0.3.0: flex attention, experts whole if there is expert parallelism.
+
+    FlexAttention's kernels are taken to be as fast as FlashAttention 2; those of 0.2.2 are cuDNN's
+    where a GPU has them (`models/attention.py`: `sdpa_backends`)."""
 
     name = "torchtitan"
     title = torchtitan_python.TOOL
