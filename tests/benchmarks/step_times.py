@@ -41,7 +41,7 @@ def cluster_of(run: Run, machine: Machine, kernels: KernelConstants | None = Non
         peak=figures.peak,
         memory_bandwidth=figures.memory_bandwidth,
         processors=figures.units,
-        kernels=kernels or kernels_of(run),
+        kernels=_attended(run, kernels or figures.constants),
         machine=machine,
     )
     each = min(run.gpus, run.job.devices_per_node)
@@ -54,13 +54,13 @@ def cluster_of(run: Run, machine: Machine, kernels: KernelConstants | None = Non
     )
 
 
-def kernels_of(run: Run) -> KernelConstants:
+def _attended(run: Run, kernels: KernelConstants) -> KernelConstants:
     """Return the constants of a run's kernels: MosaicML's attention is slower than any of now."""
-    found = gpu(run.gpu).constants
     if not run.family.startswith(MOSAIC):
-        return found
-    slower = replace(found.attention, f0=found.attention.f0 * TRITON[run.gpu.partition("-")[0]])
-    return replace(found, attention=slower, flash_2=None)
+        return kernels
+    rate = TRITON[run.gpu.partition("-")[0]]
+    slower = replace(kernels.attention, f0=kernels.attention.f0 * rate)
+    return replace(kernels, attention=slower, flash_2=None)
 
 
 def terms(run: Run, machine: Machine, kernels: KernelConstants | None = None) -> dict[str, float]:
