@@ -106,30 +106,30 @@ _A100 = Machine(
     streaming=0.8,
     links=0.9,
     network=0.9,
-    expert_exposed=0.07,
+    expert_exposed=0.063,
     host_experts=0.142e-3,
-    expert_waits=0.058e-3,
+    expert_waits=0.057e-3,
     step=0.005,
 )
-_H100 = replace(_A100, sustained=0.81, low_precision=0.88)
+_H100 = replace(_A100, sustained=0.805, low_precision=0.89)
 _B200 = replace(
     _A100,
     sustained=0.66,
-    streaming=0.7,
-    low_precision=1.34,
+    streaming=0.69,
+    low_precision=1.36,
     grouped=0.86,
     attention=0.96,
     attention_backward=1.23,
     sharded_exposed=0.44,
-    host_experts=0.112e-3,
-    expert_waits=0.072e-3,
+    host_experts=0.118e-3,
+    expert_waits=0.066e-3,
 )
 USUAL = {
     "A100": _A100,
     "H100": _H100,
     "B200": _B200,
-    "GB200": replace(_B200, sustained=0.64),
-    "B300": replace(_B200, sustained=0.74),
-    "GB300": replace(_B200, sustained=0.76),
+    "GB200": replace(_B200, sustained=0.635),
+    "B300": replace(_B200, sustained=0.733),
+    "GB300": replace(_B200, sustained=0.761),
     "MI300X": replace(_H100, sustained=0.87, low_precision=0.91),
 }

@@ -330,9 +330,9 @@ def _output_element(job: TrainingJob) -> _Element:
 
 @lru_cache(maxsize=KEPT)
 def _prediction_element(job: TrainingJob) -> _Element:
-    messages = prediction_messages(job, job.model.expert_layers[-1])
-    # Of its experts nothing is waited for, as when the constants of machines were fitted.
-    return _Element(prediction_work(job), messages, layer=True)
+    experts = job.model.expert_layers[-1]
+    messages = prediction_messages(job, experts)
+    return _Element(prediction_work(job), messages, layer=True, experts=experts)
 
 
 def _embedding(rank: _Rank) -> Passes:
