@@ -13,6 +13,7 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.problem import Problem
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.decoder import Experts, Window
+from ilp_planner.specs.fabric import Fabric
 from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.training import ORDERS, SHARDINGS
@@ -96,7 +97,8 @@ def machines(draw: st.DrawFn) -> Machine:
 
 @st.composite
 def on_any_machine(draw: st.DrawFn, cluster: ClusterSpec) -> ClusterSpec:
-    """Draw the constants of a cluster's devices, and whether their kernels are a measured GPU's."""
+    """Draw the constants of a cluster's devices, whether their kernels are a measured GPU's, and
+    the switches between its nodes."""
     types = {}
     for name, kind in cluster.device_types.items():
         changes: dict[str, Any] = {"machine": draw(machines())}
@@ -105,7 +107,13 @@ def on_any_machine(draw: st.DrawFn, cluster: ClusterSpec) -> ClusterSpec:
             changes |= {"gpu": row.name, "kernels": row.constants, "processors": row.units}
             changes |= {"peak": row.peak, "memory_bandwidth": row.memory_bandwidth}
         types[name] = replace(kind, **changes)
-    return replace(cluster, device_types=types)
+    leaf = draw(st.integers(0, 3))
+    fabric = Fabric(
+        nodes_per_leaf=leaf,
+        oversubscription=draw(st.sampled_from((1.0, 2.0, 16.0))) if leaf else 1.0,
+        rail_only=draw(st.booleans()),
+    )
+    return replace(cluster, device_types=types, fabric=fabric)
 
 
 @st.composite

@@ -13,6 +13,7 @@ from ilp_planner.inputs.constraints import constraints_of, space_with
 from ilp_planner.inputs.likeness import DEVICES
 from ilp_planner.inputs.table import BY_NAME, INPUTS
 from ilp_planner.inputs.tables import find_tables, records_in
+from ilp_planner.specs.fabric import Fabric
 from ilp_planner.specs.prices import with_prices
 from ilp_planner.specs.training import RECOMPUTATIONS
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ilp_planner.inputs.request import Request
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.runtime import Runtime
+    from ilp_planner.specs.cluster import ClusterSpec
 
 
 class SpaceEntry(NamedTuple):
@@ -179,15 +181,20 @@ def build_problem(files: InputFiles) -> Problem[Any]:
             *problem.notes,
             *remarks,
             *problem.cluster.notes,
-            *without_effect(files, space),
+            *without_effect(files, space, problem.cluster),
             *files.notes,
         ),
     )
 
 
-def without_effect(files: InputFiles, space: str) -> Iterator[str]:
+def without_effect(files: InputFiles, space: str, cluster: ClusterSpec) -> Iterator[str]:
     """Yield a note on everything that was said and counts for nothing here."""
     asked, model = files.request, files.model
+    if cluster.fabric != Fabric() and not SPACES[space].runtime:
+        yield (
+            f"links.fabric of {cluster.name}: without effect, only plans of training systems "
+            f"({', '.join(RUNTIMES)}) pass leaf switches"
+        )
     costs = peers().get(asked.cost_model)
     if asked.vocabulary is not None and not (costs and costs.vocabulary):
         yield f"vocabulary {asked.vocabulary}: without effect, only Metis's costs need one"

@@ -17,6 +17,7 @@ from ilp_planner.base.limits import (
     beyond,
 )
 from ilp_planner.specs.architecture import check_counts
+from ilp_planner.specs.fabric import Fabric
 from ilp_planner.specs.kernel_constants import KernelConstants
 from ilp_planner.specs.link import Link, check_positive, check_within
 from ilp_planner.specs.machine import Machine
@@ -185,6 +186,7 @@ class ClusterSpec:
         when types decide. The diagonal is not used.
     zones: a tree with the link of two nodes: that of the smallest common zone,
         inter_node where there is none; empty when types or a matrix decide.
+    fabric: the switches between nodes; not beside zones or a matrix, which say what these decide.
     notes: assumptions that every result repeats.
     """
 
@@ -197,6 +199,7 @@ class ClusterSpec:
     between: Mapping[tuple[str, str], Link] = field(default_factory=dict, hash=False)
     matrix: tuple[tuple[Link, ...], ...] = ()
     zones: tuple[Zone, ...] = ()
+    fabric: Fabric = field(default_factory=Fabric)
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -258,6 +261,17 @@ class ClusterSpec:
         if self.zones and (self.matrix or self.between):
             found = "matrix" if self.matrix else "between"
             raise ValueError(f"links: expected zones or {found}, found both")
+        if self.fabric != Fabric() and (self.matrix or self.zones):
+            found = "matrix" if self.matrix else "zones"
+            raise ValueError(
+                f"links: expected fabric or {found}, which says how fast nodes reach each other, "
+                "found both"
+            )
+        if self.fabric.leaves and len(self.fabric.leaves) != self.node_count:
+            raise ValueError(
+                f"links.fabric: leaves must have {self.node_count} entries, one per node, found "
+                f"{len(self.fabric.leaves)}"
+            )
         self._check_zones()
         nodes = self.node_count
         if self.matrix and len(self.matrix) != nodes:

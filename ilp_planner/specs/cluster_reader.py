@@ -11,6 +11,7 @@ from ilp_planner.base.limits import DEVICES, as_whole
 from ilp_planner.base.units import format_bytes, format_seconds, parse_duration, parse_rate
 from ilp_planner.specs.cluster import MEASURED, ROOFLINE, ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.data_sheets import known_gpu
+from ilp_planner.specs.fabric import Fabric
 from ilp_planner.specs.gpus import Gpu, gpu
 from ilp_planner.specs.kernel_constants import KernelConstants
 from ilp_planner.specs.link import Link
@@ -89,9 +90,10 @@ DEVICE_KEYS = tuple(f.name for f in fields(Device) if f.name not in DERIVED)
 PEAK_KEYS = ("fp16", "fp32", "bf16", "tf32", "fp8", "fp4", "fp64")
 NODE_KEYS = ("name", "count", "device", "devices", "zone")
 ZONE_KEYS = ("name", "inside", "bandwidth", "latency")
-LINKS_KEYS = ("intra_node", "inter_node", "within", "between", "matrix")
+LINKS_KEYS = ("intra_node", "inter_node", "within", "between", "matrix", "fabric")
 LINK_KEYS = ("bandwidth", "latency", "collectives")
 MATRIX_KEYS = ("bandwidth", "latency")
+FABRIC_KEYS = ("nodes_per_leaf", "leaves", "oversubscription", "rail_only")
 Pair = tuple[str, str]
 Matrix = tuple[tuple[Link, ...], ...]
 
@@ -138,6 +140,7 @@ def read_cluster(source: Path | str | Document) -> ClusterSpec:
             between=between,
             matrix=matrix,
             zones=zones,
+            fabric=_read_fabric(links),
             notes=tuple(dict.fromkeys((*written, *assumed))),
         )
 
@@ -429,6 +432,17 @@ def _read_inter_node(
         if len(pairs) > 1:
             between |= found
     return min(used, key=_bandwidth, default=intra)
+
+
+def _read_fabric(links: Table) -> Fabric:
+    table = links.table("fabric", FABRIC_KEYS, optional=True)
+    with table.blamed():
+        return Fabric(
+            nodes_per_leaf=table.whole("nodes_per_leaf", Fabric.nodes_per_leaf),
+            leaves=table.wholes("leaves", Fabric.leaves),
+            oversubscription=table.number("oversubscription", Fabric.oversubscription),
+            rail_only=table.flag("rail_only", Fabric.rail_only),
+        )
 
 
 def _bandwidth(link: Link) -> float:

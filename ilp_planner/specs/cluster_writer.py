@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from ilp_planner.base.units import parse_duration, parse_flops, parse_rate, parse_size
 from ilp_planner.specs.cluster import ROOFLINE, ClusterSpec, Device
+from ilp_planner.specs.fabric import Fabric
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import DURATIONS, Machine
 
@@ -43,6 +44,12 @@ def cluster_text(cluster: ClusterSpec) -> str:
     for pair, link in cluster.between.items():
         types = ", ".join(map(quoted, pair))
         lines += ["", "[[links.between]]", f"types = [{types}]", *_link(link)]
+    if (fabric := cluster.fabric) != Fabric():
+        lines += ["", "[links.fabric]"]
+        leaves = f"leaves = {list(fabric.leaves)}"
+        lines.append(leaves if fabric.leaves else f"nodes_per_leaf = {fabric.nodes_per_leaf}")
+        lines.append(f"oversubscription = {fabric.oversubscription!r}")
+        lines.append(f"rail_only = {str(fabric.rail_only).lower()}")
     if cluster.matrix:
         lines += ["", "[links.matrix]"]
         lines += _rows("bandwidth", [[_rate(link.bandwidth) for link in r] for r in cluster.matrix])

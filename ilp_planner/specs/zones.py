@@ -133,7 +133,14 @@ def with_nodes(cluster: ClusterSpec, nodes: Collection[int]) -> ClusterSpec:
     zones = tuple(zone for zone in cluster.zones if zone.name in filled)
     note = f"nodes: {shown(kept)} of {cluster.node_count} are used{numbers and ', '}{numbers}"
     notes = (*cluster.notes, note)
-    return replace(cluster, nodes=tuple(groups), matrix=matrix, zones=zones, notes=notes)
+    return replace(
+        cluster,
+        nodes=tuple(groups),
+        matrix=matrix,
+        zones=zones,
+        fabric=cluster.fabric.of_nodes(kept),
+        notes=notes,
+    )
 
 
 def shown(numbers: Sequence[int]) -> str:

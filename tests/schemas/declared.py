@@ -111,8 +111,32 @@ def cluster_file() -> dict[str, Any]:
                 list(cluster.MATRIX_KEYS),
             ),
         ),
+        "fabric": said(
+            "The switches between nodes.",
+            closed(
+                {
+                    "nodes_per_leaf": said(
+                        "Nodes under one leaf switch; 0: all.", {"type": "integer", "minimum": 0}
+                    ),
+                    "leaves": said(
+                        "The leaf switch of each node, by number.",
+                        {"type": "array", "items": COUNT},
+                    ),
+                    "oversubscription": said(
+                        "Bandwidth of the nodes under a leaf switch, over that of its uplinks.",
+                        {"type": "number", "minimum": 1},
+                    ),
+                    "rail_only": said(
+                        "The network joins only cards at the same place of their nodes.",
+                        {"type": "boolean"},
+                    ),
+                },
+                [],
+            ),
+        ),
     }
     assert tuple(links) == cluster.LINKS_KEYS
+    assert tuple(links["fabric"]["properties"]) == cluster.FABRIC_KEYS
     node = {
         "name": said("Of the group of nodes.", TEXT),
         "count": said("Nodes of this kind.", COUNT),

@@ -558,7 +558,7 @@ def test_links_that_do_not_fit_the_nodes_are_refused(changes, message):
 
 def test_the_examples_of_the_manual_can_be_read(write):
     manual = (ROOT / "clusters" / "README.md").read_text()
-    single, several, zones, matrix = re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)
+    single, several, zones, matrix, fabric = re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)
     assert read_cluster(write(single)).type_counts == (16,)
     spec = read_cluster(write(several))
     assert spec.type_counts == (12, 4)
@@ -568,6 +568,7 @@ def test_the_examples_of_the_manual_can_be_read(write):
     devices = several.partition("[devices.a100]")[2].partition("[links.inter_node]")[0]
     zoned = read_cluster(write(f'name = "zoned"\n[devices.a100]{devices}{zones}'))
     assert [zoned.link(0, node).bandwidth for node in (1, 2, 4)] == [1.1e10, 5e9, 1.2e9]
+    assert read_cluster(write(several + fabric)).fabric.leaf(3) == 1
 
 
 NAMED = """

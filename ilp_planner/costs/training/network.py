@@ -133,17 +133,19 @@ class Route(NamedTuple):
 
 
 class Way(NamedTuple):
-    """A link that pairs of pipeline ranks use, load: so many of them at once; group: of a pair."""
+    """A link that pairs of pipeline ranks use, load: so many of them at once; group: of a pair;
+    beyond: seconds per byte of what else they pass."""
 
     link: Link
     load: int
     group: LinkGroup
+    beyond: float = 0.0
 
     def seconds(self, size: float, links: LinkTimes | None) -> float:
         """Return the seconds of so many bytes from each device."""
         if links is not None and links.knows(SEND, self.group):
             return links.seconds(SEND, size, self.group)
-        return self.link.latency + self.load * size / self.link.bandwidth
+        return self.link.latency + size * max(self.load / self.link.bandwidth, self.beyond)
 
 
 class Transfer(NamedTuple):
@@ -176,7 +178,9 @@ class Transfer(NamedTuple):
 class Network:
     """The links of a cluster under ranks in the order of its nodes.
 
-    cluster: its nodes have equally many devices. order: of its nodes, by number.
+    cluster: its nodes have equally many devices. order: of its nodes, by number. Under leaf
+    switches whose uplinks have no room for all, ranks are taken to fill one after the other, in any
+    order of nodes, and the fullest uplinks decide for all groups of a kind.
     """
 
     cluster: ClusterSpec
@@ -259,9 +263,10 @@ class Network:
             inner = tuple(axis for axis in others if axis.name != "pp")
             first = pp_rank * grid(job)["pp"].stride % self.per_node
             types = self.stage_types(job, pp_rank)
-            same = (_sizes(members), _sizes(inner), first, types)
+            everywhere = others if self.cluster.fabric.is_shared else inner
+            same = (_sizes(members), _sizes(inner), first, types, _sizes(everywhere))
             if same not in self.routes:
-                self.routes[same] = self._route(members, inner, first, types)
+                self.routes[same] = self._route(members, inner, first, types, everywhere)
             self.routes[key] = self.routes[same]
         return self.routes[key]
 
@@ -271,13 +276,15 @@ class Network:
         others: tuple[Axis, ...],
         first: int,
         types: tuple[str, ...],
+        everywhere: tuple[Axis, ...],
     ) -> Route:
         offsets = _offsets(members)
         size = int(offsets.size)
         link = self.within(types)
         if size == 1:
             return Route(1, 0.0, 0.0, 0.0, False)
-        nodes = (first + _offsets(others)[:, None] + offsets[None, :]) // self.per_node
+        ranks = first + _offsets(others)[:, None] + offsets[None, :]
+        nodes = ranks // self.per_node
         crossing = nodes.min(axis=1) != nodes.max(axis=1)
         inside = 1 / (link.collective_bandwidth(size) * self._share("links", types))
         device, stride = self.profiled(types), next(a.stride for a in members if a.size > 1)
@@ -300,6 +307,14 @@ class Network:
         ring = max(rings / rate, inside if here > 1 else 0.0)
         direct = senders * (size - here) / size / rate
         hosts = int(np.unique(nodes[groups[0]]).size)
+        if self.cluster.fabric.is_shared:
+            every = _offsets(everywhere)[:, None] + offsets[None, :]
+            around, apart = self._through_uplinks(every)
+            ring, direct = max(ring, around / rate), max(direct, apart / rate)
+        if self.cluster.fabric.rail_only:
+            rails = np.arange(len(ranks))[:, None] * self.per_node + ranks % self.per_node
+            if np.unique(rails[groups]).size * hosts != groups.size * size:
+                ring = max(ring, inside)
         even = here * hosts == size and bool((members_there == here).all())
         group = LinkGroup(size, hosts, stride, device, rings) if even else None
         growth = max(self.cluster.device_types[name].machine.ring_growth for name in types)
@@ -307,6 +322,27 @@ class Network:
             size, card.latency, ring, direct, True, group,
             hosts=hosts, inside=inside, scattered=1.0 + growth * math.log2(hosts),
         )  # fmt: skip
+
+    @cached_property
+    def leaves(self) -> NDArray[np.int64]:
+        """Leaf switch of each node, counted from 0: of those that ranks fill first."""
+        found = [self.cluster.fabric.leaf(node) for node in sorted(self.order)]
+        return np.unique(found, return_inverse=True)[1].astype(np.int64)
+
+    def _through_uplinks(self, ranks: NDArray[np.int64]) -> tuple[float, float]:
+        """Return how many rings, and how many times a rank's bytes to all others, pass the fullest
+        uplinks for each node's part of them.
+
+        ranks: of all groups of a kind, a row a group: all pipeline ranks send at the same time.
+        """
+        size, count = ranks.shape[1], int(self.leaves.max()) + 1
+        groups = np.arange(len(ranks))[:, None] * count
+        pairs, here = np.unique(groups + self.leaves[ranks // self.per_node], return_counts=True)
+        leaf, leaves_it = pairs % count, here < size
+        parts = np.bincount(self.leaves) / self.cluster.fabric.oversubscription
+        around = np.bincount(leaf, leaves_it, count) / parts
+        apart = np.bincount(leaf, here * (size - here) / size, count) / parts
+        return float(around.max()), float(apart.max())
 
     def _share(self, constant: str, types: Iterable[str]) -> float:
         """Return the share of the rate of links inside nodes (`links`) or between them (`network`)
@@ -390,8 +426,26 @@ class Network:
             card, share = self.outside(both), self._share("network", both)
             card = replace(card, bandwidth=card.bandwidth * share)
             load = int(np.bincount(from_node[crossing] - int(from_node.min())).max())
-            ways.append(Way(card, load, LinkGroup(2, 2, stride, device, load)))
+            beyond = self._sent_beyond(job) / card.bandwidth
+            if self.cluster.fabric.rail_only and stride % self.per_node:
+                inner, share = self.within(both), self._share("links", both)
+                beyond = max(beyond, 1 / (inner.bandwidth * share))
+            ways.append(Way(card, load, LinkGroup(2, 2, stride, device, load), beyond))
         return Transfer(tuple(ways))
+
+    def _sent_beyond(self, job: TrainingJob) -> float:
+        """Return how many of the sends of all pipeline ranks to the next pass the fullest uplinks
+        for each node's part of them."""
+        if not self.cluster.fabric.is_shared:
+            return 0.0
+        pipeline = grid(job)["pp"]
+        ranks = np.arange(job.world, dtype=np.int64)
+        last = ranks // pipeline.stride % pipeline.size == pipeline.size - 1
+        following = ranks + pipeline.stride * np.where(last, 1 - pipeline.size, 1)
+        sent, came = self.leaves[ranks // self.per_node], self.leaves[following // self.per_node]
+        beyond, count = sent != came, int(self.leaves.max()) + 1
+        parts = np.bincount(self.leaves) / self.cluster.fabric.oversubscription
+        return float((np.bincount(sent[beyond], minlength=count) / parts).max())
 
 
 def _carries(inside: float, rates: Rates, size: int) -> bool:

@@ -143,6 +143,14 @@ def describe_covered(cluster: ClusterSpec, sets: Sequence[Covered]) -> str:
     """Return the sets of nodes of a bound's plans: `any of these 8 nodes`."""
     covered = [one for one in sets if one.covered]
     count = cluster.node_count
+    if cluster.fabric.is_shared and [sum(one.counts) for one in covered] != [count]:
+        return f"{_described(cluster, sets)}, the first of each kind"
+    return _described(cluster, sets)
+
+
+def _described(cluster: ClusterSpec, sets: Sequence[Covered]) -> str:
+    covered = [one for one in sets if one.covered]
+    count = cluster.node_count
     if len(covered) == len(sets) and every_set(cluster):
         return f"any of these {count} nodes"
     if [sum(one.counts) for one in covered] == [count]:
