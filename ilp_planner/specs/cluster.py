@@ -18,7 +18,7 @@ from ilp_planner.base.limits import (
 )
 from ilp_planner.specs.architecture import check_counts
 from ilp_planner.specs.fabric import Fabric
-from ilp_planner.specs.kernel_constants import KernelConstants
+from ilp_planner.specs.kernel_constants import FLASH_VERSION, KernelConstants
 from ilp_planner.specs.link import Link, check_positive, check_within
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.model import PRECISIONS
@@ -55,6 +55,8 @@ class Device:
     processors: streaming multiprocessors, or compute units; None: not known.
     kernels: what was measured of the GPU's kernels; None: they are taken as a roofline, as always
         where no GPU is named.
+    flash_attention: version of the flash-attention package there, 2 or on Hopper 3; counts where a
+        job asks for that package.
     machine: shares of their rates that training reaches; counts only beside `kernels`.
 
     There are two models of a kernel (`profiles.work`), each with its own shares of the data sheet:
@@ -82,6 +84,7 @@ class Device:
     gpu: str = ""
     processors: int | None = None
     kernels: KernelConstants | None = field(default=None, hash=False)
+    flash_attention: int = FLASH_VERSION
     machine: Machine = field(default_factory=Machine)
 
     def __post_init__(self) -> None:

@@ -170,6 +170,7 @@ def _read_device(devices: Table, name: str) -> Device:
             gpu="" if row is None else row.name,
             processors=None if row is None else row.units,
             kernels=kernels,
+            flash_attention=table.whole("flash_attention", Device.flash_attention),
             machine=_read_machine(table, None if kernels is None else row),
         )
 
@@ -180,17 +181,24 @@ def _read_kernels(device: Table, row: Gpu | None) -> KernelConstants | None:
 
     Raises
     ------
-    SpecError: measured ones are asked for of a device that names no GPU.
+    SpecError: measured ones, or a version of the flash-attention package, are asked for of a device
+        that names no GPU, or of one that lacks them.
     """
     said = device.choice("kernels", (MEASURED, ROOFLINE)) if "kernels" in device.values else None
-    if row is None:
-        if said == MEASURED:
+    if row is None and said == MEASURED:
+        raise device.error(
+            f"kernels: found {MEASURED!r} of a device that names no GPU, expected "
+            'gpu = "..." beside it, as in gpu = "H100-80GB"'
+        )
+    if row is None or said == ROOFLINE:
+        if "flash_attention" in device.values:
             raise device.error(
-                f"kernels: found {MEASURED!r} of a device that names no GPU, expected "
-                'gpu = "..." beside it, as in gpu = "H100-80GB"'
+                "flash_attention: expected measured kernels of a GPU beside it, as with "
+                'gpu = "H100-80GB", found a roofline, which has one attention'
             )
         return None
-    return None if said == ROOFLINE else row.constants
+    with device.blamed():
+        return row.with_flash(device.whole("flash_attention", Device.flash_attention))
 
 
 def _read_machine(device: Table, row: Gpu | None) -> Machine:

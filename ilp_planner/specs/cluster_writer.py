@@ -86,6 +86,8 @@ def _device(device: Device) -> list[str]:
         value = getattr(device, name)
         lines += [] if value is None else [f"{name} = {value!r}"]
     lines += [f"{name} = {_rate(getattr(device, name))}" for name in ("host_link", "host_memory")]
+    if device.flash_attention != Device.flash_attention:
+        lines.append(f"flash_attention = {device.flash_attention}")
     return [*lines, f"launch = {_time(device.launch)}"]
 
 

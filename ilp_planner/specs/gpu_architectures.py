@@ -1,7 +1,7 @@
 """Architectures of GPUs: the features that training systems ask for, each with its source."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 MIB = 2**20
 
@@ -14,17 +14,17 @@ class GpuArchitecture:
     fused attention of Transformer Engine run (their installation guides). own_attention:
     Transformer Engine prefers cuDNN's attention to the flash-attention package.
     own_attention_repeats: the backward pass of cuDNN's attention is deterministic
-    (`dot_product_attention/utils.py: get_attention_backend`). flash_2: FLOP/s of one multiprocessor
-    in the forward pass of FlashAttention 2, in long sequences: 346e12 on the 132 of an H100 (Shah
-    et al. 2024, arXiv 2407.08608, figure 5), 375e12 on the 148 of a B200
-    (github.com/meta-pytorch/tritonbench/pull/171), 191e12 on the 170 of an RTX 5090 (Thien Tran,
-    'Writing Speed-of-Light Flash Attention for 5090 in CUDA C++', 2025); 0: it is the library that
-    was measured. deep_ep: DeepEP has kernels (its README). recipes: quantised products of
-    Transformer Engine, where the GPU has a peak in their
-    format (`quantization.py: check_fp8_support` and its like). either_way: products in 8 bits with
-    one scale per tensor read operands by rows or by columns. blas_workspace: bytes of one BLAS
-    handle of PyTorch (`CublasHandlePool.cpp: parseChosenWorkspaceSize`). engine_workspace: bytes
-    of Transformer Engine (`cpp_extensions/gemm.py: get_cublas_workspace_size_bytes`). machine: GPU
+    (`dot_product_attention/utils.py: get_attention_backend`). flash: by version of the
+    flash-attention package, FLOP/s of one multiprocessor in the forward pass of long sequences:
+    346e12 and 640e12 on the 132 of an H100 (Shah et al. 2024, arXiv 2407.08608, figure 5), 375e12
+    on the 148 of a B200 (github.com/meta-pytorch/tritonbench/pull/171), 191e12 on the 170 of an RTX
+    5090 (Thien Tran, 'Writing Speed-of-Light Flash Attention for 5090 in CUDA C++', 2025); empty:
+    version 2 is the library that was measured. deep_ep: DeepEP has kernels (its README). recipes:
+    quantised products of Transformer Engine, where the GPU has a peak in their format
+    (`quantization.py: check_fp8_support` and its like). either_way: products in 8 bits with one
+    scale per tensor read operands by rows or by columns. blas_workspace: bytes of one BLAS handle
+    of PyTorch (`CublasHandlePool.cpp: parseChosenWorkspaceSize`). engine_workspace: bytes of
+    Transformer Engine (`cpp_extensions/gemm.py: get_cublas_workspace_size_bytes`). machine: GPU
     whose machine constants are the default (`specs.machine`). taken_for: the architecture whose
     features this one has where no source says its own; empty: none.
     """
@@ -35,7 +35,7 @@ class GpuArchitecture:
     flash_attention: bool = False
     own_attention: bool = False
     own_attention_repeats: bool = False
-    flash_2: float = 0.0
+    flash: Mapping[int, float] = field(default_factory=dict)
     deep_ep: bool = False
     recipes: tuple[str, ...] = ("fp8-delayed", "fp8-current")
     either_way: bool = False
@@ -72,7 +72,7 @@ HOPPER = replace(  # 9.0
     ADA,
     name="Hopper",
     own_attention=True,
-    flash_2=346e12 / 132,
+    flash={2: 346e12 / 132, 3: 640e12 / 132},
     own_attention_repeats=True,
     recipes=(*ADA.recipes, "fp8-blockwise"),
     blas_workspace=32.0 * MIB,
@@ -84,7 +84,7 @@ BLACKWELL = replace(  # 10
     name="Blackwell",
     own_attention_repeats=False,
     recipes=(*HOPPER.recipes, "mxfp8", "nvfp4"),
-    flash_2=375e12 / 148,
+    flash={2: 375e12 / 148},
     either_way=True,
     blas_workspace=AMPERE.blas_workspace,
     machine="B200",
@@ -92,7 +92,7 @@ BLACKWELL = replace(  # 10
 RTX_BLACKWELL = replace(  # 12: the largest products of cards are as fast as smaller ones
     BLACKWELL,
     name="RTX Blackwell",
-    flash_2=191e12 / 170,
+    flash={2: 191e12 / 170},
     recipes=(*HOPPER.recipes, "nvfp4"),
     either_way=False,
     machine="A100",
@@ -103,7 +103,7 @@ CDNA_3 = replace(  # gfx942
     HOPPER,
     name="CDNA 3",
     vendor="AMD",
-    flash_2=0.0,  # ROCm has no other library
+    flash={},  # ROCm has no other library
     recipes=ADA.recipes,
     machine="MI300X",
     blas_workspace=128.0 * MIB,

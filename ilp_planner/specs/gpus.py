@@ -13,8 +13,8 @@ from ilp_planner.base.files import Document
 from ilp_planner.base.units import parse_flops
 from ilp_planner.specs.gpu_architectures import ARCHITECTURES, GpuArchitecture
 from ilp_planner.specs.kernel_constants import (
-    FLASH_2,
-    AttentionConstants,
+    FLASH,
+    FLASH_VERSION,
     KernelConstants,
     measured_constants,
 )
@@ -124,29 +124,37 @@ class Gpu:
         """The constants of its kernels: of `kernels`, with its own share of the peak in products of
         16 bits and less, and in attention; collectives only over the same links. Large products
         reach e within 1 %: 0.806 and 0.81 on H100, 0.848 and 0.84 on A100."""
+        return self.with_flash(FLASH_VERSION)
+
+    def with_flash(self, version: int) -> KernelConstants:
+        """Return the constants of its kernels with a version of the flash-attention package.
+
+        Raises
+        ------
+        ValueError: the version does not run on it.
+        """
+        known = {FLASH_VERSION, *self.architecture.flash}
+        if version not in known:
+            expected = " or ".join(map(str, sorted(known)))
+            raise ValueError(
+                f"flash_attention: found {version}, expected {expected} on {self.name} "
+                f"({self.architecture.name})"
+            )
         found = measured_constants()[self.kernels]
         measured = next((row for row in table().values() if row._measures(self.kernels)), self)
         if (self.link, self.link_bandwidth) != (measured.link, measured.link_bandwidth):
             found = replace(found, curves={})
-        if not self.products:
-            return replace(found, flash_2=self._flash_2(found.attention.f0))
-        times = self.products / found.products["bf16"].e
+        times = self.products / found.products["bf16"].e if self.products else 1.0
         own = {
             name: one if name in ("fp32", "tf32") else replace(one, e=one.e * times)
             for name, one in found.products.items()
         }
         attention = replace(found.attention, f0=found.attention.f0 * times)
-        return replace(
-            found, products=own, attention=attention, flash_2=self._flash_2(attention.f0)
-        )
-
-    def _flash_2(self, most: float) -> AttentionConstants | None:
-        """Return the constants of FlashAttention 2, None where it was measured. most: share of the
-        peak that the measured library reaches."""
-        rate = self.architecture.flash_2
-        if not rate:
-            return None
-        return replace(FLASH_2, f0=min(most, rate * self.units / self.peak["bf16"]))
+        flash = None
+        if rate := self.architecture.flash.get(version):
+            most = rate * self.units / self.peak["bf16"]
+            flash = replace(FLASH[version], f0=min(attention.f0, most))
+        return replace(found, products=own, attention=attention, flash=flash)
 
     @property
     def memory_seen(self) -> bool:

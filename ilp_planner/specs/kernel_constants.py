@@ -57,11 +57,16 @@ class AttentionConstants:
     backward: float = BACKWARD
 
 
-# FlashAttention 2 where another library was measured; f0 is `GpuArchitecture.flash_2`'s. By figures
-# 5 and 6 of Shah et al. 2024 (arXiv 2407.08608): causal on H100, forward 260 to 335 TFLOP/s in
-# 1,024 to 16,384 tokens (within 3 % of these), 0.89 of that in heads of 64; backward 0.87 of it.
-# w0: of A100, where FlashAttention 2 was measured.
-FLASH_2 = AttentionConstants(f0=1.0, s0=300.0, w0=1.124, h0=18.0, backward=0.87)
+# Versions of the flash-attention package, where another library was measured; f0 is
+# `GpuArchitecture.flash`'s. By figures 5 and 6 of Shah et al. 2024 (arXiv 2407.08608): causal on
+# H100, version 2 forward 260 to 335 TFLOP/s in 1,024 to 16,384 tokens (within 3 % of these), 0.89
+# of that in heads of 64, version 3 423 to 616 (within 2 %) and 0.73; backward 0.87 of both. w0: of
+# A100, where version 2 was measured.
+FLASH = {
+    2: AttentionConstants(f0=1.0, s0=300.0, w0=1.124, h0=18.0, backward=0.87),
+    3: AttentionConstants(f0=1.0, s0=500.0, w0=1.124, h0=78.0, backward=0.87),
+}
+FLASH_VERSION = 2  # that is taken to be installed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +76,8 @@ class KernelConstants:
     products: by precision (`bf16`, also for fp16; `fp8`, `fp32`, ...). launch: seconds that a small
     kernel takes. grouped: rate of grouped products, of that of single ones. curves: collective ->
     ranks of one node -> (bytes as `job.modules.Message.size` counts them, seconds), rising.
-    source: the measurement, for people. flash_2: of FlashAttention 2; None: it is the measured one.
+    source: the measurement, for people. flash: attention of the flash-attention package; None: it
+    is the measured one.
     """
 
     products: Mapping[str, ProductConstants]
@@ -80,7 +86,7 @@ class KernelConstants:
     grouped: float
     curves: Mapping[str, Mapping[int, Curve]]
     source: str
-    flash_2: AttentionConstants | None = None
+    flash: AttentionConstants | None = None
 
 
 FILE = files("ilp_planner.specs") / "kernel_constants.json"

@@ -183,6 +183,7 @@ def _device() -> dict[str, Any]:
         "profile": TEXT,
         "gpu": TEXT,
         "kernels": {"enum": [MEASURED, ROOFLINE]},
+        "flash_attention": {"enum": [2, 3]},
         "peak": closed({key: said(f"In {key}.", FLOPS) for key in cluster.PEAK_KEYS}, []),
         "machine": said("Constants of the machine.", _machine()),
     }

@@ -654,6 +654,22 @@ def test_links_are_needed_where_a_type_names_no_gpu(write):
         read_cluster(write(NAMED.replace('gpu = "H20"', "sustained = 0.5")))
 
 
+def test_a_device_says_its_version_of_flash_attention(write):
+    text = NAMED.replace('gpu = "H20"', 'gpu = "H20"\nflash_attention = 3')
+    found = read_cluster(write(text))
+    device = found.device_types["b"]
+    assert (device.flash_attention, device.kernels) == (3, gpu("H20").with_flash(3))
+    assert read_cluster(write(cluster_text(found))) == found
+    for old, new, message in (
+        ("= 3", "= 4", "device 'b': flash_attention: found 4, expected 2 or 3 on H20"),
+        ('gpu = "H20"', 'gpu = "A100-40GB"', "found 3, expected 2 on A100-40GB .Ampere."),
+        ('gpu = "H20"', 'memory = "1 GiB"', "expected measured kernels of a GPU beside it"),
+        ("= 3", '= 3\nkernels = "roofline"', "found a roofline"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            read_cluster(write(text.replace(old, new)))
+
+
 def test_kernels_of_a_gpu_may_be_a_roofline(write):
     """What the file says of shares and launches counts then, and the table's memory and peaks."""
     of_b = 'gpu = "H20"\nkernels = "roofline"\nsustained = 0.5\nlaunch = "40 us"'

@@ -53,27 +53,41 @@ def test_a_row_holds_together(row: Gpu) -> None:
 
 # Shah et al. 2024 (arXiv 2407.08608), figure 5 (heads of 128, causal), and tritonbench#171.
 @for_each(
-    ("name", "published"),
+    ("name", "version", "published"),
     [
-        ("H100", {1024: 260, 2048: 298, 4096: 319, 8192: 333, 16384: 335}),
-        ("B200", {4096: 354, 8192: 362}),
+        ("H100", 2, {1024: 260, 2048: 298, 4096: 319, 8192: 333, 16384: 335}),
+        ("H100", 3, {1024: 423, 2048: 521, 4096: 579, 8192: 602, 16384: 616}),
+        ("B200", 2, {4096: 354, 8192: 362}),
     ],
 )
-def test_flash_attention_2_is_as_fast_as_published(name: str, published: dict[int, float]) -> None:
+def test_flash_attention_is_as_fast_as_published(
+    name: str, version: int, published: dict[int, float]
+) -> None:
     row = gpu(name)
-    rates = KernelRates(row.peak, row.memory_bandwidth, row.units, row.constants)
+    rates = KernelRates(row.peak, row.memory_bandwidth, row.units, row.with_flash(version))
     for length, tflops in published.items():
         flops = 16384 / length * 2 * length**2 * 2048  # 16,384 tokens of 2,048 channels
-        spent = rates.attention(flops, length, flash_2=True)
+        spent = rates.attention(flops, length, package=True)
         assert flops / spent / 1e12 == pytest.approx(tflops, rel=0.12)
+
+
+@for_each("row", ROWS)
+def test_flash_attention_3_is_hopper_s(row: Gpu) -> None:
+    if row.architecture.name == "Hopper":
+        flash = row.with_flash(3).flash
+        assert flash is not None
+        assert row.constants.attention.f0 >= flash.f0 >= 0.9 * row.constants.attention.f0
+    else:
+        with pytest.raises(ValueError, match="found 3, expected 2 on"):
+            row.with_flash(3)
 
 
 @for_each("row", ROWS)
 def test_flash_attention_2_is_no_faster_than_the_measured_library(row: Gpu) -> None:
     """It is that library up to Ada and on AMD; long samples are half as fast on Hopper and less on
     B200, whose products it does not use."""
-    own = row.constants.flash_2
-    assert (own is None) == (not row.architecture.flash_2)
+    own = row.constants.flash
+    assert (own is None) == (not row.architecture.flash)
     if own is not None:
         assert own.f0 <= row.constants.attention.f0
         share = {"Hopper": 0.53, "Blackwell": 0.28}.get(row.architecture.name)
@@ -92,7 +106,7 @@ def test_measured_products_are_the_gpu_s_own(row: Gpu) -> None:
     times = own.attention.f0 / like.attention.f0
     assert times == pytest.approx(own.products["bf16"].e / like.products["bf16"].e)
     attention = replace(like.attention, f0=own.attention.f0)
-    assert replace(own, products=like.products, curves=like.curves, flash_2=None) == replace(
+    assert replace(own, products=like.products, curves=like.curves, flash=None) == replace(
         like, attention=attention
     )
     if row.products:

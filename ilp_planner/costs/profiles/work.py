@@ -132,7 +132,7 @@ class Measured:
                     head=head,
                     backward=backward,
                     precision=precision,
-                    flash_2=package,
+                    package=package,
                 )
                 return spent / (machine.attention_backward if backward else machine.attention)
         streamed = rates.stream(kernel.traffic)
