@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from ilp_planner.costs.launch_floor import Calibration
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.costs.profiles.layers import LayerProfile
-from ilp_planner.peers.amp.profile import layer_profile, read_amp
+from ilp_planner.peers.amp.profile import read_amp
+from ilp_planner.peers.amp.tables import layer_profile
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.specs.cluster import ClusterSpec
 

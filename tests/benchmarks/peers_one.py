@@ -24,8 +24,7 @@ from ilp_planner.optimize.result import Stop
 from ilp_planner.optimize.search.state import SearchState
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.peers.sailor.cluster import sailor_cluster
-from ilp_planner.peers.sailor.profile import read_sailor_profile
-from ilp_planner.peers.sailor.tables import sailor_table
+from ilp_planner.peers.sailor.profile import read_sailor_profile, sailor_table
 from ilp_planner.plan import GroupPlan, GroupStage, Plan
 from ilp_planner.plan import Replica as Group
 from ilp_planner.problem import Problem

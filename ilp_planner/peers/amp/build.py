@@ -145,7 +145,7 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
 
     def anneal(self, search: GroupSearch[AmpPart]) -> bool:
         """Anneal over degrees and placements."""
-        from ilp_planner.peers.amp.anneal import anneal_amp
+        from ilp_planner.peers.amp.search import anneal_amp
 
         anneal_amp(search, free=self.free)
         return True
@@ -157,7 +157,7 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
             return
         from ilp_planner.optimize.search.graph_hunt import GraphHunt
         from ilp_planner.optimize.search.group_search import PartState
-        from ilp_planner.peers.amp.anneal import anneal_placements
+        from ilp_planner.peers.amp.search import anneal_placements
 
         # What is proved of AMP's own order is not proved of others: the search must not have it.
         hunt = GraphHunt(search, [PartState(part=state.part) for state in search.states])

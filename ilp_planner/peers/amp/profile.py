@@ -16,7 +16,6 @@ from ilp_planner.base.errors import ProfileError, SpecError
 from ilp_planner.base.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.base.files import read_json
 from ilp_planner.base.limits import DEVICES
-from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.peers.amp.models import AmpModel, child, dimension, read_model
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
@@ -206,8 +205,6 @@ def _between(a: AmpNode, b: AmpNode) -> Link:
 
 
 PASSES = 3  # AMP: forward and backward take three times the forward pass
-STATE_BYTES = 16  # fp16 weight and gradient, fp32 weight and two Adam moments, per parameter
-GRADIENT_BYTES = 4  # AMP's trials reduce gradients in fp32
 LONGEST = 1e9  # seconds; no layer takes longer, and none takes less than 1 / LONGEST
 
 
@@ -373,48 +370,3 @@ def _forward(entry: Table, model: AmpModel) -> list[float]:
             f"names, found {len(values)}"
         )
     return values
-
-
-# ---- for other cost models ----------------------------------------------------------------------
-
-
-def layer_profile(profile: AmpProfile) -> LayerProfile:
-    """Return the rows as a layer profile: one sample per micro-batch, as measured.
-
-    Layers take all that was measured between two cuts. Memory is not measured. State: 16 bytes per
-    parameter (mixed-precision Adam). Activations without recomputation, as the model's `memory`
-    counts them. The gradients of parameters that every tensor-parallel rank has whole are reduced
-    as if the ranks divided them.
-
-    Raises
-    ------
-    ProfileError: the memory of the model's layers is unknown.
-    """
-    model, memory = profile.model, profile.model.memory
-    if memory is None:
-        raise ProfileError(
-            f"{profile.source}: {model.name!r}: expected a model whose memory follows from its "
-            "dimensions, found another one; cost model 'amp' needs no memory"
-        )
-    state, activation = {}, {}
-    for device, tp in profile.forward:
-        state[device, tp] = STATE_BYTES * (memory.parameters / tp + memory.repeated)
-        activation[device, tp] = memory.kept + memory.divided / tp
-    rows = profile.whole or profile.forward
-    time = {LayerKey(d, tp, 1): PASSES * row for (d, tp), row in rows.items()}
-    return LayerProfile(
-        source=profile.source,
-        layers=model.layers,
-        time=time,
-        state=state,
-        activation=activation,
-        workspace={key: np.zeros(len(model.layers)) for key in state},
-        gradients=GRADIENT_BYTES * (memory.parameters + memory.repeated),
-        boundary=np.concatenate([[0.0], memory.sent[:-1], [0.0]]),
-        measured=frozenset(time),
-        isolated=True,
-        notes=(
-            "AMP profiles one sample only, and no memory: larger micro-batches and all memory are "
-            "predictions",
-        ),
-    )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.profiles import refuse_profile, source_of
-from ilp_planner.peers.amp.profile import AmpProfile, layer_profile, read_amp, read_amp_profile
+from ilp_planner.peers.amp.profile import AmpProfile, read_amp, read_amp_profile
+from ilp_planner.peers.amp.tables import layer_profile
 from ilp_planner.specs.hostfile import read_hostfile
 
 if TYPE_CHECKING:

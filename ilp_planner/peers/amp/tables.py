@@ -1,24 +1,75 @@
-"""AMP's published profiles as a native table: forward seconds of one sample of each layer, timed by
-itself.
-
-AMP charges a layer three times its forward pass; a row has all that was measured between two cuts.
-Memory it does not measure: the memory of layers follows from their dimensions, and is written as an
-analytic figure (columns of bytes; the row's provenance is that of its time).
-"""
+"""AMP's published profiles in the planner's own terms: a layer profile, and a native table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ilp_planner.base.errors import ProfileError
 from ilp_planner.base.files import read_json
+from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.costs.profiles.measurements import ISOLATED, Measurements, Record, measurements_of
-from ilp_planner.peers.amp.profile import PASSES, AmpProfile, layer_profile
+from ilp_planner.peers.amp.profile import PASSES, AmpProfile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ilp_planner.costs.profiles.layers import LayerProfile
+
+# ---- for other cost models -----------------------------------------------------------------------
+
+
+STATE_BYTES = 16  # fp16 weight and gradient, fp32 weight and two Adam moments, per parameter
+GRADIENT_BYTES = 4  # AMP's trials reduce gradients in fp32
+
+
+def layer_profile(profile: AmpProfile) -> LayerProfile:
+    """Return the rows as a layer profile: one sample per micro-batch, as measured.
+
+    Layers take all that was measured between two cuts. Memory is not measured. State: 16 bytes per
+    parameter (mixed-precision Adam). Activations without recomputation, as the model's `memory`
+    counts them. The gradients of parameters that every tensor-parallel rank has whole are reduced
+    as if the ranks divided them.
+
+    Raises
+    ------
+    ProfileError: the memory of the model's layers is unknown.
+    """
+    model, memory = profile.model, profile.model.memory
+    if memory is None:
+        raise ProfileError(
+            f"{profile.source}: {model.name!r}: expected a model whose memory follows from its "
+            "dimensions, found another one; cost model 'amp' needs no memory"
+        )
+    state, activation = {}, {}
+    for device, tp in profile.forward:
+        state[device, tp] = STATE_BYTES * (memory.parameters / tp + memory.repeated)
+        activation[device, tp] = memory.kept + memory.divided / tp
+    rows = profile.whole or profile.forward
+    time = {LayerKey(d, tp, 1): PASSES * row for (d, tp), row in rows.items()}
+    return LayerProfile(
+        source=profile.source,
+        layers=model.layers,
+        time=time,
+        state=state,
+        activation=activation,
+        workspace={key: np.zeros(len(model.layers)) for key in state},
+        gradients=GRADIENT_BYTES * (memory.parameters + memory.repeated),
+        boundary=np.concatenate([[0.0], memory.sent[:-1], [0.0]]),
+        measured=frozenset(time),
+        isolated=True,
+        notes=(
+            "AMP profiles one sample only, and no memory: larger micro-batches and all memory are "
+            "predictions",
+        ),
+    )
+
+
+# ---- as a native table ---------------------------------------------------------------------------
+# Forward seconds of one sample of each layer, timed by itself. AMP charges a layer three times its
+# forward pass; a row has all that was measured between two cuts. Memory it does not measure: the
+# memory of layers follows from their dimensions, and is written as an analytic figure (columns of
+# bytes; the row's provenance is that of its time).
 
 
 def amp_table(profile: AmpProfile) -> Measurements:

@@ -204,8 +204,7 @@ def sailor_rows(
     cluster_output: Path | None,
 ) -> Measurements:
     """Read one model of a folder or a checkout of Sailor's, and write the cluster of its quotas."""
-    from ilp_planner.peers.sailor.profile import read_sailor_profile, sailor_models
-    from ilp_planner.peers.sailor.tables import sailor_table
+    from ilp_planner.peers.sailor.profile import read_sailor_profile, sailor_models, sailor_table
 
     models = sailor_models(path)
     if model is None and len(models) == 1:

@@ -11,8 +11,8 @@ import pytest
 
 from ilp_planner.base.errors import PlannerError, ProfileError
 from ilp_planner.costs.profiles.layers import LayerKey
-from ilp_planner.peers.amp.profile import layer_profile, read_amp, read_amp_profile
-from ilp_planner.peers.amp.tables import amp_table
+from ilp_planner.peers.amp.profile import read_amp, read_amp_profile
+from ilp_planner.peers.amp.tables import amp_table, layer_profile
 from tests.amp_cases import DATA, EXPERIMENTS, SECONDS, content, entry, experiment, published, write
 from tests.examples import for_each
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ilp_planner.peers.amp.models import HEADS, AmpMemory, read_model
-from ilp_planner.peers.amp.profile import layer_profile
+from ilp_planner.peers.amp.tables import layer_profile
 from ilp_planner.specs.toml_reader import Table
 from tests.amp_cases import experiment, published
 from tests.examples import for_each

@@ -235,8 +235,8 @@ def did(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     amp, search = "ilp_planner.peers.amp", "ilp_planner.optimize.search"
     monkeypatch.setattr(f"{search}.graph_hunt.GraphHunt", Hunt)
     monkeypatch.setattr(f"{amp}.search.run_amp", note("amp"))
-    monkeypatch.setattr(f"{amp}.anneal.anneal_amp", note("anneal"))
-    monkeypatch.setattr(f"{amp}.anneal.anneal_placements", note("place"))
+    monkeypatch.setattr(f"{amp}.search.anneal_amp", note("anneal"))
+    monkeypatch.setattr(f"{amp}.search.anneal_placements", note("place"))
     monkeypatch.setattr(f"{search}.graph_certificate.graph_bounds", note("bounds", [1.5]))
     monkeypatch.setattr(f"{search}.last_problem.last_of_graphs", note("last", "cuts"))
     return done

@@ -9,9 +9,9 @@ import pytest
 from ilp_planner.base.errors import ProfileError
 from ilp_planner.costs.profiles.layer_table import layer_profile
 from ilp_planner.costs.profiles.measurements import read_measurements, write_measurements
-from ilp_planner.peers.amp.profile import layer_profile as amp_layers
 from ilp_planner.peers.amp.profile import read_amp_profile
 from ilp_planner.peers.amp.tables import amp_models, amp_table
+from ilp_planner.peers.amp.tables import layer_profile as amp_layers
 
 AMP = Path(__file__).parents[4] / "shared" / "data" / "amp" / "profiles.json"
 needs_amp = pytest.mark.skipif(
