@@ -1,19 +1,18 @@
-"""Findings of a rule, and names of rows for a user."""
+"""Rules and their findings, and columns that rules look at."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.base.units import format_bytes
 from ilp_planner.costs.profiles.measurements import Record, layer_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     import pandas
     from numpy.typing import NDArray
@@ -86,30 +85,6 @@ def rule(name: str) -> Callable[[Suspects], Findings]:
     return made
 
 
-def describe_row(row: Mapping[str, Any]) -> str:
-    """Return the subject of a row, in words."""
-    kind = str(row["record"])
-    if kind == Record.MATMUL:
-        return f"matmul of {row['flop']:.4g} FLOP{_of(row, 'dtype')}"
-    if kind in SIZED:
-        ranks = "" if _empty(row["group_size"]) else f" among {row['group_size']:.0f}"
-        places = [
-            f"{what} {row[column]:.0f}"
-            for column, what in (("hosts", "hosts"), ("stride", "stride"), ("groups", "groups"))
-            if not _empty(row[column]) and row[column] > 1
-        ]
-        name = row["name"] or "message"
-        parts = [f"{name}{ranks}", *places, format_bytes(row["bytes"])]
-        return ", ".join(parts) + _of(row, "dtype")
-    name = str(row["name"])
-    layers = f"layers {row['layers']}" if row["layers"] else ""
-    parts = [f"{kind} {name}".strip() if name else kind, layers, str(row["device"])]
-    for column in ("tp", "cp", "ep", "etp", "split", "micro_batch"):
-        if not _empty(row[column]):
-            parts.append(f"{column} {row[column]:.0f}")
-    return ", ".join(part for part in parts if part)
-
-
 def taken(rows: pandas.DataFrame) -> Floats:
     """Return seconds of each row, forward and backward together."""
     whole = numbers(rows, "time_s")
@@ -130,11 +105,3 @@ def numbers(rows: pandas.DataFrame, column: str) -> Floats:
 def places(rows: pandas.DataFrame) -> NDArray[np.int64]:
     """Return the positions of the rows in the table's frame."""
     return rows.index.to_numpy(np.int64)
-
-
-def _of(row: Mapping[str, Any], column: str) -> str:
-    return f", {row[column]}" if row[column] else ""
-
-
-def _empty(value: Any) -> bool:
-    return bool(value != value)

@@ -13,8 +13,13 @@ def check(file: o.Table, as_json: o.Json = False) -> int:
     """
     from ilp_planner.costs.profiles.measurements import read_measurements
     from ilp_planner.faces.report.json_report import print_json
-    from ilp_planner.profiler.check.table import Severity, check_table
-    from ilp_planner.profiler.report.check import check_lines, check_object, check_verdict
+    from ilp_planner.profiler.check.table import (
+        Severity,
+        check_lines,
+        check_object,
+        check_table,
+        check_verdict,
+    )
 
     table = read_measurements(file)
     findings = check_table(table)

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.profiles.measurements import measurements_of
-from ilp_planner.profiler.check.finding import describe_row
-from ilp_planner.profiler.check.table import Severity, check_table
+from ilp_planner.profiler.check.table import Severity, check_table, describe_row
 from tests.examples import examples
 
 ALPA = Path(__file__).parents[4] / "shared" / "data" / "alpa" / "prof_database.json"
