@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ilp_planner.base.errors import ProfileError
-from ilp_planner.profiler.measure.memory import MemoryTrace
 from ilp_planner.profiler.measure.operators import Job
 from ilp_planner.profiler.measure.shard import AROUND, EMBEDDING, HEAD
-from ilp_planner.profiler.measure.target import Target, median_spread
+from ilp_planner.profiler.measure.target import MemoryTrace, Target, median_spread
 
 WARM_UP = 2  # steps
 

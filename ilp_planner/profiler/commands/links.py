@@ -10,8 +10,8 @@ from ilp_planner.base.files import check_writable
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.echo import echo
 from ilp_planner.faces.cli.values import finite_seconds, names_in, option_size
-from ilp_planner.profiler.measure.links_launch import launch_links, under_torchrun
 from ilp_planner.profiler.measure.links_plan import OPERATIONS, ROWS, LinkSettings, default_sizes
+from ilp_planner.profiler.measure.links_rank import launch_links, under_torchrun
 from ilp_planner.profiler.measure.machine import need_torch
 
 COMMAND = "profile measure-links"
@@ -185,7 +185,7 @@ def _rows_in(path: Path) -> str:
 def _show(path: Path) -> None:
     from ilp_planner.costs.profiles.measurements import read_measurements
     from ilp_planner.faces.report.console import print_report
-    from ilp_planner.profiler.report.links import links_table
+    from ilp_planner.profiler.report.measuring import links_table
 
     table = read_measurements(path)
     found, planned = len(table.frame), int(table.machine.get(ROWS, "0"))

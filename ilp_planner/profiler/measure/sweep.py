@@ -15,8 +15,12 @@ from ilp_planner.base.errors import MeasureError
 from ilp_planner.costs.profiles.measurements import Measurements, Record, RowStatus
 from ilp_planner.costs.profiles.table import TRUST, Provenance
 from ilp_planner.profiler.measure.journal import Journal, RowKey, row_key
-from ilp_planner.profiler.measure.layers import LayerBench, layer_values, optimizer_seconds
-from ilp_planner.profiler.measure.operator_bench import OperatorBench
+from ilp_planner.profiler.measure.layers import (
+    LayerBench,
+    OperatorBench,
+    layer_values,
+    optimizer_seconds,
+)
 from ilp_planner.profiler.measure.operators import operator_traffic
 from ilp_planner.profiler.measure.target import Target, is_lost, ran_out
 from ilp_planner.profiler.measure.transformer_operators import (

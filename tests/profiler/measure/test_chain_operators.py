@@ -9,7 +9,7 @@ from tests.profiler.measure.small_chains import CHAINS, IMAGES, SIDES, shard
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
 from ilp_planner.profiler.measure.convolution import Bottleneck  # noqa: E402
-from ilp_planner.profiler.measure.operator_bench import OperatorBench  # noqa: E402
+from ilp_planner.profiler.measure.layers import OperatorBench  # noqa: E402
 from ilp_planner.profiler.measure.t5_job import Attention  # noqa: E402
 from ilp_planner.profiler.measure.transformer_operators import known_sizes, sent_bytes  # noqa: E402
 

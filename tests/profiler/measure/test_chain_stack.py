@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.profiler.measure.layers import LayerBench, layer_values
-from ilp_planner.profiler.measure.memory import MemoryTrace
-from ilp_planner.profiler.measure.target import Target
+from ilp_planner.profiler.measure.target import MemoryTrace, Target
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
 from tests.benchmarks.training_step import StepBench, chain_of, predict_step

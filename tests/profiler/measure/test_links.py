@@ -10,7 +10,6 @@ import pytest
 from ilp_planner.base.errors import MeasureError
 from ilp_planner.profiler.measure import links
 from ilp_planner.profiler.measure.links import expected_time
-from ilp_planner.profiler.measure.links_launch import cause_of
 from ilp_planner.profiler.measure.links_ops import Operation, make_operation
 from ilp_planner.profiler.measure.links_plan import (
     OPERATIONS,
@@ -19,6 +18,7 @@ from ilp_planner.profiler.measure.links_plan import (
     series_of,
     settings_of,
 )
+from ilp_planner.profiler.measure.links_rank import cause_of
 
 
 def test_settings_survive_the_way_to_another_process():

@@ -9,7 +9,7 @@ from ilp_planner.profiler.measure.target import Target
 from tests.profiler.measure.small_decoders import GPT, spec
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
-from ilp_planner.profiler.measure.operator_bench import OperatorBench  # noqa: E402
+from ilp_planner.profiler.measure.layers import OperatorBench  # noqa: E402
 from ilp_planner.profiler.measure.transformer_operators import sent_bytes  # noqa: E402
 
 CPU = Target(kind="cpu", name="CPU", dtype="fp32")

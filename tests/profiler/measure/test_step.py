@@ -7,8 +7,7 @@ import pytest
 from ilp_planner.base.errors import ProfileError
 from ilp_planner.profiler.measure.decoder_job import job_of
 from ilp_planner.profiler.measure.layers import LayerBench, layer_values, optimizer_seconds
-from ilp_planner.profiler.measure.memory import MemoryTrace
-from ilp_planner.profiler.measure.target import Target
+from ilp_planner.profiler.measure.target import MemoryTrace, Target
 from tests.benchmarks.training_step import StepBench, predict_step
 from tests.profiler.measure.small_decoders import DECODERS, LLAMA
 

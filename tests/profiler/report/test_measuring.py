@@ -1,7 +1,7 @@
 """What was measured of the links, as a table."""
 
 from ilp_planner.costs.profiles.measurements import measurements_of
-from ilp_planner.profiler.report.links import links_table
+from ilp_planner.profiler.report.measuring import links_table
 from tests.faces.report.texts import text_of
 
 
