@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from ilp_planner.base.errors import ProfileError, SpecError, UsageError
 from ilp_planner.base.numerics import NEVER
@@ -15,6 +18,7 @@ from ilp_planner.optimize.coverage import check_tried
 from ilp_planner.optimize.solvers import registry
 from ilp_planner.plan import OperatorPlan, Plan, is_of_operators
 from ilp_planner.problem import Problem
+from ilp_planner.schedule.formulas import OneForwardOneBackward
 from ilp_planner.spaces.base import Space
 from ilp_planner.spaces.layers import micro_batch_counts
 
@@ -31,6 +35,54 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.operators.search import OperatorSearch
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
+
+
+# ---- bounds before any stage is examined ---------------------------------------------------------
+# A stage on g devices computes its operators one after the other, so it keeps g devices busy for
+# at least the sum of their least seconds. No pipeline is faster than all device-seconds spread
+# over all devices.
+
+
+KEPT = 4  # problems whose work is remembered
+
+
+class Work(NamedTuple):
+    """Of a micro-batch size. weight: of the slowest stage in an iteration (`Schedule.weight`).
+    device_seconds: of a micro-batch, over all operators. alone: seconds of a micro-batch through
+    all of them, each on the devices that take least."""
+
+    weight: float
+    device_seconds: float
+    alone: float
+
+    def seconds(self, devices: int) -> float:
+        """Return a lower bound in seconds of plans on so many devices."""
+        each = self.device_seconds / devices
+        return self.weight * each + max(self.alone, each)
+
+
+@lru_cache(maxsize=KEPT)
+def works_of(problem: Problem[Any]) -> tuple[Work, ...]:
+    """Return the work of every micro-batch size that some devices can run.
+
+    Stages on fewer devices than there are have no options that are not counted here, so the work is
+    also a bound for plans on some of the nodes.
+    """
+    groups = np.array(problem.space.stage_sizes(problem))
+    found = []
+    for size in problem.micro_batch_sizes:
+        schedule = OneForwardOneBackward(problem.global_batch // size)
+        least = np.array(
+            [problem.costs.least_compute(size, int(g), schedule.micro_batches) for g in groups]
+        )
+        work = Work(
+            schedule.weight,
+            float((groups[:, None] * least).min(axis=0).sum()),
+            float(least.min(axis=0).sum()),
+        )
+        if work.device_seconds < np.inf:
+            found.append(work)
+    return tuple(found)
 
 
 # ---- the space -----------------------------------------------------------------------------------
@@ -90,8 +142,6 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
 
     def work_bound(self, problem: Problem[OperatorTables], nodes: Iterable[int]) -> float:
         """Return the time of the operators on all devices at once, at the best micro-batch size."""
-        from ilp_planner.spaces.operators.work import works_of
-
         devices = sum(problem.cluster.devices_of_nodes[node] for node in nodes)
         return min((work.seconds(devices) for work in works_of(problem)), default=NEVER)
 
@@ -202,7 +252,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     def begin(self, problem: Problem[OperatorTables], task: Task) -> OperatorSearch:
         """Return the state of a search that begins, a heuristic's if one is asked for."""
         if registry.is_heuristic(task.solver):
-            from ilp_planner.spaces.operators.hunt import OperatorHunt
+            from ilp_planner.spaces.operators.search import OperatorHunt
 
             return OperatorHunt(problem, task)
         from ilp_planner.spaces.operators.search import OperatorSearch

@@ -23,6 +23,7 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import GraphSolution, Limits, Task
 from ilp_planner.optimize.solvers.chain_dp import ChainDP
 from ilp_planner.optimize.solvers.cpsat import CpSat
+from ilp_planner.optimize.solvers.registry import HEURISTICS
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.operators.first_plans import FirstPlan, Improver
 from ilp_planner.spaces.operators.search import OperatorSearch
@@ -365,3 +366,17 @@ def test_who_is_interrupted_before_the_parts_are_there_has_a_certificate_of_noth
     assert (result.status, result.stopped_by) == (Status.UNKNOWN, Stop.USER)
     assert result.certificate["parts"] == [{"micro_batch": EVERY_PART, "bound_s": 0.0, "by": ""}]
     assert check_certificate(problem, result.certificate).holds
+
+
+@pytest.mark.parametrize("solver", HEURISTICS)
+@examples(5)
+@given(problem=problems(most_ways=1000))
+def test_plans_are_legal_and_bounds_hold(solver: str, problem: Problem) -> None:
+    result = solve(problem, limits=Limits(seconds=30.0, workers=1, starts=4), solver=solver)
+    optimum = least_time(problem)
+    check_consistent(problem, result, optimum)
+    assert (result.plan is None) == math.isinf(optimum)
+    assert (result.status is Status.INFEASIBLE) == math.isinf(optimum)
+    if result.plan is not None:
+        assert check_certificate(problem, result.certificate).holds
+        assert result.objective <= 1.1 * optimum

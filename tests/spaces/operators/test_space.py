@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.base.errors import UsageError
+from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.costs.operators import Option
 from ilp_planner.costs.profiles.table import MIB, RowKey
 from ilp_planner.evaluate import Violation, evaluate
@@ -25,12 +26,13 @@ from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 from ilp_planner.problem import Problem
 from ilp_planner.schedule.formulas import OneForwardOneBackward
+from ilp_planner.spaces.objectives.on_nodes import problem_on
 from ilp_planner.spaces.operators.build import stage_devices
-from ilp_planner.spaces.operators.hunt import OperatorHunt
-from ilp_planner.spaces.operators.search import OperatorSearch
+from ilp_planner.spaces.operators.search import OperatorHunt, OperatorSearch
 from ilp_planner.specs.model import ModelSpec
 from tests.examples import examples, for_each
 from tests.mixed_cases import room_plan, room_problem
+from tests.spaces.objectives.cases import every_point, operator_problem
 from tests.tiny import (
     TinyArchitecture,
     every_plan,
@@ -465,3 +467,18 @@ def test_the_judge_agrees_with_the_formulas_of_the_tables(problem: Problem, inde
     assert verdict.iteration_time == pytest.approx(
         (plan.micro_batches - 1) * max(times) + sum(times), rel=1e-9
     )
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_no_plan_on_any_nodes_is_below_the_work(seed: int) -> None:
+    problem = operator_problem(seed)
+    space, nodes = problem.space, range(problem.cluster.node_count)
+    bounds = [space.work_bound(problem, nodes[: count + 1]) for count in nodes]
+    assert bounds == sorted(bounds, reverse=True)
+    assert bounds[-1] > 0
+    for point in every_point("operators", problem):
+        assert point.seconds >= bounds[-1] * (1 - ROUNDING)
+    for count in nodes:
+        own = every_point("operators", problem_on(problem, tuple(nodes[: count + 1])))
+        assert all(point.seconds >= bounds[count] * (1 - ROUNDING) for point in own)
