@@ -164,7 +164,7 @@ class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCos
 
     def rank(self, search: GroupSearch[AnyGraphPart], top: int) -> tuple[Ranked, ...]:
         """Return the `top` best plans, the fastest first."""
-        from ilp_planner.optimize.search.ranking import rank_graphs
+        from ilp_planner.optimize.search.graph_search import rank_graphs
 
         return rank_graphs(search, top)
 
@@ -172,7 +172,7 @@ class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCos
         self, search: GroupSearch[AnyGraphPart], plan: Plan[Any]
     ) -> LastProblem | None:
         """Return the residual problem of the part that holds a legal plan, up to the plan."""
-        from ilp_planner.optimize.search.last_problem import last_of_graphs
+        from ilp_planner.optimize.search.graph_certificate import last_of_graphs
 
         return last_of_graphs(search, plan)
 

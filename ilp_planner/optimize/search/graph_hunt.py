@@ -2,12 +2,13 @@
 
 The heuristic finds choices inside a stage graph (cuts, groups of devices, strategies) there;
 simulated annealing also moves the choices of the graph (degrees, orders of device types,
-placements: `search/part_choices`). A path is decoded by placing its groups on devices.
+placements: `PartChoices`). A path is decoded by placing its groups on devices.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,16 +17,21 @@ from ilp_planner.base.numerics import NEVER, PROVED
 from ilp_planner.evaluate import evaluate
 from ilp_planner.optimize.bounds.resource_prices import SPLITS, PricedGraph
 from ilp_planner.optimize.result import Stop
+from ilp_planner.optimize.search.choice_annealing import ChoiceAnnealing, Nearness
 from ilp_planner.optimize.solvers import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from ilp_planner.optimize.graph import StageGraph
     from ilp_planner.optimize.search.group_search import GroupSearch, PartState
     from ilp_planner.optimize.search.parts import OpenGraph
     from ilp_planner.optimize.search.state import SearchState
     from ilp_planner.optimize.solvers.base import GraphSolution
+
+
+# ---- graphs --------------------------------------------------------------------------------------
+
 
 SLACKS = (0.15, 0.5)  # relative: how far above the bounds to look, one after the other
 MOST_ARCS = 300_000  # of a graph that is searched as a whole
@@ -205,3 +211,52 @@ def solve_graph(
     if solution.stopped_by is Stop.USER:
         raise KeyboardInterrupt
     return solution
+
+
+# ---- annealing over parts ------------------------------------------------------------------------
+# Moves of simulated annealing besides paths: degrees, placements, orders of device types.
+
+
+def anneal_parts(search: GroupSearch[Any], rows: Sequence[Sequence[Hashable]]) -> None:
+    """Anneal over the parts of a space. rows: features of each; near ones share most."""
+    if not search.states:  # nothing is profiled that fits: there is nothing to draw
+        return
+    choices = PartChoices(search, rows)
+    best = ChoiceAnnealing(choices, search.limits, search.goon).run()
+    if best is not None:
+        search.check_time()
+        choices.solve(best, search.limits.starts)
+
+
+class PartChoices:
+    """The parts by number (`choice_annealing.Choices`); a part's plan is a path of its graph."""
+
+    def __init__(self, search: GroupSearch[Any], rows: Sequence[Sequence[Hashable]]) -> None:
+        self.search = search
+        self.nearness = Nearness(rows)
+
+    def draw(self, random: np.random.Generator) -> int:
+        """Return any part."""
+        return int(random.integers(len(self.search.states)))
+
+    def near(self, choice: int, random: np.random.Generator) -> int:
+        """Return a part that differs in little."""
+        return self.nearness.draw(choice, random)
+
+    def least(self, choice: int) -> float:
+        """Return the bound of the part, seconds."""
+        return self.search.states[choice].bound
+
+    def cost(self, choice: int) -> float:
+        """Return the seconds of a path found with few starts."""
+        return self.solve(choice, max(1, self.search.limits.starts // FEWER))
+
+    def solve(self, choice: int, starts: int) -> float:
+        """Return the seconds of a path found with so many starts; offer its plan."""
+        search, state = self.search, self.search.states[choice]
+        opened = state.part.graph(np.inf, None)
+        solution = solve_graph(search, opened.graph, starts)
+        if not solution.path:
+            return math.inf
+        search.take(state, opened.choice[list(solution.path)].tolist())
+        return float(solution.objective + state.part.constant)

@@ -206,7 +206,7 @@ class MetisSpace(GraphSpace[MetisCosts, MetisPart]):
 
     def anneal(self, search: GroupSearch[MetisPart]) -> bool:
         """Anneal over orders of device types and numbers of micro-batches."""
-        from ilp_planner.optimize.search.part_choices import anneal_parts
+        from ilp_planner.optimize.search.graph_hunt import anneal_parts
 
         parts = [state.part for state in search.states]
         anneal_parts(search, [(*part.whole.sequence, part.micro_batches) for part in parts])

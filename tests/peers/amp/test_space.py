@@ -238,7 +238,7 @@ def did(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(f"{amp}.search.anneal_amp", note("anneal"))
     monkeypatch.setattr(f"{amp}.search.anneal_placements", note("place"))
     monkeypatch.setattr(f"{search}.graph_certificate.graph_bounds", note("bounds", [1.5]))
-    monkeypatch.setattr(f"{search}.last_problem.last_of_graphs", note("last", "cuts"))
+    monkeypatch.setattr(f"{search}.graph_certificate.last_of_graphs", note("last", "cuts"))
     return done
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.costs.base import PlanCost, StageCost
-from ilp_planner.optimize.search import part_choices
+from ilp_planner.optimize.search import graph_hunt
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.peers.metis.build import MetisSpace
 from tests.every_space import METIS, result_in
@@ -73,7 +73,7 @@ def test_orders_of_types_and_numbers_of_micro_batches_are_annealed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows: list[Any] = []
-    monkeypatch.setattr(part_choices, "anneal_parts", lambda search, choices: rows.extend(choices))
+    monkeypatch.setattr(graph_hunt, "anneal_parts", lambda search, choices: rows.extend(choices))
     problem = room_problem(**METIS, micro_batch_sizes=(2, 4))
     search = problem.space.begin(problem, Task(Limits(seconds=60), "anneal"))
     assert problem.space.anneal(search)

@@ -63,7 +63,7 @@ class LastCuts:
 
     def solver(self, work: float) -> Solver:
         """Return a function that lets CP-SAT solve it; once, as there is nothing to learn."""
-        from ilp_planner.optimize.solvers.linear_cpsat import solve_linear
+        from ilp_planner.optimize.solvers.cpsat import solve_linear
 
         return lambda limits, deadline: solve_linear(self.model, limits, deadline, work)
 

@@ -10,7 +10,7 @@ from ilp_planner.base.errors import SolverError
 from ilp_planner.optimize.result import Status, Stop
 from ilp_planner.optimize.solvers.arc_flow import LinearModel, Rows
 from ilp_planner.optimize.solvers.base import Limits
-from ilp_planner.optimize.solvers.linear_cpsat import solve_linear
+from ilp_planner.optimize.solvers.cpsat import solve_linear
 
 
 def rows(*entries: dict[int, float], low: list[float], high: list[float]) -> Rows:
