@@ -22,7 +22,7 @@ from ilp_planner.problem import AnyCosts, Problem
 from ilp_planner.spaces.seconds import seconds_of_slowest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import PlanCost
     from ilp_planner.inputs.constraints import Constraints
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from ilp_planner.job.holdings import Holdings
     from ilp_planner.optimize.result import Ranked, Stop
     from ilp_planner.optimize.search.confirm import LastProblem
-    from ilp_planner.optimize.search.families import Family
     from ilp_planner.optimize.search.preference import Preference
-    from ilp_planner.plan import Plan
+    from ilp_planner.plan import AnyPlan, Plan
     from ilp_planner.specs.training import TrainingJob
 
 AnySearch = TypeVar("AnySearch", bound=SearchState)
@@ -269,3 +268,33 @@ def too_little_memory(problem: Problem[Any]) -> str:
         f"{name} {format_bytes(limit)}" for name, limit in problem.limits_of_types.items()
     )
     return f"in every plan some device would need more memory than it has ({limits})"
+
+
+# ---- plans with the same shares on devices -------------------------------------------------------
+
+
+Cut = TypeVar("Cut")
+
+
+class Family(ABC, Generic[Cut]):
+    """A choice of degrees, order of ranks and sharding, with every possible schedule and setting.
+    Its cuts have the ends of stages, and their ranks."""
+
+    @property
+    @abstractmethod
+    def plan(self) -> AnyPlan:
+        """One of the plans, legal or not: the ends of its stages do not matter."""
+
+    @abstractmethod
+    def cuts(self, before: AnyPlan) -> Iterator[tuple[Cut, AnyPlan]]:
+        """Yield the cuts that are tried by name, each with one of its plans, legal or not: the cuts
+        of a plan of before, if there are as many stages, and of equal stages."""
+
+    @abstractmethod
+    def fastest_of(self, cut: Cut, limit: float, goon: Callable[[], bool]) -> AnyPlan | None:
+        """Return the fastest legal plan with a cut that takes at most `limit` seconds; None if
+        there is none, or was none in time."""
+
+    @abstractmethod
+    def fastest(self, limit: float, goon: Callable[[], bool]) -> AnyPlan | None:
+        """Return the fastest legal plan of all that takes less than `limit` seconds, likewise."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ilp_planner.evaluate import evaluate
 from ilp_planner.job.traffic import FAMILIES
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.training.seconds import communication
+from ilp_planner.spaces.training.costs import communication
 from tests.every_space import every_space, problem_in, result_in
 from tests.examples import examples
 from tests.random_plans import Drawer

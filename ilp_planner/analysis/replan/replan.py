@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.job.holdings import Holdings
     from ilp_planner.optimize.result import Result
-    from ilp_planner.optimize.search.families import Family
     from ilp_planner.optimize.search.state import SearchState
     from ilp_planner.optimize.solvers.base import Progress
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
+    from ilp_planner.spaces.base import Family
 
 
 # ---- least ---------------------------------------------------------------------------------------

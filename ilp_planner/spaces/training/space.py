@@ -18,7 +18,7 @@ from ilp_planner.schedule.formulas import DIVIDED
 from ilp_planner.settings.values import CP_COMM, SHARDING
 from ilp_planner.spaces.graph_space import LayerSpace
 from ilp_planner.spaces.training.bounds.work import ARITHMETIC, work_bound
-from ilp_planner.spaces.training.costs import MegatronCosts
+from ilp_planner.spaces.training.costs import MegatronCosts, job_seconds
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
 from ilp_planner.spaces.training.enumerate.variants import Variant, most_virtual
 from ilp_planner.spaces.training.runtime import MEGATRON
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
     from ilp_planner.settings.values import Choice
-    from ilp_planner.spaces.training.search.families import JobFamily
+    from ilp_planner.spaces.training.search.start import JobFamily
     from ilp_planner.specs.training import TrainingJob
 
 
@@ -187,8 +187,6 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         self, problem: Problem[MegatronCosts], plan: Plan[Any], cost: PlanCost
     ) -> Mapping[str, float]:
         """Return the seconds of an iteration, with messages by purpose."""
-        from ilp_planner.spaces.training.seconds import job_seconds
-
         return job_seconds(problem.costs.ranks(plan, problem.cluster), plan, cost)
 
     def recomputed_flops(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> float:
@@ -274,7 +272,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
 
     def families(self, search: MegatronSearchState, limit: float) -> Iterator[JobFamily]:
         """Yield plans by degrees, order of ranks and sharding."""
-        from ilp_planner.spaces.training.search.families import families
+        from ilp_planner.spaces.training.search.start import families
 
         return families(search, limit)
 

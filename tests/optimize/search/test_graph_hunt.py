@@ -20,8 +20,7 @@ from ilp_planner.peers.amp.build import AmpSpace
 from ilp_planner.peers.amp.costs import AmpCosts
 from ilp_planner.peers.amp.placement import place
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.groups.parts import GroupPart
-from ilp_planner.spaces.groups.placed_moves import neighbours
+from ilp_planner.spaces.groups.parts import GroupPart, neighbours
 from tests import amp_cases
 from tests.examples import examples
 from tests.megatron_cases import GIB, small_problem
