@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.costs.base import PlanCost, StageCost
-from ilp_planner.costs.layouts import Change, change, layout
-from ilp_planner.costs.operators import Option, StageTables, Surroundings
+from ilp_planner.costs.operators import Change, Option, StageTables, Surroundings, change, layout
 from ilp_planner.costs.profiles.shares import Share, Tally
 from ilp_planner.costs.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance
 

@@ -165,8 +165,7 @@ def _table_of_operators(
     files: InputFiles, model: ModelSpec, cluster: ClusterSpec, *, exact: bool
 ) -> Profile:
     """Return the operators of native tables."""
-    from ilp_planner.costs.profiles.completed_operators import completed_operators
-    from ilp_planner.costs.profiles.operator_table import operator_profile
+    from ilp_planner.costs.profiles.operator_table import completed_operators, operator_profile
 
     table, wanted, most = native_table(files), wanted_rows(model), cluster.devices_per_node
     if table.machine.get("format") == "aceso":

@@ -1,4 +1,4 @@
-"""From a native table to the profile that planners of operators read.
+"""From a native table to the profile that planners of operators read, completed if rows lack.
 
 Rows of operators as they are, with the tensor-parallel messages that they leave out. Collectives
 and messages between devices are looked up by cost models at whole MiB of a device's input: rows of
@@ -8,6 +8,7 @@ the cluster's links.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ilp_planner.costs.profiles.analytic import MESSAGES, PRIMITIVES, bandwidths
 from ilp_planner.costs.profiles.device_names import rows_of_device
 from ilp_planner.costs.profiles.measurements import Measurements, Record, RowStatus
 from ilp_planner.costs.profiles.message_times import MessageTimes, links_inside
-from ilp_planner.costs.profiles.predictions import collectives
+from ilp_planner.costs.profiles.predictions import Want, collectives, complete
 from ilp_planner.costs.profiles.table import (
     FIELDS,
     MIB,
@@ -28,7 +29,7 @@ from ilp_planner.costs.profiles.table import (
     RowKey,
     whole_tensor,
 )
-from ilp_planner.costs.profiles.table_rows import ANY, Wanted, rows_of_model
+from ilp_planner.costs.profiles.table_rows import ANY, Wanted, rows_of_model, several_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     import pandas
 
     from ilp_planner.specs.cluster import ClusterSpec
+
+
+# ---- operator profiles ---------------------------------------------------------------------------
+
 
 FAILED_SECONDS = 1e6  # of a collective that failed: never planned, whatever else there is
 MEASURED = Origin()
@@ -349,3 +354,58 @@ def _read_off(rows: pandas.DataFrame, device: str) -> tuple[tuple[float, ...], O
         return tuple(found), Origin(Provenance.EXTRAPOLATED)
     whole = exact.issuperset(wanted.tolist())
     return tuple(found), MEASURED if whole else Origin(Provenance.INTERPOLATED)
+
+
+# ---- rows that planning needs and a table lacks --------------------------------------------------
+# These are predicted: every tensor-parallel degree that a node holds and the model allows, with
+# every number of samples that the table has or that is asked for. Rows that failed or ran out of
+# memory stay impossible. A table that came from Aceso is left as it is, as Aceso plans with
+# profiled rows only.
+
+
+KEY = ["device", "name", "split", "tp", "micro_batch"]
+
+
+def completed_operators(
+    table: Measurements,
+    wanted: Wanted = ANY,
+    *,
+    samples: Sequence[int] = (),
+    degrees: Sequence[int] = (),
+) -> Measurements:
+    """Return the table with the missing operator rows of one model added.
+    samples, degrees: besides the table's.
+
+    Raises
+    ------
+    ProfileError: no rows, or rows of several models.
+    """
+    if table.machine.get("format") == "aceso":
+        return table
+    frame = rows_of_model(table, Record.OPERATOR, wanted)
+    sizes = sorted({*samples, *map(int, frame["micro_batch"])})
+    tps = sorted({*degrees, *map(int, frame["tp"])})
+    have = frame[KEY].drop_duplicates()
+    kinds = len(frame[["device", "name", "split"]].drop_duplicates())
+    if len(have) >= kinds * len(sizes) * len(tps):
+        return table
+    several = several_sizes(table, wanted)
+    each = Want(record=Record.OPERATOR, sequence=several.sequence, hidden=several.hidden)
+    wants = [replace(each, tp=tp, micro_batch=size) for tp in tps for size in sizes]
+    try:
+        found = complete(table, wants)
+    except ProfileError as error:
+        return replace(table, notes=(*table.notes, f"{error}: nothing is predicted"))
+    added = found.frame.iloc[len(table.frame) :]
+    failed = frame.loc[frame["status"] != RowStatus.OK, KEY].apply(tuple, axis=1)
+    kept = added[~added[KEY].apply(tuple, axis=1).isin(set(failed))]
+    if kept.empty:
+        return table
+    import pandas as pd
+
+    return replace(
+        found,
+        frame=pd.concat([table.frame, kept], ignore_index=True),
+        lines=(),
+        notes=(*table.notes, f"{table.source}: {len(kept)} operator rows are predicted"),
+    )

@@ -23,8 +23,8 @@ from ilp_planner.costs.profiles.elements import ElementRow, Shard, routed_elemen
 from ilp_planner.costs.profiles.shares import LINKS
 from ilp_planner.costs.profiles.table import Origin, Provenance
 from ilp_planner.costs.profiles.work import rates_of
-from ilp_planner.costs.training.held import held_by_elements
 from ilp_planner.costs.training.network import Network
+from ilp_planner.costs.training.sync import held_by_elements
 from ilp_planner.costs.training.times import JobPasses, job_passes
 from ilp_planner.job.work import step_traffic
 from ilp_planner.specs.training import TrainingJob

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.costs.profiles.work import rates_of
-from ilp_planner.costs.training.held import Held, held_by_elements, sum_of
 from ilp_planner.costs.training.iteration import divided_step
 from ilp_planner.costs.training.job import ends_of
-from ilp_planner.costs.training.sync import Ring, ring
+from ilp_planner.costs.training.sync import Held, Ring, held_by_elements, ring, sum_of
 from ilp_planner.costs.training.times import (
     ElementTime,
     JobPasses,

@@ -1,4 +1,5 @@
-"""The rings of a pipeline rank's synchronisation: gradients reduced, parameters gathered.
+"""Parameters that a rank holds of every element of the chain, and the rings of their
+synchronisation: gradients reduced, parameters gathered.
 
 A ring's seconds are linear in the bytes of the elements that a rank has, so that the seconds of a
 range of the chain add up. If a profile has measured the collective in groups of that size on so
@@ -8,17 +9,78 @@ many hosts (`profiles.link_times`), it is the line through its values; otherwise
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.costs.profiles.shares import LINKS
+from ilp_planner.job.decoder import (
+    embedding_module,
+    final_norm_module,
+    layer_module,
+    output_module,
+    prediction_module,
+)
+from ilp_planner.job.messages import unsplit_parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     from numpy.typing import NDArray
 
     from ilp_planner.costs.profiles.link_times import LinkTimes
     from ilp_planner.costs.profiles.table import Origin
     from ilp_planner.costs.training.network import Route
+    from ilp_planner.job.modules import Module
+    from ilp_planner.specs.training import TrainingJob
+
+
+# ---- parameters of elements ----------------------------------------------------------------------
+
+
+KEPT = 128  # jobs whose parameters are kept: the runs of a calibration
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Parameters on a rank: with replicas over data and context parallelism, and over experts'."""
+
+    dense: float = 0.0
+    expert: float = 0.0
+    unsplit: float = 0.0  # of the dense ones: their gradients are summed over tp as well
+
+
+@lru_cache(maxsize=KEPT)
+def held_by_elements(job: TrainingJob) -> tuple[Held, ...]:
+    """Return the parameters of every element of the chain; the last norm's are the output's, also
+    if prediction layers read it on another rank (`job.decoder.has_final_norm`)."""
+    output = _held(output_module(job))
+    if job.model.prediction_layers:
+        norm, more = _held(final_norm_module(job)), _held(prediction_module(job))
+        count = job.model.prediction_layers
+        dense = output.dense + norm.dense + count * more.dense
+        output = Held(dense, output.expert + count * more.expert)
+    kinds = {
+        experts: _held(layer_module(job, experts), unsplit_parameters(job, experts))
+        for experts in set(job.model.expert_layers)
+    }
+    layers = (kinds[experts] for experts in job.model.expert_layers)
+    return (_held(embedding_module(job)), *layers, output)
+
+
+def sum_of(every: Iterable[Held]) -> Held:
+    """Return the parameters of several elements."""
+    columns = zip(*((one.dense, one.expert, one.unsplit) for one in every), strict=True)
+    return Held(*(sum(column) for column in columns))
+
+
+def _held(module: Module, unsplit: int = 0) -> Held:
+    experts = module.expert_parameters
+    return Held(float(module.parameters - experts), float(experts), float(unsplit))
+
+
+# ---- rings ---------------------------------------------------------------------------------------
 
 
 class Ring(NamedTuple):

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from ilp_planner.base.errors import ProfileError
-from ilp_planner.costs.profiles.completed_operators import completed_operators
 from ilp_planner.costs.profiles.measurements import Measurements, join, measurements_of
-from ilp_planner.costs.profiles.operator_table import operator_profile
+from ilp_planner.costs.profiles.operator_table import completed_operators, operator_profile
 from ilp_planner.costs.profiles.table import MIB, Profile, Provenance, RowKey
 from tests.costs.mixed_instances import cluster_of
 from tests.examples import for_each
