@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.base.errors import PlanError, UsageError
-from ilp_planner.schedule.bound import least_seconds
-from ilp_planner.schedule.engine import StageTimes, simulate
+from ilp_planner.schedule.engine import StageTimes, least_seconds, simulate
 from ilp_planner.schedule.orders import placed
 from ilp_planner.schedule.schedules import schedule_orders
 

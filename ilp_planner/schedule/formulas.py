@@ -241,7 +241,7 @@ PIPELINES = (USUAL, *DIVIDED)  # what jobs may have
 
 @lru_cache(KEPT)
 def _held_by_order(name: str, *shape: int) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    from ilp_planner.schedule.held import held_mixes
+    from ilp_planner.schedule.orders import held_mixes
     from ilp_planner.schedule.schedules import schedule_orders
 
     return held_mixes(schedule_orders(name, *shape))

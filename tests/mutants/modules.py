@@ -8,10 +8,6 @@ DRAWN = 60
 """Mutants that are tried of a module outside the judge."""
 
 
-COMPILED_ELSEWHERE = ("schedule/recursion.py",)
-"""Modules of plain loops, which `schedule/engine.py` compiles when they are long."""
-
-
 class Module(NamedTuple):
     """A module by its path in the package. whole: all of its mutants are tried."""
 
@@ -30,8 +26,7 @@ class Module(NamedTuple):
     @property
     def compiled(self) -> bool:
         """It has no kernels: those of others may be compiled, and are kept as they are."""
-        own = "ilp_planner.base.kernels import" in self.file.read_text()
-        return not own and self.path not in COMPILED_ELSEWHERE
+        return "ilp_planner.base.kernels import" not in self.file.read_text()
 
     @property
     def mirror(self) -> str:

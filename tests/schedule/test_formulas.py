@@ -10,8 +10,7 @@ from ilp_planner.schedule.formulas import (
     rank_of_stage,
     schedule_of,
 )
-from ilp_planner.schedule.held import held_mixes
-from ilp_planner.schedule.orders import placed
+from ilp_planner.schedule.orders import held_mixes, placed
 from ilp_planner.schedule.schedules import schedule_orders
 
 LOADS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8)
