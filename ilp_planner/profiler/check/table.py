@@ -12,8 +12,20 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.units import format_bytes
 from ilp_planner.costs.profiles.measurements import Measurements, Record, RowStatus
 from ilp_planner.faces.schemas import headed
-from ilp_planner.profiler.check import rows, scaling, series, units
 from ilp_planner.profiler.check.finding import SIZED, Finding, Severity
+from ilp_planner.profiler.check.rows import (
+    duplicates,
+    halves,
+    missing,
+    overlaps,
+    spreads,
+    state_holds_weights,
+    sums,
+    too_fast,
+)
+from ilp_planner.profiler.check.scaling import memory, samples, stalls, states, tensor_parallelism
+from ilp_planner.profiler.check.series import carried, empty_loops, sizes
+from ilp_planner.profiler.check.units import units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,22 +34,22 @@ __all__ = ["Finding", "Severity", "check_table"]
 
 # Of rows that have times, and of all rows.
 OF_DONE = (
-    units.units,
-    rows.too_fast,
-    rows.sums,
-    rows.halves,
-    rows.state_holds_weights,
-    rows.spreads,
-    scaling.tensor_parallelism,
-    scaling.samples,
-    scaling.stalls,
-    scaling.memory,
-    scaling.states,
-    series.sizes,
-    series.empty_loops,
-    series.carried,
+    units,
+    too_fast,
+    sums,
+    halves,
+    state_holds_weights,
+    spreads,
+    tensor_parallelism,
+    samples,
+    stalls,
+    memory,
+    states,
+    sizes,
+    empty_loops,
+    carried,
 )
-OF_ALL = (rows.duplicates, rows.overlaps, rows.missing)
+OF_ALL = (duplicates, overlaps, missing)
 
 
 def check_table(table: Measurements) -> tuple[Finding, ...]:

@@ -77,37 +77,52 @@ def find_answers(
     predictor: "LayerPredictor", wants: "Sequence[AnyWant]"
 ) -> "tuple[list[Answer], tuple[Judged, ...]]":
     """Answer everything, and judge the sources of the answers."""
-    from ilp_planner.profiler.predict import answers as a
-    from ilp_planner.profiler.predict import assessment as s
+    from ilp_planner.costs.profiles.predictions import Want
+    from ilp_planner.profiler.predict.answers import (
+        CollectiveWant,
+        ProductWant,
+        answer_collectives,
+        answer_layers,
+        answer_products,
+    )
+    from ilp_planner.profiler.predict.assessment import (
+        judge_collectives,
+        judge_layers,
+        judge_products,
+    )
 
     table = predictor.table
-    from ilp_planner.costs.profiles.predictions import Want
-
-    found, used = a.answer_layers(predictor, [w for w in wants if isinstance(w, Want)])
-    collectives = [w for w in wants if isinstance(w, a.CollectiveWant)]
-    products = [w for w in wants if isinstance(w, a.ProductWant)]
-    found += a.answer_collectives(table, collectives) + a.answer_products(table, products)
+    found, used = answer_layers(predictor, [w for w in wants if isinstance(w, Want)])
+    collectives = [w for w in wants if isinstance(w, CollectiveWant)]
+    products = [w for w in wants if isinstance(w, ProductWant)]
+    found += answer_collectives(table, collectives) + answer_products(table, products)
     judged = (
-        *s.judge_layers(predictor, used),
-        *(s.judge_collectives(table) if collectives else ()),
-        *(s.judge_products(table) if products else ()),
+        *judge_layers(predictor, used),
+        *(judge_collectives(table) if collectives else ()),
+        *(judge_products(table) if products else ()),
     )
     return found, judged
 
 
 def judge_all(predictor: "LayerPredictor") -> "tuple[Judged, ...]":
     """Judge every row of the table; a bar shows the progress on a terminal."""
-    from ilp_planner.profiler.predict import assessment as s
+    from ilp_planner.profiler.predict.assessment import (
+        MEMORY_COLUMNS,
+        TIME_COLUMNS,
+        judge_collectives,
+        judge_layers,
+        judge_products,
+    )
     from ilp_planner.profiler.report.measuring import share_bar
 
     with share_bar() as show:
-        layers = s.judge_layers(
+        layers = judge_layers(
             predictor,
-            columns=(*s.TIME_COLUMNS, *s.MEMORY_COLUMNS),
+            columns=(*TIME_COLUMNS, *MEMORY_COLUMNS),
             progress=lambda share: show(share, "leaving out each row"),
         )
     table = predictor.table
-    return (*layers, *s.judge_collectives(table), *s.judge_products(table))
+    return (*layers, *judge_collectives(table), *judge_products(table))
 
 
 def save(table: "Measurements", answers: "Sequence[Answer]", output: Path) -> None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.schedule.formulas import PIPELINES
 from ilp_planner.settings.keys import wordless
-from ilp_planner.spaces.runtimes import torchtitan, torchtitan_python
 from ilp_planner.spaces.runtimes.limits import Unfit, nearest_word
-from ilp_planner.spaces.runtimes.torchtitan import alone
+from ilp_planner.spaces.runtimes.torchtitan import TOOL as EARLIER_TOOL
+from ilp_planner.spaces.runtimes.torchtitan import alone, check_torchtitan
+from ilp_planner.spaces.runtimes.torchtitan_python import TOOL, check_runnable
 from ilp_planner.spaces.runtimes.torchtitan_python_models import check_model
 from ilp_planner.spaces.training.build import build_for
 from ilp_planner.spaces.training.checked import CheckedRuntime
@@ -137,12 +138,12 @@ class Newest(Torchtitan):
     where a GPU has them (`models/attention.py`: `sdpa_backends`)."""
 
     name = "torchtitan"
-    title = torchtitan_python.TOOL
+    title = TOOL
 
     def check_release(self, job: TrainingJob) -> None:
         """Refuse a job that it cannot run."""
         check_model(job)
-        torchtitan_python.check_runnable(job)
+        check_runnable(job)
         for key, value in wordless(job.settings, self.name, ""):
             raise Unfit(f"settings.{key.field}", value).but(
                 f"{self.title} {key.does}", nearest_word(key)
@@ -153,7 +154,7 @@ class Earlier(Torchtitan):
     """torchtitan 0.2.2, the last one that is configured by TOML."""
 
     name = "torchtitan@0.2.2"
-    title = torchtitan.TOOL
+    title = EARLIER_TOOL
 
     def told_fields(self, settings: Settings, degrees: MegatronDegrees) -> frozenset[str]:
         """Return the fields of settings that it is told: parameters are gathered in FP8, or not."""
@@ -163,7 +164,7 @@ class Earlier(Torchtitan):
 
     def check_release(self, job: TrainingJob) -> None:
         """Refuse a job that it cannot run."""
-        torchtitan.check_torchtitan(job)
+        check_torchtitan(job)
 
 
 NEWEST, EARLIER = Newest(), Earlier()
