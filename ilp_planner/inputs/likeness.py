@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.units import format_bytes
-from ilp_planner.inputs import table
 from ilp_planner.inputs.request import FILES, Request
-from ilp_planner.inputs.table import INPUTS
+from ilp_planner.inputs.table import COSTS as OF_COSTS
+from ilp_planner.inputs.table import INPUTS, SET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # What times and memory of plans depend on, besides the files.
-COSTS = tuple(row.attribute for row in INPUTS if row.changes == table.COSTS)
+COSTS = tuple(row.attribute for row in INPUTS if row.changes == OF_COSTS)
 DEVICES = ("max_devices", "without")  # constraints that say which ones there are
-LIMITS = tuple(row.attribute for row in INPUTS if row.changes == table.SET)
+LIMITS = tuple(row.attribute for row in INPUTS if row.changes == SET)
 
 
 def other_costs(old: Request, new: Request) -> Iterator[str]:

@@ -1,20 +1,34 @@
-"""Cluster specifications to TOML, every number written out; `read_cluster` reads the same again."""
+"""Cluster specifications to TOML, every number written out; `read_cluster` reads the same again.
 
-import json
-from collections.abc import Callable, Sequence
+The constants of a machine can be written into a cluster file that keeps the rest as it was.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
+from ilp_planner.base.errors import SpecError
 from ilp_planner.base.units import parse_duration, parse_flops, parse_rate, parse_size
 from ilp_planner.specs.cluster import ROOFLINE, ClusterSpec, Device
 from ilp_planner.specs.fabric import Fabric
-from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import DURATIONS, Machine
+from ilp_planner.specs.toml_writer import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ilp_planner.base.files import Document
+    from ilp_planner.specs.link import Link
 
 RATES = (("GB/s", 1e9), ("B/s", 1))
 FLOPS = (("TFLOP/s", 1e12), ("FLOP/s", 1))
 SIZES = (("GiB", 2**30), ("MiB", 2**20), ("B", 1))
 TIMES = (("us", 1e-6), ("s", 1))
 HOST_TIMES = (("ms", 1e-3), ("s", 1))
+TITLE = re.compile(r"[ \t]*\[")
 
 
 def cluster_text(cluster: ClusterSpec) -> str:
@@ -55,11 +69,6 @@ def cluster_text(cluster: ClusterSpec) -> str:
         lines += _rows("bandwidth", [[_rate(link.bandwidth) for link in r] for r in cluster.matrix])
         lines += _rows("latency", [[_time(link.latency) for link in r] for r in cluster.matrix])
     return "\n".join(lines) + "\n"
-
-
-def quoted(text: str) -> str:
-    """Return a text as TOML has it, also as a key."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def machine_lines(machine: Machine) -> list[str]:
@@ -124,3 +133,65 @@ def _quantity(
         if parse(text) == value:
             return quoted(text)
     return quoted(f"{value!r} {units[-1][0]}")
+
+
+# ---- a machine in a file that is there -----------------------------------------------------------
+
+
+def with_machine(document: Document, device: str, machine: Machine, note: str) -> str:
+    """Return the text of a cluster file with the table of a device's machine appended or replaced.
+
+    Parameters
+    ----------
+    note: on the source of the constants, as a comment.
+
+    Raises
+    ------
+    SpecError: the file has the constants in another form than that table.
+    """
+    table = machine_table(device, machine, note)
+    kept = _without(document.text, device)
+    text = f"{kept.rstrip()}\n\n{table}"
+    wanted = tomllib.loads(document.text)
+    wanted["devices"][device]["machine"] = tomllib.loads(table)["devices"][device]["machine"]
+    try:
+        right = tomllib.loads(text) == wanted
+    except tomllib.TOMLDecodeError:
+        right = False
+    if not right:
+        raise SpecError(
+            f"{document.name}: device {device!r}: cannot write its machine into this form, "
+            f"expected the header [devices.{_key(device)}] above what it has, and nothing of its "
+            "machine outside of a table of its own"
+        )
+    return text
+
+
+def machine_table(device: str, machine: Machine, note: str) -> str:
+    """Return the table of a device's machine in a cluster file."""
+    header = f"[devices.{_key(device)}.machine]  # {note}"
+    return "\n".join([header, *machine_lines(machine)]) + "\n"
+
+
+def _key(name: str) -> str:
+    """Return a key of TOML, in quotes if it needs them."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quoted(name)
+
+
+def _without(text: str, device: str) -> str:
+    """Return a file without the table of a device's machine: from its header to the next one."""
+    kept, inside = [], False
+    for line in text.splitlines(keepends=True):
+        if TITLE.match(line):
+            inside = _header(line) == {"devices": {device: {"machine": {}}}}
+        if not inside:
+            kept.append(line)
+    return "".join(kept)
+
+
+def _header(line: str) -> dict[str, Any]:
+    """Return the table of a line as a file of its own; nothing if it is no header."""
+    try:
+        return tomllib.loads(line)
+    except tomllib.TOMLDecodeError:
+        return {}

@@ -1,12 +1,16 @@
-"""Model specifications from TOML; `models/README.md` describes the format."""
+"""Model specifications from TOML, and the catalogue of those that come with the planner.
 
-from dataclasses import MISSING, fields
+`models/README.md` describes the format.
+"""
+
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.file_kinds import FileKind, kind_of_text
 from ilp_planner.base.files import Document, read_document
+from ilp_planner.base.library import hub_names, library_files
 from ilp_planner.specs.architecture import Architecture
 from ilp_planner.specs.decoder_parts import Experts, LatentAttention, Rotary, Window
 from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, PROFILES, SYSTEMS, ModelSpec
@@ -100,3 +104,38 @@ def _read_fields(table: Table, kind: type[Any]) -> dict[str, Any]:
         else:
             values[f.name] = readers[f.type](f.name)
     return values
+
+
+# ---- the models that come with the planner -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One of them. hub: its names at Hugging Face. source: of its numbers, from its file."""
+
+    model: ModelSpec
+    hub: tuple[str, ...]
+    source: str
+
+
+def catalogue() -> tuple[Entry, ...]:
+    """Return all of them, by name."""
+    names: dict[Path, list[str]] = {}
+    for hub, path in hub_names().items():
+        names.setdefault(path, []).append(hub)
+    return tuple(_entry(path, names.get(path, [])) for path in library_files("models"))
+
+
+def _entry(path: Path, hub: list[str]) -> Entry:
+    document = read_document(path, SpecError)
+    return Entry(read_model(document), tuple(hub), source_of(document))
+
+
+def source_of(document: Document) -> str:
+    """Return the comment that a model file begins with, on one line."""
+    lines = []
+    for line in document.text.splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.removeprefix("#").strip())
+    return " ".join(lines)

@@ -1,19 +1,23 @@
-"""Values of any TOML file as text, one line per key of the root."""
+"""Values of any TOML file as text."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
-
-from ilp_planner.specs.cluster_writer import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 def toml_text(values: Mapping[str, object]) -> str:
-    """Return a file that `tomllib` reads as these values: texts, numbers, booleans, lists and
-    tables of them."""
+    """Return a file that `tomllib` reads as these values, one line per key of the root: texts,
+    numbers, booleans, lists and tables of them."""
     return "".join(f"{quoted(key)} = {_value(value)}\n" for key, value in values.items())
+
+
+def quoted(text: str) -> str:
+    """Return a text as TOML has it, also as a key."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _value(value: object) -> str:

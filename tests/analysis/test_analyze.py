@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.analysis import Analysis, analyze
+from ilp_planner.analysis.analyze import Analysis, analyze
 from ilp_planner.analysis.recomputation import extra_flops
 from ilp_planner.analysis.rows import TABLES, module_rows, stage_name, weight_texts
 from ilp_planner.analysis.stages import attach

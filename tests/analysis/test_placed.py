@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.analysis import analyze_stages
+from ilp_planner.analysis.analyze import analyze_stages
 from ilp_planner.analysis.plans import (
     device_names,
     link_of,

@@ -1,6 +1,8 @@
 import csv
 import dataclasses
 import pickle
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,16 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.base.errors import SpecError
+from ilp_planner.base.library import hub_names
 from ilp_planner.formats.exports import EXPORTS
 from ilp_planner.inputs.files import PROFILE_FORMATS
 from ilp_planner.specs.architecture import Parameters
 from ilp_planner.specs.gpt import Gpt
+from ilp_planner.specs.hugging_face.reader import read_config
 from ilp_planner.specs.model import PROFILES, SYSTEMS, ModelSpec
-from ilp_planner.specs.model_reader import read_model
+from ilp_planner.specs.model_reader import catalogue, read_model
 from ilp_planner.specs.parameter_count import parameter_count
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
 from tests.examples import for_each
+from tests.specs.hugging_face.published import PUBLISHED, document
 
 ROOT = Path(__file__).parents[2]
 MODELS = sorted((ROOT / "models").glob("*.toml"))
@@ -34,6 +39,8 @@ heads = 4
 sequence = 128
 vocab = 512
 """
+HERE = hub_names()
+SAME = [name for name in PUBLISHED if name in HERE]
 
 
 @pytest.fixture
@@ -303,3 +310,38 @@ def test_specs_refuse_nonsense():
 def test_tables_are_named_after_what_there_is():
     assert ("aceso", *EXPORTS) == SYSTEMS
     assert set(PROFILE_FORMATS) == {"analytic", "table", *PROFILES}
+
+
+@for_each("name", SAME)
+def test_a_name_at_hugging_face_means_what_its_configuration_says(name):
+    """But for the tokens of a sample, of which that says nothing."""
+    found = read_model(HERE[name]).architecture
+    wanted = read_config(document(name)).architecture
+    assert replace(found, sequence=wanted.sequence) == wanted
+    assert parameter_count(read_model(HERE[name])) == PUBLISHED[name][1]
+
+
+@for_each(
+    ("model", "name"),
+    [
+        ("gemma3-4b-text", "google/gemma-3-4b-pt"),
+        ("gemma3-12b-text", "google/gemma-3-12b-pt"),
+        ("gemma3-27b-text", "google/gemma-3-27b-pt"),
+        ("nemotron4-340b", "nvidia/Nemotron-4-340B-Base"),
+    ],
+)
+def test_models_without_a_name_at_hugging_face(model, name):
+    found = next(entry.model for entry in catalogue() if entry.model.name == model)
+    assert found.architecture == read_config(document(name)).architecture
+
+
+def test_most_of_what_was_published_is_there():
+    assert len(SAME) > 60
+    assert len(set(hub_names())) == sum(len(entry.hub) for entry in catalogue())
+
+
+@for_each("entry", catalogue())
+def test_every_model_says_where_its_numbers_are_from(entry):
+    if entry.hub:
+        assert re.search(r"published config\.json|Compared with", entry.source)
+    assert re.search(r"arXiv|config\.json|Compared with|Aceso|Metis|Narayanan|our", entry.source)

@@ -1,4 +1,4 @@
-"""The constants of a machine that runs can determine, and their fit."""
+"""The constants of a machine that runs can determine, their fit, and what runs leave open."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import numpy as np
 from ilp_planner.base.errors import UsageError
 from ilp_planner.job.quantised import copies_width
 from ilp_planner.job.states import rhythm
+from ilp_planner.specs.data_sheets import known_gpu
 from ilp_planner.specs.machine import with_constants
+from ilp_planner.specs.time_errors import plain_error
 from ilp_planner.specs.toml_reader import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ilp_planner.base.numerics import Floats
+    from ilp_planner.specs.cluster import Device
     from ilp_planner.specs.machine import Machine
     from ilp_planner.specs.training import TrainingJob
-
 
 # ---- constants of a machine from measured iterations ---------------------------------------------
 # Regularised, robust least squares.
@@ -264,3 +266,49 @@ def check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in FREE:
             raise UsageError(f"fit: found {name!r}, {nearest(name, tuple(FREE))}")
+
+
+# ---- standard deviations around assumed values ---------------------------------------------------
+# `FITTED` is what published runs leave open of constants that are fitted to them, by GPU, from
+# `tests/benchmarks/machine_spread.py`. All other constants have the scale of their prior.
+
+
+_BLACKWELL = {
+    "low_precision": 0.17,
+    "attention": 0.26,
+    "attention_backward": 0.18,
+    "grouped": 0.093,
+    "streaming": 0.25,
+    "host_experts": 0.015e-3,
+    "expert_waits": 0.027e-3,
+    "expert_exposed": 0.14,
+    "sharded_exposed": 0.14,
+}
+FITTED: Mapping[str, Mapping[str, float]] = {
+    "H100": {
+        "sustained": 0.016,
+        "low_precision": 0.027,
+        "host_experts": 0.037e-3,
+        "expert_waits": 0.034e-3,
+        "expert_exposed": 0.14,
+    },
+    "B200": {"sustained": 0.015, **_BLACKWELL},
+    "GB200": {"sustained": 0.089, **_BLACKWELL},
+    "B300": {"sustained": 0.12, **_BLACKWELL},
+    "GB300": {"sustained": 0.11, **_BLACKWELL},
+}
+
+
+def spread_of(device: Device, name: str) -> float:
+    """Return the standard deviation of a constant of a device's machine.
+
+    Of a machine with constants fitted to its own runs, it is less by as much as times are off less
+    than on other machines.
+    """
+    row = known_gpu(device)
+    known = {} if row is None else FITTED.get(row.machine, {})
+    spread = known.get(name, FREE[name].scale)
+    machine = device.machine
+    if machine.runs and machine.error is not None and row is not None:
+        spread *= min(1.0, machine.error / plain_error(row.name))
+    return spread

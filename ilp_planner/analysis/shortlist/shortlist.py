@@ -8,18 +8,12 @@ solve's counts as if it took longer by the share that is given up for plainness,
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.analysis.calibration.free import FELT
+from ilp_planner.analysis.calibration.free import FELT, FREE, spread_of
 from ilp_planner.analysis.shortlist.choice import MILLION, least_regret, regrets_of
-from ilp_planner.analysis.shortlist.scenarios import (
-    NOMINAL,
-    Scenario,
-    cluster_in,
-    scenarios_of,
-    value_of,
-)
 from ilp_planner.base.errors import UsageError, interruptible
 from ilp_planner.costs.training.iteration import iteration_terms
 from ilp_planner.evaluate import evaluate
@@ -28,15 +22,18 @@ from ilp_planner.optimize.search.preference import why_alone
 from ilp_planner.optimize.search.start import Start
 from ilp_planner.optimize.solve import solve
 from ilp_planner.spaces.training.costs import Found
+from ilp_planner.specs.machine import with_constants
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ilp_planner.base.deadline import Deadline
     from ilp_planner.optimize.result import Result
     from ilp_planner.optimize.solvers.base import Limits
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
+    from ilp_planner.specs.cluster import ClusterSpec, Device
+    from ilp_planner.specs.machine import Machine
 
 KEPT = 0.6  # of a time limit for scenarios and conditions
 SEARCHED = 12  # scenarios whose own best plan is searched for, at most
@@ -322,3 +319,65 @@ def seconds_in(problem: Problem[Any], plan: AnyPlan) -> float:
     """Return the seconds of an iteration of a plan that is legal with any constants."""
     ranks = problem.costs.ranks(plan, problem.cluster)
     return sum(iteration_terms(ranks, ranks.job).values())
+
+
+# ---- scenarios -----------------------------------------------------------------------------------
+# Machines whose constants lie elsewhere, within what data leave open.
+
+
+REACH = 1.28  # standard deviations from the assumed value to an end: 80 % lie between both ends
+JOINT = 6  # draws of all constants together
+SEED = 33
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A machine. moves: of constants, in standard deviations from the assumed values."""
+
+    moves: Mapping[str, float]
+
+    @property
+    def single(self) -> bool:
+        """Whether one constant alone lies elsewhere."""
+        return len(self.moves) == 1
+
+
+NOMINAL = Scenario({})
+
+
+def scenarios_of(cluster: ClusterSpec) -> list[Scenario]:
+    """Return each constant at its low and its high end, and a few draws of all together; ends that
+    are the assumed value of every device are left out."""
+    devices = [cluster.device_types[name] for name in cluster.type_names]
+    every = [Scenario({name: end}) for name in FREE for end in (-REACH, REACH)]
+    open_ones = [one for one in every if any(moved(d, one.moves) != d.machine for d in devices)]
+    draws = random.Random(SEED)
+    names = list(dict.fromkeys(name for one in open_ones for name in one.moves))
+    joint = []
+    for _ in range(JOINT if len(names) > 1 else 0):
+        drawn = {name: min(REACH, max(-REACH, draws.gauss(0, 1))) for name in names}
+        joint.append(Scenario(drawn))
+    return [*open_ones, *joint]
+
+
+def value_of(device: Device, name: str, move: float) -> float:
+    """Return a constant of a device's machine that lies so many standard deviations away, as far as
+    it may go."""
+    free, assumed = FREE[name], getattr(device.machine, name)
+    low, high = min(free.low, assumed), max(free.high, assumed)
+    return float(min(high, max(low, assumed + move * spread_of(device, name))))
+
+
+def moved(device: Device, moves: Mapping[str, float]) -> Machine:
+    """Return the machine of a device in a scenario."""
+    values = {name: value_of(device, name, move) for name, move in moves.items()}
+    return with_constants(device.machine, values)
+
+
+def cluster_in(cluster: ClusterSpec, scenario: Scenario) -> ClusterSpec:
+    """Return a cluster with the constants of a scenario."""
+    types = {
+        name: replace(device, machine=moved(device, scenario.moves))
+        for name, device in cluster.device_types.items()
+    }
+    return replace(cluster, device_types=types)

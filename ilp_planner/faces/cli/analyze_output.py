@@ -17,7 +17,7 @@ from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.faces.report.analysis_judged import Judged, judged_object, judged_text
 
 if TYPE_CHECKING:
-    from ilp_planner.analysis import Analysis
+    from ilp_planner.analysis.analyze import Analysis
 
 Shown = str | dict[str, Any]  # a text, or an object to be written as JSON
 PIPE_WIDTH = 200  # columns when nobody's terminal limits them

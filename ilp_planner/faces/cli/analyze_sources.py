@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import typer
 
-    from ilp_planner.analysis import Analysis
+    from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.analysis.devices import Devices
     from ilp_planner.faces.report.analysis_judged import Judged
     from ilp_planner.formats.megatron.values import MegatronArguments
@@ -249,7 +249,7 @@ def of_plan(
 
 def _analysis(job: TrainingJob, name: str, notes: tuple[str, ...], devices: Devices) -> Analysis:
     """Analyse a job. notes: on assumptions."""
-    from ilp_planner.analysis import analyze
+    from ilp_planner.analysis.analyze import analyze
 
     notes += devices.notes
     if devices.count and job.world > devices.count:

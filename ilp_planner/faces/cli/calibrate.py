@@ -41,7 +41,6 @@ def calibrate(
     """Fit the constants of a machine to iteration times that you measured on it."""
     from ilp_planner.analysis.calibration.calibrate import calibrate as calibrated
     from ilp_planner.analysis.calibration.calibrate import check_cluster
-    from ilp_planner.analysis.calibration.cluster_text import with_machine
     from ilp_planner.analysis.calibration.free import check_names
     from ilp_planner.analysis.calibration.runs import read_runs
     from ilp_planner.faces.report.calibration import (
@@ -53,6 +52,7 @@ def calibrate(
     from ilp_planner.faces.report.console import print_report
     from ilp_planner.faces.report.json_report import print_json
     from ilp_planner.specs.cluster_reader import read_cluster
+    from ilp_planner.specs.cluster_writer import with_machine
 
     file = find_spec(cluster, "clusters")
     if output is not None:

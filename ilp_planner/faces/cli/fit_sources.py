@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.devices import devices_of
-from ilp_planner.analysis.fit.needs import Needs, needs_of
-from ilp_planner.analysis.fit.site import Site
+from ilp_planner.analysis.fit.needs import Needs, Site, needs_of
 from ilp_planner.base.errors import PlanError, SpecError, UsageError
 from ilp_planner.base.file_kinds import FileKind, file_kind
 from ilp_planner.faces.cli.analyze_sources import cluster_asked, device_memory, one_source, said_job
@@ -96,7 +95,7 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
     check_precision(said, site.cluster)
     job = replace(said.job, devices_per_node=site.each)
     if said.arguments is None:
-        from ilp_planner.analysis.fit.runtime import runtime_for
+        from ilp_planner.analysis.fit.judge import runtime_for
         from ilp_planner.faces.cli.fit_options import check_options, option_change
 
         chosen = runtime_for(job, site.cluster)

@@ -37,7 +37,7 @@ def models(
     )
     from ilp_planner.faces.schemas import headed
     from ilp_planner.inputs.files import find_model
-    from ilp_planner.specs.catalogue import catalogue
+    from ilp_planner.specs.model_reader import catalogue
     from ilp_planner.specs.model_writer import model_text
     from ilp_planner.specs.parameter_count import parameter_count
 

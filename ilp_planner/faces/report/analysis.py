@@ -28,8 +28,7 @@ from ilp_planner.specs.pipeline_layout import write_layout
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ilp_planner.analysis import Analysis
-    from ilp_planner.analysis.analyze import GroupKind
+    from ilp_planner.analysis.analyze import Analysis, GroupKind
     from ilp_planner.job.modules import Message, Module
     from ilp_planner.specs.training import TrainingJob
 

@@ -19,7 +19,7 @@ from ilp_planner.job.groups import rank_name, stage_ranks
 from ilp_planner.specs.pipeline_layout import write_layout
 
 if TYPE_CHECKING:
-    from ilp_planner.analysis import Analysis
+    from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.job.modules import Module
     from ilp_planner.specs.training import TrainingJob
 

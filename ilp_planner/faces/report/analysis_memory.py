@@ -11,7 +11,7 @@ from ilp_planner.faces.report.tree import Table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ilp_planner.analysis import Analysis
+    from ilp_planner.analysis.analyze import Analysis
 
 GIB = 2**30
 SHOWN = 0.005 * GIB  # a term of memory below it everywhere would read 0.00

@@ -11,8 +11,8 @@ from ilp_planner.specs.parameter_count import parameter_count
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.specs.catalogue import Entry
     from ilp_planner.specs.model import ModelSpec
+    from ilp_planner.specs.model_reader import Entry
 
 
 BILLION = 1e9

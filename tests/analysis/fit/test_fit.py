@@ -9,11 +9,10 @@ import pytest
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
-from ilp_planner.analysis import analyze
+from ilp_planner.analysis.analyze import analyze
 from ilp_planner.analysis.fit.fit import Change, Fit, Writer, fit
 from ilp_planner.analysis.fit.judge import Judge
-from ilp_planner.analysis.fit.needs import needs_of, telling_ranks
-from ilp_planner.analysis.fit.site import Site
+from ilp_planner.analysis.fit.needs import Site, needs_of, telling_ranks
 from ilp_planner.base.errors import PlanError, PlannerError, SpecError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.line_change import LineChange

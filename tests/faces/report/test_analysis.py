@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.analysis import analyze
+from ilp_planner.analysis.analyze import analyze
 from ilp_planner.base.files import to_json
 from ilp_planner.faces.report.analysis import analysis_text
 from ilp_planner.faces.report.analysis_json import analysis_object
