@@ -1,14 +1,24 @@
-"""The request of a plan as JSON: the inputs by name, hash and, but for profiles, content."""
+"""The request of a plan as JSON: the inputs by name, hash and, but for profiles, content.
 
-from typing import Any
+Kept stages have the content of their plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import PlanError, UsageError
 from ilp_planner.base.files import Document
-from ilp_planner.formats.json_fields import Fields
-from ilp_planner.formats.kept_json import decode_stages, encode_stages
 from ilp_planner.inputs.constraints import ANY, KEEP, NAMES, Constraints, constraints_of
 from ilp_planner.inputs.request import FILES, HELD, Reference, Request
 from ilp_planner.inputs.table import INPUTS, Flag, Kind, Size, Whole, Wholes
+from ilp_planner.settings.kept import SAID, KeptStage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ilp_planner.formats.json_fields import Fields
 
 REFERENCE_KEYS = ("name", "sha256", "text")
 SAVED = {row.saved: row for row in INPUTS if not isinstance(row.kind, Flag)}
@@ -22,6 +32,7 @@ OPERATOR_KEYS = (
     *OPERATOR_FILES, "cost_model", "global_batch", "memory_limit_bytes", "micro_batches",
     "max_stages",
 )  # fmt: skip
+STAGE_KEYS = tuple(field.name for field in fields(KeptStage))
 
 
 def encode_inputs(inputs: Request) -> dict[str, Any]:
@@ -162,3 +173,44 @@ def _decode_reference(root: Fields, kind: str) -> Reference:
         found = Document(name, text).sha256
         raise fields.error("sha256", f"{found}, as text has it", digest or "null")
     return Reference(name=name, sha256=digest, text=text)
+
+
+# ---- kept stages ---------------------------------------------------------------------------------
+
+
+def encode_stages(stages: Iterable[KeptStage]) -> list[dict[str, Any]]:
+    """Return stages as JSON-ready objects, with all that was read of their plans."""
+    return [asdict(stage) for stage in stages]
+
+
+def decode_stages(root: Fields, key: str) -> Iterator[KeptStage]:
+    """Yield stages as `encode_stages` writes them.
+
+    Raises
+    ------
+    PlanError: one line with the file, the key, the found and the expected value.
+    """
+    for each in root.each(key):
+        each.only(STAGE_KEYS)
+        if not SAID.fullmatch(each.text("said")):
+            raise each.error("said", "PLAN:stage0")
+        yield KeptStage(
+            said=each.text("said"),
+            ranges=tuple((a, b) for a, b in _lists(each, "ranges", count=2)),
+            devices=tuple(map(tuple, _lists(each, "devices"))),
+            **{name: each.whole(name, least=1) for name in ("tp", "cp", "ep", "layers")},
+            etp=each.whole("etp"),
+            model=each.text("model"),
+            cluster=each.text("cluster"),
+        )
+
+
+def _lists(root: Fields, key: str, count: int | None = None) -> Iterator[list[int]]:
+    """Yield lists of whole numbers, at least one, `count` numbers in each or one or more."""
+    values = root.listed(key)
+    if not values or [] in values:
+        raise root.error(key, "lists that are not empty")
+    for number in range(len(values)):
+        place = f"{key}[{number}]"
+        one = type(root)({place: values[number]}, file=root.file, where=root.where)
+        yield one.wholes(place, count=count)

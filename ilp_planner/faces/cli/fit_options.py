@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.errors import PlannerError, SpecError
 from ilp_planner.faces.cli.analyze_job import OPEN, UNSAID, job_of_options
 from ilp_planner.faces.cli.wording import option_of
-from ilp_planner.formats.line_change import LineChange
 from ilp_planner.formats.megatron.arguments import arguments_of_job
-from ilp_planner.formats.megatron.changes import as_said, line_change
+from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change
 from ilp_planner.formats.megatron.launch import runnable_arguments
 from ilp_planner.settings.job_options import changed_options
 from ilp_planner.specs.pipeline_layout import is_even, write_layout

@@ -12,8 +12,7 @@ from ilp_planner.base.errors import PlanError, SpecError, UsageError
 from ilp_planner.base.file_kinds import FileKind, file_kind
 from ilp_planner.faces.cli.analyze_sources import cluster_asked, device_memory, one_source, said_job
 from ilp_planner.faces.cli.wording import as_typed
-from ilp_planner.formats.line_change import LineChange
-from ilp_planner.formats.megatron.changes import line_change
+from ilp_planner.formats.megatron.changes import LineChange, line_change
 from ilp_planner.formats.nearest_run import differences
 from ilp_planner.specs.data_sheets import gpu_architecture
 from ilp_planner.specs.model import ModelSpec

@@ -47,8 +47,7 @@ def import_megatron(
     """
     from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.megatron.arguments import job_of_arguments
-    from ilp_planner.formats.megatron.carried import carried_of
-    from ilp_planner.formats.megatron.notes import unmodelled
+    from ilp_planner.formats.megatron.notes import carried_of, unmodelled
     from ilp_planner.formats.megatron.plan import plan_of_job
     from ilp_planner.formats.megatron.ranks import gpus_of
     from ilp_planner.formats.megatron.script import read_launch

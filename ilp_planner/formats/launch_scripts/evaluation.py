@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import as_whole
-from ilp_planner.formats.launch_scripts.conditions import decide
+from ilp_planner.formats.launch_scripts.expressions import decide
 from ilp_planner.formats.launch_scripts.flow import Command, Flow, Leave
 from ilp_planner.formats.launch_scripts.grammar import ASSIGNMENT, Node
 from ilp_planner.formats.launch_scripts.state import IDENTIFIER, State, Status, Why

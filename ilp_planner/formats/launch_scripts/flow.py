@@ -13,7 +13,7 @@ from functools import partial
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import as_whole
-from ilp_planner.formats.launch_scripts.conditions import decide
+from ilp_planner.formats.launch_scripts.expressions import decide
 from ilp_planner.formats.launch_scripts.grammar import COMMAND, DEEPEST, PIECE, Node, parse
 from ilp_planner.formats.launch_scripts.state import State, Status, Why
 from ilp_planner.formats.launch_scripts.unknowns import LOST

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import as_whole
-from ilp_planner.formats.launch_scripts.arithmetic import evaluate
+from ilp_planner.formats.launch_scripts.expressions import evaluate
 from ilp_planner.formats.launch_scripts.grammar import DEEPEST, PIECE, WORD
 from ilp_planner.formats.launch_scripts.state import Scope
 from ilp_planner.formats.launch_scripts.unknowns import PLACE, PLACE_END, SPLIT, THERE, known

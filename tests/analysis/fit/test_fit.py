@@ -15,9 +15,8 @@ from ilp_planner.analysis.fit.judge import Judge
 from ilp_planner.analysis.fit.needs import Site, needs_of, telling_ranks
 from ilp_planner.base.errors import PlanError, PlannerError, SpecError
 from ilp_planner.evaluate import evaluate
-from ilp_planner.formats.line_change import LineChange
 from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
-from ilp_planner.formats.megatron.changes import as_said, line_change
+from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change
 from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.formats.megatron.repairs import Repair
 from ilp_planner.formats.megatron.rules import check_arguments

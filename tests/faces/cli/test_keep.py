@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ilp_planner.base.errors import PlanError
+from ilp_planner.formats.inputs_json import STAGE_KEYS, decode_stages, encode_stages
 from ilp_planner.formats.json_fields import Fields
-from ilp_planner.formats.kept_json import KEYS, decode_stages, encode_stages
 from ilp_planner.formats.kept_stages import with_kept_stages
 from ilp_planner.formats.saved_json import encode_saved, read_saved
 from ilp_planner.inputs.constraints import constraints_of
@@ -121,8 +121,8 @@ def test_json_has_all_that_was_read_and_damage_is_named(plan: Path) -> None:
     (encoded,) = json.loads(json.dumps(encode_stages([stage])))
     (back,) = decode_stages(Fields({"keep": [encoded]}, file="x"), "keep")
     assert back == stage
-    assert set(KEYS) == set(encoded)
-    for key in KEYS:
+    assert set(STAGE_KEYS) == set(encoded)
+    for key in STAGE_KEYS:
         damaged = Fields({"keep": [{**encoded, key: []}]}, file="x")
         with pytest.raises(PlanError, match=rf"^x: keep\[0\].{key}: found "):
             list(decode_stages(damaged, "keep"))

@@ -5,13 +5,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.formats.line_change import LineChange
 from ilp_planner.formats.megatron.arguments import (
     arguments_of_job,
     job_of_arguments,
     read_arguments,
 )
-from ilp_planner.formats.megatron.changes import as_said, line_change
+from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change
 from ilp_planner.formats.megatron.repairs import Repair
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
