@@ -314,6 +314,24 @@ class Case:
         return Known(claim.bound, min(fastest, self.evaluation.iteration_time))
 
 
+def read_case(plan_file: Path, workers: int, *, accept_changed: bool) -> Case:
+    """Read a plan that is asked about."""
+    from ilp_planner.formats.saved_check import judge_saved
+    from ilp_planner.formats.saved_json import read_saved
+    from ilp_planner.formats.saved_problem import problem_of
+    from ilp_planner.inputs.files import plan_folders
+
+    saved = read_saved(plan_file)
+    problem = problem_of(saved, plan_file, accept_changed=accept_changed)
+    return Case(
+        judgement=judge_saved(problem, saved, certificate=False),
+        name=str(plan_file),
+        folders=plan_folders(plan_file),
+        workers=workers,
+        changed=accept_changed,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Why:
     """The answer.

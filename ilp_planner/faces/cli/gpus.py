@@ -26,8 +26,8 @@ def gpus(
     differs.
     """
     from ilp_planner.base.errors import SpecError, UsageError
+    from ilp_planner.faces.report.catalogues import gpu_lines, gpu_object, gpus_legend, gpus_table
     from ilp_planner.faces.report.console import print_report
-    from ilp_planner.faces.report.gpus import gpu_lines, gpu_object, gpus_legend, gpus_table
     from ilp_planner.faces.report.json_report import print_json
     from ilp_planner.faces.schemas import headed
     from ilp_planner.specs.gpus import gpu, table

@@ -1,26 +1,39 @@
-"""`ilp-plan import`."""
+"""`ilp-plan import`: somebody else's plan, or a launch line, becomes a plan of this planner."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ilp_planner.base.errors import UsageError
-from ilp_planner.base.files import check_writable
+from ilp_planner.base.errors import SpecError, UsageError
+from ilp_planner.base.files import check_writable, read_document, write_text
+from ilp_planner.base.library import library_files
 from ilp_planner.base.parts import part
 from ilp_planner.faces.cli import options as o
+from ilp_planner.faces.cli.echo import echo
 from ilp_planner.faces.cli.groups import taking
-from ilp_planner.faces.cli.import_megatron import import_megatron
 from ilp_planner.faces.cli.request_options import request_options
 from ilp_planner.faces.cli.solve import build
-from ilp_planner.faces.cli.values import references
+from ilp_planner.faces.cli.values import references, settings_given, was_typed
+from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.faces.report.console import print_report
+from ilp_planner.faces.report.evaluation import print_judgement
 from ilp_planner.faces.report.lines import evaluation_lines
 from ilp_planner.faces.report.stages import stage_table
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import saved_import
-from ilp_planner.inputs.files import cluster_or_gpus, find_model
+from ilp_planner.inputs.files import InputFiles, cluster_or_gpus, find_cluster, find_model
+from ilp_planner.inputs.request import Reference, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import TrainingJob
+
+# Options that a launch line says itself.
+SAID = ("profile", "cost_model", "global_batch", "micro_batch_sizes", "max_stages")
 
 
 @taking(limits=request_options("micro_batch_sizes", "memory_limit", "max_stages"))
@@ -94,3 +107,117 @@ def import_plan(
     write_saved(output, saved_import(problem, plan, evaluation))
     tables = [stage_table(problem, plan, evaluation)] if evaluation.stages else []
     print_report(evaluation_lines(problem, plan, evaluation), *tables)
+
+
+def import_megatron(
+    ctx: typer.Context,
+    launch: str,
+    output: Path,
+    *,
+    cluster: str,
+    memory: float | None,
+    supplied: "Sequence[str] | None",
+    strict: bool,
+) -> None:
+    """Save the plan of a launch line, judged, and its model beside it if it is a new one.
+
+    memory: bytes of a device that may be used; None: all. supplied: `NAME=VALUE` of values that
+    only a run would tell. strict: refuse arguments that Megatron-LM does not have.
+    """
+    from ilp_planner.evaluate import evaluate
+    from ilp_planner.formats.megatron.arguments import job_of_arguments
+    from ilp_planner.formats.megatron.notes import carried_of, unmodelled
+    from ilp_planner.formats.megatron.plan import plan_of_job
+    from ilp_planner.formats.megatron.ranks import gpus_of
+    from ilp_planner.formats.megatron.script import read_launch
+    from ilp_planner.formats.saved_check import judge_saved
+    from ilp_planner.spaces.registry import build_problem
+    from ilp_planner.specs.data_sheets import gpu_architecture
+
+    for name in SAID:
+        if was_typed(ctx, name):
+            raise UsageError(
+                f"{option_of(name)}: expected none with megatron: the launch line says it"
+            )
+    spec = find_cluster(cluster)
+    given = settings_given(supplied)
+    args = read_launch(launch, supplied=given, gpus=gpus_of(spec), strict=strict)
+    job = replace(
+        job_of_arguments(args),
+        devices_per_node=spec.nodes[0].devices,
+        gpu_architecture=gpu_architecture(spec),
+    )
+    carried = carried_of(args)
+    job = replace(job, settings=replace(job.settings, carried=carried.words))
+    plan = plan_of_job(job, spec)
+    named = ctx.params["model"] if was_typed(ctx, "model") else None
+    model, name = _model(job, named, output, source=args.source or "arguments")
+    plan = replace(plan, model=name)
+    request = Request(
+        files={"model": model, **references(cluster=cluster, profile="analytic")},
+        space="megatron",
+        global_batch=job.global_batch,
+        memory_limit=memory,
+        max_cp=job.settings.cp if job.settings.cp > 1 else None,
+        precision=job.settings.kernels.quantised,
+    )
+    problem = build_problem(InputFiles(request))
+    saved = saved_import(problem, plan, evaluate(problem, plan))
+    write_saved(output, saved)
+    said = ", ".join(carried.otherwise)
+    notes = [f"{said}: said by the plan in other words"] if said else []
+    for note in (*unmodelled(args), *notes):
+        echo(f"ilp-plan: note: {note}", err=True)
+    print_judgement(judge_saved(problem, saved, certificate=False), as_json=False)
+
+
+def _model(
+    job: "TrainingJob", named: str | None, output: Path, *, source: str
+) -> tuple[Reference, str]:
+    """Return the file of a job's model and its name, written beside the plan if there is none; a
+    model that was named must be the same."""
+    from ilp_planner.specs.decoder import as_decoder
+    from ilp_planner.specs.model import ModelSpec
+    from ilp_planner.specs.model_writer import model_text
+
+    precision = job.settings.precision
+    if named is not None:
+        spec = find_model(named)
+        _same(as_decoder(spec.architecture), job.model, named)
+        if spec.precision != precision:
+            raise SpecError(
+                f"{named}: precision: found {spec.precision}, expected {precision} as the launch "
+                "line says"
+            )
+        return Reference(name=named), spec.name
+    for file in library_files("models"):
+        spec = find_model(str(file))
+        if as_decoder(spec.architecture) == job.model and spec.precision == precision:
+            return _held(file.stem, file), spec.name
+    name = f"{output.stem}-model"
+    beside = output.with_name(f"{name}.toml")
+    check_writable(beside)
+    spec = ModelSpec(name=name, precision=precision, architecture=job.model)
+    write_text(beside, model_text(spec, source=f"From {source}."))
+    echo(f"ilp-plan: note: {beside}: the model of the launch line", err=True)
+    return _held(str(beside), beside), name
+
+
+def _held(name: str, file: Path) -> Reference:
+    """Return a file with its content, so that no other one of that name is read."""
+    document = read_document(file, SpecError)
+    return Reference(name=name, sha256=document.sha256, text=document.text)
+
+
+def _same(found: "Decoder | None", wanted: "Decoder", name: str) -> None:
+    """Refuse another model than that of the launch line, naming the first difference."""
+    if found is None:
+        raise SpecError(f"{name}: family: expected gpt or decoder, which Megatron's arguments say")
+    for field in fields(wanted):
+        have, want = getattr(found, field.name), getattr(wanted, field.name)
+        if have != want:
+            repair = f"--hidden-dropout {have} --attention-dropout {have}"
+            raise SpecError(
+                f"{name}: {field.name}: found {have}, expected {want} as the launch line says"
+                + (f": add {repair} to it" if field.name == "dropout" else "")
+            )

@@ -1,24 +1,27 @@
-"""The command `ilp-plan`: its commands, and the one place that turns errors into a line and a
-code."""
+"""The command `ilp-plan`: its commands, and the one place that turns errors into a line and a code.
+
+Before a command, limits and variables of the process are mended that would end it in a library.
+"""
 
 import atexit
 import contextlib
 import importlib
 import os
+import re
+import resource
 import sys
 import time
 import traceback
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import typer
 
 from ilp_planner.base.errors import PlannerError, interruptible
 from ilp_planner.base.parts import part
-from ilp_planner.faces.cli.address_space import fit_address_space
+from ilp_planner.base.units import format_bytes
 from ilp_planner.faces.cli.echo import GONE, drop_output, echo, open_streams
-from ilp_planner.faces.cli.environment import mend_environment
 from ilp_planner.faces.cli.help import HELP, Command, Group
 from ilp_planner.faces.cli.signals import end_like_ctrl_c, ignore
 
@@ -204,3 +207,62 @@ def _fail(error: BaseException, message: str, code: int) -> int:
             echo(excerpt, err=True)
         sys.stderr.flush()
     return code
+
+
+# ---- surroundings of the process -----------------------------------------------------------------
+
+
+LEAST = 512 * 2**20
+"""Bytes with which a first solve, which compiles the kernels, has ended well. With less, libraries
+end the process in messages of their own, or wait for ever for memory that nobody gives back."""
+BLOCK = 1024  # bytes that `ulimit` counts in
+COUNT = re.compile(r"\s*\+?0*[1-9][0-9]{0,4}\s*")
+
+
+def fit_address_space() -> None:
+    """Let libraries that are imported from now on ask for little of an address space that is
+    limited: OpenBLAS maps 32 MB for each core, and spins at its import if it gets none.
+
+    Raises
+    ------
+    PlannerError: there is too little for any library.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if limit < LEAST:
+        raise PlannerError(
+            f"address space: found a limit of {format_bytes(limit)}, expected at least "
+            f"{format_bytes(LEAST)} (`ulimit -v {LEAST // BLOCK}`); what a search may hold is "
+            "bounded by `solve --max-memory`"
+        )
+
+
+class Variable(NamedTuple):
+    """A variable that is replaced unless it is `fine`. instead: None: it is dropped."""
+
+    fine: re.Pattern[str]
+    instead: str | None
+
+
+VARIABLES = {
+    # Widths of 0 are refused where texts are wrapped.
+    "COLUMNS": Variable(COUNT, None),
+    "LINES": Variable(COUNT, None),
+    # Numba cannot be imported for fewer than one thread. Kernels have one.
+    "NUMBA_NUM_THREADS": Variable(COUNT, "1"),
+    # A notebook's own, which may not be installed here. Pictures are files.
+    "MPLBACKEND": Variable(re.compile("agg"), "agg"),
+}
+
+
+def mend_environment() -> None:
+    """Let no variable end this process or its children."""
+    for name, variable in VARIABLES.items():
+        if name not in os.environ or variable.fine.fullmatch(os.environ[name]):
+            continue
+        if variable.instead is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = variable.instead

@@ -27,14 +27,14 @@ def models(
     Their names and those that they have at Hugging Face are what --model takes, as it does a
     config.json, a folder with one, and a model file.
     """
-    from ilp_planner.faces.report.console import print_report
-    from ilp_planner.faces.report.json_report import print_json
-    from ilp_planner.faces.report.models import (
+    from ilp_planner.faces.report.catalogues import (
         entry_object,
         model_object,
         models_legend,
         models_table,
     )
+    from ilp_planner.faces.report.console import print_report
+    from ilp_planner.faces.report.json_report import print_json
     from ilp_planner.faces.schemas import headed
     from ilp_planner.inputs.files import find_model
     from ilp_planner.specs.model_reader import catalogue

@@ -81,8 +81,8 @@ def replan(
     """
     from ilp_planner.analysis.replan.changes import Changes
     from ilp_planner.analysis.replan.replan import replan as ask
+    from ilp_planner.analysis.why.why import read_case
     from ilp_planner.faces.cli.signals import finish
-    from ilp_planner.faces.cli.why import read_case
     from ilp_planner.faces.report.console import tell_of_compiling
     from ilp_planner.faces.report.live import Progress
 

@@ -32,9 +32,7 @@ def runtimes(
     that are searched, those that are fixed, and what is left out, and why.
     """
     from ilp_planner.base.errors import UsageError
-    from ilp_planner.faces.report.console import print_report
-    from ilp_planner.faces.report.json_report import print_json
-    from ilp_planner.faces.report.runtimes import (
+    from ilp_planner.faces.report.catalogues import (
         runtime_lines,
         runtime_object,
         runtimes_legend,
@@ -43,6 +41,8 @@ def runtimes(
         treatments_legend,
         treatments_table,
     )
+    from ilp_planner.faces.report.console import print_report
+    from ilp_planner.faces.report.json_report import print_json
     from ilp_planner.faces.schemas import headed
     from ilp_planner.formats.exports import RELEASES
     from ilp_planner.settings.base import HOW

@@ -1,6 +1,5 @@
 """`ilp-plan why`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -65,6 +64,7 @@ def why(
     """
     from ilp_planner.analysis.compare.judge import Asked
     from ilp_planner.analysis.why.side_by_side import cores
+    from ilp_planner.analysis.why.why import read_case
     from ilp_planner.faces.report.why import Told
 
     if not 0 < within < 1:
@@ -79,25 +79,6 @@ def why(
         return
     asked = Asked(instead, settings_given(set_values), accept_changed)
     show_alternative(case, asked, deadline, run_tokens, as_json=as_json)
-
-
-def read_case(plan_file: Path, workers: int, *, accept_changed: bool) -> "Case":
-    """Read a plan that is asked about."""
-    from ilp_planner.analysis.why.why import Case
-    from ilp_planner.formats.saved_check import judge_saved
-    from ilp_planner.formats.saved_json import read_saved
-    from ilp_planner.formats.saved_problem import problem_of
-    from ilp_planner.inputs.files import plan_folders
-
-    saved = read_saved(plan_file)
-    problem = problem_of(saved, plan_file, accept_changed=accept_changed)
-    return Case(
-        judgement=judge_saved(problem, saved, certificate=False),
-        name=str(plan_file),
-        folders=plan_folders(plan_file),
-        workers=workers,
-        changed=accept_changed,
-    )
 
 
 def show_why(case: "Case", deadline: Deadline, told: "Told", *, as_json: bool) -> None:

@@ -23,6 +23,18 @@ if TYPE_CHECKING:
     from ilp_planner.optimize.certificate import CertificateCheck
 
 
+def print_judgement(judgement: Judgement, tokens: float | None = None, *, as_json: bool) -> None:
+    """Print a verdict. tokens: of a training run; None: nothing is said of one."""
+    from ilp_planner.faces.report.console import print_brief
+    from ilp_planner.faces.report.json_report import judgement_object, print_json
+
+    if as_json:
+        print_json(judgement_object(judgement, tokens))
+        return
+    details = judgement_lines(judgement, tokens)
+    print_brief(verdict_lines(judgement), judgement_tables(judgement), details)
+
+
 def judgement_tables(judgement: Judgement) -> list[Table]:
     """Return the stages of a plan that has a price, and the parts of its certificate."""
     problem, plan, evaluation = judgement.problem, judgement.saved.plan, judgement.evaluation

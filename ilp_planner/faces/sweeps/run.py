@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.errors import PlannerError
 from ilp_planner.base.files import Document
-from ilp_planner.faces.sweeps.neighbours import Neighbours
 from ilp_planner.faces.sweeps.row import LOST, NO_PLAN, REFUSED, Row, devices_of
 from ilp_planner.faces.sweeps.work import CHUNK_SECONDS, Chunk, Task
 
@@ -22,11 +21,14 @@ if TYPE_CHECKING:
     from ilp_planner.faces.sweeps.points import Point, Sweep
     from ilp_planner.faces.sweeps.sweep import Journal
     from ilp_planner.inputs.request import Request
+    from ilp_planner.optimize.search.start import Start
 
 TRIES = 2  # times that a point is begun whose worker is lost
 MOMENT = 1.0  # seconds after which a wait begins anew, so that signals are heard
 ROWS = 256  # of refused points that are written together
 MOST = 256  # points of a chunk
+PLANS = 512  # plans that are kept for neighbours: a hundred kilobytes each
+REACH = 3  # steps along an axis within which a point is a neighbour
 
 
 class Work(NamedTuple):
@@ -193,3 +195,40 @@ def _devices(name: str, text: str) -> Row:
     from ilp_planner.specs.cluster_reader import read_cluster
 
     return devices_of(read_cluster(Document(name, text)))
+
+
+# ---- neighbours ----------------------------------------------------------------------------------
+# Plans of points that are done, for points beside them to start from.
+
+
+class Neighbours:
+    """The plans of the points that were done last."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        self.starts: OrderedDict[int, Start] = OrderedDict()
+
+    def keep(self, number: int, start: Start | None) -> None:
+        """Keep the plan of a point."""
+        if start is not None:
+            self.starts[number] = start
+            while len(self.starts) > PLANS:
+                self.starts.popitem(last=False)
+
+    def of(self, number: int) -> Start | None:
+        """Return the plan of the nearest point that differs in one value; None if none is near."""
+        return next((self.starts[n] for n in self._near(number) if n in self.starts), None)
+
+    def _near(self, number: int) -> Iterator[int]:
+        """Yield the numbers of the points along each axis, the nearest first; of equally near ones,
+        along the axis that is varied first."""
+        places, stride = self.sweep.places(number), 1
+        lines = []
+        for axis, place in zip(reversed(self.sweep.axes), reversed(places), strict=True):
+            lines.append((len(axis), place, stride))
+            stride *= len(axis)
+        for steps in range(1, REACH + 1):
+            for length, place, stride in lines:
+                for way in (-steps, steps):
+                    if 0 <= place + way < length:
+                        yield number + way * stride

@@ -2,9 +2,11 @@
 written. A plan that was found is never lost, and nothing is called a bug."""
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +14,10 @@ import pytest
 
 from ilp_planner.base.errors import OutputError, PlanError
 from ilp_planner.base.files import read_json, write_bytes, write_text
-from ilp_planner.faces.cli.environment import VARIABLES, mend_environment
+from ilp_planner.faces.cli.main import LEAST, VARIABLES, mend_environment
 from ilp_planner.formats.saved_json import read_saved
 from tests.faces.cli.conftest import Done
+from tests.small import write_specs
 
 ROOT = Path(__file__).parents[3]
 # Of the terminal, libraries and folders; not Python's own, which end it before a line of ours runs.
@@ -39,6 +42,7 @@ HOSTILE = {
 }
 CASES = [(name, value) for name, values in HOSTILE.items() for value in values]
 MENDED = [case for case in CASES if case[0] in VARIABLES]
+WORDS = ("solve", "tiny.toml", "pair.toml", "--global-batch-size", "64")
 
 
 def command(*words: str, **changes: str) -> subprocess.CompletedProcess[str]:
@@ -145,3 +149,37 @@ def test_a_key_that_is_there_twice_is_named(tmp_path: Path, text: str, key: str)
     write_text(tmp_path / "x.json", text)
     with pytest.raises(PlanError, match=f"x.json: not valid JSON: found the key '{key}' twice"):
         read_json(tmp_path / "x.json", PlanError)
+
+
+def limited(size: int, folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in an address space of so many bytes."""
+    free = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
+    return subprocess.run(
+        [sys.executable, "-m", "ilp_planner", *words],
+        cwd=folder,
+        env={**free, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more},
+        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_AS, (size, size)),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+@pytest.mark.parametrize("words", [WORDS, ("--version",)])
+def test_too_little_is_refused_with_what_is_needed(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = limited(256 * 2**20, tmp_path, *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "ilp-plan: address space: found a limit of 256.00 MiB, expected at least 512.00 MiB "
+        "(`ulimit -v 524288`); what a search may hold is bounded by `solve --max-memory`\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("space", ["operators", "groups", "megatron"])
+def test_the_least_is_enough(tmp_path: Path, space: str) -> None:
+    """Also where OpenBLAS would take a thread for each of many cores."""
+    write_specs(tmp_path)
+    done = limited(LEAST, tmp_path, *WORDS, "--space", space)
+    assert done.returncode == 0, done.stderr
+    assert "PROVED OPTIMAL" in done.stdout
