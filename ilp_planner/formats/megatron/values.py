@@ -173,7 +173,10 @@ def write_value(key: str, value: Value) -> tuple[str, ...]:
     if flag.kind == "sizes" and isinstance(value, tuple):
         return _said(flag, ",".join(str(v) for v in value))
     if isinstance(value, tuple):
-        return (flag.text, *(_word(v) for v in value))
+        words = tuple(_word(v) for v in value)
+        if flags := [word for word in words if _is_flag(word)]:
+            raise ValueError(f"{flag.text} cannot say {flags[0]!r} among its values")
+        return (flag.text, *words)
     return _said(flag, _word(value))
 
 
