@@ -70,10 +70,11 @@ def test_runs_have_the_features_of_jobs() -> None:
 
 
 def test_four_of_five_runs_that_were_left_out_are_inside() -> None:
-    every = [row for row in known() if row["class"] == "all"]
-    assert [row["left out"] for row in every] == ["model", "GPU", "architecture"]
-    for row in every:
-        assert 0.75 <= row["inside"] <= 0.9, row
+    """More where a GPU or an architecture is left out: its factor is the worst one's."""
+    every = {row["left out"]: row["inside"] for row in known() if row["class"] == "all"}
+    assert list(every) == ["model", "GPU", "architecture"]
+    assert 0.75 <= every.pop("model") <= 0.9
+    assert all(0.75 <= inside <= 0.95 for inside in every.values())
 
 
 def test_the_manual_shows_the_kept_table() -> None:
