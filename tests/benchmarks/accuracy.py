@@ -15,10 +15,11 @@ import numpy as np
 from tests.benchmarks import memory, published
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.points import Point, by_class, keep, known
+from tests.benchmarks.step_times import seconds, shipped
 from tests.benchmarks.table import write_table
 
 PICTURE = Path(__file__).parents[2] / "docs" / "benchmarks" / "accuracy.svg"
-GIB = 2**30
+GIB, NODE = 2**30, 8
 WITHIN, MISS, MISSES = 0.1, 0.25, 40  # relative errors, and how many misses are named
 TITLES = {"s": "iteration (s)", "GiB": "memory of a rank (GiB)"}
 
@@ -49,6 +50,31 @@ def memory_points() -> list[Point]:
         for (kind, source), rows in groups.items()
         for row in rows
     ]
+
+
+def titan_points() -> list[Point]:
+    """Return iterations of torchtitan, to which nothing is fitted."""
+    found = []
+    for gpus, tokens, job in memory.titan_h200_jobs():
+        name = f"Llama-3.1-8B in fp8 on {gpus} H200"
+        measured = job.global_batch * job.model.sequence / gpus / tokens
+        run = published.Run(
+            name=name, group=name, family="torchtitan", gpu="H200", model="llama3.1-8b",
+            precision="fp8-current", job=job, gpus=gpus,
+            network=published.gpu("H200").network_bandwidth * NODE, seconds=measured,
+        )  # fmt: skip
+        found.append(
+            Point(
+                suite="torchtitan",
+                kind="iterations, torchtitan, H200",
+                name=name,
+                unit="s",
+                measured=measured,
+                predicted=seconds(run, shipped(run)),
+                source="pytorch/torchtitan, benchmarks of June 2025 (BSD-3-Clause)",
+            )
+        )
+    return found
 
 
 def class_table(points: Sequence[Point]) -> str:
@@ -112,6 +138,7 @@ def measure() -> None:
         print("accuracy: left out, no runs in ../shared/data/measured")
         return
     keep("memory", memory_points())
+    keep("torchtitan", titan_points())
     points = known()
     draw(points)
     write_table("published rows", class_table(points))

@@ -289,6 +289,24 @@ def titan_runs() -> list[tuple[str, float, TrainingJob]]:
     return [*found, ("70B, 256 H100, tp 8", 71.9, job), ("70B, the same, async", 67.6, job)]
 
 
+def titan_h200_jobs() -> list[tuple[int, float, TrainingJob]]:
+    """Return GPUs, tokens/s of each, and the job of Trainy's runs of torchtitan in June 2025
+    (pytorch/torchtitan, `benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md`, BSD-3-Clause).
+
+    Its attention of then was FlashAttention 2 (`models/attention.py` of e7c0cae).
+    """
+    small = {"layers": 32, "hidden": 4096, "heads": 32, "ffn": 14336}
+    found = []
+    for gpus, tokens in ((32, 10938.0), (64, 10753.0)):
+        job = _titan(small, 8192, 2, "compiled fp8", dp=gpus)
+        kernels = replace(job.settings.kernels, flash_package=True)
+        hidden = {"overlap_gradients": True, "overlap_parameters": True}
+        optimizer = replace(job.settings.optimizer, **hidden)
+        settings = replace(job.settings, kernels=kernels, optimizer=optimizer)
+        found.append((gpus, tokens, replace(job, settings=settings, gpu_architecture=HOPPER)))
+    return found
+
+
 def _titan(
     sizes: dict[str, int],
     sequence: int,
