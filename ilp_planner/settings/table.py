@@ -679,7 +679,10 @@ SETTINGS = (
         "master",
         title="bytes of the stepped copy",
         fields=("settings.optimizer.master",),
-        remark="0 where parameters are fp32 themselves; 2 with moments of bf16 or fp8",
+        remark=(
+            "0 where parameters are fp32 themselves; 2 with moments of bf16 or fp8, but for "
+            "fp8-current, fp8-blockwise and mxfp8"
+        ),
         search={
             "": Search(FOLLOWS, ("4", "0"), remark="0 where parameters are fp32 themselves"),
             "megatron": Search(FOLLOWS, ("4", "0")),

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.specs.degrees import divisors
-from ilp_planner.specs.training import Offload
+from ilp_planner.specs.training import STEPPED_IN_FULL, Offload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -106,12 +106,14 @@ def _moments(settings: Settings) -> str:
 
 def _with_moments(settings: Settings, value: str) -> Settings | None:
     """Smaller moments need the precision-aware optimiser; it keeps the bits of the stepped copy
-    that a bf16 parameter lacks (`store_param_remainders`)."""
+    that a bf16 parameter lacks (`store_param_remainders`), but with some recipes."""
     if value == "fp32":
         return settings
     if settings.precision != "bf16":
         return None
-    optimizer = replace(settings.optimizer, moments=MOMENT_BYTES[value], master=REMAINDERS)
+    optimizer = replace(settings.optimizer, moments=MOMENT_BYTES[value])
+    if settings.kernels.quantised not in STEPPED_IN_FULL:
+        optimizer = replace(optimizer, master=REMAINDERS)
     return replace(settings, optimizer=optimizer)
 
 

@@ -47,6 +47,9 @@ QUANTISED = {
     "mxfp8": "fp8",
     "nvfp4": "fp4",
 }
+# Recipes with which Megatron itself keeps the copy that is stepped, in full, also for the
+# precision-aware optimizer (`OptimizerConfig`: `use_precision_aware_optimizer_no_fp8_or_ds_fp8`).
+STEPPED_IN_FULL = ("fp8-current", "fp8-blockwise", "mxfp8")
 BITS = {"fp8": 8, "fp4": 4}  # of a quantised number
 USUAL_FORMATS = {
     "fp8-delayed": "hybrid",

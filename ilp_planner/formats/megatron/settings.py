@@ -290,11 +290,13 @@ def _master(args: MegatronArguments, aware: bool) -> int:
     """Return bytes of the copy that is stepped.
 
     The precision-aware optimiser keeps of a bf16 parameter's copy only the 16 bits that the
-    parameter lacks (`store_param_remainders`, on by default).
+    parameter lacks (`store_param_remainders`, on by default), unless the recipe of 8 bits scales
+    by other than delayed maxima (`specs.training.STEPPED_IN_FULL`).
     """
     if not aware:
         return 4
-    remainders = args.on("bf16") and not args.on("optimizer_cpu_offload")
+    delayed = args.text("fp8_recipe") == "delayed"
+    remainders = args.on("bf16") and not args.on("optimizer_cpu_offload") and delayed
     return 2 if remainders or args["main_params_dtype"] == "fp16" else 4
 
 

@@ -20,6 +20,7 @@ from ilp_planner.specs.training import (
     OFFLOADED,
     ORDERS,
     QUANTISED,
+    STEPPED_IN_FULL,
     USUAL_FORMATS,
     Kernels,
     Offload,
@@ -42,8 +43,8 @@ def small(more: str = "", world: int | None = None) -> TrainingJob:
 
 
 @st.composite
-def optimizers(draw: st.DrawFn, precision: str) -> OptimizerSettings:
-    """Draw what Megatron's arguments can say."""
+def optimizers(draw: st.DrawFn, precision: str, recipe: str) -> OptimizerSettings:
+    """Draw what Megatron's arguments can say. recipe: of quantised products."""
     name = draw(st.sampled_from(["adam", "sgd"]))
     sharding = draw(st.sampled_from(["none", "optimizer", "gradients", "parameters"]))
     gradient = 4 if precision == "fp32" else draw(st.sampled_from([2, 4]))
@@ -52,7 +53,8 @@ def optimizers(draw: st.DrawFn, precision: str) -> OptimizerSettings:
     if name == "sgd":
         moments = draw(st.sampled_from([0, 4]))
     elif precision == "bf16" and draw(st.booleans()):
-        master, moments = 2, draw(st.sampled_from([2, 3, 4, 5, 6, 8]))
+        whole = recipe in STEPPED_IN_FULL
+        master, moments = 4 if whole else 2, draw(st.sampled_from([2, 3, 4, 5, 6, 8]))
     elif precision != "fp32":
         offload = draw(st.sampled_from([0.0, 0.5, 1.0]))
     return OptimizerSettings(
@@ -149,6 +151,7 @@ def rich_jobs(draw: st.DrawFn) -> TrainingJob:
         )
     )
     comm = draw(st.sampled_from(["p2p", "all_gather", "a2a", "a2a+p2p"]))
+    drawn_kernels = draw(kernels())
     changed = replace(
         drawn.settings,
         etp=draw(st.sampled_from([0, 1, 2])),
@@ -156,8 +159,8 @@ def rich_jobs(draw: st.DrawFn) -> TrainingJob:
         precision=precision,
         recompute=recompute,
         offload=draw(offloads()),
-        optimizer=draw(optimizers(precision)),
-        kernels=draw(kernels()),
+        optimizer=draw(optimizers(precision, drawn_kernels.quantised)),
+        kernels=drawn_kernels,
         cp_comm=comm,
         cp_inner=1 if comm == "a2a+p2p" else 0,
         overlap_tensor=draw(st.booleans()),
@@ -318,6 +321,20 @@ def test_a_model_like_deepseek() -> None:
             "--bf16 --use-distributed-optimizer --use-precision-aware-optimizer "
             "--main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
             (2, 2, 4),
+        ),
+        *(
+            (
+                "--bf16 --use-distributed-optimizer --use-precision-aware-optimizer "
+                f"--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 --fp8-format {kind}"
+                f" --fp8-recipe {recipe}",
+                (4, master, 4),
+            )
+            for kind, recipe, master in (
+                ("hybrid", "delayed", 2),
+                ("hybrid", "tensorwise", 4),
+                ("e4m3", "blockwise", 4),
+                ("e4m3", "mxfp8", 4),
+            )
         ),
     ],
 )

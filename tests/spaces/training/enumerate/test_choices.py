@@ -22,7 +22,7 @@ from ilp_planner.problem import Problem
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.model import ModelSpec
-from ilp_planner.specs.training import SHARDINGS
+from ilp_planner.specs.training import QUANTISED, SHARDINGS, Kernels, Settings
 from tests.examples import examples, for_each, thinned
 from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
 from tests.runtime_cases import runtime_problem
@@ -238,6 +238,18 @@ def test_what_is_not_sharded_has_no_states_on_the_host_and_none_of_other_widths(
     asked = constraints_of({"optimizer_offload": "1", "moments": "bf16"})
     with pytest.raises(InfeasibleError, match="`moments=bf16`, `optimizer_offload=1`: no plan"):
         runtime_problem("megatron", constraints=asked)
+
+
+@for_each("recipe", ["", *QUANTISED])
+def test_narrow_moments_leave_the_stepped_copy_to_the_optimizer_but_with_some_recipes(
+    recipe: str,
+) -> None:
+    """Megatron's own copy is whole: `use_precision_aware_optimizer_no_fp8_or_ds_fp8`."""
+    settings = Settings(precision="bf16", kernels=Kernels(quantised=recipe))
+    found = CHOICES["moments"].write(settings, "bf16")
+    assert found is not None
+    assert (found.optimizer.moments, settings.optimizer.master) == (4, 4)
+    assert found.optimizer.master == (2 if recipe in ("", "fp8-delayed", "nvfp4") else 4)
 
 
 @for_each("values", list(combinations(SHARDINGS, 2)))
