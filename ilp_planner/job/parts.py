@@ -350,10 +350,14 @@ def _modules(job: TrainingJob) -> dict[str, Module]:
     return found
 
 
+OF_WORDS = ("embedding", "output", "copied words")
+
+
 def _part(job: TrainingJob, kind: str, module: Module) -> Part:
     routed = module.expert_parameters
     others = module.parameters - routed
-    dense_width, expert_width = (state_widths(job, expert=flag) for flag in (False, True))
+    dense_width = state_widths(job, expert=False, words=kind in OF_WORDS)
+    expert_width = state_widths(job, expert=True)
     moment, again, chunk = _moments(job, kind, module)
     groups = _moved(job, kind, module)
     deferred = deferred_output(job) if kind == "output" else 0.0

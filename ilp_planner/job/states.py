@@ -6,6 +6,9 @@ from ilp_planner.job.quantised import weight_width
 from ilp_planner.specs.training import SHARDINGS, TrainingJob
 
 SINGLE = 4  # bytes of a number in fp32
+# Optimizers with one moment of matrices, which leave tables of words and vectors to Adam
+# (`optimizer/muon.py: get_megatron_muon_optimizer`).
+OF_MATRICES = ("muon", "dist_muon", "adaptive_muon")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +47,11 @@ class StateWidths:
         return self.parameter + self.gradient + self.optimizer
 
 
-def state_widths(job: TrainingJob, *, expert: bool) -> StateWidths:
+def state_widths(job: TrainingJob, *, expert: bool, words: bool = False) -> StateWidths:
     """Return the bytes of each parameter on a rank.
+
+    words: of a table of words, of the input or the output, which always has Adam's two moments with
+    optimizers of matrices.
 
     Megatron's distributed optimizer divides states among the ranks that have the same parameters:
     data- times context-parallel ones, or the replicas of a routed expert. Several instances of it
@@ -63,7 +69,8 @@ def state_widths(job: TrainingJob, *, expert: bool) -> StateWidths:
         parameter = (master or settings.width) / shards + (settings.width if level < 3 else 0)
         master = 0
     stays = master if optimizer.keeps_master else 0
-    states = stays + (master - stays + optimizer.moments) * (1 - optimizer.offload)
+    moments = 2 * SINGLE if words and optimizer.name in OF_MATRICES else optimizer.moments
+    states = stays + (master - stays + moments) * (1 - optimizer.offload)
     return StateWidths(
         parameter=parameter,
         gradient=optimizer.gradient / (ways if _divides_gradients(job) else 1),

@@ -10,7 +10,7 @@ from ilp_planner.job.operators import outputs_needed
 from ilp_planner.job.overheads import flow
 from ilp_planner.job.parts import KINDS, Part, memory_parts
 from ilp_planner.job.recompute import checkpoint
-from ilp_planner.job.states import stepped_width
+from ilp_planner.job.states import OF_MATRICES, stepped_width
 from ilp_planner.spaces.training.enumerate.recomputations import BY_OPERATORS
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
@@ -66,6 +66,16 @@ def test_a_step_widens_gradients_of_all_replicas() -> None:
     others = part.parameters - part.expert_parameters
     assert part.stepped == others * dense + part.expert_parameters * routed
     assert part.expert_parameters > 0
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd", "lion", *OF_MATRICES])
+def test_optimizers_of_matrices_leave_words_to_adam(name: str) -> None:
+    optimizer = OptimizerSettings(name=name, moments=8 if name == "adam" else 4)
+    parts = memory_parts(job(settings=settings(optimizer=optimizer))).parts
+    of_words = 8 if name in OF_MATRICES else optimizer.moments
+    for kind, moments in (("layer", optimizer.moments), ("embedding", of_words)):
+        part = parts[kind]
+        assert part.optimizer == part.parameters * (optimizer.master + moments)
 
 
 def test_only_layers_go_to_the_host() -> None:
