@@ -115,9 +115,7 @@ def cluster_file() -> dict[str, Any]:
             "The switches between nodes.",
             closed(
                 {
-                    "nodes_per_leaf": said(
-                        "Nodes under one leaf switch; 0: all.", {"type": "integer", "minimum": 0}
-                    ),
+                    "nodes_per_leaf": said("Nodes under one leaf switch.", COUNT),
                     "leaves": said(
                         "The leaf switch of each node, by number.",
                         {"type": "array", "items": COUNT},
