@@ -399,7 +399,7 @@ class Network:
         types = self.stage_types(job, pp_rank), self.stage_types(job, following)
         shape = tuple((axis.size, axis.stride) for name, axis in axes.items() if name != "pp")
         first = pp_rank * stride % self.per_node
-        key = (shape, (following - pp_rank) * stride, first, types)
+        key = (shape, job.pp, (following - pp_rank) * stride, first, types)
         if key not in self.transfers:
             self.transfers[key] = self._transfer(job, pp_rank, following, types)
         return self.transfers[key]

@@ -102,6 +102,16 @@ def test_sends_to_the_next_pipeline_rank_share_the_uplinks():
     assert one_leaf.transfer(what, 0).seconds(GIB) == alone
 
 
+def test_pipelines_of_several_lengths_have_their_own_uplinks():
+    """On the same nodes: a longer one sends more often beyond."""
+    found = network(8, 1, nodes_per_leaf=2, oversubscription=SLOW)
+    for pp in (2, 4, 8, 4, 2):
+        what = job(dp=1, pp=pp)
+        alone = network(8, 1, nodes_per_leaf=2, oversubscription=SLOW)
+        for rank in range(pp):
+            assert found.transfer(what, rank) == alone.transfer(what, rank)
+
+
 def test_room_for_all_changes_nothing():
     what = job(tp=2, dp=4)
     for rank_kind in ("tp", "dp-cp"):
