@@ -380,6 +380,11 @@ def _notes(job: TrainingJob) -> tuple[str, ...]:
     if told or backend == "unfused":
         notes.append(f"model.attention_backend: AttnBackend.{backend} must be set in the recipe")
     k = job.settings.kernels
+    if job.settings.optimizer.master == 2 and k.quantised != "fp8-delayed":
+        notes.append(
+            "settings.optimizer.master: 2; 4 here, as mixed_precision names the recipe tensorwise "
+            "where there is none"
+        )
     if k.quantised:
         known = PRECISIONS[k.quantised]
         if (k.exact_first, k.exact_last) != (known.exact, known.exact):

@@ -127,6 +127,10 @@ LOCAL = Kernels(implementation="local", attention="unfused", accumulation_fusion
         (job(settings=usual(kernels=LOCAL)), "local_layer_spec"),
         (job(settings=usual(kernels=Kernels(attention="unfused"))), "AttnBackend.unfused"),
         (job(settings=usual(kernels=Kernels(flash_package=True))), "AttnBackend.flash"),
+        (
+            job(settings=usual(optimizer=OptimizerSettings(sharding="optimizer", master=2))),
+            "settings.optimizer.master: 2; 4 here",
+        ),
         (job(), "CUDA_DEVICE_MAX_CONNECTIONS"),
         (job(settings=usual(kernels=Kernels(graphs="local"))), "te_rng_tracker"),
         (job(settings=usual(kernels=Kernels(graphs="full_iteration"))), "check_for_nan_in_loss"),
