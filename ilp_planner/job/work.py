@@ -43,14 +43,19 @@ class Product(NamedTuple):
     quantised: bool = False
 
 
+# Of attention: the flash-attention package in the version that is installed, and PyTorch's
+# FlexAttention.
+LIBRARIES = PACKAGE, FLEX = "package", "flex"
+
+
 class FusedAttention(NamedTuple):
     """Flash attention over so many tokens, with heads of so many channels. backward: its backward
-    pass. package: by the flash-attention package, version 2."""
+    pass. library: empty for the one that was measured on the GPU, or one of `LIBRARIES`."""
 
     length: float
     head: float
     backward: bool = False
-    package: bool = False
+    library: str = ""
 
 
 class Kernel(NamedTuple):
@@ -359,9 +364,11 @@ class _Share:
         flops: of causal attention that sees all tokens. operands: bytes. channels: of a head.
         """
         forward, backward = [], []
+        # What torchtitan has in the package's place.
+        package = FLEX if self.job.settings.keeps_gathered else PACKAGE
+        library = package if self.kernels.flash_package else ""
         for layers, seen in self.model.attention_spans:
-            package = self.kernels.flash_package
-            shape = FusedAttention(self.model.sequence * seen, channels, package=package)
+            shape = FusedAttention(self.model.sequence * seen, channels, library=library)
             part = layers * seen * flops
             forward.append(Kernel(part, layers * operands, shape))
             back = shape._replace(backward=True)

@@ -1171,7 +1171,7 @@ SETTINGS = (
         search={
             "": Search(FIXED, ("no",), remark=UNSAID),
             "megatron": Search(LEFT_OUT, ("no",)),
-            "torchtitan": Search(FIXED, ("yes",), remark="FlexAttention is as fast"),
+            "torchtitan": Search(FIXED, ("yes",), remark="FlexAttention in its place"),
             "torchtitan@0.2.2": Search(FIXED, ("no",), remark="cuDNN's attention comes first"),
         },
         keys=(Key(MEGATRON, "kernels.flash_package", "attention_backend", words={True: "flash"}),),

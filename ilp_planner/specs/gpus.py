@@ -15,6 +15,7 @@ from ilp_planner.specs.gpu_architectures import ARCHITECTURES, GpuArchitecture
 from ilp_planner.specs.kernel_constants import (
     FLASH,
     FLASH_VERSION,
+    FLEX_LIKE,
     KernelConstants,
     measured_constants,
 )
@@ -150,10 +151,11 @@ class Gpu:
             for name, one in found.products.items()
         }
         attention = replace(found.attention, f0=found.attention.f0 * times)
-        flash = None
-        if rate := self.architecture.flash.get(version):
-            most = rate * self.units / self.peak["bf16"]
-            flash = replace(FLASH[version], f0=min(attention.f0, most))
+        flash = {}
+        for library, like in (("package", version), ("flex", FLEX_LIKE)):
+            if rate := self.architecture.flash.get(like):
+                most = rate * self.units / self.peak["bf16"]
+                flash[library] = replace(FLASH[like], f0=min(attention.f0, most))
         return replace(found, products=own, attention=attention, flash=flash)
 
     @property

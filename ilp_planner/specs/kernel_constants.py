@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -67,6 +67,7 @@ FLASH = {
     3: AttentionConstants(f0=1.0, s0=500.0, w0=1.124, h0=78.0, backward=0.87),
 }
 FLASH_VERSION = 2  # that is taken to be installed
+FLEX_LIKE = 2  # whose rates FlexAttention is taken to have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +77,8 @@ class KernelConstants:
     products: by precision (`bf16`, also for fp16; `fp8`, `fp32`, ...). launch: seconds that a small
     kernel takes. grouped: rate of grouped products, of that of single ones. curves: collective ->
     ranks of one node -> (bytes as `job.modules.Message.size` counts them, seconds), rising.
-    source: the measurement, for people. flash: attention of the flash-attention package; None: it
-    is the measured one.
+    source: the measurement, for people. flash: attention by libraries (`job.work.LIBRARIES`) that
+    are not the measured one.
     """
 
     products: Mapping[str, ProductConstants]
@@ -86,7 +87,7 @@ class KernelConstants:
     grouped: float
     curves: Mapping[str, Mapping[int, Curve]]
     source: str
-    flash: AttentionConstants | None = None
+    flash: Mapping[str, AttentionConstants] = field(default_factory=dict)
 
 
 FILE = files("ilp_planner.specs") / "kernel_constants.json"

@@ -60,7 +60,7 @@ def _attended(run: Run, kernels: KernelConstants) -> KernelConstants:
         return kernels
     rate = TRITON[run.gpu.partition("-")[0]]
     slower = replace(kernels.attention, f0=kernels.attention.f0 * rate)
-    return replace(kernels, attention=slower, flash=None)
+    return replace(kernels, attention=slower, flash={})
 
 
 def terms(run: Run, machine: Machine, kernels: KernelConstants | None = None) -> dict[str, float]:

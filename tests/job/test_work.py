@@ -130,13 +130,16 @@ def test_a_clamped_activation_is_many_kernels():
     assert own.forward[0].traffic > 10 * plain.forward[0].traffic
 
 
-@for_each("package", [False, True])
-def test_attention_says_whose_library_it_is(package):
-    one = job(DENSE, attention="flash", keeps_gathered=not package)
+@for_each(
+    ("package", "gathered", "library"),
+    [(False, False, ""), (False, True, ""), (True, False, "package"), (True, True, "flex")],
+)
+def test_attention_says_whose_library_it_is(package, gathered, library):
+    one = job(DENSE, attention="flash", keeps_gathered=gathered)
     kernels = dataclasses.replace(one.settings.kernels, flash_package=package)
     one = dataclasses.replace(one, settings=dataclasses.replace(one.settings, kernels=kernels))
     (core,) = [m for m in layer_work(one, experts=False) if m.core]
-    assert {kernel.shape.package for way in core.ways for kernel in way} == {package}
+    assert {kernel.shape.library for way in core.ways for kernel in way} == {library}
 
 
 def test_a_prediction_layer_is_a_layer_and_an_output():

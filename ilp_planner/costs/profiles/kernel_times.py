@@ -120,7 +120,7 @@ class KernelRates:
         head: float = HEAD,
         backward: bool = False,
         precision: str = TENSOR_CORES,
-        package: bool = False,
+        library: str = "",
     ) -> float:
         """Return the seconds of fused attention.
 
@@ -130,9 +130,9 @@ class KernelRates:
         length: tokens of a sequence.
         head: channels of a head.
         backward: the backward pass instead, 2.5 times the work.
-        package: by the flash-attention package instead of the library that was measured.
+        library: one of `job.work.LIBRARIES`; empty: the one that was measured.
         """
-        constants = (package and self.constants.flash) or self.constants.attention
+        constants = self.constants.flash.get(library, self.constants.attention)
         delay = constants.w0 * 2 * length * head * BLOCK * self.processors
         work = flops + delay
         if backward:
@@ -158,7 +158,7 @@ class KernelRates:
     def fastest_attention(self, precision: str = TENSOR_CORES) -> tuple[float, float]:
         """Return an upper bound on the FLOP/s of fused attention, for an endless sequence: in the
         forward pass, and in the backward pass, with two products for each forward one."""
-        libraries = (self.constants.attention, self.constants.flash or self.constants.attention)
+        libraries = (self.constants.attention, *self.constants.flash.values())
         rate = self.peak[precision] * self.sustained
         forward = max(each.f0 for each in libraries)
         backward = max(each.f0 * each.backward for each in libraries)

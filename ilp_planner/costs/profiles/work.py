@@ -124,7 +124,7 @@ class Measured:
                     p.m, p.n, p.k, count=p.copies, precision=precision, accumulate=p.summed
                 )
                 return spent / (machine.grouped if p.grouped else 1.0) / self._low(precision)
-            case FusedAttention(length, head, backward, package):
+            case FusedAttention(length, head, backward, library):
                 flops = kernel.flops / (FLASH_BACKWARD if backward else 1.0)
                 spent = rates.attention(
                     flops,
@@ -132,7 +132,7 @@ class Measured:
                     head=head,
                     backward=backward,
                     precision=precision,
-                    package=package,
+                    library=library,
                 )
                 return spent / (machine.attention_backward if backward else machine.attention)
         streamed = rates.stream(kernel.traffic)
