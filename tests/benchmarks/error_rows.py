@@ -47,10 +47,7 @@ def every_run() -> list[Run]:
 
 def own_rows() -> list[Row]:
     """Judge all runs by constants of their GPUs that saw none of their models."""
-    every = {run.name for run in every_run()}
-    left = machine_fit.models_left_out()  # of all releases
-    kept = [place for place, run in enumerate(left.runs) if run.name in every]
-    judged = Judged(*(tuple(of[place] for place in kept) for of in (left.runs, left.predicted)))
+    judged = machine_fit.models_left_out().only({run.name for run in every_run()})
     seen = {run.name for run in judged.runs}
     rest = [run for run in every_run() if run.name not in seen]
     apart = [run for run in rest if run.family.startswith((OLD, INTERNEVO, "PyTorch"))]

@@ -18,7 +18,7 @@ from ilp_planner.specs.machine import USUAL
 from tests.benchmarks.published import MOSAIC, gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from ilp_planner.specs.kernel_constants import KernelConstants
     from ilp_planner.specs.machine import Machine
@@ -98,6 +98,12 @@ class Judged:
 
     def __add__(self, other: Judged) -> Judged:
         return Judged(self.runs + other.runs, self.predicted + other.predicted)
+
+    def only(self, names: Container[str]) -> Judged:
+        """Return those of these names."""
+        pairs = zip(self.runs, self.predicted, strict=True)
+        kept = [(run, predicted) for run, predicted in pairs if run.name in names]
+        return Judged(tuple(run for run, _ in kept), tuple(predicted for _, predicted in kept))
 
 
 def judge(runs: Sequence[Run], machine: Machine) -> Judged:

@@ -141,11 +141,10 @@ class Covered(Protocol):
 
 def describe_covered(cluster: ClusterSpec, sets: Sequence[Covered]) -> str:
     """Return the sets of nodes of a bound's plans: `any of these 8 nodes`."""
-    covered = [one for one in sets if one.covered]
-    count = cluster.node_count
-    if cluster.fabric.is_shared and [sum(one.counts) for one in covered] != [count]:
-        return f"{_described(cluster, sets)}, the first of each kind"
-    return _described(cluster, sets)
+    found = _described(cluster, sets)
+    # Under leaf switches it matters which of equal nodes are taken.
+    several = cluster.fabric.is_shared and found != f"all {cluster.node_count} nodes"
+    return f"{found}, the first of each kind" if several else found
 
 
 def _described(cluster: ClusterSpec, sets: Sequence[Covered]) -> str:
