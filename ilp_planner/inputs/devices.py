@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import UsageError
@@ -86,7 +87,9 @@ def nodes_named(cluster: ClusterSpec, name: str) -> list[int]:
 
 def _most_nodes(cluster: ClusterSpec, devices: int) -> int:
     """Return how many of equal nodes have at most so many devices together."""
-    if not cluster.equal_nodes or len(cluster.type_names) > 1:
+    *full, last = Counter(cluster.leaves).values()
+    uneven = cluster.shares_uplinks and (len(set(full)) > 1 or last > full[0])
+    if not cluster.equal_nodes or len(cluster.type_names) > 1 or uneven:
         raise UsageError(
             f"max_devices: found nodes that differ in {cluster.name}, expected equal ones; "
             "`without` says which nodes stay idle"

@@ -14,6 +14,7 @@ from ilp_planner.inputs.likeness import DEVICES
 from ilp_planner.inputs.table import BY_NAME, INPUTS
 from ilp_planner.inputs.tables import find_tables, records_in
 from ilp_planner.specs.fabric import Fabric
+from ilp_planner.specs.kernel_constants import FLASH_VERSION
 from ilp_planner.specs.prices import with_prices
 from ilp_planner.specs.training import RECOMPUTATIONS
 
@@ -195,6 +196,12 @@ def without_effect(files: InputFiles, space: str, cluster: ClusterSpec) -> Itera
             f"links.fabric of {cluster.name}: without effect, only plans of training systems "
             f"({', '.join(RUNTIMES)}) pass leaf switches"
         )
+    for name in cluster.type_names:
+        if (version := cluster.device_types[name].flash_attention) != FLASH_VERSION:
+            yield (
+                f"flash_attention {version} of {name}: without effect on the plans of a search, "
+                "none of which asks for that package; it counts in launch lines that do"
+            )
     costs = peers().get(asked.cost_model)
     if asked.vocabulary is not None and not (costs and costs.vocabulary):
         yield f"vocabulary {asked.vocabulary}: without effect, only Metis's costs need one"

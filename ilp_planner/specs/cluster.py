@@ -308,6 +308,16 @@ class ClusterSpec:
         return tuple(g.device for g in self.nodes for _ in range(g.count))
 
     @cached_property
+    def leaves(self) -> tuple[int, ...]:
+        """Leaf switch of each node."""
+        return tuple(map(self.fabric.leaf, range(self.node_count)))
+
+    @cached_property
+    def shares_uplinks(self) -> bool:
+        """Whether there are several leaf switches, whose uplinks have no room for all."""
+        return self.fabric.oversubscription > 1 and len(set(self.leaves)) > 1
+
+    @cached_property
     def called(self) -> tuple[str, ...]:
         """The usual name of each node's device type."""
         return tuple(self.device_types[name].type for name in self.node_types)

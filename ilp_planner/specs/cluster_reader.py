@@ -1,6 +1,6 @@
 """Cluster specifications from TOML; `clusters/README.md` describes the format."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -129,6 +129,8 @@ def read_cluster(source: Path | str | Document) -> ClusterSpec:
         inter = _outermost(root, zones)
     else:
         inter = _read_inter_node(links, types, nodes, between, matrix, intra, assumed)
+    fabric = _read_fabric(links)
+    assumed += _fabric_notes(fabric)
     with root.blamed():
         return ClusterSpec(
             name=root.text("name"),
@@ -140,7 +142,7 @@ def read_cluster(source: Path | str | Document) -> ClusterSpec:
             between=between,
             matrix=matrix,
             zones=zones,
-            fabric=_read_fabric(links),
+            fabric=fabric,
             notes=tuple(dict.fromkeys((*written, *assumed))),
         )
 
@@ -451,6 +453,17 @@ def _read_fabric(links: Table) -> Fabric:
             oversubscription=table.number("oversubscription", Fabric.oversubscription),
             rail_only=table.flag("rail_only", Fabric.rail_only),
         )
+
+
+def _fabric_notes(fabric: Fabric) -> Iterator[str]:
+    """Yield remarks of results on switches that change nothing, or that no published run had."""
+    if fabric.oversubscription > 1:
+        yield (
+            f"links.fabric: no run that the expected error rests on says that its uplinks were "
+            f"oversubscribed {fabric.oversubscription:g}:1"
+        )
+    elif fabric.nodes_per_leaf or fabric.leaves:
+        yield "links.fabric: leaf switches are without effect, as oversubscription is 1"
 
 
 def _bandwidth(link: Link) -> float:

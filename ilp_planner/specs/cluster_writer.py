@@ -60,8 +60,10 @@ def cluster_text(cluster: ClusterSpec) -> str:
         lines += ["", "[[links.between]]", f"types = [{types}]", *_link(link)]
     if (fabric := cluster.fabric) != Fabric():
         lines += ["", "[links.fabric]"]
-        leaves = f"leaves = {list(fabric.leaves)}"
-        lines.append(leaves if fabric.leaves else f"nodes_per_leaf = {fabric.nodes_per_leaf}")
+        if fabric.leaves:
+            lines.append(f"leaves = {list(fabric.leaves)}")
+        if fabric.nodes_per_leaf:
+            lines.append(f"nodes_per_leaf = {fabric.nodes_per_leaf}")
         lines.append(f"oversubscription = {fabric.oversubscription!r}")
         lines.append(f"rail_only = {str(fabric.rail_only).lower()}")
     if cluster.matrix:

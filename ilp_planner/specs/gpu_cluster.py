@@ -138,7 +138,17 @@ def with_more_nodes(cluster: ClusterSpec, groups: Sequence[NodeGroup]) -> Cluste
     The link inside a single node stands for the one between nodes there: more of them have the
     network of the table, with a note, and that link without its collectives if the table lacks the
     GPU.
+
+    Raises
+    ------
+    SpecError: the file says the leaf switch of each of its nodes, and of no others.
     """
+    count = sum(group.count for group in groups)
+    if cluster.fabric.leaves and count > cluster.node_count:
+        raise SpecError(
+            f"cluster {cluster.name!r}: links.fabric: found leaves of {cluster.node_count} nodes, "
+            f"expected nodes_per_leaf, which holds for more nodes: the job needs {count}"
+        )
     nodes, link, notes = tuple(groups), cluster.inter_node, cluster.notes
     (name, *others), between = cluster.type_names, replace(link, collectives={})
     single = cluster.node_count == 1 and not others and link == cluster.intra_node

@@ -30,7 +30,7 @@ def check_within(least: float, most: float, unit: str, **values: float) -> None:
     for name, value in values.items():
         if not least <= value <= most:
             end = f"at least {least:g}" if value < least else f"at most {most:g}"
-            raise ValueError(f"{name} must be {end} {unit}, found {value:g}")
+            raise ValueError(f"{name} must be {f'{end} {unit}'.rstrip()}, found {value:g}")
 
 
 @dataclass(frozen=True, kw_only=True)

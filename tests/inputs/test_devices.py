@@ -1,11 +1,14 @@
 """Which nodes of a cluster, and how much of their memory, plans may use."""
 
+from dataclasses import replace
+
 import pytest
 
 from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.devices import usable, with_headroom
 from ilp_planner.specs.cluster import ClusterSpec, NodeGroup
+from ilp_planner.specs.fabric import Fabric
 from ilp_planner.specs.link import Link
 from tests.megatron_cases import device, small_cluster
 
@@ -60,6 +63,27 @@ def test_devices_at_most_are_whole_nodes() -> None:
     assert part.notes == ("nodes: 0 to 1 of 4 are used",)
     part = usable(whole, constraints_of({"max_devices": 4, "without": 0}))
     assert part.notes == ("nodes: 1 to 2 of 4 are used, numbered 0 to 1 here",)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "kept"),
+    [
+        (Fabric(nodes_per_leaf=3, oversubscription=2.0), (1, 1)),
+        (Fabric(leaves=(1, 1, 2, 2), oversubscription=2.0), (1, 1)),
+        (Fabric(leaves=(1, 2, 2, 2)), (1, 2)),  # room for all
+        (Fabric(leaves=(1, 2, 2, 2), oversubscription=2.0), None),
+        (Fabric(leaves=(1, 1, 2, 3), oversubscription=2.0), None),
+    ],
+)
+def test_devices_at_most_are_under_the_first_of_equal_leaves(
+    fabric: Fabric, kept: tuple[int, ...] | None
+) -> None:
+    whole, asked = replace(small_cluster(4, 2), fabric=fabric), constraints_of({"max_devices": 4})
+    if kept is None:
+        with pytest.raises(UsageError, match="found nodes that differ"):
+            usable(whole, asked)
+    else:
+        assert usable(whole, asked).leaves == kept
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ class Network:
             inner = tuple(axis for axis in others if axis.name != "pp")
             first = pp_rank * grid(job)["pp"].stride % self.per_node
             types = self.stage_types(job, pp_rank)
-            everywhere = others if self.cluster.fabric.is_shared else inner
+            everywhere = others if self.cluster.shares_uplinks else inner
             same = (_sizes(members), _sizes(inner), first, types, _sizes(everywhere))
             if same not in self.routes:
                 self.routes[same] = self._route(members, inner, first, types, everywhere)
@@ -307,7 +307,7 @@ class Network:
         ring = max(rings / rate, inside if here > 1 else 0.0)
         direct = senders * (size - here) / size / rate
         hosts = int(np.unique(nodes[groups[0]]).size)
-        if self.cluster.fabric.is_shared:
+        if self.cluster.shares_uplinks:
             every = _offsets(everywhere)[:, None] + offsets[None, :]
             around, apart = self._through_uplinks(every)
             ring, direct = max(ring, around / rate), max(direct, apart / rate)
@@ -326,7 +326,7 @@ class Network:
     @cached_property
     def leaves(self) -> NDArray[np.int64]:
         """Leaf switch of each node, counted from 0: of those that ranks fill first."""
-        found = [self.cluster.fabric.leaf(node) for node in sorted(self.order)]
+        found = [self.cluster.leaves[node] for node in sorted(self.order)]
         return np.unique(found, return_inverse=True)[1].astype(np.int64)
 
     def _through_uplinks(self, ranks: NDArray[np.int64]) -> tuple[float, float]:
@@ -436,7 +436,7 @@ class Network:
     def _sent_beyond(self, job: TrainingJob) -> float:
         """Return how many of the sends of all pipeline ranks to the next pass the fullest uplinks
         for each node's part of them."""
-        if not self.cluster.fabric.is_shared:
+        if not self.cluster.shares_uplinks:
             return 0.0
         pipeline = grid(job)["pp"]
         ranks = np.arange(job.world, dtype=np.int64)

@@ -32,7 +32,7 @@ def alternative_lines(found: Alternative) -> Iterator[tuple[str, str]]:
         yield "does not fit", f"{format_bytes(found.other.excess)} over the memory limit"
     if found.other.seconds and not found.has and (told := _told(found)):
         yield "because", told
-    if found.other.seconds and not found.has:
+    if found.other.seconds and not found.has and found.own.time < found.other.time:
         error = turned(found.own.time, found.other.time)
         yield (
             "turns",

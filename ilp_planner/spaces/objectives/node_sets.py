@@ -45,7 +45,12 @@ def kinds_of(cluster: ClusterSpec) -> Kinds:
         kinds = tuple(
             tuple(n for n, own in enumerate(cluster.node_types) if own == name) for name in types
         )
-    sizes = cluster.devices_of_nodes
+    # Nodes under leaf switches of as many are alike: the first ones fill one after the other.
+    leaves = Counter(cluster.leaves) if cluster.shares_uplinks else Counter[int]()
+    sizes = [
+        (devices, leaves[leaf])
+        for devices, leaf in zip(cluster.devices_of_nodes, cluster.leaves, strict=True)
+    ]
     found = [
         tuple(node for node in kind if sizes[node] == size)
         for kind in kinds
@@ -143,7 +148,7 @@ def describe_covered(cluster: ClusterSpec, sets: Sequence[Covered]) -> str:
     """Return the sets of nodes of a bound's plans: `any of these 8 nodes`."""
     found = _described(cluster, sets)
     # Under leaf switches it matters which of equal nodes are taken.
-    several = cluster.fabric.is_shared and found != f"all {cluster.node_count} nodes"
+    several = cluster.shares_uplinks and found != f"all {cluster.node_count} nodes"
     return f"{found}, the first of each kind" if several else found
 
 
