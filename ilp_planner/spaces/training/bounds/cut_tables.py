@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +23,18 @@ if TYPE_CHECKING:
 
 def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
     """Return the cost of every range of the chain."""
+    return with_memory(part, variant, timed_tables(part, variant))
+
+
+def with_memory(part: MegatronPart, variant: Variant, tables: CutTables) -> CutTables:
+    """Return the tables of a variant in which ranges that do not fit are ruled out."""
     found = fits(part.memory(variant), part.limits, variant.remainder)
     found = fits_kept(part, variant.virtual, found)
+    return replace(tables, row=found.row, fits=found.possible)
+
+
+def timed_tables(part: MegatronPart, variant: Variant) -> CutTables:
+    """Return the seconds of every range of the chain, as if all fitted."""
     sends = part.sends(variant.virtual)
     rows: dict[tuple[int, float], int] = {}
     pairs = zip(part.rank_rows.tolist(), sends, strict=True)
@@ -38,14 +50,14 @@ def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
         )
         load.append(_settled(part, (own + send) / variant.virtual))
         peak.append(_settled(part, _ranges(part.syncs[row, 1:]) + part.syncs[row, 0]))
-    v, pp = variant.virtual, part.degrees.pp
+    v, pp, count = variant.virtual, part.degrees.pp, part.costs.model.layers + 3
     least = [v + (v > 1 and variant.remainder == FIRST), *[v] * (pp - 1)]
     return CutTables(
         kind=np.array(kind, np.int64),
         load=np.array(load),
         peak=np.array(peak),
-        row=found.row,
-        fits=found.possible,
+        row=np.zeros(pp, np.int64),
+        fits=np.ones((1, count, count), bool),
         least=np.array(least, np.int64),
         weight=part.schedule(v).weight,
         work=np.array(work),
@@ -134,5 +146,10 @@ def _again(part: MegatronPart, variant: Variant, row: int) -> NDArray[np.float64
 def _ranges(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the sums over [start, stop); 0 if the range is empty or backward."""
     sums = np.concatenate(([0.0], np.cumsum(values)))
-    found: NDArray[np.float64] = np.triu(sums[None, :] - sums[:, None])
-    return found
+    return np.where(_forward(sums.size), sums[None, :] - sums[:, None], 0.0)
+
+
+@lru_cache(maxsize=8)
+def _forward(count: int) -> NDArray[np.bool_]:
+    """Return whether a stop is after a start."""
+    return np.triu(np.ones((count, count), bool), 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.numerics import NEVER
+from ilp_planner.spaces.training.bounds.cut_tables import timed_tables, with_memory
 from ilp_planner.spaces.training.bounds.schedule import LeastCuts
 from ilp_planner.spaces.training.enumerate.partition import (
     INFINITE,
@@ -38,7 +39,11 @@ def best_spread(
     others whose bound is below the best, the least first, so many at `most`; if these come to an
     end, nothing is faster.
     """
-    tables = part.tables(variant)
+    tables = timed_tables(part, variant)
+    bound = LeastCuts(tables).seconds + least_peak(tables) + part.ranks.constant
+    if bound >= cutoff:  # before it is asked what fits, which takes longer
+        return CutSearch(None, bound)
+    tables = with_memory(part, variant, tables)
     cuts = LeastCuts(tables)
     if cuts.seconds >= INFINITE:
         return CutSearch(None, NEVER)
