@@ -6,7 +6,7 @@ Williams et al. 2009). Collectives run on a ring.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import Device
     from ilp_planner.specs.link import Link
     from ilp_planner.specs.machine import Machine
+
+
+MOST_KNOWN = 100_000  # kernels whose seconds are kept
 
 
 class Exchange(NamedTuple):
@@ -111,9 +114,18 @@ class Measured:
 
     rates: KernelRates
     machine: Machine
+    known: dict[tuple[Kernel, str], float] = field(default_factory=dict)
 
     def seconds(self, kernel: Kernel, precision: str) -> float:
         """Return the time of the kernel's shape."""
+        found = self.known.get((kernel, precision))
+        if found is None:
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            found = self.known[kernel, precision] = self._seconds(kernel, precision)
+        return found
+
+    def _seconds(self, kernel: Kernel, precision: str) -> float:
         rates, machine = self.rates, self.machine
         match kernel.shape:
             case Product() as p if p.batched:

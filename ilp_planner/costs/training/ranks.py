@@ -13,7 +13,7 @@ embedding over the first and the last rank, and has the seconds that are no rank
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +27,11 @@ from ilp_planner.costs.training.times import (
     ElementTime,
     JobPasses,
     JobTimes,
+    element_alone,
     element_time,
     has_element,
     has_experts,
+    least_alone,
     of_slowest,
 )
 from ilp_planner.job.decoder import (
@@ -47,7 +49,7 @@ from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.specs.training import ORDERS, Recompute
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -55,11 +57,58 @@ if TYPE_CHECKING:
     from ilp_planner.costs.profiles.table import Origin
     from ilp_planner.costs.training.measured import MeasuredTimes, Timed
     from ilp_planner.costs.training.network import Network
+    from ilp_planner.costs.training.times import Alone
+    from ilp_planner.specs.cluster import Device
+    from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.machine import Machine
-    from ilp_planner.specs.training import TrainingJob
+    from ilp_planner.specs.training import Settings, TrainingJob
 
 LAYER_GROUPS = ("tp", "cp", "ep", "etp", "etp-ep")
 SYNC_GROUPS = ("dp-cp", "edp")
+MOST_ALONE = 50_000  # elements that are kept without their messages
+
+
+class Shared:
+    """Results of jobs of one model that no link decides, for all clusters.
+
+    alone: of `RankCosts.alone`.
+    """
+
+    def __init__(self) -> None:
+        self.alone: dict[tuple[object, ...], Alone] = {}
+        self._numbers: dict[object, int] = {}
+        self._devices: dict[int, Device] = {}  # they keep their numbers as long as they are here
+
+    def number(self, value: Hashable) -> int:
+        """Return the same number for equal values."""
+        return self._numbers.setdefault(value, len(self._numbers))
+
+    def keep(self, key: tuple[object, ...], device: Device, found: Alone) -> None:
+        """Keep a result on a device; old ones are forgotten if there are too many."""
+        if len(self.alone) >= MOST_ALONE:
+            self.alone.clear()
+            self._devices.clear()
+        self._devices[id(device)] = device
+        self.alone[key] = found
+
+
+@lru_cache(maxsize=8)
+def shared_of(model: Decoder) -> Shared:
+    """Return the results of a model's jobs."""
+    return Shared()
+
+
+def _decisive(settings: Settings, *, experts: bool) -> Settings:
+    """Return settings without all that the times of elements do not depend on."""
+    optimizer = replace(
+        settings.optimizer,
+        sharding="parameters",
+        instances=1,
+        offload=0.0,
+        overlap_offload=False,
+    )
+    found = replace(settings, optimizer=optimizer, recompute=Recompute(), order=ORDERS[0])
+    return found if experts else replace(found, ep=1, etp=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +164,10 @@ class RankCosts:
                     seen[flag] = self.seen(kind, experts=flag)
                 key = name, seen[flag]
                 if key not in self.known:
-                    self.known[key] = element_time(self.job, self.network, devices, kind, name)
+                    alone = [self.alone(one, name) for one in devices]
+                    self.known[key] = element_time(
+                        self.job, self.network, devices, kind, name, alone
+                    )
                 each[name] = self.known[key]
             found[kind] = JobTimes(**each)
         return found
@@ -136,28 +188,59 @@ class RankCosts:
         least = (min(column) for column in zip(*rows, strict=True))
         return float(sum(n * each for n, each in zip(counts, least, strict=True)))
 
+    @cached_property
+    def shared(self) -> Shared:
+        """Results that no link decides, of all jobs of the model."""
+        if "shared" not in self.known:
+            self.known["shared"] = shared_of(self.job.model)
+        found: Shared = self.known["shared"]
+        return found
+
+    def alone(self, device: Device, name: str) -> Alone:
+        """Return an element of `JobTimes` on a device type without the seconds of its messages."""
+        key = (name, id(device), *self.own(experts=has_experts(self.job, name)))
+        if key not in self.shared.alone:
+            found = element_alone(self.job, device, name)
+            self.shared.keep(key, device, found)
+        return self.shared.alone[key]
+
+    @property
+    def least_alone(self) -> float:
+        """Seconds that a micro-batch takes at least through the chain on any of the cluster's
+        devices, messages left out: 0.0 for measured layers, and where some are not quantised."""
+        if self.profile is not None or any(self.stays_exact):
+            return 0.0
+        layers, experts = self.job.model.layers, sum(self.job.model.expert_layers)
+        counts = zip(JobPasses._fields, (1, layers - experts, experts, 1), strict=True)
+        devices = self.network.cluster.device_types.values()
+        return sum(
+            count * min(least_alone(self.alone(device, name)) for device in devices)
+            for name, count in counts
+            if count
+        )
+
+    def own(self, *, experts: bool = True) -> tuple[object, ...]:
+        """Return all that the work and the messages of elements depend on, with experts or without:
+        not the sharding or place of states, nor recomputation, nor the place of ranks."""
+        job = self.job
+        steps = job.micro_batches if job.settings.quantised else 0  # quantised once for all
+        key = id(job.settings), experts
+        settings, number = self.known.get(key, (None, 0))
+        if settings is not job.settings:
+            number = self.shared.number(_decisive(job.settings, experts=experts))
+            self.known[key] = job.settings, number
+        return (
+            number, job.tp, job.micro_batch, job.pp == 1, steps, job.devices_per_node,
+            job.gpu_architecture.name,
+        )  # fmt: skip
+
     def seen(self, kind: int, *, experts: bool = True) -> object:
         """Return all that the times of elements on a kind of rank depend on, with experts or
-        without: not the sharding or place of states, nor recomputation, nor the place of ranks but
-        for the routes between them."""
+        without: what `own` returns, and the routes between ranks."""
         job, net = self.job, self.network
-        optimizer = replace(
-            job.settings.optimizer,
-            sharding="parameters",
-            instances=1,
-            offload=0.0,
-            overlap_offload=False,
-        )
-        settings = replace(
-            job.settings, optimizer=optimizer, recompute=Recompute(), order=ORDERS[0]
-        )
-        if not experts:
-            settings = replace(settings, ep=1, etp=0)
-        steps = job.micro_batches if job.settings.quantised else 0  # quantised once for all
         groups = LAYER_GROUPS if experts else LAYER_GROUPS[:2]
         routes = tuple(net.route(job, group, kind) for group in groups)
-        types = net.stage_types(job, kind)
-        return settings, job.tp, job.micro_batch, job.pp == 1, steps, types, routes
+        return self.own(experts=experts), net.stage_types(job, kind), routes
 
     @cached_property
     def exact(self) -> RankCosts:

@@ -146,7 +146,6 @@ class JobTimes:
 
 
 LAYERS = {"dense": False, "expert": True}  # elements that are layers, and whether with experts
-NOTHING = Passes((0.0, 0.0), (0.0, 0.0))  # of layers that a model has not
 
 
 class JobPasses(NamedTuple):
@@ -159,16 +158,24 @@ class JobPasses(NamedTuple):
 
 
 def element_time(
-    job: TrainingJob, network: Network, devices: Sequence[Device], pp_rank: int, name: str
+    job: TrainingJob,
+    network: Network,
+    devices: Sequence[Device],
+    pp_rank: int,
+    name: str,
+    alone: Sequence[Alone] = (),
 ) -> ElementTime:
     """Return the seconds of an element of `JobTimes` on the slowest device of a pipeline rank.
+
+    alone: of each device, what `element_alone` returns, if it is known.
 
     Raises
     ------
     SpecError: a device type has no figures, or none for the job's precision.
     """
+    alone = alone or [element_alone(job, device, name) for device in devices]
     ranks = (_Rank(job, network, device, pp_rank) for device in devices)
-    every = ((PASSES[name](rank) or NOTHING).element() for rank in ranks)
+    every = (rank.passes(own).element() for rank, own in zip(ranks, alone, strict=True))
     return of_slowest(list(every))
 
 
@@ -205,12 +212,14 @@ def job_passes(
     SpecError: a device type has no figures, or none for the job's precision.
     """
     rank = _Rank(job, network, device, pp_rank, links, frozenset(without))
-    return JobPasses(
-        embedding=_embedding(rank),
-        dense=_layer(rank, experts=False),
-        expert=_layer(rank, experts=True),
-        output=_output(rank),
-    )
+
+    def passes(name: str) -> Passes | None:
+        return rank.passes(element_alone(job, device, name)) if has_element(job, name) else None
+
+    embedding, output = passes("embedding"), passes("output")
+    assert embedding is not None
+    assert output is not None
+    return JobPasses(embedding, passes("dense"), passes("expert"), output)
 
 
 def element_messages(job: TrainingJob, kind: str) -> list[Message]:
@@ -241,19 +250,80 @@ class _Element(NamedTuple):
     again: Mapping[str, Callable[[str], float]] = MappingProxyType({})
 
 
+class Lone(NamedTuple):
+    """An element on a device type, but for the seconds of its messages.
+
+    kernels: seconds of each pass by module. weight: share of the backward kernels that make
+    gradients of weights alone. again: seconds of a recomputed module's kernels, and its share of
+    the messages.
+    """
+
+    messages: Messages
+    kernels: tuple[Mapping[str, float], Mapping[str, float]]
+    host: _Host
+    weight: float
+    again: Mapping[str, tuple[float, Callable[[str], float]]]
+
+    @property
+    def seconds(self) -> float:
+        """Both passes if no message took any time: no more than with messages."""
+        return sum(
+            max(sum(own.values()), floor) + wait
+            for own, floor, wait in zip(self.kernels, *self.host[:2], strict=True)
+        )
+
+
+Alone = tuple[tuple[Lone, int], ...]
+"""What an element of `JobTimes` is made of on a device type, each with its number of times."""
+
+
+def element_alone(job: TrainingJob, device: Device, name: str) -> Alone:
+    """Return an element of `JobTimes` on a device type without the seconds of its messages.
+
+    Raises
+    ------
+    SpecError: the device type has no figures, or none for the job's precision.
+    """
+    return tuple((_lone(job, device, one), times) for one, times in ELEMENTS[name](job))
+
+
+def least_alone(alone: Alone) -> float:
+    """Return a lower bound in seconds of an element's passes."""
+    return sum(times * one.seconds for one, times in alone)
+
+
+def _lone(job: TrainingJob, device: Device, element: _Element) -> Lone:
+    settings = job.settings
+    forward, backward = (
+        _kernel_seconds(job, device, element.work, way) for way in (FORWARD, BACKWARD)
+    )
+    host = _host_seconds(job, device.machine, element)
+    weights = sum(
+        kernel_time(module.of_weights, device, settings.precision, settings.quantised)
+        for module in element.work
+    )
+    return Lone(
+        messages=element.messages,
+        kernels=(forward, backward),
+        host=host,
+        # in proportion, where the host takes longer to start them
+        weight=weights / (sum(backward.values()) or 1.0),
+        again={
+            name: (
+                sum(seconds * share(module) for module, seconds in forward.items())
+                + CHECKPOINTS.get(name, 1) * host.checkpoint,
+                share,
+            )
+            for name, share in element.again.items()
+        },
+    )
+
+
 class _Way(NamedTuple):
     """Seconds of a pass through an element, by the modules of each."""
 
     kernels: Mapping[str, float]
     messages: Mapping[str, float]
-
-    def of(self, share: Callable[[str], float]) -> tuple[float, float]:
-        """Return the seconds of kernels and of messages, of each module its share."""
-        kernels, messages = (
-            sum(seconds * share(name) for name, seconds in both.items())
-            for both in (self.kernels, self.messages)
-        )
-        return kernels, messages
 
 
 class _Rank(NamedTuple):
@@ -266,35 +336,34 @@ class _Rank(NamedTuple):
     links: LinkTimes | None = None
     without: frozenset[str] = frozenset()
 
-    def passes(self, element: _Element) -> Passes:
+    def passes(self, alone: Alone) -> Passes:
         """Return the seconds of an element."""
-        job, machine = self.job, self.device.machine
-        ways = [self.way(element, way) for way in (FORWARD, BACKWARD)]
-        host = _host_seconds(job, machine, element)
+        (first, _), *others = alone
+        found = self._passes(first)
+        for one, times in others:
+            found = found.plus(self._passes(one), times)
+        return found
+
+    def _passes(self, lone: Lone) -> Passes:
+        job, machine, host = self.job, self.device.machine, lone.host
+        ways = [self.way(lone, way) for way in (FORWARD, BACKWARD)]
         passes = []
         for way, floor, wait in zip(ways, host.floors, host.waits, strict=True):
             sent = _exposed(job, machine, way, backward=way is ways[BACKWARD])
             passes.append((max(sum(way.kernels.values()), floor - sent) + wait, sent))
         (forward, sent), (backward, returned) = passes
-        alone = sum(
-            kernel_time(
-                module.of_weights, self.device, job.settings.precision, job.settings.quantised
-            )
-            for module in element.work
-        )
-        parts = {name: ways[FORWARD].of(share) for name, share in element.again.items()}
+        messages = ways[FORWARD].messages
         return Passes(
             kernels=(forward, backward),
             sent=(sent, returned),
-            # in proportion, where the host takes longer to start them
-            weight=backward * alone / (sum(ways[BACKWARD].kernels.values()) or 1.0),
+            weight=backward * lone.weight,
             parts={
-                name: (kernels + CHECKPOINTS.get(name, 1) * host.checkpoint, sent)
-                for name, (kernels, sent) in parts.items()
+                name: (kernels, sum(seconds * share(own) for own, seconds in messages.items()))
+                for name, (kernels, share) in lone.again.items()
             },
         )
 
-    def way(self, element: _Element, way: int) -> _Way:
+    def way(self, lone: Lone, way: int) -> _Way:
         """Return the seconds of a pass through an element, by modules."""
         messages = {}
         if self.network is not None:
@@ -305,9 +374,9 @@ class _Rank(NamedTuple):
                     self.number,
                     self.links,
                 )
-                for name, pair in element.messages.items()
+                for name, pair in lone.messages.items()
             }
-        return _Way(_kernel_seconds(self.job, self.device, element.work, way), messages)
+        return _Way(lone.kernels[way], messages)
 
 
 # What a job does is the same on every device type, and on every machine that a calibration tries.
@@ -335,29 +404,21 @@ def _prediction_element(job: TrainingJob) -> _Element:
     return _Element(prediction_work(job), messages, layer=True, experts=experts)
 
 
-def _embedding(rank: _Rank) -> Passes:
-    return rank.passes(_embedding_element(rank.job))
+def _layers(job: TrainingJob, *, experts: bool) -> tuple[tuple[_Element, int], ...]:
+    return ((_layer_element(job, experts), 1),)
 
 
-def _layer(rank: _Rank, *, experts: bool) -> Passes | None:
-    """Return the passes through a layer; None if the model lacks the layer."""
-    if experts not in rank.job.model.expert_layers:
-        return None
-    return rank.passes(_layer_element(rank.job, experts))
+def _output(job: TrainingJob) -> tuple[tuple[_Element, int], ...]:
+    """Return the output, and the layers of multi-token prediction."""
+    output = ((_output_element(job), 1),)
+    count = job.model.prediction_layers
+    return (*output, (_prediction_element(job), count)) if count else output
 
 
-def _output(rank: _Rank) -> Passes:
-    """Return the passes through the output, and through the layers of multi-token prediction."""
-    output = rank.passes(_output_element(rank.job))
-    if count := rank.job.model.prediction_layers:
-        output = output.plus(rank.passes(_prediction_element(rank.job)), count)
-    return output
-
-
-PASSES: Mapping[str, Callable[[_Rank], Passes | None]] = {
-    "embedding": _embedding,
-    "dense": partial(_layer, experts=False),
-    "expert": partial(_layer, experts=True),
+ELEMENTS: Mapping[str, Callable[[TrainingJob], tuple[tuple[_Element, int], ...]]] = {
+    "embedding": lambda job: ((_embedding_element(job), 1),),
+    "dense": partial(_layers, experts=False),
+    "expert": partial(_layers, experts=True),
     "output": _output,
 }
 

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ilp_planner.costs.training.memory import most_layers
+from ilp_planner.job.counts import Count, larger
 from ilp_planner.schedule.formulas import rank_of_stage
 from ilp_planner.spaces.training.enumerate.layouts import BOTH, FORWARD, layout_bounds, layouts_of
 from ilp_planner.spaces.training.enumerate.partition import INFINITE
-from ilp_planner.spaces.training.enumerate.variants import Variant
+from ilp_planner.spaces.training.enumerate.recomputations import NOTHING
+from ilp_planner.spaces.training.enumerate.variants import (
+    Variant,
+    block_layers,
+    block_of,
+    pipelines,
+)
 from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST
 
 if TYPE_CHECKING:
@@ -51,23 +58,79 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
     if part.problem.constraints.one_layout is not None:
         bounds = layout_bounds(part, variant, layouts_of(part, variant))
         return float(bounds[0] + part.ranks.constant)
-    again, pp, v = variant.recompute, part.degrees.pp, variant.virtual
-    block = again.layers if again.method == "block" else 0
-    if part.spread(variant):
-        block *= v - (variant.remainder == ALONE)  # of a rank's layers, which are spread evenly
-    least = _least_work(part, variant)
-    last = rank_of_stage(pp * v - 1, pp, v_shaped=variant.v_shaped)
-    key = (again.granularity, again.modules, block, last)
-    if key not in part.slowest:
-        part.slowest[key] = _slowest(part, part.repeated(again), block, last)
-    slowest = part.slowest[key]
-    if block:
-        work = _block_bound(part, variant, block, slowest, least)
-    else:
-        work = _passes(part, variant, slowest, least.once + least.again, least.through)
+    again = variant.recompute
+    if again.method == "block":
+        every = block_bounds(part, variant)
+        return float(every[min(again.layers, every.size) - 1])
+    least, slowest = _least_work(part, variant), _slowest_of(part, variant)
+    work = _passes(part, variant, slowest, least.once + least.again, least.through)
     if variant.remainder == ANYHOW:
-        work = max(work, _anyhow_bound(part, part.repeated(again), block))
-    return work + least.sync + part.ranks.constant
+        work = max(work, _anyhow_bound(part, part.repeated(again), 0))
+    return float(work + least.sync + part.ranks.constant)
+
+
+def bounded_variants(part: MegatronPart, below: float) -> tuple[dict[Variant, float], float]:
+    """Return the variants of a part with a bound below so many seconds, in the order of `variants`,
+    with their bounds; and the least bound of all others."""
+    found: dict[Variant, float] = {}
+    rest, wholes = INFINITE, part.recomputations
+    for pipeline in pipelines(part):
+        for again in (NOTHING,) if pipeline.divided else wholes:
+            variant = replace(pipeline, recompute=again)
+            bound = part.bound(variant)
+            if bound < below:
+                found[variant] = bound
+            else:
+                rest = min(rest, bound)
+        layers = block_layers(part, pipeline)
+        if not layers.size:
+            continue
+        if not part.fits_at_all or part.problem.constraints.one_layout is not None:
+            every = [part.bound(_block(pipeline, count)) for count in layers.tolist()]
+            bounds = np.array(every)
+        else:
+            bounds = block_bounds(part, pipeline)[layers - 1]
+        open_ = bounds < below
+        rest = min(rest, float(bounds[~open_].min(initial=INFINITE)))
+        for place in np.flatnonzero(open_).tolist():
+            found[_block(pipeline, int(layers[place]))] = float(bounds[place])
+    return found, rest
+
+
+def _block(pipeline: Variant, layers: int) -> Variant:
+    return replace(pipeline, recompute=block_of(layers))
+
+
+def block_bounds(part: MegatronPart, variant: Variant) -> NDArray[np.float64]:
+    """Return lower bounds in seconds of a schedule's plans, with its first 1, 2 ... L layers of
+    each virtual stage computed again, float64 [L]."""
+    key = variant.virtual, variant.remainder
+    if key not in part.blocks:
+        one = _block(variant, 1)
+        least, size = _least_work(part, one), variant.virtual
+        layers = part.costs.model.layers
+        if part.spread(variant):
+            size -= variant.remainder == ALONE  # a rank's layers are spread evenly
+        else:
+            size = 1
+        counts = np.minimum(size * np.arange(1, layers + 1), layers)
+        work = _block_passes(part, one, counts, least)
+        if variant.remainder == ANYHOW:
+            repeated = part.repeated(one.recompute)
+            work = np.maximum(work, [_anyhow_bound(part, repeated, n) for n in counts.tolist()])
+        part.blocks[key] = work + least.sync + part.ranks.constant
+    return part.blocks[key]
+
+
+def _slowest_of(part: MegatronPart, variant: Variant) -> float:
+    """Return the result of `_slowest` where all layers are computed again, in all or in parts."""
+    pp, again = part.degrees.pp, variant.recompute
+    last = rank_of_stage(pp * variant.virtual - 1, pp, v_shaped=variant.v_shaped)
+    key = again.granularity, again.modules, last
+    if key not in part.slowest:
+        found = _slowest(part, part.repeated(again), np.zeros(0, np.int64), last)
+        part.slowest[key] = float(found)
+    return part.slowest[key]
 
 
 def _least_work(part: MegatronPart, variant: Variant) -> LeastWork:
@@ -91,32 +154,33 @@ def _least_work(part: MegatronPart, variant: Variant) -> LeastWork:
     return part.least[key]
 
 
-def _block_bound(
-    part: MegatronPart, variant: Variant, block: int, slowest: float, least: LeastWork
-) -> float:
-    """Return a lower bound on the passes of an iteration if the first layers of virtual stages are
-    recomputed, `block` of every rank's layers or all of them.
+def _block_passes(
+    part: MegatronPart, variant: Variant, counts: NDArray[np.int64], least: LeastWork
+) -> NDArray[np.float64]:
+    """Return lower bounds on the passes of an iteration if the first layers of virtual stages are
+    recomputed, `counts` of every rank's layers, or all of them if it has fewer; float64 [counts].
 
     If no rank has more than n layers, recomputation is least if as many ranks as possible have n,
     and one the rest: it grows no faster than the layers of a rank. And the rank that has n takes
     its time for them. One n is that of the plan, so the least of all n is a bound.
     """
-    pp, m, layers = part.degrees.pp, part.micro_batches, part.costs.model.layers
-    best = INFINITE
-    for n in range(-(-layers // pp), layers + 1):
-        load = max(slowest, n * least.layer + min(block, n) * least.layer_again)
-        if m * load >= best:
-            break
-        full, rest = divmod(layers, n)
-        again = (full * min(block, n) + min(block, rest)) * least.layer_again
-        best = min(best, _passes(part, variant, load, least.once + again, least.through))
-    return best
+    pp, layers = part.degrees.pp, part.costs.model.layers
+    if part.slowest_blocks is None:
+        every = np.arange(1, layers + 1)
+        part.slowest_blocks = _slowest(part, part.repeated(variant.recompute), every, pp - 1)
+    slowest = part.slowest_blocks[counts - 1][:, None]
+    n, few = np.arange(-(-layers // pp), layers + 1), counts[:, None]
+    load = np.maximum(slowest, n * least.layer + np.minimum(few, n) * least.layer_again)
+    full, rest = np.divmod(layers, n)
+    again = (full * np.minimum(few, n) + np.minimum(few, rest)) * least.layer_again
+    passes = np.asarray(_passes(part, variant, load, least.once + again, least.through))
+    return np.asarray(passes.min(axis=1), np.float64)
 
 
 def _passes(
-    part: MegatronPart, variant: Variant, slowest: float, total: float, through: float
-) -> float:
-    """Return seconds that the passes of an iteration take at least.
+    part: MegatronPart, variant: Variant, slowest: Count, total: Count, through: float
+) -> Count:
+    """Return seconds that the passes of an iteration take at least, numbers or arrays.
 
     slowest: of a micro-batch on the slowest rank, at least. total: on all ranks. through: of
     `LeastWork`.
@@ -128,7 +192,7 @@ def _passes(
     # stages of the ranks before it, and after them back; but gradients of weights, where they are
     # divided from the others, may come last.
     m = part.micro_batches
-    return max(m * slowest, (m * total + through) / part.degrees.pp)
+    return larger(m * slowest, (m * total + through) / part.degrees.pp)
 
 
 def _anyhow_bound(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> float:
@@ -140,7 +204,8 @@ def _anyhow_bound(part: MegatronPart, repeated: NDArray[np.float64], block: int)
     messages between. In between it makes its own passes of all M micro-batches. So within T seconds
     it can have so many layers as these leave time for, and all ranks together must have all.
 
-    repeated, block: as in `_slowest`.
+    repeated: as in `_slowest`. block: only the first so many layers of a rank are computed again;
+        0: all.
     """
     pp, m, rows = part.degrees.pp, part.micro_batches, part.rank_rows
     times = part.elements[:, 0] + (0.0 if block else repeated)
@@ -158,7 +223,7 @@ def _anyhow_bound(part: MegatronPart, repeated: NDArray[np.float64], block: int)
     return max(float(ends[steps.size - 1]), float(ready.max()))
 
 
-def _fair_bound(part: MegatronPart, variant: Variant, slowest: float, total: float) -> float:
+def _fair_bound(part: MegatronPart, variant: Variant, slowest: Count, total: Count) -> Count:
     """Return a lower bound on the passes of an iteration if the first virtual stage of a rank has
     its share of the rank's layers, or more.
 
@@ -171,10 +236,10 @@ def _fair_bound(part: MegatronPart, variant: Variant, slowest: float, total: flo
     pp, m, virtual = part.degrees.pp, part.micro_batches, variant.virtual
     steps = m * virtual
     falling = total / virtual / (1 - (1 - 1 / steps) ** pp) if steps > 1 else total
-    longest = max(m * slowest, falling)
+    longest = larger(m * slowest, falling)
     if virtual == 1 and m > pp:
         mean, least = _weights(m, pp)
-        longest = max(longest, total * (1 + mean), total + least * slowest)
+        longest = larger(longest, larger(total * (1 + mean), total + least * slowest))
     return longest
 
 
@@ -186,8 +251,11 @@ def _weights(micro_batches: int, ranks: int) -> tuple[float, float]:
     return 1 / float((1 / weights).sum()), float(weights.min())
 
 
-def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int, last: int) -> float:
-    """Return seconds of a micro-batch that the slowest rank takes at least.
+def _slowest(
+    part: MegatronPart, repeated: NDArray[np.float64], blocks: NDArray[np.int64], last: int
+) -> NDArray[np.float64]:
+    """Return seconds of a micro-batch that the slowest rank takes at least, float64 [blocks], or a
+    single number.
 
     Within tau seconds, a rank computes at most tau * s seconds of the fastest kind of rank, with s
     the best ratio that any element has there; and whole layers, beside the embedding on the first
@@ -195,23 +263,28 @@ def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int, last
 
     Parameters
     ----------
-    repeated: seconds [kinds, n] that elements take once more. block: or only the first so many
-        layers of every virtual stage; 0: all. last: the rank of the last stage.
+    repeated: seconds [kinds, n] that elements take once more. blocks: or only the first so many
+        layers of every rank, for each of these numbers; empty: all. last: the rank of the last
+        stage.
     """
-    times = part.elements[:, 0] + (0.0 if block else repeated)
+    times = part.elements[:, 0] + (0.0 if blocks.size else repeated)
     fastest = times.min(axis=0)
     speed = (fastest / times).max(axis=1)[part.rank_rows]
     mean = float(fastest.sum() / speed.sum())
     layer = times[:, 1:-1].min(axis=1)
-    more = repeated[:, 1:-1].min(axis=1) if block else np.zeros_like(layer)
     steps = np.arange(1, part.costs.model.layers + 1)
-    took = steps * layer[:, None] + np.minimum(steps, block) * more[:, None]  # [kinds, L]
+    took = steps * layer[:, None]  # [kinds, L]
+    if blocks.size:
+        more = repeated[:, 1:-1].min(axis=1)
+        took = took + np.minimum(steps, blocks[:, None])[:, None, :] * more[:, None]
     edges = np.zeros(part.degrees.pp)  # what ranks have besides: the embedding, the output
     edges[0] += times[part.rank_rows[0], 0]
     edges[last] += times[part.rank_rows[last], -1]
-    ends = edges[:, None] + took[part.rank_rows]  # when a rank can have had so many layers
-    enough = float(np.partition(ends, steps.size - 1, axis=None)[steps.size - 1])
-    return max(mean, enough, float(edges.max()), float(fastest.max()))
+    # when a rank can have had so many layers
+    ends = edges[:, None] + took[..., part.rank_rows, :]
+    ends = ends.reshape(*ends.shape[:-2], -1)
+    enough: NDArray[np.float64] = np.partition(ends, steps.size - 1)[..., steps.size - 1]
+    return np.maximum(enough, max(mean, float(edges.max()), float(fastest.max())))
 
 
 def never_fits(part: MegatronPart, variant: Variant) -> bool:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ilp_planner.schedule.formulas import DIVIDED, USUAL, v_shaped
 from ilp_planner.settings.rules import divided_rules
 from ilp_planner.spaces.training.enumerate.keeping import leaves_room
@@ -16,6 +18,8 @@ from ilp_planner.specs.training import RECOMPUTATIONS, Recompute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from ilp_planner.spaces.training.search.parts import MegatronPart
 
@@ -174,8 +178,16 @@ def recomputations_in(part: MegatronPart, pipeline: Variant) -> Iterator[Recompu
         yield NOTHING
         return
     yield from part.recomputations
-    if part.costs.runtime.blocks:
-        yield from filter(part.allows, map(_block, range(1, _longest(part, pipeline))))
+    yield from map(block_of, block_layers(part, pipeline).tolist())
+
+
+def block_layers(part: MegatronPart, pipeline: Variant) -> NDArray[np.int64]:
+    """Return the numbers of first layers of a virtual stage that may be computed again with a
+    schedule, ascending."""
+    if pipeline.divided or not part.costs.runtime.blocks:
+        return np.zeros(0, np.int64)
+    allowed = part.allowed_blocks
+    return allowed[: np.searchsorted(allowed, _longest(part, pipeline))]
 
 
 def _longest(part: MegatronPart, pipeline: Variant) -> int:
@@ -193,7 +205,7 @@ def _longest(part: MegatronPart, pipeline: Variant) -> int:
 
 
 @cache
-def _block(layers: int) -> Recompute:
+def block_of(layers: int) -> Recompute:
     """Return the recomputation of the first so many layers."""
     return Recompute(granularity="full", method="block", layers=layers)
 

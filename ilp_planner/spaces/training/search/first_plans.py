@@ -12,6 +12,7 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ilp_planner.spaces.training.bounds.variant import bounded_variants
 from ilp_planner.spaces.training.enumerate.distance import distance
 from ilp_planner.spaces.training.enumerate.variants import leanest
 
@@ -69,8 +70,9 @@ def polish(search: MegatronSearch, numbers: Iterable[int]) -> None:
     """Look in some parts for a plan with less recomputation, the fastest variants first: of each,
     few are tried."""
     for number in numbers:
-        part = search.parts[number]
-        bounds = {v: part.bound(v) for v in part.variants()} if search.goon() else {}
+        if not search.goon():
+            return
+        bounds, _ = bounded_variants(search.parts[number], search.cutoff)
         single = [variant for variant in bounds if variant.virtual == 1]
         for variant in (
             *heapq.nsmallest(TRIED, single, key=bounds.__getitem__),

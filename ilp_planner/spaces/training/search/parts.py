@@ -30,6 +30,7 @@ from ilp_planner.spaces.training.enumerate.choices import different
 from ilp_planner.spaces.training.enumerate.keeping import keeps, rank_of
 from ilp_planner.spaces.training.enumerate.variants import (
     Variant,
+    block_of,
     divided_variants,
     pipelines,
     variants,
@@ -75,6 +76,8 @@ class MegatronPart:
         # Of `variant_bound`, by what it sees:
         self.never: dict[tuple[object, ...], list[bool]] = {}
         self.slowest: dict[tuple[object, ...], float] = {}
+        self.slowest_blocks: NDArray[np.float64] | None = None
+        self.blocks: dict[tuple[int, str], NDArray[np.float64]] = {}
         self.least: dict[tuple[object, ...], LeastWork] = {}
 
     @property
@@ -236,6 +239,12 @@ class MegatronPart:
         every = costs.runtime.recomputations(costs.model, self.settings.kernels, asked)
         return tuple(filter(self.allows, every))
 
+    @cached_property
+    def allowed_blocks(self) -> NDArray[np.int64]:
+        """Numbers of a virtual stage's first layers that plans may compute again, ascending."""
+        counts = range(1, self.costs.model.layers + 1)
+        return np.array([n for n in counts if self.allows(block_of(n))], np.int64)
+
     def variants(self) -> tuple[Variant, ...]:
         """Return all of them."""
         return variants(self)
@@ -255,6 +264,20 @@ class MegatronPart:
     def bound(self, variant: Variant) -> float:
         """Return a lower bound in seconds of a variant's plans, memory aside."""
         return variant_bound(self, variant)
+
+    def earliest_bound(self) -> float:
+        """Return a lower bound in seconds of the part's plans that takes next to no time: all
+        kernels of all micro-batches, divided evenly, without any message."""
+        d, known = self.degrees, self.costs.own.on(self.problem.cluster)
+        quantised = bool(self.settings.quantised)
+        key = (
+            "alone", d.choice, d.tp, d.cp, d.ep, d.etp, d.micro_batch, d.pp == 1,
+            self.micro_batches if quantised else 0,
+        )  # fmt: skip
+        if key not in known:
+            known[key] = self.ranks.least_alone
+        least: float = known[key]
+        return self.micro_batches * least / d.pp
 
     def trivial_bound(self) -> float:
         """Return a lower bound in seconds of the part's plans, without its elements: all work of

@@ -90,9 +90,9 @@ def _classes(
     assumed; less plain ones than `most` are left out."""
     found: dict[Grades, list[Pipeline]] = defaultdict(list)
     for state in search.states:
-        if state.bound > limit:
-            continue
         part = state.part
+        if state.bound > limit or part.trivial_bound() > limit or part.least_bound() > limit:
+            continue
         again = {recomputation(one) for one in part.recomputations}
         if part.costs.runtime.blocks:
             again.add(BLOCK)

@@ -24,7 +24,7 @@ from ilp_planner.inputs.constraints import LAYOUT
 from ilp_planner.optimize.result import ALL_JUDGED, Ranked, Stop
 from ilp_planner.optimize.solvers import registry
 from ilp_planner.spaces.training.bounds.near_cuts import NEAR, ROUNDING, best_spread
-from ilp_planner.spaces.training.bounds.variant import never_fits
+from ilp_planner.spaces.training.bounds.variant import bounded_variants, never_fits
 from ilp_planner.spaces.training.bounds.work import ARITHMETIC
 from ilp_planner.spaces.training.enumerate.layouts import best_layout, layouts_of
 from ilp_planner.spaces.training.enumerate.partition import CutSearch, CutTables, best_cut
@@ -116,7 +116,7 @@ def judge_each(search: PartSearch[MegatronPart], plans: Sequence[GroupPlan]) -> 
 
 
 SCHEDULE = "schedule bound"
-TRIVIAL, BOUNDED = -2, -1  # how well a part in the queue is bounded
+EARLIEST, TRIVIAL, BOUNDED = -3, -2, -1  # how well a part in the queue is bounded
 NEARBY = 2  # turns of the best plan's variant, before others have one
 BETWEEN_REPORTS = 0.2  # seconds
 
@@ -160,6 +160,7 @@ class MegatronSearch:
         self.sources = [""] * len(parts)
         self.open: list[dict[Variant, float]] = [{} for _ in parts]
         self.closed = [NEVER] * len(parts)
+        self.above = [NEVER] * len(parts)  # bounds of variants that were never of interest
         self.best: list[Solved] = []
         self.ceiling = NEVER
         self.opened: set[int] = set()
@@ -205,10 +206,10 @@ class MegatronSearch:
                 if not self.goon():
                     return False
                 if self.bounds[number] <= self.floor:
-                    self.bounds[number] = max(self.floor, self.parts[number].trivial_bound())
+                    self.bounds[number] = max(self.floor, self.parts[number].earliest_bound())
                     self.sources[number] = ARITHMETIC
                     self.raised(number)
-                queue.append((self.bounds[number], number, TRIVIAL, None))
+                queue.append((self.bounds[number], number, EARLIEST, None))
             if not (closing or (satisfied and self.best)):
                 dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
         heapq.heapify(queue)
@@ -220,10 +221,12 @@ class MegatronSearch:
                 return True
             if not self.goon():
                 return False
-            if place == TRIVIAL:
-                self.bounds[number] = max(bound, min(self.parts[number].least_bound(), NEVER))
+            if place in (EARLIEST, TRIVIAL):
+                part = self.parts[number]
+                least = part.trivial_bound() if place == EARLIEST else part.least_bound()
+                self.bounds[number] = max(bound, min(least, NEVER))
                 self.raised(number)
-                heapq.heappush(queue, (self.bounds[number], number, BOUNDED, None))
+                heapq.heappush(queue, (self.bounds[number], number, place + 1, None))
                 continue
             if variant is not None:
                 if (number, variant) not in self.done:
@@ -243,12 +246,13 @@ class MegatronSearch:
             while self.turns[key] < NEARBY and key not in self.done and self.goon():
                 self.work(*key)
 
-    def expand(self, number: int) -> dict[Variant, float]:
-        """Bound the variants of a part that are not solved; return them."""
-        part = self.parts[number]
-        left = [v for v in part.variants() if (number, v) not in self.done]
-        bounds = {v: max(self.bounds[number], min(part.bound(v), NEVER)) for v in left}
-        self.open[number] = bounds
+    def expand(self, number: int, cutoff: float | None = None) -> dict[Variant, float]:
+        """Bound the variants of a part that are not solved; return those below the cutoff."""
+        least, cutoff = self.bounds[number], self.cutoff if cutoff is None else cutoff
+        found, rest = bounded_variants(self.parts[number], cutoff)
+        left = {v: bound for v, bound in found.items() if (number, v) not in self.done}
+        self.open[number] = {v: max(least, min(bound, NEVER)) for v, bound in left.items()}
+        self.above[number] = max(least, min(rest, NEVER))
         self.opened.add(number)
         self.settle(number)
         return dict(self.open[number])
@@ -257,7 +261,7 @@ class MegatronSearch:
         """Return a bound on a part, as high as `claimed` seconds if that is true."""
         self.bounds[number] = max(self.floor, min(self.parts[number].least_bound(), NEVER))
         if self.bounds[number] < claimed:
-            for variant, least in self.expand(number).items():
+            for variant, least in self.expand(number, claimed).items():
                 while least < claimed and (number, variant) not in self.done:
                     self.work(number, variant, claimed)
                     least = self.open[number].get(variant, NEVER)
@@ -324,7 +328,7 @@ class MegatronSearch:
         for variant in variants:
             self.done.add((number, variant))
             self.open[number].pop(variant, None)
-            for one in in_turns(self.parts[number], variant):
+            for one in in_turns(self.parts[number], variant) if self.layouts else ():
                 self.layouts.pop((number, one), None)
         self.closed[number] = min(self.closed[number], bound)
         if number in self.opened:
@@ -333,7 +337,8 @@ class MegatronSearch:
     def settle(self, number: int) -> None:
         """Raise a part's bound to that of its variants."""
         left = self.open[number]
-        least = min(self.closed[number], min(left.values(), default=NEVER))
+        known = min(self.above[number], min(left.values(), default=NEVER))
+        least = min(self.closed[number], known)
         if least > self.bounds[number]:
             self.bounds[number] = least
             worked = any(self.turns[number, v] for v, bound in left.items() if bound == least)

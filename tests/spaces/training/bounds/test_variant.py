@@ -1,16 +1,22 @@
-"""What memory rules out: never a variant that has a plan."""
+"""Bounds of variants by arithmetic; what memory rules out: never a variant that has a plan."""
 
 from collections import defaultdict
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from ilp_planner.spaces.training.bounds.schedule import LeastCuts
-from ilp_planner.spaces.training.bounds.variant import never_fits
+from ilp_planner.spaces.training.bounds.variant import bounded_variants, never_fits
 from ilp_planner.spaces.training.enumerate.partition import INFINITE
+from ilp_planner.spaces.training.enumerate.variants import Variant
+from ilp_planner.spaces.training.search.parts import MegatronPart
 from ilp_planner.spaces.training.search.possible import megatron_parts
 from ilp_planner.spaces.training.search.search import MegatronSearch
+from ilp_planner.specs.pipeline_layout import ALONE, FIRST
+from tests.examples import for_each
 from tests.megatron_cases import GIB, MIXTURE, small_cluster, small_problem
+from tests.runtime_cases import runtime_problem
 
 MODEL = {"layers": 8, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
 
@@ -61,3 +67,77 @@ def test_layers_of_two_kinds(limit: float) -> None:
         part.never = defaultdict(lambda: [False] * 99)
         engine.work(0, variant)
         assert not engine.best
+
+
+# ---- bounds of all variants at once --------------------------------------------------------------
+
+
+def block_bound(part: MegatronPart, variant: Variant) -> float:
+    """Return the bound of a variant with recomputed first layers, number by number."""
+    pp, layers, m = part.degrees.pp, part.costs.model.layers, part.micro_batches
+    v, rows, steps = variant.virtual, part.rank_rows, m * variant.virtual
+    block = variant.recompute.layers
+    if part.spread(variant):
+        block *= v - (variant.remainder == ALONE)
+    times, repeated = part.elements[:, 0], part.repeated(variant.recompute)
+    fastest = times.min(axis=0)
+    layer, again = times[:, 1:-1].min(axis=1), repeated[:, 1:-1].min(axis=1)
+    edges = [0.0] * pp
+    edges[0] += times[rows[0], 0]
+    edges[-1] += times[rows[-1], -1]
+    ends = sorted(
+        edges[rank] + n * layer[rows[rank]] + min(n, block) * again[rows[rank]]
+        for rank in range(pp)
+        for n in range(1, layers + 1)
+    )
+    mean = fastest.sum() / (fastest / times).max(axis=1)[rows].sum()
+    slowest = max(mean, ends[layers - 1], *edges, *fastest)
+    best = INFINITE
+    for n in range(-(-layers // pp), layers + 1):
+        load = max(slowest, n * layer.min() + min(block, n) * again.min())
+        full, rest = divmod(layers, n)
+        total = fastest.sum() + (full * min(block, n) + min(block, rest)) * again.min()
+        if part.spread(variant) and (v == 1 or variant.remainder == FIRST):
+            took = total / v / (1 - (1 - 1 / steps) ** pp) if steps > 1 else total
+            took = max(took, m * load)
+            if v == 1 and m > pp:
+                weights = [m - 1 - behind / 2 for behind in range(pp)]
+                mean_weight = 1 / sum(1 / weight for weight in weights)
+                took = max(took, total * (1 + mean_weight), total + min(weights) * load)
+        else:
+            through = [times[rows[0], 0], *[layer.min()] * (pp - 1)]
+            first = sum(each * (pp - 1 - rank) for rank, each in enumerate(through))
+            took = max(m * load, (m * total + first) / pp)
+        best = min(best, took)
+    syncs = part.syncs.min(axis=0)
+    sync = syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())
+    return float(best + sync + part.ranks.constant)
+
+
+@for_each("options", [{}, {"experts": MIXTURE}])
+def test_bounds_of_all_recomputed_layers_at_once_are_those_of_each(options: dict[str, Any]) -> None:
+    problem = small_problem(small_cluster(1, 2, slow=1, between=3e9), batch=8, **MODEL, **options)
+    seen = set()
+    for part in megatron_parts(problem, problem.costs)[::5]:
+        every = part.variants()
+        for variant in every:
+            if variant.recompute.method == "block" and part.fits_at_all:
+                seen.add((part.degrees.pp, variant.virtual > 1, variant.remainder))
+                assert part.bound(variant) == pytest.approx(block_bound(part, variant), rel=1e-12)
+        bounds = {variant: part.bound(variant) for variant in every}
+        assert bounded_variants(part, 2 * INFINITE)[0] == bounds
+        limit = sorted(bounds.values())[len(bounds) // 2]
+        found, rest = bounded_variants(part, limit)
+        assert found == {variant: bound for variant, bound in bounds.items() if bound < limit}
+        assert rest == limit
+    assert len(seen) >= 5
+
+
+@for_each("runtime", ["megatron", "torchtitan", "deepspeed"])
+def test_bounds_of_parts_only_rise(runtime: str) -> None:
+    """The first one leaves messages out, the next one sees no single element."""
+    problem = runtime_problem(runtime, cluster=small_cluster(2, 2, between=2e9), global_batch=16)
+    for part in megatron_parts(problem, problem.costs):
+        least, trivial = part.earliest_bound(), part.trivial_bound()
+        assert 0 < least <= trivial * (1 + 1e-12)
+        assert trivial <= part.least_bound() * (1 + 1e-12)
