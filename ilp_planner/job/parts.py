@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.job.decoder import (
     embedding_module,
@@ -35,7 +35,7 @@ from ilp_planner.job.recompute import checkpoint, recomputes, remembering
 from ilp_planner.job.shard import shard_of
 from ilp_planner.job.states import quantised_width, state_widths, stepped_width
 from ilp_planner.job.work import Product, layer_work, output_work
-from ilp_planner.specs.training import OPERATORS, TrainingJob
+from ilp_planner.specs.training import OPERATORS, ORDERS, Recompute, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -276,16 +276,21 @@ class MemoryParts:
     size: int = 0
 
 
-def memory_parts(job: TrainingJob) -> MemoryParts:
-    """Return the memory of each part of a job's model on one rank."""
-    job = _on_device(job)
-    modules = _modules(job)
+Known = dict[object, Any]
+
+
+def memory_parts(job: TrainingJob, known: Known | None = None) -> MemoryParts:
+    """Return the memory of each part of a job's model on one rank.
+
+    known: results of other jobs of the same model, on the same devices.
+    """
+    job, known = _on_device(job), {} if known is None else known
     parts = dict.fromkeys(KINDS, Part())
     users: dict[tuple[int, ...], set[str]] = {}
     sizes: dict[tuple[int, ...], float] = {}
-    for kind, module in modules.items():
-        parts[kind] = _part(job, kind, module)
-        for shape, size in spare_gradients(job, module).items():
+    for kind, tensors in _tensors_of(job, known).items():
+        parts[kind] = _part(job, kind, tensors)
+        for shape, size in spare_gradients(job, tensors.module).items():
             users.setdefault(shape, set()).add(kind)
             sizes[shape] = size
     found = MemoryParts(
@@ -353,17 +358,51 @@ def _modules(job: TrainingJob) -> dict[str, Module]:
 OF_WORDS = ("embedding", "output", "copied words")
 
 
-def _part(job: TrainingJob, kind: str, module: Module) -> Part:
+class Tensors(NamedTuple):
+    """A part of a model on one rank, with all that depends neither on replicas nor on the number of
+    pipeline ranks, unless there is only one.
+
+    moments: `moment`, `again` and `chunk` of a `Part`. moved: bytes for the host, by groups. low:
+    parameters of quantised products, all and routed ones.
+    """
+
+    module: Module
+    moments: tuple[float, float, float]
+    moved: tuple[float, ...]
+    captured: float
+    low: tuple[int, int]
+
+
+def _tensors_of(job: TrainingJob, known: Known) -> dict[str, Tensors]:
+    """Return every kind of part that the model has."""
+    settings = replace(job.settings, order=ORDERS[0])
+    key = "tensors", settings, job.tp, job.micro_batch, job.pp == 1
+    if key not in known:
+        known[key] = {
+            kind: Tensors(
+                module=module,
+                moments=_moments(job, kind, module, known),
+                moved=_moved(job, kind, module),
+                captured=captured(job, kind, module),
+                low=quantised_counts((module,)) if job.settings.quantised else (0, 0),
+            )
+            for kind, module in _modules(job).items()
+        }
+    found: dict[str, Tensors] = known[key]
+    return found
+
+
+def _part(job: TrainingJob, kind: str, tensors: Tensors) -> Part:
+    module = tensors.module
     routed = module.expert_parameters
     others = module.parameters - routed
     dense_width = state_widths(job, expert=False, words=kind in OF_WORDS)
     expert_width = state_widths(job, expert=True)
-    moment, again, chunk = _moments(job, kind, module)
-    groups = _moved(job, kind, module)
+    moment, again, chunk = tensors.moments
     deferred = deferred_output(job) if kind == "output" else 0.0
     weights = others * dense_width.parameter + routed * expert_width.parameter
     if job.settings.quantised:
-        low, low_routed = quantised_counts((module,))
+        low, low_routed = tensors.low
         for count, width, expert in (
             (low - low_routed, dense_width, False),
             (low_routed, expert_width, True),
@@ -377,9 +416,9 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
         optimizer=others * dense_width.optimizer + routed * expert_width.optimizer,
         kept=module.activations,
         waiting=gradients_waiting(job, kind, module),
-        moved=sum(groups),
-        ahead=groups[-1] if groups else 0.0,
-        captured=captured(job, kind, module),
+        moved=sum(tensors.moved),
+        ahead=tensors.moved[-1] if tensors.moved else 0.0,
+        captured=tensors.captured,
         moment=moment,
         again=again,
         chunk=chunk,
@@ -401,7 +440,9 @@ def _inside(prediction: Module) -> Module:
     return next(child for child in prediction.children if child.name == "transformer_layer")
 
 
-def _moments(job: TrainingJob, kind: str, module: Module) -> tuple[float, float, float]:
+def _moments(
+    job: TrainingJob, kind: str, module: Module, known: Known
+) -> tuple[float, float, float]:
     """Return `moment`, `again` and `chunk` of a part."""
     if kind == "embedding":
         return embedding_moment(job), 0.0, 0.0
@@ -415,7 +456,11 @@ def _moments(job: TrainingJob, kind: str, module: Module) -> tuple[float, float,
         module = _inside(module)
     remembered = module
     if job.settings.recompute.granularity == "selective":
-        remembered = layer_module(remembering(job), experts)
+        every = replace(job.settings, recompute=Recompute(), order=ORDERS[0])
+        key = "remembered", every, job.tp, job.micro_batch, experts
+        if key not in known:
+            known[key] = layer_module(remembering(job), experts)
+        remembered = known[key]
     whole = remembered.activations
     largest = restored = _layer_moment(job, remembered, remembered, experts)
     if remembered is not module:

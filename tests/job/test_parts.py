@@ -1,9 +1,11 @@
 """Parts of a rank's memory: what they add up from."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from ilp_planner.job.decoder import layer_module
 from ilp_planner.job.operators import outputs_needed
@@ -11,11 +13,12 @@ from ilp_planner.job.overheads import flow
 from ilp_planner.job.parts import KINDS, Part, memory_parts
 from ilp_planner.job.recompute import checkpoint
 from ilp_planner.job.states import OF_MATRICES, stepped_width
+from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.spaces.training.enumerate.recomputations import BY_OPERATORS
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import split_layout
-from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute
-from tests.training_jobs import gpt, job, llama, settings
+from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, TrainingJob
+from tests.training_jobs import gpt, job, jobs, llama, settings
 
 MIXTURE = Experts(count=8, top_k=2, ffn=96, dense_first=1)
 
@@ -95,3 +98,22 @@ def test_only_layers_go_to_the_host() -> None:
     assert parts["layer"].ahead == parts["layer"].moved
     assert parts["embedding"].moved == parts["output"].moved == 0
     assert memory_parts(job()).parts["layer"].ahead == 0
+
+
+@given(jobs(), st.sampled_from((1, 2, 4)), st.sampled_from((1, 2, 4)))
+def test_parts_are_the_same_with_what_is_known_of_other_replicas_and_ranks(
+    one: TrainingJob, dp: int, pp: int
+) -> None:
+    spare = split_layout(
+        [one.model.layers] + [0] * (pp - 1), prediction_layers=one.model.prediction_layers
+    )
+    cap = one.settings.ep * max(1, one.settings.etp) * 2
+    batch = one.micro_batch * dp * cap * one.micro_batches
+    usual = replace(one.settings, schedule=USUAL, turn=0)
+    try:
+        other = replace(one, dp=dp * cap, pp=pp, layout=spare, settings=usual, global_batch=batch)
+    except ValueError:
+        assume(False)
+    known: dict[object, Any] = {}
+    for each in (one, other, one):
+        assert memory_parts(each, known) == memory_parts(each)

@@ -172,6 +172,34 @@ def most_layers(
     return np.where(held < 0, -(10**6), held)[:, :, 0]
 
 
+def most_by_states(
+    parts: MemoryParts, limits: Sequence[float], *, expert: bool = False
+) -> NDArray[np.float64]:
+    """Return an upper bound on the result of `most_layers` for a job that recomputes no whole
+    layers, [ranks]: of states, and of what layers keep, which is asked in no time.
+
+    A peak has at least the states of a rank and what its micro-batches in flight keep, pools of
+    CUDA graphs aside, and a layer's moment above that.
+    """
+    job, kinds = parts.job, parts.parts
+    layer = kinds["expert layer" if expert else "layer"]
+    flight = np.array([job.schedule.in_flight(job.pp - 1 - rank) for rank in range(job.pp)])
+    each = _states(layer) + flight * (layer.left - layer.captured)
+    edges = np.zeros(job.pp)
+    edges[0] += _states(kinds["embedding"])
+    edges[-1] += _states(kinds["output"])
+    alone = sum(outside(job, 0.0).values())
+    share = 1.0 + sum(outside(job, 1.0).values()) - alone  # of a peak, with all that grows with it
+    moment = min(0.0, *(kinds[name].moment for name in ("layer", "expert layer")))
+    room = (np.array(limits) * (1 + FINE_ROUNDING) - alone) / share - edges - moment
+    found: NDArray[np.float64] = np.where(room < 0, -1e6, room / np.maximum(each, 1e-9))
+    return found
+
+
+def _states(part: Part) -> float:
+    return part.weights + part.gradients - part.deferred + part.optimizer
+
+
 def _good(
     parts: MemoryParts, counts: RankCounts, limits: Sequence[float], remainder: str
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

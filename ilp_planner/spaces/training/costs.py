@@ -156,7 +156,7 @@ class MegatronCosts:
         known = self.known(cluster)
         if key in known:
             return with_layout(known[key], job)
-        found = known[key] = memory_parts(job)
+        found = known[key] = memory_parts(job, known)
         return found
 
     def ranks_memory(self, job: TrainingJob, cluster: ClusterSpec) -> RanksMemory:

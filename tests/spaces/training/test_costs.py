@@ -5,12 +5,12 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.training.iteration import SLOWEST, WAITING
 from ilp_planner.costs.training.job import layout_of, spread, virtual_sizes
-from ilp_planner.costs.training.memory import fits, most_layers
+from ilp_planner.costs.training.memory import fits, most_by_states, most_layers
 from ilp_planner.costs.training.network import HOP, Network
 from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.job.memory import memory_parts, rank_memory
@@ -22,6 +22,7 @@ from ilp_planner.specs.pipeline_layout import ALONE, FIRST, REMAINDERS, split_la
 from ilp_planner.specs.training import ORDERS, Recompute, Settings, TrainingJob
 from tests.examples import examples, for_each
 from tests.megatron_cases import MIXTURE, small_cluster, small_problem
+from tests.training_jobs import jobs
 
 MODEL = Decoder(layers=4, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768)
 
@@ -239,6 +240,16 @@ def test_the_most_layers_are_those_that_fit(pp: int, expert: bool) -> None:
             assert (np.maximum(many, 0) == np.maximum(expected, 0)).all()
             seen.update(expected.flatten().tolist())
     assert len(seen) > 3
+
+
+@given(one=jobs(), gib=st.floats(0.2, 40.0))
+def test_states_and_activations_alone_never_take_more_than_all(one: TrainingJob, gib: float):
+    assume(one.virtual == 1 and one.settings.recompute.granularity != "full")
+    parts, limits = memory_parts(one), [gib * 2**30] * one.pp
+    for expert in set(one.model.expert_layers):
+        held = most_layers(parts, limits, 20, expert=expert)[0]
+        most = most_by_states(parts, limits, expert=expert)
+        assert (held <= np.floor(np.minimum(most, 20) + 1e-9)).all()
 
 
 @given(layers=st.integers(0, 100), virtual=st.integers(1, 12))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.costs.training.memory import most_layers
+from ilp_planner.base.numerics import FINE_ROUNDING
+from ilp_planner.costs.training.memory import most_by_states, most_layers
 from ilp_planner.job.counts import Count, larger
 from ilp_planner.schedule.formulas import rank_of_stage
 from ilp_planner.spaces.training.enumerate.layouts import BOTH, FORWARD, layout_bounds, layouts_of
@@ -300,14 +301,20 @@ def never_fits(part: MegatronPart, variant: Variant) -> bool:
     """
     if variant.divided:
         return False
-    again, size = variant.recompute, 1
-    kind: tuple[object, ...] = again.granularity, again.method, again.layers, again.modules
+    again, size, kind = variant.recompute, 1, kind_of(variant)
     if again.method == "block":
         size = min(again.layers * variant.virtual, part.costs.model.layers)
-        kind = (again.method,)
     if kind not in part.never:
         part.never[kind] = _never(part, again)
     return part.never[kind][size - 1]
+
+
+def kind_of(variant: Variant) -> tuple[object, ...]:
+    """Return what variants have in common that memory rules out for one reason."""
+    again = variant.recompute
+    if variant.divided or again.method == "block":
+        return variant.divided, again.method
+    return again.granularity, again.method, again.layers, again.modules
 
 
 def _never(part: MegatronPart, again: Recompute) -> list[bool]:
@@ -316,9 +323,14 @@ def _never(part: MegatronPart, again: Recompute) -> list[bool]:
     parts, kinds = part.memory(Variant(1, again)), part.costs.model.expert_layers
     parts = replace(parts, fixed={**parts.fixed, "between stages": 0.0})
     sizes = range(1, len(kinds) + 1) if again.method == "block" else ()
+    counts = {kind: kinds.count(kind) for kind in set(kinds)}
+    if again.granularity != "full":
+        for kind, count in counts.items():
+            most = np.floor(most_by_states(parts, part.limits, expert=kind) + FINE_ROUNDING)
+            if np.minimum(most, count).sum() < count:
+                return [True]
     found = np.zeros(max(1, len(sizes)), bool)
-    for kind in set(kinds):
-        count = kinds.count(kind)
+    for kind, count in counts.items():
         if sizes and parts.parts["expert layer" if kind else "layer"].left < parts.checkpoint:
             continue  # with its activations on the host, a layer keeps less than its input
         held = most_layers(parts, part.limits, count, expert=kind, sizes=sizes)
