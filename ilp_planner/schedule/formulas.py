@@ -259,6 +259,22 @@ def rank_of_stage(stage: int, ranks: int, *, v_shaped: bool = False) -> int:
     return ranks - 1 - place if v_shaped and lap % 2 else place
 
 
+@lru_cache(maxsize=4096)  # of every layout of a job the same
+def ranks_of_stages(ranks: int, virtual: int, name: str = USUAL) -> tuple[int, ...]:
+    """Return the rank that each (virtual) stage of a schedule is on."""
+    down = v_shaped(name)
+    return tuple(rank_of_stage(stage, ranks, v_shaped=down) for stage in range(ranks * virtual))
+
+
+@lru_cache(maxsize=4096)
+def stages_of_ranks(ranks: int, virtual: int, name: str = USUAL) -> tuple[tuple[int, ...], ...]:
+    """Return the numbers of each rank's (virtual) stages, ascending."""
+    place = ranks_of_stages(ranks, virtual, name)
+    return tuple(
+        tuple(stage for stage, own in enumerate(place) if own == rank) for rank in range(ranks)
+    )
+
+
 @lru_cache(maxsize=4096)  # jobs ask for theirs again and again
 def schedule_of(
     micro_batches: int,

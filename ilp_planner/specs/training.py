@@ -12,7 +12,9 @@ from ilp_planner.schedule.formulas import (
     USUAL,
     Schedule,
     rank_of_stage,
+    ranks_of_stages,
     schedule_of,
+    stages_of_ranks,
     v_shaped,
 )
 from ilp_planner.specs.architecture import check_counts, check_fields
@@ -490,7 +492,17 @@ class TrainingJob:
 
     def stages_of(self, pp_rank: int) -> tuple[int, ...]:
         """Return the numbers of a pipeline rank's virtual stages."""
-        return self.schedule.stages_of(pp_rank, self.pp)
+        return self.stages_of_ranks[pp_rank]
+
+    @property
+    def ranks_of_stages(self) -> tuple[int, ...]:
+        """The pipeline rank of each (virtual) stage."""
+        return ranks_of_stages(self.pp, self.virtual, self.settings.schedule)
+
+    @property
+    def stages_of_ranks(self) -> tuple[tuple[int, ...], ...]:
+        """The numbers of the virtual stages of each pipeline rank."""
+        return stages_of_ranks(self.pp, self.virtual, self.settings.schedule)
 
     def rank_of(self, stage: int) -> int:
         """Return the pipeline rank of a (virtual) stage."""

@@ -52,6 +52,9 @@ class Waits(NamedTuple):
     backward: float = 0.0
 
 
+NO_WAITS = Waits()
+
+
 class Turn(NamedTuple):
     """Seconds of a layer: of its passes, recomputation included, and of its activations' way."""
 
@@ -306,7 +309,7 @@ class Stage:
     @property
     def late(self) -> Waits:
         """Seconds."""
-        return self.host or Waits()
+        return self.host or NO_WAITS
 
     @property
     def terms(self) -> dict[str, float]:
@@ -342,7 +345,7 @@ def sends_of(ranks: RankCosts, job: TrainingJob) -> list[float]:
     """Return the seconds of a micro-batch's messages between every (virtual) stage and the next
     one, both ways; between those of one rank there are none."""
     transfers, pp = ranks.transfers, job.pp
-    places = (job.rank_of(stage) for stage in range(len(job.stages)))
+    places = job.ranks_of_stages
     return [
         0.0 if here == there else transfers[here if there == (here + 1) % pp else there]
         for here, there in pairwise(places)
@@ -362,8 +365,8 @@ def stages_of(
     ends, found, known = ends_of(job.pipeline), [], {} if known is None else known
     chains = {kind: ranks.elements(kind) for kind in set(ranks.kinds)}
     moved = {kind: moved_seconds(job, ranks.network, kind) for kind in chains}
-    for number, (start, stop) in enumerate(pairwise(ends)):
-        kind = ranks.kinds[job.rank_of(number)]
+    for rank, (start, stop) in zip(job.ranks_of_stages, pairwise(ends), strict=True):
+        kind = ranks.kinds[rank]
         key = (kind, start, stop, job.settings.recompute.layers)
         if key in known:
             found.append(known[key])
@@ -403,8 +406,8 @@ def slowest_seconds(job: TrainingJob, times: StageTimes) -> float:
 
 def rank_seconds(job: TrainingJob, times: StageTimes) -> list[float]:
     """Return the seconds of a micro-batch on every pipeline rank."""
-    passes = times.forward + times.backward
-    return [float(sum(passes[list(job.stages_of(rank))])) for rank in range(job.pp)]
+    passes = (times.forward + times.backward).tolist()
+    return [float(sum(map(passes.__getitem__, own))) for own in job.stages_of_ranks]
 
 
 def iteration_terms(

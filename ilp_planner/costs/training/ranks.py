@@ -265,6 +265,16 @@ class RankCosts:
 
     def elements(self, kind: int) -> tuple[ElementTime, ...]:
         """Return the times of the whole chain on a kind of rank."""
+        if kind not in self._elements:
+            self._elements[kind] = self._chain(kind)
+        return self._elements[kind]
+
+    @cached_property
+    def _elements(self) -> dict[int, tuple[ElementTime, ...]]:
+        """Results of `elements`."""
+        return {}
+
+    def _chain(self, kind: int) -> tuple[ElementTime, ...]:
         if self.profile is not None:
             each = zip(*self.timed(kind).values(), strict=True)
             chain = tuple(of_slowest([one.time for one in types]) for types in each)
@@ -402,10 +412,10 @@ class RankCosts:
         """
         spans, known = list(pairwise(ends_of(job.pipeline))), {} if known is None else known
         seconds = []
-        for rank, kind in enumerate(self.kinds):
+        for kind, stages in zip(self.kinds, job.stages_of_ranks, strict=True):
             fixed, each = self.syncs[kind]
             held = 0.0
-            for span in (spans[k] for k in job.stages_of(rank)):
+            for span in (spans[k] for k in stages):
                 if (kind, *span) not in known:
                     known[kind, *span] = float(each[slice(*span)].sum())
                 held += known[kind, *span]
