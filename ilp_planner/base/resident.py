@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EVERY = 0.05  # seconds between two looks: one takes some 50 microseconds
 PROCESSES = Path("/proc")
@@ -45,3 +50,16 @@ class MemoryLimit:
             self.looked = now
             self._reached = resident() >= self.most
         return self._reached
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector from looking through the objects of a search, of which it finds
+    hardly any in circles: that takes a sixth of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

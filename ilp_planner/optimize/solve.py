@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.deadline import Deadline, OutOfTimeError
 from ilp_planner.base.errors import UsageError, interruptible
+from ilp_planner.base.resident import uncollected
 from ilp_planner.optimize.result import Moment, Stop
 from ilp_planner.optimize.search.preference import prefer_plain, time_kept
 from ilp_planner.optimize.search.start import start_from
@@ -108,7 +109,7 @@ def solve(
     search: SearchState = problem.space.begin(problem, Task(limits, solver, recorder, until))
     ranking: tuple[Ranked, ...] = ()
     try:
-        with interruptible():
+        with interruptible(), uncollected():
             stop = _searched(search, start)
             search.confirm()
             if prefers:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import InfeasibleError, LackingError, UsageError, interruptible
 from ilp_planner.base.numerics import NEVER, PROVED
+from ilp_planner.base.resident import uncollected
 from ilp_planner.optimize.result import (
     ON_NODES,
     Aim,
@@ -75,7 +76,8 @@ def solve_on_any_nodes(
     counts = () if all_devices or why_all(problem, solver) else node_sets(problem.cluster)
     if len(counts) < 2:
         return Chosen(problem, _solved(problem, task, top, start))
-    return AnyNodes(problem, task, top, start).run()
+    with uncollected():
+        return AnyNodes(problem, task, top, start).run()
 
 
 def why_all(problem: Problem[Any], solver: str) -> str:
