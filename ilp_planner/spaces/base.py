@@ -77,7 +77,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
 
     @property
     def threaded(self) -> bool:
-        """Tell whether its search works in several threads with any solver."""
+        """Tell whether its search works in several threads or processes with any solver."""
         return False
 
     def work_bound(self, problem: Problem[AnyCosts], nodes: Iterable[int]) -> float:

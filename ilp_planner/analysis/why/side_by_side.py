@@ -29,11 +29,6 @@ class Failed(NamedTuple):
     error: BaseException
 
 
-def cores() -> int:
-    """Return the cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def side_by_side(
     works: Sequence[Callable[[Deadline], Answer]], workers: int, deadline: Deadline
 ) -> list[Answer | None]:

@@ -124,9 +124,9 @@ def why(
     what cannot be asked. SolverError: the judge refutes the result of the search.
     """
     from ilp_planner.analysis.compare.judge import Asked
-    from ilp_planner.analysis.why.side_by_side import cores
     from ilp_planner.analysis.why.why import why as ask
     from ilp_planner.base.deadline import Deadline
+    from ilp_planner.base.team import cores
 
     deadline = Deadline(seconds)
     if not 0 < within < 1:

@@ -192,7 +192,7 @@ PreferPlain = Annotated[
         "FRACTION",
     ),
 ]
-Workers = Annotated[int | None, number(SOLVER, "--workers", "Threads of a solver.", "2")]
+Workers = Annotated[int | None, number(SOLVER, "--workers", "Cores that a search uses.", "all")]
 Seed = Annotated[int | None, number(SOLVER, "--seed", "Seed of a solver.", "0", least=0)]
 Starts = Annotated[
     int | None,

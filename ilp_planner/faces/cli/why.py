@@ -63,8 +63,8 @@ def why(
     Every gain is a range that is proved: of searches that begin from the plan.
     """
     from ilp_planner.analysis.compare.judge import Asked
-    from ilp_planner.analysis.why.side_by_side import cores
     from ilp_planner.analysis.why.why import read_case
+    from ilp_planner.base.team import cores
     from ilp_planner.faces.report.why import Told
 
     if not 0 < within < 1:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import UsageError
 from ilp_planner.base.limits import beyond
 from ilp_planner.base.resident import MemoryLimit
+from ilp_planner.base.team import cores
 
 if TYPE_CHECKING:
     from ilp_planner.optimize.result import Status, Stop
@@ -23,7 +24,8 @@ PREFER_PLAIN = 0.02  # relative: what users of a runtime give up for a plainer p
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """When to stop. seconds: wall clock. gap: stop once 1 - bound / objective is at most this.
-    memory: bytes that the process and its solvers' may hold.
+    memory: bytes that the process and its solvers' may hold. workers: processes or threads at once,
+    as many as there are cores unless it is said; no result depends on it, but for the time.
 
     starts: random points that a heuristic begins from. prefer_plain: of plans for a training
     runtime that take up to this share longer than the fastest one, the plainest is taken; 0: the
@@ -33,7 +35,7 @@ class Limits:
 
     seconds: float = 200.0
     gap: float = 0.0
-    workers: int = 2
+    workers: int = field(default_factory=cores)
     seed: int = 0
     starts: int = 64
     prefer_plain: float = 0.0

@@ -111,6 +111,11 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     runtime = MEGATRON
     graded = True
 
+    @property
+    def threaded(self) -> bool:
+        """Parts are looked at in several processes."""
+        return True
+
     def parts(self, problem: Problem[MegatronCosts]) -> list[MegatronPart]:
         """Return the parts of the space."""
         return megatron_parts(problem, problem.costs)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.base.team import Team
 from ilp_planner.spaces.training.bounds.near_cuts import NEAR, best_spread
 from ilp_planner.spaces.training.bounds.variant import never_fits
 from ilp_planner.spaces.training.enumerate.layouts import best_layout, even_ends, fits_layout
@@ -36,10 +37,17 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.training.search.parts import MegatronPart
 
 
-class Pipeline(NamedTuple):
-    """Equally plain variants of a part that differ in recomputation. one: the one without
-    recomputation, allowed or not. grade: of their recomputation."""
+FIRST_BATCH, LAST_BATCH = 4, 64  # variants that are looked at with one limit, at first and at last
 
+
+class Pipeline(NamedTuple):
+    """Equally plain variants of a part that differ in recomputation.
+
+    number: of the part. one: the variant without recomputation, allowed or not. grade: of their
+    recomputation.
+    """
+
+    number: int
     part: MegatronPart
     one: Variant
     grade: int
@@ -52,35 +60,79 @@ class Pipeline(NamedTuple):
                 yield Variant(one.virtual, again, one.remainder, one.turn, one.schedule)
 
 
+class Question(NamedTuple):
+    """What may be asked of a variant of a part, by the part's number. equal: seconds that a plan of
+    equal stages may take. limit: that any plan has to undercut; 0.0: no other is of interest."""
+
+    number: int
+    variant: Variant
+    equal: float
+    limit: float
+
+
+class Found(NamedTuple):
+    """The ends of equal stages and of others that a variant has within the limits; none: empty."""
+
+    even: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+
+
 def offer_plainer(search: PartSearch[MegatronPart], preference: Preference) -> None:
     """Offer plans that are plainer than the chosen one, or as plain and faster, until there are
     none or the time is up. Beside a plan that is proved to be the fastest, none is faster."""
+
+    def answer(question: Question) -> Found:
+        if not search.goon():
+            return Found()
+        return _look(search.states[question.number].part, question, search.goon)
+
+    with Team(answer, search.limits.workers) as team:
+        _offer(search, preference, team)
+
+
+def _offer(
+    search: PartSearch[MegatronPart], preference: Preference, team: Team[Question, Found]
+) -> None:
     fastest = preference.chosen if search.proved() else None
     found = _classes(search, preference.limit, preference.chosen.grades[:-1])
     for plain in sorted(found):
         if plain > preference.chosen.grades[:-1]:
             return
-        for bound, part, variant in _bounded(found[plain], preference.limit, search.goon):
+        left = _bounded(found[plain], preference.limit, search.goon)
+        begin, size = 0, FIRST_BATCH
+        while begin < len(left):
             if not search.goon():
                 return
-            chosen = preference.chosen
+            chosen, asked = preference.chosen, []
             alike = chosen.grades[:-1] == plain
             equal = chosen.seconds if alike and not chosen.grades[-1] else preference.limit
-            if bound >= equal:
-                break
-            if never_fits(part, variant):
-                continue
-            ends = even_ends(part, variant)
-            if ends and _is_plan(part, variant, ends, equal):
-                preference.offer(part.group_plan(variant, ends))
-                chosen = preference.chosen
-            alike = chosen.grades[:-1] == plain
-            if alike and (chosen is fastest or not chosen.grades[-1]):
-                continue
             limit = chosen.seconds if alike else preference.limit
-            cut = _best(part, variant, limit, search.goon).cut if bound < limit else None
-            if cut is not None:
-                preference.offer(part.group_plan(variant, cut.ends))
+            if alike and (chosen is fastest or not chosen.grades[-1]):
+                limit = 0.0
+            for bound, number, variant in left[begin : begin + size]:
+                if bound < equal:
+                    asked.append((number, Question(number, variant, equal, limit)))
+            for (_, question), one in zip(asked, team.ask(asked), strict=True):
+                part = search.states[question.number].part
+                for ends in filter(None, one):
+                    preference.offer(part.group_plan(question.variant, ends))
+            if len(asked) < size:
+                break
+            begin, size = begin + size, min(2 * size, LAST_BATCH)
+
+
+def _look(part: MegatronPart, question: Question, goon: Callable[[], bool]) -> Found:
+    """Look for plans of a variant."""
+    variant = question.variant
+    if never_fits(part, variant):
+        return Found()
+    even = even_ends(part, variant)
+    if even and not _is_plan(part, variant, even, question.equal):
+        even = ()
+    if not question.limit or part.bound(variant) >= question.limit:
+        return Found(even)
+    cut = _best(part, variant, question.limit, goon).cut
+    return Found(even, () if cut is None else cut.ends)
 
 
 def _classes(
@@ -89,7 +141,7 @@ def _classes(
     """Return the variants that may take at most `limit` seconds, by plainness, equal stages
     assumed; less plain ones than `most` are left out."""
     found: dict[Grades, list[Pipeline]] = defaultdict(list)
-    for state in search.states:
+    for number, state in enumerate(search.states):
         part = state.part
         if state.bound > limit or part.trivial_bound() > limit or part.least_bound() > limit:
             continue
@@ -103,7 +155,7 @@ def _classes(
             for grade in again:
                 own = (*plain[:AGAIN], grade, *plain[AGAIN + 1 :])
                 if own <= most:
-                    found[own].append(Pipeline(part, one, grade))
+                    found[own].append(Pipeline(number, part, one, grade))
     return found
 
 
@@ -124,7 +176,7 @@ def _grades(part: MegatronPart, variant: Variant) -> Grades:
 
 def _bounded(
     pipelines: list[Pipeline], limit: float, goon: Callable[[], bool]
-) -> list[tuple[float, MegatronPart, Variant]]:
+) -> list[tuple[float, int, Variant]]:
     """Return the variants that may take at most `limit` seconds with their bounds, the least first;
     fewer if the time is up."""
     found = []
@@ -134,7 +186,7 @@ def _bounded(
         for variant in pipeline.variants():
             bound = pipeline.part.bound(variant)
             if bound <= limit:
-                found.append((bound, pipeline.part, variant))
+                found.append((bound, pipeline.number, variant))
     return sorted(found, key=lambda entry: entry[0])
 
 

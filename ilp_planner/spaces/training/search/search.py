@@ -16,18 +16,19 @@ import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
+from ilp_planner.base.team import Team
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import LAYOUT
 from ilp_planner.optimize.result import ALL_JUDGED, Ranked, Stop
 from ilp_planner.optimize.solvers import registry
 from ilp_planner.spaces.training.bounds.near_cuts import NEAR, ROUNDING, best_spread
-from ilp_planner.spaces.training.bounds.variant import bounded_variants, never_fits
+from ilp_planner.spaces.training.bounds.variant import bounded_variants, kind_of, never_fits
 from ilp_planner.spaces.training.bounds.work import ARITHMETIC
 from ilp_planner.spaces.training.enumerate.layouts import best_layout, layouts_of
-from ilp_planner.spaces.training.enumerate.partition import CutSearch, CutTables, best_cut
+from ilp_planner.spaces.training.enumerate.partition import Cut, CutSearch, CutTables, best_cut
 from ilp_planner.spaces.training.enumerate.recomputations import FULL, whole_stages
 from ilp_planner.spaces.training.enumerate.variants import each_variant, in_turns, leanest
 from ilp_planner.spaces.training.search.any_layout import AnyLayout
@@ -45,7 +46,7 @@ from ilp_planner.spaces.training.search.possible import megatron_parts, plainest
 from ilp_planner.specs.pipeline_layout import ANYHOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ilp_planner.optimize.search.group_search import PartSearch
     from ilp_planner.plan import GroupPlan
@@ -116,6 +117,8 @@ def judge_each(search: PartSearch[MegatronPart], plans: Sequence[GroupPlan]) -> 
 
 
 SCHEDULE = "schedule bound"
+FIRST_BATCH, LAST_BATCH = 4, 64  # variants that are looked at with one cutoff, at first and at last
+LIGHT = 8  # bounds of parts that count as one variant
 EARLIEST, TRIVIAL, BOUNDED = -3, -2, -1  # how well a part in the queue is bounded
 NEARBY = 2  # turns of the best plan's variant, before others have one
 BETWEEN_REPORTS = 0.2  # seconds
@@ -131,6 +134,42 @@ class Solved:
     variant: Variant
 
 
+class Entry(NamedTuple):
+    """What waits for its turn: a part, or one of its variants. bound: seconds, at least. place: how
+    well a part is bounded, or the place of the variant in its part."""
+
+    bound: float
+    number: int
+    place: int
+    variant: Variant | None = None
+
+
+class Question(NamedTuple):
+    """What may be asked of parts, as `MegatronSearch.answer` has it. place: as in an `Entry`, or
+    one less for the first bounds of parts. cutoff: in seconds. turn: of the variant."""
+
+    place: int
+    numbers: tuple[int, ...]
+    variant: Variant | None = None
+    cutoff: float = NEVER
+    turn: int = 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether the answer depends on what was answered before."""
+        return self.variant is not None and self.variant.remainder == ANYHOW
+
+
+class Looked(NamedTuple):
+    """What was found of a variant. bound: of its plans, in seconds. best: the fastest cut below the
+    cutoff, with the microbatch groups that it has. never: of variants that memory rules out, as
+    `MegatronPart.never` has it."""
+
+    bound: float
+    best: tuple[Variant, Cut] | None = None
+    never: Sequence[bool] = ()
+
+
 class MegatronSearch:
     """Solves variants until nothing can be among the `top` best.
 
@@ -138,7 +177,8 @@ class MegatronSearch:
     ----------
     goon: tells whether there is time left. solve: finds the best cut of tables below a cutoff.
     accept: called with every plan found. gap: relative; smaller gains are not searched. floor:
-        lower bound of plans in seconds, known before any part is examined.
+        lower bound of plans in seconds, known before any part is examined. workers: processes that
+        look at parts at once; what is found does not depend on it.
     """
 
     def __init__(
@@ -152,8 +192,10 @@ class MegatronSearch:
         top: int = 1,
         gap: float = 0.0,
         floor: float = 0.0,
+        workers: int = 1,
     ) -> None:
         self.gap, self.floor = max(gap, FINE_ROUNDING), floor
+        self.team: Team[Question, Any] = Team(self.answer, workers)
         self.parts, self.goon, self.accept, self.raised, self.top = parts, goon, accept, raised, top
         self.solve = solve or (lambda tables, cutoff: best_cut(tables, cutoff, goon))
         self.bounds = [0.0] * len(parts)
@@ -195,49 +237,121 @@ class MegatronSearch:
         to its end with, or one like it, and there is hardly a better one near it. closing: the
         ceiling is a good plan's of another set of nodes, so that no first plan is looked for.
         """
-        queue: list[tuple[float, int, int, Variant | None]] = []
+        with self.team:
+            return self._run(sampled=sampled, started=started, closing=closing)
+
+    def _run(self, *, sampled: bool, started: bool, closing: bool) -> bool:
+        queue: list[Entry] = []
         if not (sampled or started or closing):
             look_at_samples(self)
         if not (started or closing):
             climb(self)
         plainest, others = by_settings(self.parts)
         for numbers, satisfied in ((plainest, started), (others, True)):
-            for number in numbers:
-                if not self.goon():
-                    return False
-                if self.bounds[number] <= self.floor:
-                    self.bounds[number] = max(self.floor, self.parts[number].earliest_bound())
-                    self.sources[number] = ARITHMETIC
-                    self.raised(number)
-                queue.append((self.bounds[number], number, EARLIEST, None))
+            if not self.bound_first(numbers):
+                return False
+            queue += [Entry(self.bounds[number], number, EARLIEST) for number in numbers]
             if not (closing or (satisfied and self.best)):
-                dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
+                dive(self, [entry.number for entry in heapq.nsmallest(FIRST, queue)])
         heapq.heapify(queue)
         if not (closing or self.best):
             dive(self, range(len(self.parts)))
+        size = FIRST_BATCH
         while queue:
-            bound, number, place, variant = heapq.heappop(queue)
-            if bound >= self.cutoff * (1 - self.gap):
+            if queue[0].bound >= self.cutoff * (1 - self.gap):
                 return True
             if not self.goon():
                 return False
-            if place in (EARLIEST, TRIVIAL):
-                part = self.parts[number]
-                least = part.trivial_bound() if place == EARLIEST else part.least_bound()
-                self.bounds[number] = max(bound, min(least, NEVER))
-                self.raised(number)
-                heapq.heappush(queue, (self.bounds[number], number, place + 1, None))
-                continue
-            if variant is not None:
-                if (number, variant) not in self.done:
-                    self.work(number, variant)
-                if (number, variant) not in self.done:
-                    heapq.heappush(queue, (self.open[number][variant], number, place, variant))
-                continue
-            for place, (v, least) in enumerate(self.expand(number).items()):
-                if least < self.cutoff:
-                    heapq.heappush(queue, (least, number, place, v))
+            batch, before = self.next_of(queue, size), self.cutoff
+            for entry, answer in zip(batch, self.ask(map(self.question, batch)), strict=True):
+                if answer is None:  # the time is up
+                    heapq.heappush(queue, entry)
+                elif entry.place == BOUNDED:
+                    left = self.take_variants(entry.number, *answer)
+                    for place, (variant, least) in enumerate(left.items()):
+                        heapq.heappush(queue, Entry(least, entry.number, place, variant))
+                elif entry.variant is None:
+                    self.bounds[entry.number] = max(entry.bound, min(answer, NEVER))
+                    self.raised(entry.number)
+                    again = Entry(self.bounds[entry.number], entry.number, entry.place + 1)
+                    heapq.heappush(queue, again)
+                elif (entry.number, entry.variant) not in self.done:
+                    self.take_look(entry.number, entry.variant, answer, self.cutoff)
+                    if (entry.number, entry.variant) not in self.done:
+                        least = self.open[entry.number][entry.variant]
+                        heapq.heappush(queue, entry._replace(bound=least))
+            size = FIRST_BATCH if self.cutoff < before else min(2 * size, LAST_BATCH)
         return True
+
+    def bound_first(self, numbers: Sequence[int]) -> bool:
+        """Bound parts by their kernels; tell whether there was time for all."""
+        alike: dict[object, list[int]] = {}
+        for number in numbers:
+            if self.bounds[number] <= self.floor:
+                d = self.parts[number].degrees
+                key = d.tp, d.cp, d.ep, d.etp, d.micro_batch, d.choice
+                alike.setdefault(key, []).append(number)
+        every = [*alike.values()]
+        for begin in range(0, len(every), LAST_BATCH):
+            some = every[begin : begin + LAST_BATCH]
+            answers = self.ask(Question(EARLIEST - 1, tuple(numbers)) for numbers in some)
+            for numbers, answer in zip(some, answers, strict=True):
+                if answer is None:
+                    return False
+                for number, bound in zip(numbers, answer, strict=True):
+                    self.bounds[number] = max(self.floor, bound)
+                    self.sources[number] = ARITHMETIC
+                    self.raised(number)
+        return self.goon()
+
+    # ---- questions that any process may answer --------------------------------------------------
+
+    def next_of(self, queue: list[Entry], size: int) -> list[Entry]:
+        """Take the entries with the least bounds below the cutoff off the queue: at most so many
+        variants, and more of what takes less time."""
+        batch: list[Entry] = []
+        weight = 0
+        while queue and weight < LIGHT * size:
+            if queue[0].bound >= self.cutoff * (1 - self.gap):
+                break
+            entry = heapq.heappop(queue)
+            if entry.variant is None or (entry.number, entry.variant) not in self.done:
+                batch.append(entry)
+                weight += LIGHT if entry.place >= BOUNDED else 1
+        return batch
+
+    def question(self, entry: Entry) -> Question:
+        """Return what is to be asked of an entry."""
+        turn = self.turns[entry.number, entry.variant] if entry.variant is not None else 0
+        return Question(entry.place, (entry.number,), entry.variant, self.cutoff, turn)
+
+    def ask(self, questions: Iterable[Question]) -> list[Any]:
+        """Return the answers to questions, in order: perhaps of other processes, but for layouts
+        that are searched step by step."""
+        asked = list(questions)
+        others = [one for one in asked if not one.alone]
+        found = iter(self.team.ask([(self.family(one.numbers[0]), one) for one in others]))
+        return [self.answer(one) if one.alone else next(found) for one in asked]
+
+    def family(self, number: int) -> tuple[int, ...]:
+        """Return what parts have in common that share most results."""
+        d = self.parts[number].degrees
+        return d.tp, d.cp, d.ep, d.etp, d.micro_batch
+
+    def answer(self, question: Question) -> Any:
+        """Answer a question; None if the time is up. The search itself stays as it is."""
+        if not self.goon():
+            return None
+        part = self.parts[question.numbers[0]]
+        if question.variant is not None:
+            return self.look(question.numbers[0], question.variant, question.cutoff, question.turn)
+        if question.place == BOUNDED:
+            return bounded_variants(part, question.cutoff)
+        if question.place == TRIVIAL:
+            return part.least_bound()
+        if question.place == EARLIEST:
+            return part.trivial_bound()
+        return [self.parts[number].earliest_bound() for number in question.numbers]
 
     def improve(self) -> None:
         """Look at layouts near to that of the best plan, and at a few others of its variant."""
@@ -248,8 +362,15 @@ class MegatronSearch:
 
     def expand(self, number: int, cutoff: float | None = None) -> dict[Variant, float]:
         """Bound the variants of a part that are not solved; return those below the cutoff."""
-        least, cutoff = self.bounds[number], self.cutoff if cutoff is None else cutoff
-        found, rest = bounded_variants(self.parts[number], cutoff)
+        cutoff = self.cutoff if cutoff is None else cutoff
+        return self.take_variants(number, *bounded_variants(self.parts[number], cutoff))
+
+    def take_variants(
+        self, number: int, found: dict[Variant, float], rest: float
+    ) -> dict[Variant, float]:
+        """Take the bounds of a part's variants, and the least one of those above the cutoff; return
+        the variants that are not solved."""
+        least = self.bounds[number]
         left = {v: bound for v, bound in found.items() if (number, v) not in self.done}
         self.open[number] = {v: max(least, min(bound, NEVER)) for v, bound in left.items()}
         self.above[number] = max(least, min(rest, NEVER))
@@ -268,35 +389,45 @@ class MegatronSearch:
         return self.bounds[number]
 
     def work(self, number: int, variant: Variant, cutoff: float | None = None) -> None:
-        """Look for plans of a variant below the cutoff, and bound it, until it is done. At first
-        with the smallest microbatch groups alone: plans come soon, and all groups have one bound by
-        arithmetic."""
+        """Look for plans of a variant below the cutoff, and bound it, until it is done."""
         cutoff = self.cutoff if cutoff is None else cutoff
-        part, key = self.parts[number], (number, variant)
-        if not self.turns[key] and never_fits(part, variant):
-            again = variant.recompute.kind, variant.recompute.modules
-            alike = (
-                v for v in self.open[number] if (v.recompute.kind, v.recompute.modules) == again
-            )
-            self.close(number, variant, *(v for v in alike if never_fits(part, v)))
-            return
-        most, bound, best = NEAR[self.turns[key]], NEVER, None
+        looked = self.look(number, variant, cutoff, self.turns[number, variant])
+        self.take_look(number, variant, looked, cutoff)
+
+    def look(self, number: int, variant: Variant, cutoff: float, turn: int) -> Looked:
+        """Look for plans of a variant below the cutoff, and bound it. At first with the smallest
+        microbatch groups alone: plans come soon, and all groups have one bound by arithmetic."""
+        part = self.parts[number]
+        if not turn and never_fits(part, variant):
+            return Looked(NEVER, never=part.never[kind_of(variant)])
+        most, bound, best = NEAR[turn], NEVER, None
         for place, one in enumerate(in_turns(part, variant)):
-            if place and (not self.turns[key] or not self.goon()):
+            if place and (not turn or not self.goon()):
                 bound = min(bound, part.bound(variant))
                 break
             limit = cutoff if best is None else best[1].value
             if part.spread(variant):
                 found = best_spread(part, one, limit, self.solve, self.goon, most)
             elif variant.remainder == ANYHOW:
-                found = self.any_layout(number, one).look(limit, self.goon, self.turns[key])
+                found = self.any_layout(number, one).look(limit, self.goon, turn)
             else:
                 found = best_layout(part, one, limit, self.goon)
             bound = min(bound, found.bound)
             best = best if found.cut is None else (one, found.cut)
+        return Looked(bound, best)
+
+    def take_look(self, number: int, variant: Variant, looked: Looked, cutoff: float) -> None:
+        """Take what was found of a variant."""
+        part, key = self.parts[number], (number, variant)
+        if looked.never:
+            kind = kind_of(variant)
+            part.never[kind] = list(looked.never)
+            alike = [v for v in self.open[number] if kind_of(v) == kind and never_fits(part, v)]
+            self.close(number, variant, *alike)
+            return
         self.turns[key] += 1
-        if best is not None:
-            turned, cut = best
+        if looked.best is not None and looked.best[1].value < cutoff:
+            turned, cut = looked.best
             plan = part.group_plan(turned, cut.ends)
             entry = Solved(value=cut.value, plan=plan, part=number, variant=variant)
             if self.top == 1 or not (whole_stages(plan) and FULL in part.recomputations):
@@ -305,10 +436,10 @@ class MegatronSearch:
             self.accept(plan)
             cutoff = cut.value
         ended = self.turns[key] == len(NEAR)
-        if bound >= cutoff * (1 - ROUNDING) or ended or not self.goon():
-            self.close(number, variant, bound=bound)
+        if looked.bound >= cutoff * (1 - ROUNDING) or ended or not self.goon():
+            self.close(number, variant, bound=looked.bound)
         elif number in self.opened:
-            self.open[number][variant] = bound
+            self.open[number][variant] = looked.bound
             self.settle(number)
 
     def any_layout(self, number: int, variant: Variant) -> AnyLayout:
@@ -427,6 +558,7 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
         raised=raised,
         gap=search.limits.gap,
         floor=search.bound,
+        workers=search.limits.workers if search.solver in ("auto", "dp") else 1,
     )
     asked = search.problem.constraints
     free = asked.layout is not None and asked.one_layout is None

@@ -1,0 +1,126 @@
+"""Questions that other processes answer: whatever happens to these, each has its answer."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from ilp_planner.base import team as team_module
+from ilp_planner.base.team import Team, may_fork
+from tests.examples import for_each
+
+HERE = os.getpid()
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(team_module, "MANY", 1)
+    monkeypatch.setattr(team_module, "ALONE", -1.0)
+
+
+def elsewhere(act: Callable[[], object]) -> Callable[[int], int]:
+    """Return the square of a number, for which other processes do something first from 5 on."""
+
+    def answer(number: int) -> int:
+        if number >= 5 and os.getpid() != HERE:
+            act()
+        return number * number
+
+    return answer
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def frozen() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def failing() -> None:
+    raise ValueError("only elsewhere")
+
+
+def out_of_memory() -> None:
+    raise MemoryError
+
+
+@for_each("act", [lambda: None, killed, frozen, failing, out_of_memory, lambda: os._exit(0)])
+@for_each("count", [1, 2, 3])
+def test_every_question_has_its_answer_in_order(act: Callable[[], object], count: int) -> None:
+    team = Team(elsewhere(act), count)
+    try:
+        for _ in range(2):
+            numbers = [*range(20), 3, 3]
+            assert team.ask([(n % 4, n) for n in numbers]) == [n * n for n in numbers]
+        assert team.ask([]) == []
+    finally:
+        team.end()
+
+
+def test_several_processes_answer() -> None:
+    def answer(_: int) -> int:
+        time.sleep(0.01)
+        return os.getpid()
+
+    team = Team(answer, 2)
+    try:
+        found = set(team.ask([(0, n) for n in range(40)]))  # one key: others help
+    finally:
+        team.end()
+    assert len(found) == 2
+    assert HERE not in found
+
+
+def test_an_error_is_that_of_the_question() -> None:
+    def answer(number: int) -> int:
+        raise ValueError(f"no {number}")
+
+    team = Team(answer, 2)
+    try:
+        with pytest.raises(ValueError, match="no 7"):
+            team.ask([(0, 7)])
+    finally:
+        team.end()
+
+
+def test_signals_are_for_whoever_asks() -> None:
+    def answer(_: int) -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        return os.getpid()
+
+    team = Team(answer, 2)
+    try:
+        assert team.ask([(0, 0)]) != [HERE]
+    finally:
+        team.end()
+
+
+def test_no_process_is_left() -> None:
+    team = Team(elsewhere(lambda: None), 2)
+    team.ask([(0, 1), (1, 2)])
+    assert len(team.workers) == 2
+    processes = [worker.process for worker in team.workers]
+    team.end()
+    assert not any(process.is_alive() for process in processes)
+
+
+def test_processes_of_others_have_none() -> None:
+    def answer(_: int) -> bool:
+        return may_fork()
+
+    team = Team(answer, 2)
+    try:
+        assert team.ask([(0, 0)]) == [False]
+    finally:
+        team.end()
+
+
+def test_few_questions_are_answered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(team_module, "MANY", 3)
+    with Team(lambda _: os.getpid(), 2) as team:
+        assert team.ask([(0, 0), (1, 1)]) == [HERE, HERE]
+        monkeypatch.setattr(team_module, "ALONE", 1e9)
+        assert team.ask([(n, n) for n in range(9)]) == [HERE] * 9

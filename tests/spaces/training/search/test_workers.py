@@ -1,0 +1,92 @@
+"""Several processes look at parts: plan, bound and certificate do not depend on how many."""
+
+import dataclasses
+import os
+import signal
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from ilp_planner.base import team
+from ilp_planner.base.team import Team
+from ilp_planner.optimize.solve import solve
+from ilp_planner.optimize.solvers.base import Limits
+from ilp_planner.spaces.training.search import plainer
+from ilp_planner.spaces.training.search import search as engine
+from ilp_planner.spaces.training.search.search import MegatronSearch, Question
+from tests.examples import for_each
+from tests.megatron_cases import GIB, small_cluster
+from tests.runtime_cases import runtime_problem
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("megatron", {"model": "dense", "global_batch": 16}),
+    ("megatron", {"model": "experts", "global_batch": 16}),
+    ("torchtitan", {"model": "dense", "global_batch": 16}),
+    ("deepspeed", {"model": "dense", "global_batch": 8}),
+]
+
+
+class Counted(Team[Question, Any]):
+    """A team that counts the questions that others were asked."""
+
+    count = 0
+
+    def ask(self, questions: Sequence[tuple[Hashable, Question]]) -> list[Any]:
+        """Count, and ask."""
+        answers = super().ask(questions)
+        Counted.count += len(questions) * (len(self.workers) > 0)
+        return answers
+
+
+@pytest.fixture(autouse=True)
+def _always_several(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(team, "MANY", 2)
+    monkeypatch.setattr(team, "ALONE", -1.0)
+    for module in (engine, plainer):
+        monkeypatch.setattr(module, "Team", Counted)
+    Counted.count = 0
+    yield
+    assert Counted.count > 10
+
+
+def found(space: str, asked: dict[str, Any], workers: int, top: int = 1) -> list[object]:
+    """Return all that a search says, but for its seconds."""
+    cluster = small_cluster(2, 2)
+    types = {
+        name: dataclasses.replace(one, memory=2.2 * GIB)
+        for name, one in cluster.device_types.items()
+    }
+    cluster = dataclasses.replace(cluster, device_types=types)
+    problem = runtime_problem(space, cluster=cluster, **asked)
+    result = solve(problem, limits=Limits(workers=workers, prefer_plain=0.02), top=top)
+    plans = [ranked.plan for ranked in result.ranking]
+    return [result.plan, result.objective, result.bound, result.certificate, result.fastest, plans]
+
+
+@for_each(("space", "asked"), CASES)
+def test_nothing_depends_on_the_number_of_processes(space: str, asked: dict[str, Any]) -> None:
+    alone = found(space, asked, 1)
+    assert alone[0] is not None
+    assert found(space, asked, 2) == alone
+    assert found(space, asked, 3) == alone
+
+
+def test_several_plans_do_not_either() -> None:
+    assert found(*CASES[0], 2, top=4) == found(*CASES[0], 1, top=4)
+
+
+@for_each("end", [signal.SIGKILL, signal.SIGSTOP])
+def test_lost_processes_change_nothing(end: signal.Signals) -> None:
+    here, alone, answer, asked = os.getpid(), found(*CASES[1], 1), MegatronSearch.answer, []
+
+    def lost(search: MegatronSearch, question: Question) -> Any:
+        asked.append(question)
+        if os.getpid() != here and len(asked) > 5:
+            os.kill(os.getpid(), end)
+        return answer(search, question)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MegatronSearch, "answer", lost)
+        assert found(*CASES[1], 2) == alone
+    assert asked
