@@ -12,17 +12,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EVERY = 0.05  # seconds between two looks: one takes some 50 microseconds
+EVERY = 0.05  # seconds between two looks: one takes some 50 microseconds, and more with children
+RARELY = 20  # times as long as a look takes, at least
 PROCESSES = Path("/proc")
 
 
 def resident(process: int | str = "self") -> int:
-    """Return the bytes that a process and its children have in memory; 0 if the system does not
-    tell; only Linux does."""
+    """Return the bytes that a process and its children have in memory, of pages that a child shares
+    with others its part alone; 0 if the system does not tell; only Linux does."""
     total = 0
     with contextlib.suppress(OSError, ValueError, IndexError):
-        pages = (PROCESSES / f"{process}/statm").read_text(encoding="ascii").split()[1]
-        total = int(pages) * os.sysconf("SC_PAGE_SIZE")
+        if process == "self":
+            pages = (PROCESSES / "self/statm").read_text(encoding="ascii").split()[1]
+            total = int(pages) * os.sysconf("SC_PAGE_SIZE")
+        else:
+            sums = (PROCESSES / f"{process}/smaps_rollup").read_text(encoding="ascii")
+            total = int(sums.partition("\nPss:")[2].split()[0]) * 1024
     with contextlib.suppress(OSError, ValueError):
         main = os.getpid() if process == "self" else process
         children = PROCESSES / f"{process}/task/{main}/children"
@@ -39,16 +44,17 @@ class MemoryLimit:
 
     def __init__(self, most: float) -> None:
         self.most = most
-        self.looked = -EVERY
+        self.looked, self.every = -EVERY, EVERY
         self._reached = False
 
     @property
     def reached(self) -> bool:
         """Whether the limit has been reached, as of the last look."""
         now = time.monotonic()
-        if not self._reached and now - self.looked >= EVERY:
+        if not self._reached and now - self.looked >= self.every:
             self.looked = now
             self._reached = resident() >= self.most
+            self.every = max(EVERY, RARELY * (time.monotonic() - now))
         return self._reached
 
 

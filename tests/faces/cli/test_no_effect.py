@@ -63,8 +63,8 @@ AMP = ["solve", "--profile", "amp:amp.json", "--cost-model", "amp"]
     [
         (["solve", *DP, "--seed", "0"], "--seed: found 0 with dp, which draws nothing"),
         (
-            ["solve", *DP, "--space", "megatron", "--workers", "2"],
-            "--workers: found 2 with dp, which plans of space megatron in one thread",
+            [*AMP, "--solver", "dp", "--workers", "2"],
+            "--workers: found 2 with dp, which plans of space amp in one thread",
         ),
         ([*AMP, "--memory-rule", "device"], "--memory-rule device: found it with --cost-model amp"),
         (
@@ -149,9 +149,12 @@ def test_a_key_of_a_model_that_no_profile_is_read_by_is_noted(
     assert note in done.out
 
 
-def test_threads_that_a_space_has_not_are_noted(ilp_plan: Command, tiny: list[str]) -> None:
+def test_threads_that_a_space_has_not_are_noted(
+    ilp_plan: Command, tiny: list[str], folder: Path
+) -> None:
+    amp_cases.write(folder, amp_cases.content())
+    note = "workers 2: without effect, space amp has one thread"
+    assert note in ilp_plan(*AMP, "--workers", "2").out
     options = ["solve", *tiny[:4], "--global-batch-size", "16", "--workers", "2", "--space"]
-    note = "workers 2: without effect, space megatron has one thread"
-    assert note in ilp_plan(*options, "megatron").out
-    for space in ("groups", "operators"):
+    for space in ("megatron", "groups", "operators"):
         assert "without effect" not in ilp_plan(*options, space).out
