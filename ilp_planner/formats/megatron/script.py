@@ -83,8 +83,8 @@ def read_script(
     text = read_text(path, SpecError)
     refuse_other_kind(Document(str(path), text), FileKind.LAUNCH, SpecError)
     # What the script asks Slurm for counts, also where this shell is in another job of Slurm's.
-    set_before = {**(os.environ if environment is None else environment), **_sbatch_variables(text)}
-    given = {name: value for name, value in (supplied or {}).items() if not _is_flag(name)}
+    set_before = {**(os.environ if environment is None else environment), **sbatch_variables(text)}
+    given = {name: value for name, value in (supplied or {}).items() if not is_argument(name)}
     reading = evaluate_script(
         text,
         str(path),
@@ -97,7 +97,7 @@ def read_script(
     found = LaunchWords(reading, launch, f"{path}: ")
     words = found.words()
     for name, value in (supplied or {}).items():
-        if _is_flag(name):
+        if is_argument(name):
             words += [f"--{name.lstrip('-')}", *([value] if value else [])]
     before = {name: reading.unknowns.shown(v) for name, v in launch.environment.items()}
     source = f"{path}: line {launch.line}"
@@ -168,7 +168,7 @@ def _left_out(found: LaunchWords) -> str:
     return f"; not set, and so read as nothing: {names}: --set {found.dropped[0].key}=VALUE"
 
 
-def _is_flag(name: str) -> bool:
+def is_argument(name: str) -> bool:
     """Whether a name is that of an argument of Megatron."""
     return name.startswith("--") or ("-" in name and name in flags())
 
@@ -189,6 +189,7 @@ def read_launch(
     launch: str,
     world: int | None = None,
     *,
+    arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     supplied: Mapping[str, str] | None = None,
     gpus: Gpus | None = None,
@@ -198,7 +199,7 @@ def read_launch(
 
     Parameters
     ----------
-    world, environment, supplied, gpus, strict: as `read_script` has them.
+    world, arguments, environment, supplied, gpus, strict: as `read_script` has them.
 
     Raises
     ------
@@ -212,6 +213,7 @@ def read_launch(
         return read_script(
             path,
             world,
+            arguments=arguments,
             environment=environment,
             supplied=supplied,
             gpus=gpus,
@@ -257,19 +259,28 @@ def _split_text(script: str, complaint: str) -> str:
     return ""
 
 
+def is_training(words: Sequence[str]) -> bool:
+    """Tell whether words look as if they train in Megatron's: by their program or arguments."""
+    programs = [word for word in words if PurePosixPath(word).suffix == ".py"]
+    names = {PurePosixPath(program).name for program in programs}
+    known = names & {ANALYSIS_TOOL, *OTHER_MODELS} or any(
+        name.startswith("pretrain") for name in names
+    )
+    named = {word.removeprefix("--").partition("=")[0] for word in words}
+    several = len(named.intersection(OF_MODELS)) > 1
+    return bool(known or several or (programs and "micro-batch-size" in named))
+
+
+def other_system(text: str) -> str:
+    """Return the system that a launch is of, in words; empty if none is known."""
+    return next((name for mark, name in SYSTEMS if re.search(mark, text)), "")
+
+
 def _find_launches(reading: Reading, path: Path) -> list[Command]:
     """Return the commands that look as if they train, in order; at least one."""
     found = []
     for command in reading.commands:
-        shown = [reading.unknowns.shown(word) for word in command.words]
-        programs = [word for word in shown if PurePosixPath(word).suffix == ".py"]
-        names = {PurePosixPath(program).name for program in programs}
-        known = names & {ANALYSIS_TOOL, *OTHER_MODELS} or any(
-            name.startswith("pretrain") for name in names
-        )
-        named = {word.removeprefix("--").partition("=")[0] for word in shown}
-        several = len(named.intersection(OF_MODELS)) > 1
-        if known or several or (programs and "micro-batch-size" in named):
+        if is_training([reading.unknowns.shown(word) for word in command.words]):
             found.append(command)
     if found:
         return found
@@ -282,7 +293,7 @@ def _find_launches(reading: Reading, path: Path) -> list[Command]:
     started = [command for command in reading.commands if _starts_a_program(command, reading)]
     for command in reversed(started):
         text = " ".join(map(reading.unknowns.shown, command.words))
-        if system := next((name for mark, name in SYSTEMS if re.search(mark, text)), ""):
+        if system := other_system(text):
             raise SpecError(
                 f"{path}: line {command.line}: found a launch of {system}, {INSTEAD}; expected one "
                 "of Megatron-LM's arguments"
@@ -327,7 +338,7 @@ def _devices_of_hosts(path: Path, name: str) -> list[int] | None:
     return [host.devices for host in read_hostfile(file)]
 
 
-def _sbatch_variables(text: str) -> dict[str, str]:
+def sbatch_variables(text: str) -> dict[str, str]:
     """Return the variables that Slurm sets from the script's own directives."""
     options = " ".join(SBATCH.findall(text))
     found: dict[str, str] = {}
