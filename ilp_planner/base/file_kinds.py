@@ -25,6 +25,7 @@ class FileKind(Enum):
     """Kinds of files: their name in messages, with their reader."""
 
     PLAN = "a saved plan, which `ilp-plan evaluate` judges"
+    JOB = "a captured job, which `ilp-plan fit` judges"
     OUTPUT = "what a command printed as JSON, which no command reads"
     PROFILE = "a profile, a table in CSV"
     RUNS = "a table of runs, which `ilp-plan calibrate` reads"
@@ -64,6 +65,7 @@ EXPECTED = {
     FileKind.RUNS: "a table of runs, in CSV with the columns run,seconds",
     FileKind.SPEC: "a model or a cluster in TOML",
     FileKind.CONSTRAINTS: "constraints in TOML, below [constraints]",
+    FileKind.JOB: "a captured job, the .json of `ilp-plan capture --output`",
     FileKind.LAUNCH: "a launch script, an exported .args.json or the arguments as one text",
     FileKind.ACESO: "a plan of Aceso's, in JSON",
     FileKind.METIS: "a profile of Metis's, in JSON",
@@ -76,6 +78,7 @@ COMMENTS = r"(#.*\n|\s)*"
 # How the text begins, and what lines in it begin with, all of them; the first row that is there.
 MARKS: tuple[tuple[FileKind, str, *tuple[str, ...]], ...] = (
     (FileKind.PLAN, r'\s*\{\s*"schema"\s*:\s*"ilp-planner plan"'),
+    (FileKind.JOB, r'\s*\{\s*"schema"\s*:\s*"ilp-planner job"'),
     (FileKind.OUTPUT, r'\s*\{\s*"schema"\s*:\s*"ilp-planner/'),
     (FileKind.PYTHON, r"#!.*python"),
     (FileKind.LAUNCH, r'\s*\{(?s:.*)"argv"\s*:|#!.*sh\b|(?s:.*)\n#SBATCH '),
@@ -127,8 +130,9 @@ BYTES = (
     (FileKind.PICTURE, rb"\x89PNG|\xff\xd8\xff|%PDF"),
 )
 OF_JSON = (
-    FileKind.PLAN, FileKind.OUTPUT, FileKind.ACESO, FileKind.HUGGING_FACE, FileKind.METIS,
-    FileKind.AMP, FileKind.CLUSTERFILE, FileKind.DEEPSPEED, FileKind.JSON, FileKind.LAUNCH,
+    FileKind.PLAN, FileKind.JOB, FileKind.OUTPUT, FileKind.ACESO, FileKind.HUGGING_FACE,
+    FileKind.METIS, FileKind.AMP, FileKind.CLUSTERFILE, FileKind.DEEPSPEED, FileKind.JSON,
+    FileKind.LAUNCH,
 )  # fmt: skip
 # Kinds that may also be meant where another one is expected: their marks are weak.
 ALIKE: Mapping[FileKind, tuple[FileKind, ...]] = {

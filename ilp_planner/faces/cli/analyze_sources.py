@@ -112,13 +112,17 @@ def said_job(
         )
         name = "--megatron-args"
     else:
-        from ilp_planner.formats.megatron.script import read_launch, read_script
+        from ilp_planner.formats.captured.reader import read_any_launch
 
-        file, given = asked["megatron_script"], settings_given(asked["set_values"])
-        if file.suffix == ".json":  # of `export --to megatron`, beside the script
-            arguments = read_launch(str(file), world, supplied=given, gpus=gpus, strict=strict)
-        else:
-            arguments = read_script(file, world, supplied=given, gpus=gpus, strict=strict)
+        file = asked["megatron_script"]
+        arguments = read_any_launch(
+            file,
+            world,
+            arguments=asked["script_arguments"],
+            supplied=settings_given(asked["set_values"]),
+            gpus=gpus,
+            strict=strict,
+        )
         name = file.name
     job = job_of_arguments(arguments)
     per_node = asked["devices_per_node"] or (devices.per_node if spec else job.devices_per_node)
@@ -137,6 +141,11 @@ def one_source(ctx: typer.Context, asked: dict[str, Any]) -> str:
             f"{SOURCES[given[1]]}: found {SOURCES[given[0]]} too, expected one of them"
         )
     source = given[0]
+    if asked["script_arguments"] and source != "megatron_script":
+        raise UsageError(
+            f"-- {asked['script_arguments'][0]}: found arguments of a script, expected a launch "
+            f"script before them, found {SOURCES[source]}"
+        )
     if source != "plan_file" and was_typed(ctx, "accept_changed"):
         raise UsageError(
             f"--accept-changed: expected a PLAN, whose inputs it is about, found {SOURCES[source]}"
@@ -178,7 +187,14 @@ def refuse_kind(file: Path) -> None:
     """
     kind = file_kind(file)
     plans = (FileKind.PLAN, FileKind.JSON)  # whose keys may be in any order
-    if kind not in (None, *plans, FileKind.LAUNCH, FileKind.SPEC, FileKind.HUGGING_FACE):
+    if kind not in (
+        None,
+        *plans,
+        FileKind.LAUNCH,
+        FileKind.JOB,
+        FileKind.SPEC,
+        FileKind.HUGGING_FACE,
+    ):
         assert kind is not None
         raise UsageError(
             f"{file}: found {kind.value}, expected a saved plan, a model or a launch script"

@@ -158,7 +158,11 @@ def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> Traini
     if findings:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         first = findings[0]
-        absent = ": line " in args.source and first.found == "none" and first.flag[:2] == "--"
+        absent = (
+            re.search(r": (line|launch) \d", args.source)
+            and first.found == "none"
+            and first.flag[:2] == "--"
+        )
         added = f"; --set {first.flag[2:]}=VALUE adds it" if absent else ""  # to a script
         ranks = re.search(r"world size|\branks\b|data-parallel size", str(first)) and args.launch
         beside = f" ({ranks})" if ranks else ""  # what the number rests on

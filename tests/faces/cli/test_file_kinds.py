@@ -21,6 +21,7 @@ SAVED = Path(__file__).parents[2] / "formats" / "saved"
 GPUS = ("--gpus", "8xH100")
 SAMPLES: dict[FileKind, str | bytes] = {
     FileKind.PLAN: (SAVED / "megatron-v4.json").read_text(),
+    FileKind.JOB: '{"schema": "ilp-planner job", "version": 1}\n',
     FileKind.OUTPUT: '{"schema": "ilp-planner/solve", "version": 1}\n',
     FileKind.PROFILE: "# machine: x\nrecord,tp,layers\nlayer,1,2\n",
     FileKind.RUNS: "run,seconds\nrun.sh,1.5\n",
@@ -51,7 +52,9 @@ SAMPLES: dict[FileKind, str | bytes] = {
 }
 # Commands, each with the kinds that it takes, or says itself what is wrong with.
 JSON = FileKind.JSON
-TAKES_JOBS = (FileKind.PLAN, JSON, FileKind.SPEC, FileKind.HUGGING_FACE, FileKind.LAUNCH)
+TAKES_JOBS = (
+    FileKind.PLAN, JSON, FileKind.SPEC, FileKind.HUGGING_FACE, FileKind.LAUNCH, FileKind.JOB
+)  # fmt: skip
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[FileKind, ...]]] = {
     "evaluate": (("evaluate", "FILE"), (FileKind.PLAN, JSON)),
     "show": (("show", "FILE", "--html", "o.html"), (FileKind.PLAN, JSON)),
@@ -75,7 +78,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[FileKind, ...]]] = {
     "constraints": (("solve", "--model", "tiny.toml", *GPUS, "--space", "megatron",
                      "--constraints", "FILE"), (FileKind.CONSTRAINTS,)),
     "import megatron": (("import", "megatron", "FILE", *GPUS, "--output", "o.json"),
-                        (FileKind.LAUNCH, JSON)),
+                        (FileKind.LAUNCH, FileKind.JOB, JSON)),
     "import aceso": (("import", "aceso", "FILE", "--model", "tiny.toml", "--output", "o.json"),
                      (FileKind.ACESO, JSON)),
     "calibrate": (("calibrate", "FILE", "--cluster", "a100-4x8"),
