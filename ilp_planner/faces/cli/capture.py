@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ilp_planner.faces.cli.help import OUTPUT
-from ilp_planner.faces.cli.options import option, shown
+from ilp_planner.faces.cli.options import number, option, shown
 
 MOST_SECONDS = 3600.0
 
@@ -32,6 +32,10 @@ def capture(
             OUTPUT, "--allow", "A program that runs though it is not listed; repeatable.", "NAME"
         ),
     ] = None,
+    gpus_per_node: Annotated[
+        int | None,
+        number(OUTPUT, "--gpus-per-node", "What commands that count GPUs say; this machine's."),
+    ] = None,
     launch: Annotated[
         int | None,
         option(OUTPUT, "--launch", "The launch that is meant, of several.", "N", min=1),
@@ -55,9 +59,10 @@ def capture(
     programs but those that only tell something. `ilp-plan fit`, `analyze` and `compare` take the
     file.
     """
-    from ilp_planner.faces.cli.capture_run import print_programs, run
+    from ilp_planner.faces.cli.capture_run import Limits, print_programs, run
 
     if only_print:
         print_programs(command or [], allow or [])
         return
-    run(command or [], output, allow=allow or [], launch=launch, seconds=time_limit)
+    limits = Limits(tuple(allow or ()), time_limit, gpus_per_node)
+    run(command or [], output, limits, launch)

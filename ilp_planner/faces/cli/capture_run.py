@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.errors import PlannerError, UsageError
 from ilp_planner.base.files import check_writable
@@ -25,15 +25,18 @@ MOST_NOTED = 12  # programs to name
 WIDTH = 100
 
 
-def run(
-    command: Sequence[str],
-    output: Path,
-    *,
-    allow: Sequence[str],
-    launch: int | None,
-    seconds: float,
-) -> None:
-    """Record the launches of a command, and save them.
+class Limits(NamedTuple):
+    """allow: programs that run though they are not listed. seconds: after which the script is
+    ended. gpus: of a node, as commands that count them are told."""
+
+    allow: tuple[str, ...]
+    seconds: float
+    gpus: int | None
+
+
+def run(command: Sequence[str], output: Path, limits: Limits, launch: int | None) -> None:
+    """Record the launches of a command, and save them. launch: the number of the one that is
+    meant.
 
     Raises
     ------
@@ -45,7 +48,7 @@ def run(
             "capture: found no command, expected the one that starts the script: "
             "`ilp-plan capture -- bash run.sh`"
         )
-    for name in allow:
+    for name in limits.allow:
         if name in LAUNCHES or name in PLACING:
             raise UsageError(
                 f"--allow: found {name}, which starts training, expected another program"
@@ -57,11 +60,11 @@ def run(
         "do not start, and neither do programs that are not listed (`ilp-plan capture --print`)",
         err=True,
     )
-    found = record(command, allowed=allow, seconds=seconds)
-    for line in remarks(found, seconds):
+    found = record(command, allowed=limits.allow, seconds=limits.seconds, gpus=limits.gpus)
+    for line in remarks(found, limits.seconds):
         echo(f"ilp-plan: note: {line}", err=True)
     if not found.launches:
-        raise PlannerError(without_launch(command, found, seconds))
+        raise PlannerError(without_launch(command, found, limits.seconds))
     count = len(found.launches)
     if launch is not None and launch > count:
         raise UsageError(f"--launch: found {launch}, expected one of 1 to {count}")
@@ -102,6 +105,8 @@ def remarks(found: Recording, seconds: float) -> Iterator[str]:
     read = dict.fromkeys(name_of(one.words[0]) for one in found.noted if one.piped)
     if read:
         yield f"{', '.join(read)}: not run, so that what the script reads of them is empty"
+    if found.counted:
+        yield "the script counted this machine's GPUs: --gpus-per-node N says those of its nodes"
     if found.kept:
         yield f"put back as they were before the script wrote to them: {', '.join(found.kept)}"
     if found.left and not found.late:

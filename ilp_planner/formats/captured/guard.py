@@ -16,19 +16,30 @@ import signal
 import stat
 import struct
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.errors import PlannerError
 from ilp_planner.formats.captured import kernel
-from ilp_planner.formats.captured.programs import BEFORE, SHELLS, SLEEPS, Kind, name_of, ruling_on
+from ilp_planner.formats.captured.programs import (
+    BEFORE,
+    REMOTE,
+    SHELLS,
+    SLEEPS,
+    Kind,
+    Ruling,
+    counts_gpus,
+    name_of,
+    ruling_on,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
 ALL_CHILDREN = 0x40000000  # of waitpid(2): threads too
+SETTINGS = ("/sys/", "/proc/sys/", "/proc/sysrq-trigger")  # what is written there takes effect
 INTERNET = (2, 10)  # families of addresses
 KEPT_BYTES = 256 * 2**20  # of a file that is put back as it was
 AFTER = 5.0  # seconds that background jobs have once the command has ended
@@ -48,6 +59,18 @@ class Started(NamedTuple):
     piped: bool = False
 
 
+class Kept(NamedTuple):
+    """A file that a script writes to, as it was before. copy: of its content; None: it is only
+    appended to."""
+
+    before: os.stat_result
+    copy: Path | None
+
+
+# From the words of a launcher, the script that it starts and the environment to variables.
+Task = Callable[[tuple[str, ...], Path | None, Mapping[str, str]], Mapping[str, str]]
+
+
 class _TimeUpError(Exception):
     """The time limit was reached."""
 
@@ -58,24 +81,29 @@ class Guard:
 
     folder: of the stand-ins. allowed: names of programs that run as if there were no guard. task:
     from the words of a launcher that places tasks, and the script that it starts, to the variables
-    of its first one.
+    of its first one. gpus: of a node, which commands that count them are told; None: they count
+    those of this machine.
     launches, noted: what was about to start, in order. kept: files that were put back as they were.
-    status: of the command; below 0 by a signal. asked: whether it read its standard input. late:
-    whether the time limit ended it. left: background jobs that were ended.
+    status: of the command; below 0 by a signal. asked: whether it read its standard input. counted:
+    whether it counted this machine's GPUs. late: whether the time limit ended it. left: background
+    jobs that were ended.
     """
 
     folder: Path
     allowed: tuple[str, ...] = ()
-    task: Callable[[tuple[str, ...], Path | None], Mapping[str, str]] = lambda words, file: {}
+    task: Task = lambda words, file, environment: {}
+    gpus: int | None = None
     launches: list[Started] = field(default_factory=list)
     noted: list[Started] = field(default_factory=list)
-    kept: dict[str, tuple[int, Path | None]] = field(default_factory=dict)
+    kept: dict[str, Kept] = field(default_factory=dict)
     status: int = 0
     asked: bool = False
+    counted: bool = False
     late: bool = False
     left: int = 0
     _known: kernel.Machine = field(default_factory=kernel.machine)
     _begun: float = 0.0
+    _output: str = ""
     _parents: dict[int, int] = field(default_factory=dict)
     _outer: dict[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     _free: set[int] = field(default_factory=set)
@@ -95,6 +123,7 @@ class Guard:
         PlannerError: the system lets nothing be guarded; then nothing has run.
         """
         self._begun = time.time()
+        self._output = held_by(os.getpid(), f"fd/{output}")
         root = self._start(words, environment, output)
         handler = signal.signal(signal.SIGALRM, _time_up)
         try:
@@ -165,6 +194,8 @@ class Guard:
                 return
             if os.WIFEXITED(status) or os.WIFSIGNALED(status):
                 self._parents.pop(process, None)
+                self._outer.pop(process, None)
+                self._free.discard(process)
                 self._early.discard(process)
                 if process == root:
                     self.status = os.waitstatus_to_exitcode(status)
@@ -215,11 +246,12 @@ class Guard:
         skipped = 0
         if absent:
             words, skipped = words[1:], 1
-        self._decide(call, path, tuple(words), environment, skipped, absent=absent)
+        self._decide(call, 2 if at else 1, path, tuple(words), environment, skipped, absent=absent)
 
     def _decide(
         self,
         call: kernel.Call,
+        words_at: int,
         path: str,
         words: tuple[str, ...],
         environment: Mapping[str, str],
@@ -237,17 +269,23 @@ class Guard:
         script = here and not known and is_shell_script(path)
         ruling = ruling_on(words, self.allowed, script=script, folder=folder)
         outer = self._outer.get(call.process, ())
-        piped = held_by(call.process, "fd/1").startswith("pipe:")
+        output = held_by(call.process, "fd/1")
+        piped = output.startswith("pipe:") and output != self._output
         started = Started(words, environment, folder, outer, ruling.sure, piped)
+        if how := counts_gpus(words):
+            self.counted |= self.gpus is None
+            if self.gpus is not None:
+                call.run_instead(self._count_script(how), len(call.texts(words_at)) - 1)
+                return
         if ruling.kind is Kind.LAUNCH:
             self.launches.append(started)
             call.end()
         elif ruling.kind is Kind.INNER:
             before = words[: ruling.inner]
             self._outer[call.process] = (*outer, before)
-            if name in BEFORE:
+            if name in BEFORE or name in REMOTE:
                 self.noted.append(started)
-            task = self._task_script(words, ruling.inner, folder)
+            task = self._task_script(started, ruling)
             call.run_instead(task, skipped + ruling.inner - 1)
         elif ruling.kind is Kind.RUN:
             if name in SLEEPS and name not in self.allowed and here:
@@ -260,17 +298,27 @@ class Guard:
             self.noted.append(started)
             call.end()
 
-    def _task_script(self, words: tuple[str, ...], inner: int, folder: str) -> str:
+    def _task_script(self, started: Started, ruling: Ruling) -> str:
         """Write a script that runs the words behind it as the first task of a launcher."""
-        file = Path(folder) / words[inner] if inner < len(words) else None
-        variables = self.task(words[:inner], file)
+        words, inner = started.words, ruling.inner
+        file = Path(started.folder) / words[inner] if inner < len(words) else None
+        variables = self.task(words[:inner], file, started.environment)
         lines = [f"export {name}={value}" for name, value in variables.items()]
         shell = shutil.which("bash") or "/bin/sh"
-        run = 'exec "$@"'
-        if name_of(words[0]) == "sbatch":
-            run = f'exec {shell} "$@"' if file else f"exec {shell} {shlex.join(_wrapped(words))}"
+        run = f"exec {shell} {shlex.join(ruling.shell)}"
+        if file is not None:
+            run = f'exec {shell} "$@"' if name_of(words[0]) == "sbatch" else 'exec "$@"'
         file = self.folder / f".task{len(list(self.folder.glob('.task*')))}"
         file.write_text("\n".join([f"#!{shell}", *lines, run, ""]))
+        file.chmod(0o700)
+        return str(file)
+
+    def _count_script(self, how: str) -> str:
+        """Write a script that says how many GPUs a node has. how: as of `counts_gpus`."""
+        file = self.folder / f".count-{how}"
+        each = [f"GPU {k}: (of --gpus-per-node)" for k in range(self.gpus or 0)]
+        told = [str(self.gpus)] if how == "number" else each
+        file.write_text("\n".join(["#!/bin/sh", *(f"echo {shlex.quote(t)}" for t in told), ""]))
         file.chmod(0o700)
         return str(file)
 
@@ -310,11 +358,20 @@ class Guard:
         """Keep a file that is about to be written over, and let none be removed or renamed."""
         if self._is_free(call.process, ""):
             return
+        if call.name == "ftruncate":
+            path = held_by(call.process, f"fd/{kernel.signed(call.argument(0))}")
+            self._keep(call, path, os.O_TRUNC)
+            return
         if call.name in ("open", "openat", "openat2", "creat", "truncate"):
             inside = 0 if call.name in ("openat", "openat2") else None
             path = call.path(0 if inside is None else 1, inside)
-            flags = {"open": 1, "openat": 2}.get(call.name)
-            self._keep(call, path, call.argument(flags) if flags else os.O_TRUNC)
+            flags = os.O_TRUNC
+            if call.name in kernel.FLAGS:
+                flags = call.argument(kernel.FLAGS[call.name][0])
+            elif call.name == "openat2":
+                (flags,) = struct.unpack("=Q", call.memory(call.argument(2), 8))
+            if flags & kernel.WRITING:
+                self._keep(call, path, flags)
             return
         places = {
             "unlink": ((0, None),), "rmdir": ((0, None),), "unlinkat": ((1, 0),),
@@ -330,18 +387,27 @@ class Guard:
 
     def _keep(self, call: kernel.Call, path: str, flags: int) -> None:
         real = os.path.realpath(path)
-        if real in self.kept or not self._was_there(real) or not Path(real).is_file():
-            return
-        size = Path(real).stat().st_size
-        if flags & os.O_APPEND and not flags & os.O_TRUNC:
-            self.kept[real] = (size, None)
-        elif size <= KEPT_BYTES:
-            copy = self.folder / f".kept{len(self.kept)}"
-            shutil.copy2(real, copy)
-            self.kept[real] = (size, copy)
-        else:
-            self._note(call, call.name, path)
+        if real.startswith(SETTINGS) or Path(real).is_block_device():
+            self._note(call, "write", real)
             call.answer(-errno.EACCES)
+            return
+        known = self.kept.get(real)
+        appended = flags & os.O_APPEND and not flags & os.O_TRUNC
+        if real == self._output or (known and (known.copy or appended)):
+            return
+        if not known and not (self._was_there(real) and Path(real).is_file()):
+            return
+        before = known.before if known else Path(real).stat()
+        copy = None
+        if not appended:
+            if before.st_size > KEPT_BYTES:
+                self._note(call, call.name, path)
+                call.answer(-errno.EACCES)
+                return
+            copy = self.folder / f".kept{len(self.kept)}"
+            shutil.copyfile(real, copy)
+            os.truncate(copy, before.st_size)  # less what has been appended meanwhile
+        self.kept[real] = Kept(before, copy)
 
     def _was_there(self, path: str) -> bool:
         """Tell whether a file was there before the command began."""
@@ -349,17 +415,18 @@ class Guard:
             found = os.lstat(path)
         except OSError:
             return False
-        return found.st_ctime < self._begun and not stat.S_ISCHR(found.st_mode)
+        first = min(found.st_ctime, found.st_mtime)
+        return first < self._begun and not stat.S_ISCHR(found.st_mode)
 
     def _put_back(self) -> None:
         """Give files that were written over the content that they had."""
-        for path, (size, copy) in self.kept.items():
+        for path, (before, copy) in self.kept.items():
             with contextlib.suppress(OSError):
                 if copy is None:
-                    os.truncate(path, size)
+                    os.truncate(path, before.st_size)
                 else:
                     shutil.copyfile(copy, path)
-                    shutil.copystat(copy, path)
+                os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     def _note(self, call: kernel.Call, *words: str) -> None:
         self.noted.append(Started(words, {}, held_by(call.process, "cwd")))
@@ -391,7 +458,7 @@ CALLS = {
     "connect": "host",
     "ptrace": "trace",
     "read": "input",
-    **dict.fromkeys(("open", "openat", "openat2", "creat", "truncate"), "file"),
+    **dict.fromkeys(("open", "openat", "openat2", "creat", "truncate", "ftruncate"), "file"),
     **dict.fromkeys(("unlink", "unlinkat", "rmdir", "rename", "renameat", "renameat2"), "file"),
 }
 
@@ -407,15 +474,6 @@ def is_shell_script(path: str) -> bool:
     if first.startswith("#!"):
         return any(name_of(word) in SHELLS for word in first[2:].split())
     return path.endswith(".sh") and b"\0" not in head
-
-
-def _wrapped(words: Sequence[str]) -> list[str]:
-    """Return the arguments of a shell that runs what sbatch is given without a file: the text of an
-    option, or its input."""
-    for word, following in zip(words, (*words[1:], ""), strict=True):
-        if word.startswith("--wrap"):
-            return ["-c", word.partition("=")[2] or following]
-    return ["-s"]
 
 
 def held_by(process: int, what: str) -> str:

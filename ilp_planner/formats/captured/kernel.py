@@ -42,6 +42,7 @@ MACHINES = {
         0xC000003E, (14, 13, 12, 7, 9, 8), 15, 10, 19,
         {
             "read": 0, "open": 2, "connect": 42, "execve": 59, "kill": 62, "truncate": 76,
+            "ftruncate": 77,
             "rename": 82, "rmdir": 84, "creat": 85, "unlink": 87, "ptrace": 101, "exit_group": 231,
             "openat": 257, "unlinkat": 263, "renameat": 264, "renameat2": 316, "execveat": 322,
             "pidfd_send_signal": 424, "openat2": 437,
@@ -50,8 +51,8 @@ MACHINES = {
     "aarch64": Machine(
         0xC00000B7, (0, 1, 2, 3, 4, 5), -1, 0, 31,
         {
-            "unlinkat": 35, "renameat": 38, "truncate": 45, "openat": 56, "read": 63,
-            "exit_group": 94, "ptrace": 117, "kill": 129, "connect": 203, "execve": 221,
+            "unlinkat": 35, "renameat": 38, "truncate": 45, "ftruncate": 46, "openat": 56,
+            "read": 63, "exit_group": 94, "ptrace": 117, "kill": 129, "connect": 203, "execve": 221,
             "renameat2": 276, "execveat": 281, "pidfd_send_signal": 424, "openat2": 437,
         },
     ),
@@ -72,6 +73,15 @@ X32 = 0x40000000  # where numbers of another kind of call begin, on x86_64
 SECCOMP = {"x86_64": 317, "aarch64": 277}
 MOST_WORDS, MOST_BYTES = 100_000, 8 * 2**20  # of the arguments of a program
 BELOW = 4096  # bytes below the stack, where a process keeps nothing
+# Paths of a process's own: name -> its place in /proc.
+OWN_FILES = {
+    "/dev/stdin": "fd/0",
+    "/dev/stdout": "fd/1",
+    "/dev/stderr": "fd/2",
+    "/dev/fd": "fd",
+    "/proc/self": ".",
+    "/proc/thread-self": ".",
+}
 HERE = -100  # a folder's number that means the current one
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -208,7 +218,11 @@ class Call:
             start = Path(f"/proc/{self.process}/{held}").readlink()
         except OSError:
             start = Path("/")
-        return os.path.normpath(start / self.text(place))
+        path = os.path.normpath(start / self.text(place))
+        for name, its in OWN_FILES.items():  # what is of the process, and would be of this one
+            if path == name or path.startswith(f"{name}/"):
+                return f"/proc/{self.process}/{its}{path.removeprefix(name)}"
+        return path
 
     def memory(self, at: int, size: int) -> bytes:
         """Return bytes of the process."""

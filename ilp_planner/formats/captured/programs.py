@@ -30,11 +30,15 @@ class Kind(Enum):
 
 
 class Ruling(NamedTuple):
-    """What becomes of the words of a program. inner: the place of the command in them that runs
-    instead. sure: whether a launch surely is one."""
+    """What becomes of the words of a program.
+
+    inner: the place of the command in them that runs instead. shell: arguments of a shell that runs
+    instead of it. sure: whether a launch surely is one.
+    """
 
     kind: Kind
     inner: int = 0
+    shell: tuple[str, ...] = ()
     sure: bool = True
 
 
@@ -60,6 +64,12 @@ LAUNCHES: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 # Programs that place tasks: what they start runs here once if it is a shell, as the first task.
 PLACING = ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun")
+# Programs that run a text on other hosts, with their options that have a value.
+REMOTE = {"ssh": "bcDEeFIiJLlmOopQRSWw", "rsh": "l", "pdsh": "wxlutRS", "clush": "wxlutg"}
+# Code of Python that trains, or starts a file.
+CODE = re.compile(
+    r"run_module|run_path|init_process_group|notebook_launcher|\bpretrain\(|\.train\("
+)
 # Names of programs in Python that train.
 TRAINS = re.compile(r"pretrain|train|finetune|fine_tune|sft|rlhf|ppo|grpo|dpo")
 # Modules that start others, in place of a launcher.
@@ -121,14 +131,28 @@ HARMLESS: Mapping[str, Test] = {
     "perl": _none("-i", "-pi", "-ni"),
     "pyenv": _first("exec", "which", "version", "versions", "root", "prefix"),
     "scontrol": _first("show"),
-    "nvidia-smi": lambda words: (
+    "nvidia-smi": lambda words: _first("topo")(words) or (
         _all("-L", "-q", "-i", "-h", "--list", "--query", "--format", "--id")(words)
-        and not any(word[:1] != "-" and word not in ("topo", "nvlink") for word in words[:1])
     ),
+    **dict.fromkeys(("pip", "pip3"), _first("list", "show", "freeze", "--version")),
     "rocm-smi": _all("--show", "-i", "--json", "--csv", "--alldevices"),
     "nvcc": _all("--version", "-V"),
 }  # fmt: skip
 SLEEPS = ("sleep",)  # which end at once: nothing is waited for that a launch would do
+
+
+# Commands that count the GPUs of a node: code of Python, and options of nvidia-smi.
+COUNTS = re.compile(r"import torch;? *print\(torch\.cuda\.device_count\(\)\);?")
+LISTS = re.compile(r"-L|--list-gpus|--query-gpu=(index|name|gpu_name|uuid|gpu_uuid)")
+
+
+def counts_gpus(words: Words) -> str:
+    """Return how a command counts the GPUs of a node: by their `number`, or a `line` for each;
+    empty: it does not."""
+    if PYTHON.fullmatch(name_of(words[0])) and len(words) == 3 and words[1] == "-c":
+        return "number" if COUNTS.fullmatch(" ".join(words[2].split())) else ""
+    lists = any(map(LISTS.fullmatch, words[1:]))
+    return "line" if name_of(words[0]) == "nvidia-smi" and lists else ""
 
 
 def ruling_on(
@@ -152,13 +176,15 @@ def ruling_on(
         return Ruling(Kind.INNER, inner) if inner else Ruling(Kind.LAUNCH)
     if name == "sbatch":
         there = (k for k, word in enumerate(words[1:], 1) if (Path(folder) / word).is_file())
-        return Ruling(Kind.INNER, next(there, len(words)))
+        return Ruling(Kind.INNER, next(there, len(words)), _wrapped(words))
     if _is_launch(words):
         return Ruling(Kind.LAUNCH)
     if name in allowed:
         return Ruling(Kind.RUN)
     if name in HARMLESS:
         return Ruling(Kind.RUN if HARMLESS[name](words[1:]) else Kind.NOTED)
+    if name in REMOTE and (text := _remote_text(words)):
+        return Ruling(Kind.INNER, len(words), ("-c", text))
     if name in BEFORE and (inner := inner_command(words)):
         return Ruling(Kind.INNER, inner)
     return Ruling(Kind.RUN if script else Kind.NOTED)
@@ -189,6 +215,8 @@ def _of_python(words: Words, allowed: Sequence[str]) -> Ruling:
             rest[:1] = [rest[0][:2], rest[0][2:]]
             break
         del rest[: 2 if rest[0] in ("-W", "-X") else 1]
+    if rest[:1] == ["-c"] and CODE.search(" ".join(rest)) and name_of(words[0]) not in allowed:
+        return Ruling(Kind.NOTED)
     if not rest or rest[0] in ("-c", "-"):
         return Ruling(Kind.RUN)
     program = rest[1] if rest[0] == "-m" and len(rest) > 1 else rest[0]
@@ -213,6 +241,26 @@ def inner_command(words: Words) -> int:
         if name in SHELLS or PYTHON.fullmatch(name) or name in PLACING or _is_launch(words[k:]):
             return k
     return 0
+
+
+def _wrapped(words: Words) -> tuple[str, ...]:
+    """Return the arguments of a shell that runs what sbatch is given without a file: the text of an
+    option, or its input."""
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        if word.startswith("--wrap"):
+            return ("-c", word.partition("=")[2] or following)
+    return ("-s",)
+
+
+def _remote_text(words: Words) -> str:
+    """Return the text that a program runs on another host; empty: none."""
+    values, rest = REMOTE[name_of(words[0])], list(words[1:])
+    hosts = "w" in values and "-w" in rest and name_of(words[0]) != "ssh"
+    while rest and rest[0].startswith("-"):
+        option = rest.pop(0)
+        if option[1:] and option[-1] in values and len(option) == 2 and rest:
+            rest.pop(0)
+    return " ".join(rest if hosts else rest[1:])
 
 
 def _inner_shell(words: Words, folder: Path) -> int:

@@ -42,7 +42,8 @@ class Recording:
 
     launches: each once, in order. noted: programs that were not run. kept: files that were put back
     as they were. status: of the command; below 0 by a signal. asked: whether it read its standard
-    input, which is closed. late: whether it was ended after the time limit.
+    input, which is closed. counted: whether it counted this machine's GPUs. late: whether it was
+    ended after the time limit. left: background jobs that were ended.
     """
 
     launches: tuple[Started, ...]
@@ -50,6 +51,7 @@ class Recording:
     kept: tuple[str, ...]
     status: int
     asked: bool
+    counted: bool
     late: bool
     left: int
 
@@ -59,6 +61,7 @@ def record(
     *,
     allowed: Sequence[str] = (),
     seconds: float = 60.0,
+    gpus: int | None = None,
     environment: Mapping[str, str] | None = None,
     output: int = ERRORS,
 ) -> Recording:
@@ -67,7 +70,8 @@ def record(
     Parameters
     ----------
     allowed: names of programs that run though no table names them. seconds: after which the command
-    is ended. environment: None: that of this process. output: descriptor that it prints to.
+    is ended. gpus: of a node, for commands that count them; None: those of this machine.
+    environment: None: that of this process. output: descriptor that it prints to.
 
     Raises
     ------
@@ -79,7 +83,7 @@ def record(
         folder = Path(os.path.realpath(name))
         around = make_stand_ins(folder, before)
         _probe(folder, around)
-        guard = Guard(folder, tuple(allowed), variables_of_task)
+        guard = Guard(folder, tuple(allowed), variables_of_task, gpus)
         guard.run(command, around, output, seconds)
     sure = [one for one in guard.launches if one.sure] or guard.launches
     unsure = [one for one in guard.launches if one not in sure]
@@ -89,6 +93,7 @@ def record(
         kept=tuple(guard.kept),
         status=guard.status,
         asked=guard.asked,
+        counted=guard.counted,
         late=guard.late,
         left=guard.left,
     )
@@ -167,10 +172,12 @@ def _probe(folder: Path, environment: Mapping[str, str]) -> None:
 
 
 def _distinct(launches: Sequence[Started]) -> list[Started]:
-    """Return launches that differ in more than the rank of their node, the first of each."""
+    """Return launches that differ in more than the rank of their node and its name, the first of
+    each."""
     found: dict[tuple[str, ...], Started] = {}
     for one in launches:
-        key = (*sum(one.outer, ()), "--", *without_rank(one.words))
+        placing = (words for words in one.outer if name_of(words[0]) in PLACING)
+        key = (*sum(placing, ()), "--", *without_rank(one.words))
         found.setdefault(key, one)
     return list(found.values())
 

@@ -32,11 +32,13 @@ NUMBERS = {
 }
 
 
-def variables_of_task(words: Sequence[str], file: Path | None) -> Mapping[str, str]:
+def variables_of_task(
+    words: Sequence[str], file: Path | None, environment: Mapping[str, str]
+) -> Mapping[str, str]:
     """Return the variables of the first task that a launcher starts.
 
-    words: of the launcher alone. file: that it starts, if it is one. Numbers that nothing says stay
-    as they are around it.
+    words: of the launcher alone. file: that it starts, if it is one. environment: around it, which
+    holds for numbers that nothing else says.
     """
     name = name_of(words[0])
     if name not in BY_NAME and name not in SLURM:
@@ -47,17 +49,20 @@ def variables_of_task(words: Sequence[str], file: Path | None) -> Mapping[str, s
         from ilp_planner.formats.megatron.script import sbatch_variables
 
         text = file.read_text(errors="replace") if file else ""
-        # What the line says counts before what the script says.
-        found = {**sbatch_variables(text), **sbatch_variables(f"#SBATCH {' '.join(words[1:])}")}
+        # What the line says comes first, and counts.
+        found = sbatch_variables(f"#SBATCH {' '.join(words[1:])}\n{text}")
         found["SLURM_JOB_ID"] = "1"
     else:
         found = dict.fromkeys(RANKS[slurm], "0")
         try:
-            (said, *_) = numbers_of(words, {}, open_text, no_hosts)
+            (said, *_) = numbers_of(words, environment, open_text, no_hosts)
         except SpecError:
             return found
-        for number, variables in NUMBERS[slurm].items():
-            value = getattr(said, number)
+        numbers = {number: getattr(said, number) for number in NUMBERS[slurm]}
+        nodes, each = said.nodes, said.each
+        if numbers["all"] is None and isinstance(nodes, int) and isinstance(each, int):
+            numbers["all"] = nodes * each
+        for number, value in numbers.items():
             if isinstance(value, int):
-                found |= dict.fromkeys(variables, str(value))
+                found |= dict.fromkeys(NUMBERS[slurm][number], str(value))
     return {name: shlex.quote(v) for name, v in found.items() if re.fullmatch(r"\w+", name)}

@@ -54,6 +54,13 @@ FORMS: dict[str, tuple[str, str]] = {
     "in a script with a shebang": (
         f"printf '#!/bin/bash\\n{T}' > in; cp -p bin/torchrun x; cat in > x; ./x || bash in", ""
     ),
+    "in a login shell": (f"bash -lc '{T}'", ""),
+    "on another host": (f"ssh -p 22 -tt host 'cd . && {T}'", ""),
+    "on other hosts, by their names": (
+        f"for h in a b; do ssh $h {T} --node_rank $h; done", f"{T} --node_rank a"
+    ),
+    "on many hosts": (f"pdsh -w host[1-8] {T}", ""),
+    "on another host, by its input": (f"ssh host bash <<EOF\n{T}\nEOF", ""),
     "in a here-document": (f"bash <<EOF\n{T}\nEOF", ""),
     "in a sourced file": (f"echo '{T}' > in.sh; source ./in.sh", ""),
     "with another PATH": (f"export PATH={{bin}}:/usr/bin:/bin; {T}", ""),
