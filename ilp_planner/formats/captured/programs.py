@@ -126,7 +126,7 @@ HARMLESS: Mapping[str, Test] = {
     "sed": _none("-i", "--in-place", "-ni", "-Ei", "-ri"),
     "find": _none("-delete", "-fprint", "-fls"),
     "hostname": _all("-I", "-i", "-s", "-f", "-d", "-A", "--"),
-    "ip": _none("set", "add", "del", "flush", "replace", "change", "netns", "-b"),
+    "ip": lambda words: not {"set", "add", "del", "flush", "replace", "change", "netns"} & {*words},
     "git": _reads_git,
     "perl": _none("-i", "-pi", "-ni"),
     "pyenv": _first("exec", "which", "version", "versions", "root", "prefix"),
