@@ -8,8 +8,6 @@ import typer
 from ilp_planner.faces.cli.help import OUTPUT
 from ilp_planner.faces.cli.options import number, option, shown
 
-MOST_SECONDS = 3600.0
-
 
 def capture(
     command: Annotated[
@@ -38,7 +36,7 @@ def capture(
     ] = None,
     launch: Annotated[
         int | None,
-        option(OUTPUT, "--launch", "The launch that is meant, of several.", "N", min=1),
+        number(OUTPUT, "--launch", "The launch that is meant, of several."),
     ] = None,
     time_limit: Annotated[
         float,
@@ -49,7 +47,6 @@ def capture(
             "S",
             default=True,
             min=0.1,
-            max=MOST_SECONDS,
         ),
     ] = 60.0,
 ) -> None:
@@ -60,9 +57,11 @@ def capture(
     file.
     """
     from ilp_planner.faces.cli.capture_run import Limits, print_programs, run
+    from ilp_planner.faces.cli.values import finite_seconds
 
+    seconds = finite_seconds(time_limit)
     if only_print:
         print_programs(command or [], allow or [])
         return
-    limits = Limits(tuple(allow or ()), time_limit, gpus_per_node)
+    limits = Limits(tuple(allow or ()), seconds, gpus_per_node)
     run(command or [], output, limits, launch)

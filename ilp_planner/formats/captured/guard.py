@@ -316,7 +316,7 @@ class Guard:
     def _count_script(self, how: str) -> str:
         """Write a script that says how many GPUs a node has. how: as of `counts_gpus`."""
         file = self.folder / f".count-{how}"
-        each = [f"GPU {k}: (of --gpus-per-node)" for k in range(self.gpus or 0)]
+        each = [f"GPU {k}: as asked" for k in range(self.gpus or 0)]
         told = [str(self.gpus)] if how == "number" else each
         file.write_text("\n".join(["#!/bin/sh", *(f"echo {shlex.quote(t)}" for t in told), ""]))
         file.chmod(0o700)
