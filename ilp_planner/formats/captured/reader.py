@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +113,7 @@ def read_recorded(
     args = read_arguments(
         words,
         world,
-        environment=launch.environment,
+        environment={**launch.environment, **_given(launch)},
         source=source,
         strict=strict,
         gpus=gpus,
@@ -137,6 +139,30 @@ def _words(launch: Launch) -> list[str]:
     if name_of(words[0]) == "ray" and "--" in words:
         words = words[words.index("--") + 1 :]
     return words
+
+
+def _given(launch: Launch) -> dict[str, str]:
+    """Return the variables that the words of a launcher give to what it starts: `-x NAME=VALUE` of
+    MPI, and Ray's `--runtime-env-json`."""
+    found: dict[str, str] = {}
+    for before, word in pairwise(launch.line):
+        name, equals, value = word.partition("=")
+        if before in ("-x", "-genv") and equals:
+            found[name] = value
+        elif before == "--runtime-env-json" or name == "--runtime-env-json":
+            found |= _variables_in(value if name == "--runtime-env-json" else word)
+    return found
+
+
+def _variables_in(text: str) -> dict[str, str]:
+    """Return the variables that a runtime environment of Ray's sets; what is no JSON sets none."""
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    given = read.get("env_vars") if isinstance(read, dict) else None
+    pairs = given.items() if isinstance(given, dict) else ()
+    return {name: value for name, value in pairs if isinstance(value, str)}
 
 
 def _devices_of_hosts(launch: Launch, files: Mapping[str, str], name: str) -> list[int] | None:

@@ -105,6 +105,24 @@ ARGUMENTS = (
 )
 
 
+RAY = '{"env_vars":{"CUDA_DEVICE_MAX_CONNECTIONS":"1"}}'
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "mpirun -np 8 -x CUDA_DEVICE_MAX_CONNECTIONS=1 -x PATH python",
+        f"ray job submit --runtime-env-json={RAY} -- python",
+        f"ray job submit --runtime-env-json {RAY} -- python",
+    ],
+)
+def test_variables_that_a_launcher_gives_count(before: str) -> None:
+    launch = Launch(words=(*before.split(), "pretrain_gpt.py", *ARGUMENTS.split()))
+    args = read_recorded(launch, {}, "job")
+    assert args.environment is not None
+    assert args.environment["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+
+
 @pytest.mark.parametrize(
     ("line", "outer", "world", "each"),
     [
