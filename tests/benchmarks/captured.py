@@ -85,7 +85,7 @@ def judged(script: Path, root: Path, gpus: int, given: dict[str, str]) -> Row:
     for one in map(launch_of, found.launches):
         try:
             job_of_arguments(
-                read_recorded(one, files_of([one]), "launch", supplied=given, strict=False)
+                read_recorded(one, files_of([one])[0], "launch", supplied=given, strict=False)
             )
         except PlannerError as error:
             why = why or str(error)

@@ -201,6 +201,28 @@ def _configs() -> list[bytes]:
     return [json.dumps(values).encode() for values, _ in PUBLISHED.values()]
 
 
+def _job(path: Path) -> object:
+    from ilp_planner.formats.captured.reader import read_any_launch
+
+    return read_any_launch(path, strict=False)
+
+
+def _jobs() -> list[bytes]:
+    from ilp_planner.formats.captured.job_file import CapturedJob, Launch, job_object
+
+    lines = (FLAGS, f"torchrun --nproc_per_node 8 pretrain_gpt.py {FLAGS}")
+    launches = [Launch(words=tuple(line.split()), folder="/w") for line in lines]
+    launches.append(
+        Launch(words=("mpirun", "--hostfile", "h", *launches[1].words[3:]), folder="/w")
+    )
+    files = {"/w/h": HOSTS, "/w/ds.json": "{}"}
+    jobs = [
+        CapturedJob(command=("bash",), folder="/w", launches=(one,), launch=1, files=files)
+        for one in launches
+    ]
+    return [json.dumps(job_object(job)).encode() for job in jobs]
+
+
 def _amp_content() -> list[bytes]:
     return [json.dumps(content()).encode()]
 
@@ -233,6 +255,7 @@ READERS = {
     "aceso operators": _aceso_reader("gpt_tiny_mbs1_tp1_algo0.csv", "Aceso's operators"),
     "aceso collective": _aceso_reader("prim_gpt_tiny_all_reduce_2gpus.csv", "Aceso's collectives"),
     "aceso links": _aceso_reader("p2p_intra_node.csv", "Aceso's links"),
+    "job": Reader(_jobs, _job, "captured jobs"),
 }  # fmt: skip
 
 

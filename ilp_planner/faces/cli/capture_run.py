@@ -69,6 +69,9 @@ def run(command: Sequence[str], output: Path, limits: Limits, launch: int | None
     if launch is not None and launch > count:
         raise UsageError(f"--launch: found {launch}, expected one of 1 to {count}")
     launches = tuple(map(launch_of, found.launches))
+    files, long = files_of(launches)
+    if long:
+        echo(f"ilp-plan: note: too long to keep in the job: {', '.join(long)}", err=True)
     chosen = launch or (1 if count == 1 else None)
     job = CapturedJob(
         command=tuple(command),
@@ -76,7 +79,7 @@ def run(command: Sequence[str], output: Path, limits: Limits, launch: int | None
         launches=launches,
         launch=chosen,
         not_run=tuple(dict.fromkeys(one.words for one in found.noted)),
-        files=files_of(launches),
+        files=files,
     )
     write_job(output, job)
     for k, one in enumerate(found.launches, 1):
@@ -102,6 +105,11 @@ def remarks(found: Recording, seconds: float) -> Iterator[str]:
         more = f" and {len(words) - MOST_NOTED} more" if len(words) > MOST_NOTED else ""
         named = "; ".join(list(words)[:MOST_NOTED])
         yield f"not run: {named}{more} (--allow NAME lets a program run)"
+    if any(one.words[0].startswith("-") for one in found.noted):
+        yield (
+            "a line of the script begins with an option: if it goes on the one above, that one "
+            "lacks its \\ at the end"
+        )
     read = dict.fromkeys(name_of(one.words[0]) for one in found.noted if one.piped)
     if read:
         yield f"{', '.join(read)}: not run, so that what the script reads of them is empty"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.errors import PlanError, UsageError
 from ilp_planner.base.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.base.files import read_json, to_json, write_text
-from ilp_planner.base.limits import TEXT_BYTES
+from ilp_planner.base.limits import JSON_BYTES, TEXT_BYTES
 from ilp_planner.formats.json_fields import Fields
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ HIDDEN = "..."
 # Files that a launch names, and that say what it trains.
 READ = (".json", ".yaml", ".yml", ".toml")
 HOSTFILES = ("hostfile", "machinefile", "H", "f")
-MOST_FILES = 64
+MOST_BYTES = JSON_BYTES // 4  # of them all: in JSON a character may be six
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +114,11 @@ def without_secrets(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def files_of(launches: Sequence[Launch]) -> dict[str, str]:
-    """Return the texts of files that launches name, by their whole paths."""
+def files_of(launches: Sequence[Launch]) -> tuple[dict[str, str], list[str]]:
+    """Return the texts of files that launches name, by their whole paths; and the paths of those
+    that are too long to keep."""
     found: dict[str, str] = {}
+    long: dict[str, None] = {}
     for launch in launches:
         before = ""
         for word in launch.line:
@@ -124,14 +126,19 @@ def files_of(launches: Sequence[Launch]) -> dict[str, str]:
             hosts = before.lstrip("-").replace("_", "-") in HOSTFILES
             before = word
             path = Path(launch.folder) / value
-            if not value or not (path.suffix in READ or hosts) or len(found) >= MOST_FILES:
+            if not value or not (path.suffix in READ or hosts):
                 continue
             try:
-                if path.is_file() and path.stat().st_size <= TEXT_BYTES:
-                    found[os.path.normpath(path)] = path.read_text()
+                if not path.is_file():
+                    continue
+                name, size = os.path.normpath(path), path.stat().st_size
+                if size > TEXT_BYTES or size + sum(map(len, found.values())) > MOST_BYTES:
+                    long[name] = None
+                else:
+                    found[name] = path.read_text()
             except (OSError, ValueError):
                 continue  # what is no text says nothing of a job
-    return found
+    return found, list(long)
 
 
 def write_job(path: Path, job: CapturedJob) -> None:

@@ -95,7 +95,8 @@ def test_files_that_a_launch_names_are_kept(tmp_path: Path) -> None:
         "deepspeed --hostfile hosts train.py --deepspeed_config=ds.json weights.bin long.yaml "
         "binary.json no.json ."
     )
-    found = files_of([Launch(words=tuple(words.split()), folder=str(tmp_path))])
+    found, long = files_of([Launch(words=tuple(words.split()), folder=str(tmp_path))])
+    assert long == [str(tmp_path / "long.yaml")]
     assert found == {str(tmp_path / "ds.json"): "{}", str(tmp_path / "hosts"): "a slots=8\n"}
 
 
