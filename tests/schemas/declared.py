@@ -275,6 +275,10 @@ def job_file() -> dict[str, Any]:
             ),
             "folder": said("Folder that it starts in.", TEXT),
             "environment": said("Variables that say something of a job.", by_name),
+            "world_size": said(
+                "Ranks that the launchers say, or the user; null: they are left open.",
+                {"type": ["integer", "null"], "minimum": 1},
+            ),
         },
         list(job.LAUNCH_KEYS),
     )

@@ -82,8 +82,9 @@ def run(command: Sequence[str], output: Path, limits: Limits, launch: int | None
         files=files,
     )
     write_job(output, job)
-    for k, one in enumerate(found.launches, 1):
-        echo(f"launch {k}: {text_of(one)} ({len(one.words)} words, in {one.folder})")
+    for k, (one, kept) in enumerate(zip(found.launches, launches, strict=True), 1):
+        ranks = f"{kept.world} ranks" if kept.world else "ranks not said"
+        echo(f"launch {k}: {text_of(one)} ({len(one.words)} words, {ranks}, in {one.folder})")
     if chosen is None:
         raise UsageError(
             f"{output}: holds {count} launches, and a job is one of them: --launch 1 to "

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.base.errors import PlanError, UsageError
+from ilp_planner.base.errors import PlanError, SpecError, UsageError
 from ilp_planner.base.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.base.files import read_json, to_json, write_text
-from ilp_planner.base.limits import JSON_BYTES, TEXT_BYTES
+from ilp_planner.base.limits import JSON_BYTES, RANKS, TEXT_BYTES
 from ilp_planner.formats.json_fields import Fields
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SCHEMA = "ilp-planner job"
 VERSION = 1
 KEYS = ("schema", "version", "command", "folder", "launch", "launches", "not_run", "files")
-LAUNCH_KEYS = ("words", "outer", "folder", "environment")
+LAUNCH_KEYS = ("words", "outer", "folder", "environment", "world_size")
 # Variables that say something of a job, by how they begin; keys and passwords are none of them.
 VARIABLES = (
     "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "NODE_RANK", "NNODES", "NPROC", "GPUS_PER_NODE",
@@ -48,12 +48,14 @@ class Launch:
 
     words: of the launcher, its program and their arguments. outer: of launchers around it, the
     outermost first. folder: that it starts in. environment: variables that say something of a job.
+    world: ranks that they say; None: they leave them open.
     """
 
     words: tuple[str, ...]
     outer: tuple[tuple[str, ...], ...] = ()
     folder: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    world: int | None = None
 
     @property
     def line(self) -> tuple[str, ...]:
@@ -92,12 +94,30 @@ def launch_of(started: Started) -> Launch:
         for name, value in sorted(started.environment.items())
         if name.startswith(VARIABLES) and not ASSIGNED.match(f"{name}=")
     }
-    return Launch(
+    launch = Launch(
         words=without_secrets(started.words),
         outer=tuple(without_secrets(words) for words in started.outer),
         folder=started.folder,
         environment=kept,
     )
+    return replace(launch, world=world_of(launch))
+
+
+def world_of(launch: Launch) -> int | None:
+    """Return the ranks that the launchers of a launch say; None: they leave them open."""
+    from ilp_planner.formats.megatron.arguments import launch_ranks, open_text
+    from ilp_planner.formats.megatron.launcher import split_launch
+    from ilp_planner.specs.hostfile import read_hostfile
+
+    def hosts(name: str) -> list[int] | None:
+        file = Path(launch.folder) / name
+        return [host.devices for host in read_hostfile(file)] if file.is_file() else None
+
+    try:
+        line = split_launch(launch.line)
+        return launch_ranks(line, launch.environment, None, None, open_text, hosts).world or None
+    except SpecError:
+        return None  # its reader says what is wrong
 
 
 def without_secrets(words: Sequence[str]) -> tuple[str, ...]:
@@ -165,6 +185,7 @@ def job_object(job: CapturedJob) -> dict[str, Any]:
                 "outer": [list(words) for words in one.outer],
                 "folder": one.folder,
                 "environment": dict(one.environment),
+                "world_size": one.world,
             }
             for one in job.launches
         ],
@@ -226,6 +247,9 @@ def _launch(found: Fields) -> Launch:
         outer=_lists(found, "outer"),
         folder=found.text("folder"),
         environment=_texts(found.inside("environment")),
+        world=found.whole("world_size", least=1, most=RANKS)
+        if found.optional("world_size")
+        else None,
     )
 
 

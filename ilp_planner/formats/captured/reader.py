@@ -112,7 +112,7 @@ def read_recorded(
         words += [f"--{name.lstrip('-')}", *([value] if value else [])]
     args = read_arguments(
         words,
-        world,
+        world or launch.world,
         environment={**launch.environment, **_given(launch)},
         source=source,
         strict=strict,

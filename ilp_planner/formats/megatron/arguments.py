@@ -94,7 +94,7 @@ def read_arguments(
         launch = split_launch(shlex.split(words) if isinstance(words, str) else words)
         today = Today(launch.words) if strict else in_todays_words(launch.words)
         values = parse_values(today.words)
-        ranks = _ranks(launch, environment or {}, world, gpus, find_open, read_hosts)
+        ranks = launch_ranks(launch, environment or {}, world, gpus, find_open, read_hosts)
     except LeftOpenError as error:
         raise SpecError(f"{error.where or where}{error}") from None
     except SpecError as error:
@@ -123,7 +123,7 @@ def read_arguments(
     return args
 
 
-def _ranks(
+def launch_ranks(
     launch: Launch,
     environment: Mapping[str, str],
     world: int | None,
@@ -131,6 +131,12 @@ def _ranks(
     find_open: FindOpen,
     read_hosts: ReadHosts,
 ) -> Ranks:
+    """Return the ranks of a launch; the parameters are those of `read_arguments`.
+
+    Raises
+    ------
+    SpecError: launchers contradict each other, or leave a number open that nothing says.
+    """
     variables = {**environment, **launch.environment}
     launchers = numbers_of(launch.launcher, variables, find_open, read_hosts)
     text = variables.get("WORLD_SIZE", "")

@@ -1,6 +1,7 @@
 """The job file: what it holds, what it leaves out, and what is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ilp_planner.formats.captured.job_file import (
     job_object,
     launch_of,
     read_job,
+    world_of,
     write_job,
 )
 from ilp_planner.formats.captured.reader import read_recorded
@@ -24,6 +26,7 @@ LAUNCH = Launch(
     outer=(("srun", "-N", "2"),),
     folder="/work",
     environment={"NCCL_IB_HCA": "mlx5"},
+    world=16,
 )
 JOB = CapturedJob(
     command=("bash", "run.sh", "a b"),
@@ -146,5 +149,14 @@ def test_ranks_come_of_all_launchers(
         folder="/work",
         environment=environment,
     )
-    args = read_recorded(launch, {"/work/hosts": "a slots=8\nb slots=8\n"}, "job")
+    files = {"/work/hosts": "a slots=8\nb slots=8\n"}
+    args = read_recorded(launch, files, "job")
     assert (args.world, args.devices_per_node) == (world, each)
+    assert world_of(launch) == world
+    args = read_recorded(replace(launch, world=world // 2), files, "job")
+    assert args.world == world // 2
+
+
+@pytest.mark.parametrize("line", ["torchrun --nproc_per_node gpu", "srun", "deepspeed"])
+def test_ranks_that_are_left_open_are_no_number(line: str) -> None:
+    assert world_of(Launch(words=(*line.split(), "pretrain_gpt.py", *ARGUMENTS.split()))) is None
