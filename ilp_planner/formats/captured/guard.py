@@ -45,6 +45,7 @@ KEPT_BYTES = 256 * 2**20  # of a file that is put back as it was
 AFTER = 5.0  # seconds that background jobs have once the command has ended
 ABSENT = ".absent"  # the name under which a shell says that it found no such program
 SHEBANG = 128  # bytes
+NOT_FOUND = 127  # status of a program that is not there
 
 
 class Started(NamedTuple):
@@ -124,9 +125,10 @@ class Guard:
         """
         self._begun = time.time()
         self._output = held_by(os.getpid(), f"fd/{output}")
-        root = self._start(words, environment, output)
         handler = signal.signal(signal.SIGALRM, _time_up)
+        root = 0
         try:
+            root = self._start(words, environment, output)
             signal.setitimer(signal.ITIMER_REAL, seconds)
             self._watch(root)
         except _TimeUpError:
@@ -144,29 +146,22 @@ class Guard:
         asking = self.folder / "stdin"
         asking.touch()
         ready, go = os.pipe()
-        failed, fail = os.pipe()
         process = os.fork()
         if not process:
             try:
                 os.close(go)
-                os.close(failed)
                 os.setsid()
                 os.dup2(os.open(asking, os.O_RDONLY), 0)
                 os.dup2(output, 1)
                 os.dup2(output, 2)
                 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP):
                     signal.signal(number, signal.SIG_DFL)
-                if os.read(ready, 1) != b"y":
-                    os._exit(1)
-                kernel.put_filter(program)
-                os.execvpe(words[0], list(words), dict(environment))
-            except BaseException as error:
-                code = error.errno if isinstance(error, OSError) and error.errno else 1
-                os.write(fail, struct.pack("i", code))
-            finally:
-                os._exit(127)
+                if os.read(ready, 1) == b"y":
+                    kernel.put_filter(program)
+                    os.execvpe(words[0], list(words), dict(environment))
+            finally:  # whatever went wrong, this process does nothing else
+                os._exit(NOT_FOUND)
         os.close(ready)
-        os.close(fail)
         self._parents[process] = 0
         try:
             kernel.watch(process)
@@ -182,7 +177,6 @@ class Guard:
             ) from None
         os.write(go, b"y")
         os.close(go)
-        os.close(failed)
         return process
 
     def _watch(self, root: int) -> None:
@@ -291,7 +285,7 @@ class Guard:
             if name in SLEEPS and name not in self.allowed and here:
                 call.end()
             elif absent or (ours and here):
-                call.end(127)  # a shell has said that it is not there
+                call.end(NOT_FOUND)  # a shell has said that it is not there
             elif name in self.allowed:
                 self._free.add(call.process)
         elif here or absent:
