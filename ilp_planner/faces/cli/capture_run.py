@@ -11,7 +11,14 @@ from ilp_planner.base.errors import PlannerError, UsageError
 from ilp_planner.base.files import check_writable
 from ilp_planner.faces.cli.echo import echo
 from ilp_planner.formats.captured.job_file import CapturedJob, files_of, launch_of, write_job
-from ilp_planner.formats.captured.programs import HARMLESS, LAUNCHES, PLACING, name_of
+from ilp_planner.formats.captured.programs import (
+    HARMLESS,
+    LAUNCHES,
+    PLACING,
+    SHELLS,
+    TELLING,
+    name_of,
+)
 from ilp_planner.formats.captured.recording import check_command, record
 
 if TYPE_CHECKING:
@@ -154,10 +161,11 @@ def without_launch(command: Sequence[str], found: Recording, seconds: float) -> 
 def print_programs(command: Sequence[str], allow: Sequence[str]) -> None:
     """Print which programs are recorded, which run, and which do not."""
     launches = sorted(name for name in (*LAUNCHES, "sbatch") if "." not in name)
-    limited = sorted(name for name, test in HARMLESS.items() if not test(["--set", "-i", "set"]))
+    always = {*TELLING.split(), *SHELLS, *allow}
+    limited = sorted(HARMLESS.keys() - always)
     rows = (
         ("recorded, and not started", ", ".join(launches), "and files and modules of python"),
-        ("run", ", ".join(sorted({*HARMLESS, *allow})), "and scripts of shells, python -c"),
+        ("run", ", ".join(sorted(always)), "and scripts of shells, python -c"),
         ("run if they only tell something", ", ".join(limited), ""),
         ("not run", "all other programs", "pkill, rm, pip, conda, docker, ssh, curl, sudo, ..."),
         ("not done by any program", "reaching another host; a signal to a process of others", ""),
@@ -167,4 +175,5 @@ def print_programs(command: Sequence[str], allow: Sequence[str]) -> None:
         echo(f"would run: {shlex.join(command)}")
     for title, names, more in rows:
         text = f"{title + ': ' if title else ''}{names}{'; ' + more if more else ''}"
-        echo(textwrap.fill(text, WIDTH, subsequent_indent="    "))
+        lines = textwrap.fill(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+        echo(lines)

@@ -107,7 +107,7 @@ def _reads_git(words: Words) -> bool:
     return bool(rest) and rest[0] in looks
 
 
-# Programs that run: they tell something, or write nothing but their output.
+# Programs that run: they tell something, write nothing but their output, or start others.
 TELLING = (
     "[ arch awk gawk mawk base64 basename cat cksum cmp column comm cut date df diff dirname du "
     "echo egrep env expand expr factor false fgrep file fmt fold free getconf getent getopt grep "
@@ -116,8 +116,9 @@ TELLING = (
     "readlink realpath rev seq setsid sha1sum sha256sum shuf sleep sort split stat stdbuf stty "
     "sum tac tail tee test timeout touch tput tr true tsort tty uname uniq uptime wc whereis which "
     "who whoami xargs yes zcat time numactl taskset ionice uuidgen mountpoint findmnt sinfo squeue "
-    "ibstat ibv_devinfo pyenv-exec pyenv-hooks pyenv-latest pyenv-prefix pyenv-root pyenv-version "
-    "pyenv-version-file pyenv-version-file-read pyenv-version-name pyenv-versions pyenv-which"
+    "ibstat ibv_devinfo make pyenv-exec pyenv-hooks pyenv-latest pyenv-prefix pyenv-root "
+    "pyenv-version pyenv-version-file pyenv-version-file-read pyenv-version-name pyenv-versions "
+    "pyenv-which"
 )
 HARMLESS: Mapping[str, Test] = {
     **dict.fromkeys(TELLING.split(), _none()),

@@ -64,6 +64,12 @@ def test_print_runs_nothing(ilp_plan: Command, folder: Path) -> None:
     assert "torchrun" in done.out
     assert not (folder / "ran").exists()
     assert not (folder / "job.json").exists()
+    done = ilp_plan("capture", "--print", "--allow", "jet")
+    rows = dict(line.split(": ", 1) for line in done.out.replace("\n    ", " ").splitlines()[:3])
+    always, limited = ({*rows[name].replace(";", ",").split(", ")} for name in list(rows)[1:])
+    assert {"cat", "bash", "jet"} <= always
+    assert {"sed", "find", "git", "nvidia-smi"} <= limited
+    assert not always & limited
 
 
 CASES = {
