@@ -15,7 +15,6 @@ import shutil
 import signal
 import stat
 import struct
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,10 +79,10 @@ class _TimeUpError(Exception):
 class Guard:
     """A guarded run of one command.
 
-    folder: of the stand-ins. allowed: names of programs that run as if there were no guard. task:
-    from the words of a launcher that places tasks, and the script that it starts, to the variables
-    of its first one. gpus: of a node, which commands that count them are told; None: they count
-    those of this machine.
+    folder: of the stand-ins. allowed: names of programs that run though no table names them, and
+    may send signals, reach hosts and change files. task: from the words of a launcher that places
+    tasks, and the script that it starts, to the variables of its first one. gpus: of a node, which
+    commands that count them are told; None: they count those of this machine.
     launches, noted: what was about to start, in order. kept: files that were put back as they were.
     status: of the command; below 0 by a signal. asked: whether it read its standard input. counted:
     whether it counted this machine's GPUs. late: whether the time limit ended it. left: background
@@ -123,7 +122,6 @@ class Guard:
         ------
         PlannerError: the system lets nothing be guarded; then nothing has run.
         """
-        self._begun = time.time()
         self._output = held_by(os.getpid(), f"fd/{output}")
         handler = signal.signal(signal.SIGALRM, _time_up)
         root = 0
@@ -145,6 +143,7 @@ class Guard:
         program = kernel.filter_program(self._known)
         asking = self.folder / "stdin"
         asking.touch()
+        self._begun = asking.stat().st_mtime  # by the clock that files are made by
         ready, go = os.pipe()
         process = os.fork()
         if not process:
@@ -191,6 +190,7 @@ class Guard:
                 self._outer.pop(process, None)
                 self._free.discard(process)
                 self._early.discard(process)
+                self._adopt()
                 if process == root:
                     self.status = os.waitstatus_to_exitcode(status)
                     left = signal.getitimer(signal.ITIMER_REAL)[0]
@@ -218,15 +218,22 @@ class Guard:
         halted = event == kernel.HALTED and number not in (signal.SIGTRAP,)
         kernel.go_on(process, number if not event else 0, listen=halted)
 
+    def _adopt(self) -> None:
+        """Let children go on whose parents have ended without telling of them."""
+        for child in tuple(self._early):
+            known = {kernel.field_of(child, name) for name in ("Tgid", "PPid")} - {child}
+            if not known & self._parents.keys():
+                self._early.remove(child)
+                self._parents[child] = 0
+                kernel.go_on(child)
+
     def _called(self, call: kernel.Call) -> None:
         """Decide on a call, which has not been made yet. What cannot be read is not made."""
         try:
             decide = getattr(self, f"_{CALLS[call.name]}")
             decide(call)
-        except ProcessLookupError:
-            raise
         except (OSError, KeyError, struct.error):
-            call.answer(-errno.EPERM)
+            call.answer(-errno.EPERM)  # which fails where the process is no longer there
 
     # ---- programs ----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import ctypes
 import io
 import os
 import platform
+import re
 import signal
 import struct
 from pathlib import Path
@@ -72,7 +73,7 @@ LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 X32 = 0x40000000  # where numbers of another kind of call begin, on x86_64
 SECCOMP = {"x86_64": 317, "aarch64": 277}
 MOST_WORDS, MOST_BYTES = 100_000, 8 * 2**20  # of the arguments of a program
-BELOW = 4096  # bytes below the stack, where a process keeps nothing
+BELOW = 256  # bytes below the stack, where a process keeps nothing
 # Paths of a process's own: name -> its place in /proc.
 OWN_FILES = {
     "/dev/stdin": "fd/0",
@@ -176,6 +177,16 @@ def child_of(process: int) -> int:
 def signed(value: int) -> int:
     """Return a register as a 32-bit number with a sign."""
     return ctypes.c_int(value & 0xFFFFFFFF).value
+
+
+def field_of(process: int, name: str) -> int:
+    """Return a number of a process's status in /proc, as PPid; 0 if it has ended."""
+    try:
+        text = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(rf"^{name}:\s*(\d+)", text, re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 class Call:

@@ -98,7 +98,7 @@ def test_a_script_without_a_launch_is_refused(ilp_plan: Command, folder: Path, c
 
 def test_of_several_launches_one_is_asked_for(ilp_plan: Command, folder: Path) -> None:
     """Both are kept. The same launch of several nodes is one."""
-    write(folder, f"for k in 0 1; do torchrun --node_rank $k {MEGATRON} & done; {LAUNCH}; wait")
+    write(folder, f"for k in 0 1; do torchrun --node_rank $k {MEGATRON} & done; wait; {LAUNCH}")
     command = ("--", "bash", "run.sh")
     done = ilp_plan("capture", *command)
     assert done.code == 2

@@ -223,6 +223,30 @@ def test_many_processes_and_threads(place: Place) -> None:
     assert {one.words[1] for one in found.launches} == {str(k) for k in range(50)}
 
 
+def test_children_of_killed_parents_go_on(place: Place) -> None:
+    """A parent may end before it has told of its child."""
+    code = (
+        "import os, signal\n"
+        "for k in range(100):\n"
+        "    if not os.fork():\n"
+        "        if not os.fork():\n"
+        '            os.execvp("torchrun", ["torchrun", str(k)])\n'
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    found = place.record(f"python3 -c '{code}'\n")
+    assert {one.words[1] for one in found.launches} == {str(k) for k in range(100)}
+    assert not found.late
+    assert found.left == 0
+
+
+def test_a_new_file_that_is_written_twice_has_what_was_written_last(place: Place) -> None:
+    """However soon after the start."""
+    for k in range(10):
+        place.record(f"echo a > f{k}; echo b >> f{k}; echo c > g{k}; echo d > g{k}\n")
+        assert (place.folder / f"f{k}").read_text() == "a\nb\n"
+        assert (place.folder / f"g{k}").read_text() == "d\n"
+
+
 def test_nothing_runs_where_nothing_can_be_guarded(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
