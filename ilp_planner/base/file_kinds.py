@@ -20,6 +20,8 @@ INSTEAD = (
     "degrees as options"
 )
 
+TAKEN = "which `ilp-plan fit`, `analyze` and `import` take"
+
 
 class FileKind(Enum):
     """Kinds of files: their name in messages, with their reader."""
@@ -39,7 +41,8 @@ class FileKind(Enum):
     CLUSTERFILE = "a clusterfile of Metis's, which `clusterfile` takes"
     PROGRAM = "an integer program, which other solvers read"
     PAGE = "a page of HTML, which a browser shows"
-    NANOTRON = f"a configuration of Nanotron, {INSTEAD}"
+    NANOTRON = f"a configuration of Nanotron, {TAKEN}"
+    NEOX = f"a configuration of GPT-NeoX, {TAKEN}"
     NEMO = f"a configuration of NeMo, {INSTEAD}"
     TITAN = f"a configuration of torchtitan, {INSTEAD}"
     DEEPSPEED = f"a configuration of DeepSpeed, {INSTEAD}"
@@ -84,6 +87,7 @@ MARKS: tuple[tuple[FileKind, str, *tuple[str, ...]], ...] = (
     (FileKind.METIS, r'\s*\{(?s:.*)"execution_time"\s*:'),
     (FileKind.CLUSTERFILE, r'\s*\{(?s:.*)"inter_bandwidth"\s*:'),
     (FileKind.AMP, r"\s*\{", r'.*"clusters"\s*:', r'.*"profiles"\s*:'),
+    (FileKind.NEOX, "", r'[ \t]*"?(pipe|model)[_-]parallel[_-]size"?[ \t]*:'),
     (
         FileKind.DEEPSPEED,
         r'\s*\{(?s:.*)"(train_batch_size|train_micro_batch_size_per_gpu|zero_optimization)"\s*:',
@@ -131,10 +135,13 @@ OF_JSON = (
     FileKind.AMP, FileKind.CLUSTERFILE, FileKind.DEEPSPEED, FileKind.JSON, FileKind.LAUNCH,
 )  # fmt: skip
 # Kinds that may also be meant where another one is expected: their marks are weak.
+# Whose jobs are read, with or without a launch of Megatron-LM.
+LAUNCHES = (FileKind.LAUNCH, FileKind.NANOTRON, FileKind.NEOX)
 ALIKE: Mapping[FileKind, tuple[FileKind, ...]] = {
     FileKind.RUNS: (FileKind.PROFILE,),
     FileKind.PROFILE: (FileKind.RUNS,),
     **dict.fromkeys(OF_JSON, (FileKind.JSON,)),
+    FileKind.LAUNCH: (*LAUNCHES, FileKind.JSON),
 }
 
 

@@ -41,7 +41,8 @@ def analyze(
         Path | None,
         typer.Argument(
             metavar="PLAN",
-            help="A saved plan; or a model, the same as --model.",
+            help="A saved plan; a launch or a configuration of a run, the same as "
+            "--megatron-script; or a model, the same as --model.",
             show_default=False,
             autocompletion=plans,
         ),
@@ -54,14 +55,11 @@ def analyze(
     """Tell what a training job holds and sends, GPU by GPU, before it is launched."""
     from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.faces.cli.analyze_output import emit
-    from ilp_planner.faces.cli.analyze_sources import names_model, read_analysis, refuse_kind
+    from ilp_planner.faces.cli.analyze_sources import read_analysis, source_by_kind
     from ilp_planner.job.verdict import EXIT_CODE, Verdict
 
     asked = {**vars(job), **vars(report), "plan_file": plan_file, "accept_changed": accept_changed}
-    if plan_file is not None and job.model is None and names_model(plan_file):
-        asked |= {"model": str(plan_file), "plan_file": None}
-    elif plan_file is not None:
-        refuse_kind(plan_file)
+    asked |= source_by_kind(plan_file, asked)
     found = read_analysis(ctx, asked)
     emit(found, asked)
     if isinstance(found, Analysis) and found.verdict is Verdict.MAY_NOT_FIT:

@@ -53,7 +53,8 @@ def fit(
 ) -> None:
     """Tell whether a training job fits its GPUs, and the cheapest changes that make it fit."""
     from ilp_planner.faces.cli.analyze_output import output_width
-    from ilp_planner.faces.cli.fit_sources import read_job, source_by_kind
+    from ilp_planner.faces.cli.analyze_sources import source_by_kind
+    from ilp_planner.faces.cli.fit_sources import read_job
     from ilp_planner.faces.report.fit import (
         change_lines,
         changes_object,

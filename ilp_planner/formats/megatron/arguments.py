@@ -162,7 +162,7 @@ def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> Traini
         added = f"; --set {first.flag[2:]}=VALUE adds it" if absent else ""  # to a script
         ranks = re.search(r"world size|\branks\b|data-parallel size", str(first)) and args.launch
         beside = f" ({ranks})" if ranks else ""  # what the number rests on
-        raise SpecError(f"{where}{first}{added}{more}{beside}")
+        raise SpecError(args.spelled(f"{where}{first}{added}{more}{beside}"))
     try:
         model = decoder_of(args)
         dp = data_parallel_of(args)
@@ -180,7 +180,7 @@ def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> Traini
             devices_per_node=args.devices_per_node,
         )
     except ValueError as error:
-        raise SpecError(f"{where}{error}") from None
+        raise SpecError(args.spelled(f"{where}{error}")) from None
     return replace(job, settings=_usual_turns(job))
 
 

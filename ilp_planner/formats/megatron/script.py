@@ -13,6 +13,7 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.base.file_kinds import INSTEAD, FileKind, refuse_other_kind
 from ilp_planner.base.files import Document, read_json, read_text
 from ilp_planner.base.limits import as_whole
+from ilp_planner.formats.imports import read, recognise
 from ilp_planner.formats.launch_scripts.evaluation import Reading, evaluate_script
 from ilp_planner.formats.launch_scripts.flow import Command
 from ilp_planner.formats.megatron.arguments import MegatronArguments, read_arguments
@@ -64,7 +65,7 @@ def read_script(
     gpus: Gpus | None = None,
     strict: bool = True,
 ) -> MegatronArguments:
-    """Return what a launch script trains.
+    """Return what a launch script, or a configuration of another system, trains.
 
     Parameters
     ----------
@@ -80,6 +81,8 @@ def read_script(
     ------
     SpecError: not there, not bash, no launch in it, or a number depends on what is not known.
     """
+    if configured := recognise(path):
+        return read(configured, world, supplied=supplied, gpus=gpus, strict=strict)
     text = read_text(path, SpecError)
     refuse_other_kind(Document(str(path), text), FileKind.LAUNCH, SpecError)
     # What the script asks Slurm for counts, also where this shell is in another job of Slurm's.

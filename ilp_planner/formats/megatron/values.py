@@ -5,17 +5,33 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import DIGITS, DIMENSION, FIGURE, LAYERS, STAGES, WHOLE, beyond
 from ilp_planner.formats.megatron.flags import Flag, Value, find_flag, flags, flags_by_key
 
 TP, PP, CP = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+# Numbers that other systems say instead of what follows from them.
+REPLICAS, STEPS = "@replicas", "@micro-batches"
 VIRTUAL = "num_virtual_stages_per_pipeline_rank"
 EP, ETP = "expert_model_parallel_size", "expert_tensor_parallel_size"
 LONGEST_PATTERN = 4 * LAYERS  # characters: an entry for every layer has no more
+FLAG = re.compile(r"--[a-z][\w-]*")
 SHOWN = 80  # characters of a word in a message
 PATTERN_CHARACTERS = set("0123456789,[]()+* ")
+
+
+class Spelling(NamedTuple):
+    """Another system's words for arguments of Megatron-LM.
+
+    keys: by flag, and by what no argument says. plain: keys with just the value of an argument.
+    pairs: by argument and value, what says it where words differ.
+    """
+
+    keys: Mapping[str, str]
+    plain: Mapping[str, str]
+    pairs: Mapping[tuple[str, Value], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +43,7 @@ class MegatronArguments:
     launch: how many ranks there are beside a cluster, in words, if that is not as many as it has or
     was taken from it. environment: variables that are set, as far as known; None: unknown.
     source: for messages. remarks: on unread arguments. unread: arguments that Megatron-LM does not
-    have, word for word.
+    have, word for word. spelling: of a job of another system, its words for arguments of Megatron.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -40,6 +56,7 @@ class MegatronArguments:
     remarks: tuple[str, ...] = field(default=(), compare=False)
     unread: tuple[str, ...] = field(default=(), compare=False)
     launch: str = field(default="", compare=False)
+    spelling: "Spelling | None" = field(default=None, compare=False)
 
     def __getitem__(self, key: str) -> Value:
         """Return a value, or Megatron's default."""
@@ -74,6 +91,13 @@ class MegatronArguments:
         """Return several words."""
         value = self[key]
         return tuple(str(v) for v in value) if isinstance(value, tuple) else ()
+
+    def spelled(self, text: str) -> str:
+        """Return a text about arguments in the words of the system that the job is of."""
+        if self.spelling is None:
+            return text
+        keys = self.spelling.keys
+        return FLAG.sub(lambda match: keys.get(match[0], match[0]), text)
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -115,7 +139,7 @@ def parse_values(words: Sequence[str]) -> dict[str, Value]:
         if equals and flag.most == 0:
             raise SpecError(f"{name}: found {inside!r}, expected no value: it is a switch")
         given = [inside] if equals else take_values(rest, flag.most)
-        values[flag.key] = _value(flag, given)
+        values[flag.key] = read_value(flag, given)
     if unknown:
         more = f" (and {others} more unknown)" if others else ""
         raise SpecError(f"{unknown}{more}")
@@ -269,7 +293,13 @@ def _is_flag(word: str) -> bool:
     return False
 
 
-def _value(flag: Flag, given: list[str]) -> Value:
+def read_value(flag: Flag, given: list[str]) -> Value:
+    """Return the value of a flag from the words behind it.
+
+    Raises
+    ------
+    SpecError: too few words, or one of another type, beyond its limit or not among the choices.
+    """
     if flag.kind == "switch":
         return flag.sets
     if len(given) < flag.least:

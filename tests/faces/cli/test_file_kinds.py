@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.base.file_kinds import EXPECTED, FileKind, file_kind
+from ilp_planner.base.file_kinds import EXPECTED, LAUNCHES, FileKind, file_kind
 from ilp_planner.faces.cli.wording import as_typed
 from tests import amp_cases
 from tests.faces.cli.conftest import Done
@@ -36,6 +36,7 @@ SAMPLES: dict[FileKind, str | bytes] = {
     FileKind.PROGRAM: "\\ a plan\nMinimize\n obj: x\nEnd\n",
     FileKind.PAGE: "<!DOCTYPE html>\n<html></html>\n",
     FileKind.NANOTRON: "model: {hidden: 8}\nparallelism: {dp: 8, tp: 1}\ntokens: {micro: 3}\n",
+    FileKind.NEOX: '{\n  "pipe_parallel_size": 1,\n  "hidden-size": 8,\n}\n',
     FileKind.NEMO: "name: run\ntrainer:\n  devices: 8\nmodel:\n  hidden_size: 8\n",
     FileKind.TITAN: '[job]\ndump_folder = "x"\n\n[training]\nsteps = 3\n',
     FileKind.DEEPSPEED: '{"train_batch_size": 8, "zero_optimization": {"stage": 1}}\n',
@@ -51,7 +52,7 @@ SAMPLES: dict[FileKind, str | bytes] = {
 }
 # Commands, each with the kinds that it takes, or says itself what is wrong with.
 JSON = FileKind.JSON
-TAKES_JOBS = (FileKind.PLAN, JSON, FileKind.SPEC, FileKind.HUGGING_FACE, FileKind.LAUNCH)
+TAKES_JOBS = (FileKind.PLAN, JSON, FileKind.SPEC, FileKind.HUGGING_FACE, *LAUNCHES)
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[FileKind, ...]]] = {
     "evaluate": (("evaluate", "FILE"), (FileKind.PLAN, JSON)),
     "show": (("show", "FILE", "--html", "o.html"), (FileKind.PLAN, JSON)),
@@ -75,7 +76,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[FileKind, ...]]] = {
     "constraints": (("solve", "--model", "tiny.toml", *GPUS, "--space", "megatron",
                      "--constraints", "FILE"), (FileKind.CONSTRAINTS,)),
     "import megatron": (("import", "megatron", "FILE", *GPUS, "--output", "o.json"),
-                        (FileKind.LAUNCH, JSON)),
+                        (*LAUNCHES, JSON)),
     "import aceso": (("import", "aceso", "FILE", "--model", "tiny.toml", "--output", "o.json"),
                      (FileKind.ACESO, JSON)),
     "calibrate": (("calibrate", "FILE", "--cluster", "a100-4x8"),

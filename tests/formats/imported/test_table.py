@@ -1,0 +1,63 @@
+"""Every row of every import has a meaning, and its words are those of Megatron-LM's arguments."""
+
+import importlib
+from collections.abc import Mapping
+
+import pytest
+
+from ilp_planner.formats.imported.table import COUNTS, MODEL, System, spelling
+from ilp_planner.formats.imports import IMPORTS
+from ilp_planner.formats.megatron.changes import line_change
+from ilp_planner.formats.megatron.flags import flags_by_key
+from tests.imported_cases import SMALLEST, arguments_of, job_of
+
+SYSTEMS = {
+    row.name: importlib.import_module(f"ilp_planner.formats.imported.{row.module}").SYSTEM
+    for row in IMPORTS
+}
+
+
+@pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
+def test_rows_name_arguments_that_there_are(system: System) -> None:
+    known = {*flags_by_key(), *COUNTS, MODEL}
+    for key, row in system.rows.items():
+        said = {row} if isinstance(row, str) else set()
+        if isinstance(row, Mapping):
+            said = {name for arguments in row.values() for name in arguments}
+        assert said <= known, key
+        assert system.normal(key) == key
+    assert system.usual.keys() <= flags_by_key().keys()
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_no_key_is_dropped(name: str) -> None:
+    """Whatever is not read is named, each key once."""
+    args = arguments_of(name, other_key=3, another__key="x")
+    text = "\n".join(args.remarks)
+    assert text.count("other_key") == 1
+    assert text.count("another.key") == 1
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_pairs_say_what_their_keys_are_read_as(name: str) -> None:
+    """Both ways: a key set as the table says an argument gives that argument."""
+    system = SYSTEMS[name]
+    for key, row in system.rows.items():
+        if not isinstance(row, Mapping):
+            continue
+        for value, said in row.items():
+            for argument, one in said.items():
+                assert spelling(system, {}).pairs[argument, one], (key, value)
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_changes_are_said_in_its_keys(name: str) -> None:
+    from dataclasses import replace
+
+    args, job = arguments_of(name), job_of(name)
+    after = replace(job, micro_batch=1)
+    change = line_change(args, job, after)
+    assert change is not None
+    assert change.fields
+    assert not change.add
+    assert not any("--" in field for field in change.fields)
