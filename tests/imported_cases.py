@@ -43,7 +43,50 @@ NEOX: Mapping[str, Any] = {
     "fp16.enabled": True,
     "zero_optimization.stage": 1,
 }
-SMALLEST = {"nanotron": NANOTRON, "gpt-neox": NEOX}
+SWIFT: Mapping[str, Any] = {
+    "NPROC_PER_NODE": 8,
+    "model": "Qwen/Qwen2.5-7B-Instruct",
+    "max_length": 1024,
+    "tensor_model_parallel_size": 2,
+    "pipeline_model_parallel_size": 2,
+    "sequence_parallel": True,
+    "micro_batch_size": 2,
+    "global_batch_size": 16,
+}
+ACTOR = "actor_rollout_ref.actor"
+VERL: Mapping[str, Any] = {
+    "--config-name": "ppo_megatron_trainer.yaml",
+    "actor_rollout_ref.model.path": "Qwen/Qwen3-8B",
+    "actor_rollout_ref.rollout.n": 4,
+    "data.max_prompt_length": 512,
+    "data.max_response_length": 1536,
+    f"{ACTOR}.ppo_mini_batch_size": 16,
+    f"{ACTOR}.ppo_micro_batch_size_per_gpu": 2,
+    f"{ACTOR}.megatron.tensor_model_parallel_size": 4,
+    f"{ACTOR}.megatron.pipeline_model_parallel_size": 1,
+}
+SLIME: Mapping[str, Any] = {
+    "actor_num_nodes": 1,
+    "actor_num_gpus_per_node": 8,
+    "rollout_batch_size": 8,
+    "n_samples_per_prompt": 4,
+    "global_batch_size": 32,
+    "rollout_max_response_len": 1024,
+    "use_dynamic_batch_size": True,
+    "max_tokens_per_gpu": 4096,
+    "tensor_model_parallel_size": 2,
+    "num_layers": 4,
+    "hidden_size": 256,
+    "num_attention_heads": 8,
+    "vocab_size": 1024,
+    "use_rotary_position_embeddings": True,
+    "swiglu": True,
+    "disable_bias_linear": True,
+}
+SMALLEST = {
+    "nanotron": NANOTRON, "gpt-neox": NEOX, "ms-swift": SWIFT, "verl": VERL, "slime": SLIME,
+}  # fmt: skip
+FILES = ("nanotron", "gpt-neox")
 
 
 def nested(flat_keys: Mapping[str, Any]) -> dict[str, Any]:

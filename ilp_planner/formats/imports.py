@@ -7,51 +7,159 @@ which jobs are said (`formats.megatron.arguments.job_of_arguments`).
 from __future__ import annotations
 
 import importlib
+import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import SpecError, shown
 from ilp_planner.base.file_kinds import FileKind, file_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ilp_planner.formats.imported.table import System
+    from ilp_planner.formats.megatron.launchers import FindOpen, Open, ReadHosts, Said
     from ilp_planner.formats.megatron.ranks import Gpus
     from ilp_planner.formats.megatron.values import MegatronArguments
+
+
+def no_open(option: str, value: str) -> Open | None:
+    """Return nothing: all words are known."""
+    return None
+
+
+def no_hosts(name: str) -> None:
+    """Return the devices of the nodes of a hostfile, if none is looked for."""
+
+
+def as_it_is(word: str) -> list[str]:
+    """Return one word as it is."""
+    return [word]
 
 
 class Import(NamedTuple):
     """The import of a training system's files or launches.
 
-    module: with its table. name: as commands take it. kind: of its files.
+    module: with its table. name: as commands take it. kind: of its files. program: patterns of the
+    words that start it, in order. having: an option that its launches have; empty: any or none.
+    syntax: of the words behind these: `options`, `overrides`, or names of `files` with others.
     """
 
     module: str
     name: str
     kind: FileKind | None = None
+    program: tuple[str, ...] = ()
+    having: str = ""
+    syntax: str = "options"
 
 
+SWIFT = ("pt", "sft", "rlhf")
 IMPORTS = (
-    Import("nanotron", "nanotron", FileKind.NANOTRON),
-    Import("gpt_neox", "gpt-neox", FileKind.NEOX),
+    Import(
+        "nanotron", "nanotron", FileKind.NANOTRON, (r"(.*/)?run_train\.py",), "config_file", "files"
+    ),
+    Import(
+        "gpt_neox", "gpt-neox", FileKind.NEOX, (r"(.*/)?deepy\.py", r"(.*/)?train\.py"), "", "files"
+    ),
+    Import("swift", "ms-swift", None, (r"(.*/)?megatron", "|".join(SWIFT))),
+    Import(
+        "verl",
+        "verl",
+        None,
+        (r"(verl|recipe)\.[\w.]*(main|_main)\w*|(.*/)?(main_ppo|verl_entrypoint)\w*\.py",),
+        "",
+        "overrides",
+    ),
+    Import("slime", "slime", None, (r"(.*/)?train(_async)?\.py",), "rollout_batch_size"),
 )
 NAMES = tuple(row.name for row in IMPORTS)
 
 
 class Recognised(NamedTuple):
-    """A file or launch of a system. pairs: its keys and values. source: for messages."""
+    """A file or launch of a system.
+
+    pairs: its keys and values. source: for messages. launch: launchers around it. environment:
+    variables that are set; None: unknown.
+    """
 
     row: Import
     pairs: tuple[tuple[str, Any], ...]
     source: str
+    launch: tuple[Said, ...] = ()
+    environment: Mapping[str, str] | None = None
 
     @property
     def system(self) -> System:
         """Return the table of the system."""
-        module = importlib.import_module(f"ilp_planner.formats.imported.{self.row.module}")
-        found: System = module.SYSTEM
-        return found
+        return system_of(self.row)
+
+
+def system_of(row: Import) -> System:
+    """Return the table of a system."""
+    module = importlib.import_module(f"ilp_planner.formats.imported.{row.module}")
+    found: System = module.SYSTEM
+    return found
+
+
+def import_of(words: Sequence[str]) -> tuple[Import, int] | None:
+    """Return whose launch the words of a command are, and the place of its arguments; None: of no
+    system that is known here."""
+    for row in IMPORTS:
+        count = len(row.program)
+        for at in range(len(words) - count + 1 if count else 0):
+            if all(map(re.fullmatch, row.program, words[at : at + count])):
+                rest = {word.lstrip("-").partition("=")[0] for word in words[at + count :]}
+                if not row.having or row.having in {name.replace("-", "_") for name in rest}:
+                    return row, at + count
+    return None
+
+
+def recognise_words(
+    words: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    source: str = "launch",
+    find_open: FindOpen = no_open,
+    more: Callable[[str], list[str]] = as_it_is,
+    read_hosts: ReadHosts = no_hosts,
+    folder: Path | None = None,
+) -> Recognised | None:
+    """Return whose launch the words of a command are; None: of no system that is known here.
+
+    Parameters
+    ----------
+    environment: variables that are set; None: unknown. find_open: tells what is not known in the
+        value of an option. more: what a word is that may be further ones. read_hosts: as of
+        `launchers.numbers_of`. folder: of files that are named; None: the current one.
+
+    Raises
+    ------
+    SpecError: words that the system would not take, or a file that cannot be read.
+    """
+    from ilp_planner.formats.imported.words import pairs_of
+    from ilp_planner.formats.megatron.launchers import numbers_of
+
+    opened = [find_open("", word) for word in words]
+    found = import_of(
+        [word if one is None else one.shown for word, one in zip(words, opened, strict=True)]
+    )
+    if found is None:
+        return None
+    row, at = found
+    variables = environment or {}
+    system = system_of(row)
+    named = [(n, find_open(n, v) or v) for n, v in variables.items() if n in system.variables]
+    rest: list[str] = []
+    for before, word in pairwise(words[at - 1 :]):
+        value = before.startswith("--") and "=" not in before
+        rest += [word] if value else more(word)
+    pairs = pairs_of(row.syntax, rest, find_open, folder)
+    try:
+        launch = numbers_of(words[: at - len(row.program)], variables, find_open, read_hosts)
+    except SpecError as error:
+        raise SpecError(f"{source}: {error}") from None
+    return Recognised(row, (*named, *pairs), source, tuple(launch), environment)
 
 
 def recognise(path: Path) -> Recognised | None:
@@ -104,4 +212,6 @@ def read(
         world=world,
         gpus=gpus,
         strict=strict,
+        environment=found.environment,
+        launch=found.launch,
     )

@@ -1,18 +1,19 @@
 """Whose configuration a file is, and what commands do with it."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from ilp_planner.base.errors import SpecError
-from ilp_planner.formats.imports import IMPORTS, read, recognise
+from ilp_planner.formats.imports import IMPORTS, read, recognise, recognise_words
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.formats.megatron.ranks import Gpus
-from ilp_planner.formats.megatron.script import read_launch
-from tests.imported_cases import SMALLEST, arguments_of, recognised, write
+from ilp_planner.formats.megatron.script import read_launch, read_script
+from tests.imported_cases import FILES, SMALLEST, arguments_of, recognised, write
 
 
-@pytest.mark.parametrize("name", SMALLEST)
+@pytest.mark.parametrize("name", FILES)
 def test_a_file_is_recognised_and_read_where_launches_are(tmp_path: Path, name: str) -> None:
     file = write(tmp_path, name)
     assert recognised(file).row.name == name
@@ -53,3 +54,58 @@ def test_strict_refuses_unknown_keys(tmp_path: Path) -> None:
 
 def test_every_import_has_a_case() -> None:
     assert {row.name for row in IMPORTS} == SMALLEST.keys()
+
+
+LINES = {
+    "ms-swift": "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen2.5-7B-Instruct --max_length 1024 "
+    "--tensor_model_parallel_size 2 --pipeline_model_parallel_size 2 --sequence_parallel true "
+    "--micro_batch_size 2 --global_batch_size 16",
+    "verl": "python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer.yaml "
+    "actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.rollout.n=4 "
+    "data.max_prompt_length=512 data.max_response_length=1536 "
+    "actor_rollout_ref.actor.ppo_mini_batch_size=16 "
+    "+actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 "
+    "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 "
+    "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=1",
+    "slime": "ray job submit --address=x -- python3 train.py --actor-num-nodes 1 "
+    "--actor-num-gpus-per-node 8 --rollout-batch-size 8 --n-samples-per-prompt 4 "
+    "--global-batch-size 32 "
+    "--rollout-max-response-len 1024 --use-dynamic-batch-size --max-tokens-per-gpu 4096 "
+    "--tensor-model-parallel-size 2 --num-layers 4 --hidden-size 256 --num-attention-heads 8 "
+    "--vocab-size 1024 --use-rotary-position-embeddings --swiglu --disable-bias-linear",
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_launch_is_read_from_its_line_and_from_a_script(tmp_path: Path, name: str) -> None:
+    """As its keys say it, with variables of the shell in the script."""
+    line = LINES[name]
+    environment, _, rest = line.partition("=8 ") if line.startswith("NPROC") else ("", "", line)
+    script = tmp_path / "run.sh"
+    script.write_text(f"#!/bin/bash\nTP=2\n{line.replace('size 2 ', 'size $TP ')} $@\n")
+    args = read_launch(str(script), 8)
+    assert args.values == arguments_of(name, 8).values
+    assert read_script(script).world == 8
+    found = recognise_words(shlex.split(rest), {environment: "8"} if environment else None)
+    assert found is not None
+    assert found.row.name == name
+    assert read(found, 8).values == args.values
+
+
+def test_what_is_open_and_about_the_plan_is_asked_for(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    line = LINES["ms-swift"].replace("parallel_size 2 ", "parallel_size $TP ", 1)
+    script.write_text(f"{line} --output_dir $OUT --dataset a $DATA\n")
+    with pytest.raises(SpecError, match=r"line 1: variable TP is not set .*: --set TP=VALUE"):
+        read_launch(str(script))
+    assert read_launch(str(script), supplied={"TP": "2"}).world == 8
+    args = read_launch(str(script), supplied={"TP": "2", "micro_batch_size": "1"})
+    assert args["micro_batch_size"] == 1
+
+
+def test_ranks_that_a_launch_leaves_open_are_the_cluster_s(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f"NNODES=$WORLD_SIZE {LINES['ms-swift']}\n")
+    assert read_launch(str(script), gpus=Gpus(16, 8, "two-nodes")).world == 16
+    with pytest.raises(SpecError, match="--world-size N"):
+        read_launch(str(script))

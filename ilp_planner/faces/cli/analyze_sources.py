@@ -101,20 +101,19 @@ def said_job(
 
         job, name, notes = job_of_options(asked, devices)
         return SaidJob(job, name, notes)
-    from ilp_planner.formats.megatron.arguments import job_of_arguments, read_arguments
+    from ilp_planner.formats.megatron.arguments import job_of_arguments
     from ilp_planner.formats.megatron.notes import unmodelled
     from ilp_planner.formats.megatron.ranks import gpus_of
+    from ilp_planner.formats.megatron.script import read_launch, read_line, read_script
 
     world, gpus = asked["world_size"], gpus_of(spec) if spec else None
     strict = asked["strict"]
     if source == "megatron_args":
-        arguments = read_arguments(
+        arguments = read_line(
             asked["megatron_args"], world, source="--megatron-args", strict=strict, gpus=gpus
         )
         name = "--megatron-args"
     else:
-        from ilp_planner.formats.megatron.script import read_launch, read_script
-
         file, given = asked["megatron_script"], settings_given(asked["set_values"])
         if file.suffix == ".json":  # of `export --to megatron`, beside the script
             arguments = read_launch(str(file), world, supplied=given, gpus=gpus, strict=strict)

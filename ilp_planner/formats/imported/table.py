@@ -8,17 +8,19 @@ no argument says, such as replicas or the model's name.
 from __future__ import annotations
 
 import math
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.base.errors import SpecError, shown
+from ilp_planner.base.errors import MISSING, SpecError, shown
 from ilp_planner.base.limits import RANKS, SAMPLES
 from ilp_planner.formats.imported.models import model_arguments
-from ilp_planner.formats.megatron.flags import Value, flag_of, flags_by_key
+from ilp_planner.formats.megatron.flags import Value, flag_of, flags, flags_by_key
 from ilp_planner.formats.megatron.launcher import smallest_world
-from ilp_planner.formats.megatron.launchers import Said
+from ilp_planner.formats.megatron.launchers import Open, Said
 from ilp_planner.formats.megatron.ranks import USUAL_NODE, ranks_of
 from ilp_planner.formats.megatron.values import (
     CP,
@@ -46,7 +48,11 @@ COUNTS = {
     TOKENS: RANKS,
 }
 # Topics of arguments that decide neither memory nor time of a step.
-ASIDE = ("data", "checkpoints", "logging", "inference")
+ASIDE = frozenset(("data", "checkpoints", "logging", "inference"))
+# Their arguments that do.
+VOCABULARY = defaultdict[str, frozenset[str]](
+    frozenset, dict.fromkeys(("vocab_size", "padded_vocab_size", "vocab_extra_ids"), ASIDE)
+)
 SHOWN = 6  # keys of a group that notes name
 
 Arguments = Mapping[str, Value]
@@ -81,6 +87,8 @@ class System(NamedTuple):
     same: tuple[str, ...] = ()
     finish: Callable[[Reading], None] = lambda reading: None
     normal: Callable[[str], str] = lambda key: key
+    variables: tuple[str, ...] = ()
+    form: Callable[[str, str], str] = "{} = {}".format
 
 
 @dataclass(slots=True)
@@ -88,7 +96,8 @@ class Reading:
     """What a configuration says.
 
     source: for messages. said: arguments and numbers, and keys: which key says each. given: values
-    by key. aside, unread: keys that are not about the plan, and unknown ones.
+    by key. opened: numbers of ranks that are not known. aside, unread: keys that are not about the
+    plan, and unknown ones.
     """
 
     system: System
@@ -96,12 +105,13 @@ class Reading:
     said: dict[str, Value] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
+    opened: dict[str, Open] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     aside: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
     def take(self, written: str, value: Any) -> None:
-        """Read one key; None: its default.
+        """Read one key; None: its default; an `Open` value is not known.
 
         Raises
         ------
@@ -113,8 +123,22 @@ class Reading:
         if row is None:
             known = any(fnmatchcase(key, pattern) for pattern in self.system.aside)
             (self.aside if known else self.unread).append(key)
+        elif isinstance(value, Open):
+            self._open(key, row, value)
         elif value is not None:
             self._row(key, row, value)
+
+    def _open(self, key: str, row: Says, value: Open) -> None:
+        """Note a value that is not known, if it may stay so."""
+        if isinstance(row, Uncounted):
+            self.remarks.append(f"{key}: not counted: {row.text}")
+        elif isinstance(row, str) and row in COUNTS:
+            self.opened[row], self.keys[row] = value, key
+        elif row == MODEL and (name := _last_known(value)):
+            self.say(MODEL, name, key)
+        else:
+            fix = f": {value.fix}" if value.fix else ""
+            raise SpecError(f"{value.where or f'{self.source}: '}{value.message}{fix}")
 
     def _row(self, key: str, row: Says, value: Any) -> None:
         if isinstance(row, Uncounted):
@@ -128,14 +152,19 @@ class Reading:
         for argument, one in said.items():
             self.say(argument, one, key)
 
-    def _same(self, key: str) -> str | None:
-        """Return the argument that a key is named like."""
+    def _same(self, key: str) -> Says | None:
+        """Return the row of a key that is named like an argument, or like a switch of it."""
         for beginning in self.system.same:
-            argument = key.removeprefix(beginning)
-            if key.startswith(beginning) and argument in flags_by_key():
-                topic = flags_by_key()[argument][0].topic
-                if topic not in ASIDE or argument in ("vocab_size", "padded_vocab_size"):
-                    return argument
+            if not key.startswith(beginning):
+                continue
+            name = key.removeprefix(beginning)
+            flag = flags().get(name.replace("_", "-"))
+            argument = name if name in flags_by_key() else flag.key if flag else ""
+            if not argument or flags_by_key()[argument][0].topic in ASIDE - VOCABULARY[argument]:
+                continue
+            if argument == name or flag is None or flag.kind != "switch":
+                return argument
+            return switch({argument: flag.sets}, {argument: not flag.sets})
         return None
 
     def error(self, key: str, value: Any, expected: str) -> SpecError:
@@ -184,9 +213,15 @@ class Reading:
             raise SpecError(f"{where}{key}{str(error).removeprefix(flag.text)}") from None
 
     def number(self, name: str, otherwise: int = 0) -> int:
-        """Return a whole number that was said."""
-        value = self.said.get(name)
+        """Return a whole number that was said, or is the system's default."""
+        value = self.said.get(name, self.system.usual.get(name))
         return value if isinstance(value, int) else otherwise
+
+
+def _last_known(value: Open) -> str:
+    """Return the name of a folder in one that is not known; empty if that is not known either."""
+    name = value.shown.rstrip("/").rpartition("/")[2]
+    return name if re.fullmatch(r"[\w.-]+", name) else ""
 
 
 def _word(value: Any, kind: str) -> str:
@@ -286,12 +321,15 @@ def read_pairs(
             f"a key of {system.name} that is known here, as --strict asks",
         )
     system.finish(reading)
+    named = next((key for key, row in system.rows.items() if row == MODEL), "")
+    if named and not {MODEL, "num_layers"} & reading.said.keys():
+        raise reading.error(named, reading.given.get(named, MISSING), "the model that is trained")
     args = MegatronArguments(
         values=_values(reading),
         program=system.name,
         source=source,
         environment=environment,
-        spelling=spelling(system, reading.keys),
+        spelling=spelling(system, {n: key for n, key in reading.keys.items() if n in reading.said}),
     )
     said = _launchers(reading, args, launch)
     try:
@@ -314,25 +352,32 @@ def spelling(system: System, said: Mapping[str, str]) -> Spelling:
     """Return a system's words for arguments. said: the keys that say them in this job."""
     plain: dict[str, str] = {}
     named: dict[str, str] = {}
-    pairs: dict[tuple[str, Value], str] = {}
+    pairs: dict[tuple[str, Value], tuple[str, str]] = {}
     for key, row in system.rows.items():
         if isinstance(row, str):
             plain.setdefault(row, key)
         elif isinstance(row, Mapping):
             _add_pairs(pairs, named, key, row)
+    if system.same:
+        plain = {name: f"{system.same[0]}{name}" for name in flags_by_key()} | plain
     for argument, key in said.items():
         if system.rows.get(key, argument) == argument:
             plain[argument] = key
+        else:
+            plain.pop(argument, None)  # made of several keys, or of words
+    if TOKENS in said:
+        plain.pop("micro_batch_size", None)  # follows from them
     keys = {**named, **plain, **said}
     return Spelling(
         {flag_of(name) if name in flags_by_key() else name: key for name, key in keys.items()},
         plain,
         pairs,
+        system.form,
     )
 
 
 def _add_pairs(
-    pairs: dict[tuple[str, Value], str],
+    pairs: dict[tuple[str, Value], tuple[str, str]],
     named: dict[str, str],
     key: str,
     row: Mapping[Any, Arguments],
@@ -342,8 +387,8 @@ def _add_pairs(
     for value, said in row.items():
         for name in arguments:
             default = flags_by_key()[name][0].default
-            word = str(value).lower() if isinstance(value, bool) else value
-            pairs.setdefault((name, said.get(name, default)), f"{key} = {word}")
+            word = str(value).lower() if isinstance(value, bool) else str(value)
+            pairs.setdefault((name, said.get(name, default)), (key, word))
             named.setdefault(name, key)
 
 
@@ -356,7 +401,8 @@ def _values(reading: Reading) -> dict[str, Value]:
         model, notes = found
         reading.remarks += notes
     own = {name: value for name, value in reading.said.items() if name[0] != "@"}
-    values = {**reading.system.usual, **model, **own}
+    usual = {name: value for name, value in reading.system.usual.items() if name[0] != "@"}
+    values = {**usual, **model, **own}
     if length := reading.number(LENGTH):
         values["seq_length"] = length
     length = int(values.get("seq_length") or 0)  # type: ignore[arg-type]
@@ -369,22 +415,15 @@ def _values(reading: Reading) -> dict[str, Value]:
 
 def _launchers(reading: Reading, args: MegatronArguments, launch: Sequence[Said]) -> Sequence[Said]:
     """Return how many ranks are started, as far as anything says."""
-    if launch:
-        return launch
     names = [reading.keys[n] for n in (NODES, EACH, WORLD, REPLICAS) if n in reading.keys]
-    if not names:
-        return ()
-    world = reading.number(WORLD)
+    numbers = {name: reading.opened.get(name) or reading.number(name) or None for name in COUNTS}
+    if not names and not (numbers[NODES] and numbers[EACH]):
+        return launch
+    world = numbers[WORLD]
     if replicas := reading.number(REPLICAS):
         world = replicas * math.prod(max(1, args.whole(name)) for name in (TP, PP, CP))
-    return (
-        Said(
-            name=", ".join(names),
-            nodes=reading.number(NODES) or None,
-            each=reading.number(EACH) or None,
-            all=world or None,
-        ),
-    )
+    name = ", ".join(names) or f"{reading.system.name}'s default"
+    return (Said(name=name, nodes=numbers[NODES], each=numbers[EACH], all=world),)
 
 
 def _with_batch(reading: Reading, args: MegatronArguments) -> MegatronArguments:

@@ -142,18 +142,20 @@ def _spelled(
     fields = []
     for key, value in changed.items():
         meant = flags_by_key()[key][0].default if value is None else value
-        text = spelling.pairs.get((key, meant))
-        if text is None and key in spelling.plain:
-            text = f"{spelling.plain[key]} = {_text(meant)}"
-        if text is None:
+        pair = spelling.pairs.get((key, meant))
+        if pair is None and key in spelling.plain:
+            pair = spelling.plain[key], _text(meant)
+        if pair is None and key == "global_batch_size" and STEPS in spelling.keys:
+            continue  # follows from those
+        if pair is None:
             return None
-        fields.append(text)
+        fields.append(spelling.form(*pair))
     for number, now, then in (
         (REPLICAS, before.dp, after.dp),
         (STEPS, before.micro_batches, after.micro_batches),
     ):
         if number in spelling.keys and now != then:
-            fields.append(f"{spelling.keys[number]} = {then}")
+            fields.append(spelling.form(spelling.keys[number], str(then)))
     gpus = after.world if after.world != before.world else 0
     return LineChange(fields=tuple(dict.fromkeys(fields)), gpus=gpus)
 

@@ -3,7 +3,7 @@
 import ast
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,12 +26,14 @@ class Spelling(NamedTuple):
     """Another system's words for arguments of Megatron-LM.
 
     keys: by flag, and by what no argument says. plain: keys with just the value of an argument.
-    pairs: by argument and value, what says it where words differ.
+    pairs: by argument and value, the key and its word where words differ. form: writes a key and
+    its word.
     """
 
     keys: Mapping[str, str]
     plain: Mapping[str, str]
-    pairs: Mapping[tuple[str, Value], str]
+    pairs: Mapping[tuple[str, Value], tuple[str, str]]
+    form: Callable[[str, str], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,18 +120,11 @@ def test_what_is_expected_is_said_of_all_that_is_read() -> None:
     assert {kind for _, taken in COMMANDS.values() for kind in taken[:1]} <= EXPECTED.keys()
 
 
-VERL = (
-    "python3 -m verl.trainer.main_ppo trainer.nnodes=1 actor.megatron.tensor_model_parallel_size=2"
-)
-
-
 @pytest.mark.parametrize(
     ("line", "system"),
     [
-        (VERL, "verl"),
-        ("torchrun --nproc_per_node 8 run_train.py --config-file a.yaml", "Nanotron"),
         ("torchrun -m torchtitan.train --job.config_file a.toml", "torchtitan"),
-        ("NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B", "ms-swift"),
+        ("NPROC_PER_NODE=8 swift sft --model Qwen/Qwen3-8B", "ms-swift"),
         ("deepspeed --module openrlhf.cli.train_sft --max_len 2048", "OpenRLHF"),
     ],
 )

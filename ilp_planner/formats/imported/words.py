@@ -1,0 +1,91 @@
+"""Keys and values in the words of a launch: options, overrides and files that it names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.yaml_files import read_yaml, scalar
+from ilp_planner.formats.imported.table import flat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ilp_planner.formats.megatron.launchers import FindOpen
+
+WORDS = {"true": True, "false": False, "none": None, "null": None}
+OVERRIDE = re.compile(r"[+~]{0,2}([\w.@/-]+)=(.*)", re.DOTALL)
+FILES = (".yml", ".yaml", ".json")
+
+
+def pairs_of(
+    syntax: str, words: Sequence[str], find_open: FindOpen, folder: Path | None = None
+) -> list[tuple[str, Any]]:
+    """Return the keys and values of a launch's words. syntax, folder: as `imports` has them.
+
+    Raises
+    ------
+    SpecError: a word that is neither, or a file that cannot be read.
+    """
+    if syntax == "overrides":
+        return [pair for word in words for pair in _override(word, find_open)]
+    if syntax == "files":
+        return list(_files(words, folder or Path()))
+    return list(_options(words, find_open))
+
+
+def _options(words: Sequence[str], find_open: FindOpen) -> Iterable[tuple[str, Any]]:
+    """Yield `--key value...` and `--key=value`; without a value it is true."""
+    name, values = "", list[str]()
+    for word in (*words, "--"):
+        if not word.startswith("--"):
+            if not name:
+                raise SpecError(f"{word!r:.80}: expected an option that begins with --")
+            values.append(word)
+            continue
+        if name:
+            yield name, _value(name, values, find_open)
+        name, equals, inside = word[2:].partition("=")
+        name, values = name.replace("-", "_"), [inside] if equals else []
+
+
+def _value(name: str, values: list[str], find_open: FindOpen) -> Any:
+    for value in values:
+        if unknown := find_open(f"--{name}", value):
+            return unknown
+    if not values:
+        return True
+    found = [WORDS.get(value.lower(), value) for value in values]
+    return found[0] if len(found) == 1 else found
+
+
+def _override(word: str, find_open: FindOpen) -> Iterable[tuple[str, Any]]:
+    """Yield `key=value`, as Hydra has it: a value is YAML."""
+    if word.startswith("-"):
+        name, _, value = word.lstrip("-").partition("=")
+        yield f"--{name}", value or True
+        return
+    match = OVERRIDE.fullmatch(word)
+    if match is None:
+        raise SpecError(f"{word!r:.80}: expected KEY=VALUE")
+    yield match[1], find_open(match[1], match[2]) or scalar(match[2])
+
+
+def _files(words: Sequence[str], folder: Path) -> Iterable[tuple[str, Any]]:
+    """Yield the keys of all files that are named, in order; `-d FOLDER` is before their names."""
+    rest, before = list(words), folder
+    while rest:
+        word = rest.pop(0)
+        name, equals, inside = word.partition("=")
+        if word in ("-d", "--conf_dir") and rest:
+            before = folder / rest.pop(0)
+        elif name in ("--config-file", "--config_file"):
+            rest.insert(0, inside if equals else "")
+        elif Path(word).suffix in FILES or (before != folder and word):
+            path = before / word
+            values = read_yaml(path if path.suffix else path.with_suffix(".yml"), SpecError)
+            if not isinstance(values, dict):
+                raise SpecError(f"{path}: expected keys and values")
+            yield from flat(values)
