@@ -59,7 +59,8 @@ def analyze(
     from ilp_planner.job.verdict import EXIT_CODE, Verdict
 
     asked = {**vars(job), **vars(report), "plan_file": plan_file, "accept_changed": accept_changed}
-    asked |= source_by_kind(plan_file, asked)
+    if job.model is None:
+        asked |= source_by_kind(plan_file, asked)
     found = read_analysis(ctx, asked)
     emit(found, asked)
     if isinstance(found, Analysis) and found.verdict is Verdict.MAY_NOT_FIT:

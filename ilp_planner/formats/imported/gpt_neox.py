@@ -19,8 +19,12 @@ from ilp_planner.formats.megatron.values import STEPS
 from ilp_planner.settings.table import SEQUENCE
 
 GATED = ("swiglu", "geglu", "reglu", "liglu", "bilinear")
-# Entries of tokenizers by the names of their files, as the files themselves have them.
-FILES = {"20B_tokenizer.json": 50277}
+# Entries of tokenizers by the names of their files, with a folder where names are common.
+FILES = {
+    "20B_tokenizer.json": 50277,
+    "codellama/tokenizer.model": 32016,
+    "mistral-7B-v0.1/tokenizer.model": 32000,
+}
 HALVES: dict[str, Arguments] = {"fp16": {"fp16": True}, "bfloat16": {"bf16": True}, "fp32": {}}
 
 
@@ -72,11 +76,12 @@ def _finish(reading: Reading) -> None:
 
 def _vocabulary(reading: Reading) -> None:
     """Say the vocabulary of a tokenizer in a file that is known by its name."""
-    file = str(reading.given.get("vocab_file") or "").rpartition("/")[2]
+    named = str(reading.given.get("vocab_file") or "")
+    file = next((name for name in FILES if f"/{named}".endswith(f"/{name}")), "")
     kind = reading.given.get("tokenizer_type") or "GPT2BPETokenizer"
-    if kind == "HFTokenizer" and file in FILES:
+    if kind in ("HFTokenizer", "SPMTokenizer") and file:
         reading.say("vocab_size", FILES[file])
-        reading.remarks.append(f"vocab_file: {FILES[file]} entries, as {file} of GPT-NeoX-20B has")
+        reading.remarks.append(f"vocab_file: {FILES[file]} entries, as {file} has")
     elif kind == "CharLevelTokenizer":
         reading.say("vocab_size", 512)
     elif kind != "GPT2BPETokenizer" and "vocab_size" not in reading.said:

@@ -127,5 +127,5 @@ SYSTEM = System(
     },
     finish=_finish,
     variables=("NPROC_PER_NODE", "NNODES"),
-    form="--{} {}".format,
+    form=lambda key, word: f"--{key} {word.replace(',', ' ')}",
 )  # fmt: skip

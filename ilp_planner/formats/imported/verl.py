@@ -1,4 +1,4 @@
-"""Overrides of verl for an actor that Megatron-Core trains (`--config-name=ppo_megatron_trainer`)."""
+"""Overrides of verl for an actor that Megatron-Core trains (its `ppo_megatron_trainer`)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ OF_ENGINE = (
     "expert_model_parallel_size", "expert_tensor_parallel_size", SEQUENCE,
     "use_distributed_optimizer",
 )  # fmt: skip
+OF_DDP = ("overlap_grad_reduce", "overlap_param_gather", "num_distributed_optimizer_instances")
 OF_OPTIMIZER = (
     "optimizer_cpu_offload", "optimizer_offload_fraction", "overlap_cpu_optimizer_d2h_h2d",
     "use_precision_aware_optimizer",
@@ -93,6 +94,7 @@ ROWS: dict[str, Says] = {
     },
     **{f"{ENGINE}.{name}": name for name in OF_ENGINE},
     **{f"{OPTIMIZER}.{name}": name for name in OF_OPTIMIZER},
+    **{f"{ENGINE}.override_ddp_config.{name}": name for name in OF_DDP},
     f"{CONFIG}.num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
     f"{CONFIG}.num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
     f"{CONFIG}.bias_activation_fusion": lambda value: {
@@ -139,5 +141,5 @@ SYSTEM = System(
         "log-probabilities are not counted",
     ),
     finish=_finish,
-    form="{}={}".format,
+    form=lambda key, word: f"{key}=[{word}]" if "," in word else f"{key}={word}",
 )  # fmt: skip

@@ -259,8 +259,10 @@ class Reading(Flow):
             document = self._document(node) if not at else None
             if document is not None and (submits or not files):
                 return document, (), [name]
-            if files and (text := self._file(rest[files[0]])):
-                return text, () if submits else words[:at], rest[files[0] :]
+            # Words before a file may be values of options of what submits it.
+            for first in files if submits else files[:1]:
+                if text := self._file(rest[first]):
+                    return text, () if submits else words[:at], rest[first:]
         text = self.files.get(words[0].removeprefix("./")) if "/" in words[0] else None
         return None if text is None else (text, (), words)
 
