@@ -83,10 +83,51 @@ SLIME: Mapping[str, Any] = {
     "swiglu": True,
     "disable_bias_linear": True,
 }
+NEMO: Mapping[str, Any] = {
+    "trainer.num_nodes": 1,
+    "trainer.devices": 8,
+    "trainer.precision": "bf16",
+    "model.micro_batch_size": 1,
+    "model.global_batch_size": 16,
+    "model.tensor_model_parallel_size": 2,
+    "model.pipeline_model_parallel_size": 2,
+    "model.sequence_parallel": True,
+    "model.encoder_seq_length": 512,
+    "model.max_position_embeddings": 512,
+    "model.num_layers": 4,
+    "model.hidden_size": 256,
+    "model.ffn_hidden_size": 512,
+    "model.num_attention_heads": 8,
+    "model.num_query_groups": 4,
+    "model.vocab_size": 1024,
+    "model.activation": "fast-swiglu",
+    "model.normalization": "rmsnorm",
+    "model.bias": False,
+    "model.position_embedding_type": "rope",
+    "model.optim.name": "distributed_fused_adam",
+}
+TRAINER: Mapping[str, Any] = {
+    "model_name_or_path": "Qwen/Qwen3-0.6B",
+    "stage": "sft",
+    "finetuning_type": "full",
+    "cutoff_len": 1024,
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": 4,
+    "bf16": True,
+}
+DEEPSPEED: Mapping[str, Any] = {
+    "deepspeed.train_micro_batch_size_per_gpu": 2,
+    "deepspeed.gradient_accumulation_steps": 4,
+    "deepspeed.zero_optimization.stage": 2,
+    "deepspeed.bf16.enabled": True,
+    "model": "Qwen/Qwen3-0.6B",
+    "sequence_length": 1024,
+}
 SMALLEST = {
+    "nemo": NEMO, "llama-factory": TRAINER, "trainer": TRAINER, "deepspeed": DEEPSPEED,
     "nanotron": NANOTRON, "gpt-neox": NEOX, "ms-swift": SWIFT, "verl": VERL, "slime": SLIME,
 }  # fmt: skip
-FILES = ("nanotron", "gpt-neox")
+FILES = ("nanotron", "gpt-neox", "nemo", "llama-factory")
 
 
 def nested(flat_keys: Mapping[str, Any]) -> dict[str, Any]:

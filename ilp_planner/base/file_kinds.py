@@ -43,9 +43,10 @@ class FileKind(Enum):
     PAGE = "a page of HTML, which a browser shows"
     NANOTRON = f"a configuration of Nanotron, {TAKEN}"
     NEOX = f"a configuration of GPT-NeoX, {TAKEN}"
-    NEMO = f"a configuration of NeMo, {INSTEAD}"
+    NEMO = f"a configuration of NeMo, {TAKEN}"
+    TRAINER = f"a configuration of LLaMA-Factory, {TAKEN}"
     TITAN = f"a configuration of torchtitan, {INSTEAD}"
-    DEEPSPEED = f"a configuration of DeepSpeed, {INSTEAD}"
+    DEEPSPEED = f"a configuration of DeepSpeed, {TAKEN}"
     KUBERNETES = (
         "a job of Kubernetes, which no command reads: `ilp-plan fit --megatron-args LINE` takes "
         "the line that it runs"
@@ -106,6 +107,13 @@ MARKS: tuple[tuple[FileKind, str, *tuple[str, ...]], ...] = (
     (FileKind.KUBERNETES, rf"{COMMENTS}(---\s*\n)?\w+:", r"apiVersion:", r"kind:"),
     (FileKind.NANOTRON, "", r"parallelism:", r"(tokens|optimizer):"),
     (FileKind.NEMO, "", r"trainer:", r"(model|exp_manager):"),
+    (FileKind.NEMO, "", r"model:[ \t]*$", r"(train|ddp|dist):[ \t]*$"),
+    (
+        FileKind.TRAINER,
+        "",
+        r"(model_name_or_path|model):[ \t]*\S",
+        r"(finetuning_type|cutoff_len|per_device_train_batch_size):",
+    ),
     (FileKind.YAML, rf"{COMMENTS}(---[ \t]*\n|[A-Za-z_][\w-]*:([ \t]*\n|[ \t]+\S))"),
     (
         FileKind.PROGRAM,
@@ -136,7 +144,10 @@ OF_JSON = (
 )  # fmt: skip
 # Kinds that may also be meant where another one is expected: their marks are weak.
 # Whose jobs are read, with or without a launch of Megatron-LM.
-LAUNCHES = (FileKind.LAUNCH, FileKind.NANOTRON, FileKind.NEOX)
+LAUNCHES = (
+    FileKind.LAUNCH, FileKind.NANOTRON, FileKind.NEOX, FileKind.NEMO, FileKind.TRAINER,
+    FileKind.DEEPSPEED,
+)  # fmt: skip
 ALIKE: Mapping[FileKind, tuple[FileKind, ...]] = {
     FileKind.RUNS: (FileKind.PROFILE,),
     FileKind.PROFILE: (FileKind.RUNS,),

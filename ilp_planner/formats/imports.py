@@ -9,14 +9,14 @@ from __future__ import annotations
 import importlib
 import re
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.base.errors import SpecError, shown
+from ilp_planner.base.errors import SpecError
 from ilp_planner.base.file_kinds import FileKind, file_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from ilp_planner.formats.imported.table import System
     from ilp_planner.formats.megatron.launchers import FindOpen, Open, ReadHosts, Said
@@ -44,6 +44,7 @@ class Import(NamedTuple):
     module: with its table. name: as commands take it. kind: of its files. program: patterns of the
     words that start it, in order. having: an option that its launches have; empty: any or none.
     syntax: of the words behind these: `options`, `overrides`, or names of `files` with others.
+    section: that the keys of its files stand in, in the table.
     """
 
     module: str
@@ -52,26 +53,55 @@ class Import(NamedTuple):
     program: tuple[str, ...] = ()
     having: str = ""
     syntax: str = "options"
+    section: str = ""
 
 
 SWIFT = ("pt", "sft", "rlhf")
-IMPORTS = (
+IMPORTS: tuple[Import, ...] = (
     Import(
-        "nanotron", "nanotron", FileKind.NANOTRON, (r"(.*/)?run_train\.py",), "config_file", "files"
+        "nanotron",
+        "nanotron",
+        FileKind.NANOTRON,
+        (r"(.*/)?run_train\.py",),
+        "config_file",
+        "files",
     ),
     Import(
-        "gpt_neox", "gpt-neox", FileKind.NEOX, (r"(.*/)?deepy\.py", r"(.*/)?train\.py"), "", "files"
+        "gpt_neox",
+        "gpt-neox",
+        FileKind.NEOX,
+        (r"(.*/)?deepy\.py", r"(.*/)?train\.py"),
+        syntax="files",
     ),
-    Import("swift", "ms-swift", None, (r"(.*/)?megatron", "|".join(SWIFT))),
+    Import("swift", "ms-swift", program=(r"(.*/)?megatron", "|".join(SWIFT))),
     Import(
         "verl",
         "verl",
-        None,
-        (r"(verl|recipe)\.[\w.]*(main|_main)\w*|(.*/)?(main_ppo|verl_entrypoint)\w*\.py",),
-        "",
-        "overrides",
+        program=(r"(verl|recipe)\.[\w.]*(main|_main)\w*|(.*/)?(main_ppo|verl_entrypoint)\w*\.py",),
+        syntax="overrides",
     ),
-    Import("slime", "slime", None, (r"(.*/)?train(_async)?\.py",), "rollout_batch_size"),
+    Import(
+        "slime",
+        "slime",
+        program=(r"(.*/)?train(_async)?\.py",),
+        having="rollout_batch_size",
+    ),
+    Import("nemo", "nemo", FileKind.NEMO, (r"(.*/)?[\w-]*\.py",), "recipe", "overrides"),
+    Import(
+        "trainer",
+        "llama-factory",
+        FileKind.TRAINER,
+        (r"(.*/)?(llamafactory|lmf)-cli", "train"),
+        syntax="files",
+    ),
+    Import("trainer", "deepspeed", FileKind.DEEPSPEED, section="deepspeed."),
+    # Any program of Python with one of the Trainer's own options.
+    Import(
+        "trainer",
+        "trainer",
+        program=(r"(.*/)?[\w-]*\.py|sft",),
+        having="per_device_train_batch_size",
+    ),
 )
 NAMES = tuple(row.name for row in IMPORTS)
 
@@ -137,7 +167,7 @@ def recognise_words(
     ------
     SpecError: words that the system would not take, or a file that cannot be read.
     """
-    from ilp_planner.formats.imported.words import pairs_of
+    from ilp_planner.formats.imported.words import launcher_files, pairs_of, with_files
     from ilp_planner.formats.megatron.launchers import numbers_of
 
     opened = [find_open("", word) for word in words]
@@ -154,7 +184,11 @@ def recognise_words(
     for before, word in pairwise(words[at - 1 :]):
         value = before.startswith("--") and "=" not in before
         rest += [word] if value else more(word)
-    pairs = pairs_of(row.syntax, rest, find_open, folder)
+    here = folder or Path()
+    pairs = [
+        *launcher_files(words[: at - len(row.program)], here),
+        *with_files(pairs_of(row.syntax, rest, find_open, here), here),
+    ]
     try:
         launch = numbers_of(words[: at - len(row.program)], variables, find_open, read_hosts)
     except SpecError as error:
@@ -173,13 +207,10 @@ def recognise(path: Path) -> Recognised | None:
     row = next((row for row in IMPORTS if kind is not None and row.kind is kind), None)
     if row is None:
         return None
-    from ilp_planner.base.yaml_files import read_yaml
-    from ilp_planner.formats.imported.table import flat
+    from ilp_planner.formats.imported.words import keys_of, with_files
 
-    values = read_yaml(path, SpecError)
-    if not isinstance(values, dict):
-        raise SpecError(f"{path}: found {shown(values)}, expected the keys of {row.name}")
-    return Recognised(row, tuple(flat(values)), str(path))
+    pairs = with_files(keys_of(path, row.section), path.parent)
+    return Recognised(row, tuple(pairs), str(path))
 
 
 def read(

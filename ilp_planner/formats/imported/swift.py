@@ -106,8 +106,7 @@ SYSTEM = System(
         "freeze_aligner", "vit_*", "aligner_*", "ignore_*", "stream", "metric*", "task_*",
         "router_replay_mode", "linear_decoupled_*", "expert_bias*", "save_safetensors", "bridge_*",
         "test_convert_*", "trust_remote_code", "result_path", "num_labels", "moe_aux_loss_coeff",
-        "moe_z_loss_coeff", "calculate_*", "modelscope*", "use_chat_template", "length",
-        "resume*",
+        "moe_z_loss_coeff", "calculate_*", "modelscope*", "use_chat_template", "length", "resume*",
     ),
     usual={
         "micro_batch_size": 1,

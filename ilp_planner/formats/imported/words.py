@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.base.errors import SpecError
+from ilp_planner.base.errors import SpecError, shown
+from ilp_planner.base.file_kinds import OF_JSON, file_kind
+from ilp_planner.base.files import read_json
 from ilp_planner.base.yaml_files import read_yaml, scalar
 from ilp_planner.formats.imported.table import flat
 
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
 WORDS = {"true": True, "false": False, "none": None, "null": None}
 OVERRIDE = re.compile(r"[+~]{0,2}([\w.@/-]+)=(.*)", re.DOTALL)
 FILES = (".yml", ".yaml", ".json")
+# Keys whose values are files -> the section that their keys stand in.
+NAMING = {
+    "deepspeed": "deepspeed.",
+    "dist_config.config_file": "deepspeed.",
+    "fsdp_config": "fsdp_config.",
+}
 
 
 def pairs_of(
@@ -83,9 +91,56 @@ def _files(words: Sequence[str], folder: Path) -> Iterable[tuple[str, Any]]:
             before = folder / rest.pop(0)
         elif name in ("--config-file", "--config_file"):
             rest.insert(0, inside if equals else "")
+        elif match := OVERRIDE.fullmatch(word):
+            yield match[1], scalar(match[2])
         elif Path(word).suffix in FILES or (before != folder and word):
             path = before / word
-            values = read_yaml(path if path.suffix else path.with_suffix(".yml"), SpecError)
-            if not isinstance(values, dict):
-                raise SpecError(f"{path}: expected keys and values")
-            yield from flat(values)
+            yield from keys_of(path if path.suffix else path.with_suffix(".yml"))
+
+
+def keys_of(path: Path, section: str = "") -> Iterable[tuple[str, Any]]:
+    """Return the keys of a file of YAML or JSON, dots between the names of sections.
+
+    section: put before them.
+
+    Raises
+    ------
+    SpecError: it cannot be read, or holds no keys.
+    """
+    is_json = path.suffix == ".json" or file_kind(path) in OF_JSON
+    values = read_json(path, SpecError) if is_json else read_yaml(path, SpecError)
+    if not isinstance(values, dict):
+        raise SpecError(f"{path}: found {shown(values)}, expected keys with values")
+    return list(flat(values, section))
+
+
+def with_files(pairs: Iterable[tuple[str, Any]], folder: Path) -> Iterable[tuple[str, Any]]:
+    """Yield keys and values, with those of files that values name: in this folder, in one around
+    it, or in the one that you are in.
+
+    Raises
+    ------
+    SpecError: a file is not there.
+    """
+    for key, value in pairs:
+        yield key, value
+        if key not in NAMING or not isinstance(value, str) or Path(value).suffix not in FILES:
+            continue
+        around = [folder, *folder.resolve().parents[:3], Path()]
+        found = next((here / value for here in around if (here / value).is_file()), None)
+        if found is None:
+            raise SpecError(
+                f"{key}: found {value}, which is not there, expected it in {folder} or in this "
+                f"folder; --set {key}.zero_optimization.stage=N says what decides most"
+            )
+        yield from keys_of(found, NAMING[key])
+
+
+def launcher_files(words: Sequence[str], folder: Path) -> Iterable[tuple[str, Any]]:
+    """Return the keys of the file that Accelerate is told of."""
+    for k, word in enumerate(words):
+        name, equals, inside = word.partition("=")
+        if name == "--config_file" and "accelerate" in words[0]:
+            named = inside if equals else "".join(words[k + 1 : k + 2])
+            return list(keys_of(folder / named))
+    return ()

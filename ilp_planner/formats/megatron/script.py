@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ilp_planner.base.errors import SpecError
-from ilp_planner.base.file_kinds import INSTEAD, FileKind, refuse_other_kind
+from ilp_planner.base.file_kinds import INSTEAD, FileKind, file_kind, refuse_other_kind
 from ilp_planner.base.files import Document, read_json, read_text
 from ilp_planner.base.limits import as_whole
 from ilp_planner.formats.imports import import_of, read, recognise, recognise_words
@@ -246,7 +246,7 @@ def read_launch(
         return read_line(launch, world, gpus=gpus, strict=strict)
     path = Path(launch)
     refuse_other_kind(path, FileKind.LAUNCH, SpecError)
-    if path.suffix != ".json":
+    if path.suffix != ".json" or file_kind(path) is FileKind.DEEPSPEED:
         return read_script(
             path,
             world,
