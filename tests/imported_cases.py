@@ -123,7 +123,19 @@ DEEPSPEED: Mapping[str, Any] = {
     "model": "Qwen/Qwen3-0.6B",
     "sequence_length": 1024,
 }
+TITAN: Mapping[str, Any] = {
+    "job.description": "a",
+    "model.name": "llama3",
+    "model.flavor": "8B",
+    "training.seq_len": 4096,
+    "training.local_batch_size": 2,
+    "parallelism.tensor_parallel_degree": 2,
+    "parallelism.data_parallel_shard_degree": -1,
+    "activation_checkpoint.mode": "selective",
+    "activation_checkpoint.selective_ac_option": "op",
+}
 SMALLEST = {
+    "torchtitan": TITAN,
     "nemo": NEMO, "llama-factory": TRAINER, "trainer": TRAINER, "deepspeed": DEEPSPEED,
     "nanotron": NANOTRON, "gpt-neox": NEOX, "ms-swift": SWIFT, "verl": VERL, "slime": SLIME,
 }  # fmt: skip

@@ -45,7 +45,7 @@ class FileKind(Enum):
     NEOX = f"a configuration of GPT-NeoX, {TAKEN}"
     NEMO = f"a configuration of NeMo, {TAKEN}"
     TRAINER = f"a configuration of LLaMA-Factory, {TAKEN}"
-    TITAN = f"a configuration of torchtitan, {INSTEAD}"
+    TITAN = f"a configuration of torchtitan, {TAKEN}"
     DEEPSPEED = f"a configuration of DeepSpeed, {TAKEN}"
     KUBERNETES = (
         "a job of Kubernetes, which no command reads: `ilp-plan fit --megatron-args LINE` takes "
@@ -146,7 +146,7 @@ OF_JSON = (
 # Whose jobs are read, with or without a launch of Megatron-LM.
 LAUNCHES = (
     FileKind.LAUNCH, FileKind.NANOTRON, FileKind.NEOX, FileKind.NEMO, FileKind.TRAINER,
-    FileKind.DEEPSPEED,
+    FileKind.DEEPSPEED, FileKind.TITAN,
 )  # fmt: skip
 ALIKE: Mapping[FileKind, tuple[FileKind, ...]] = {
     FileKind.RUNS: (FileKind.PROFILE,),

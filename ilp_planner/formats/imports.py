@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -95,6 +96,7 @@ IMPORTS: tuple[Import, ...] = (
         syntax="files",
     ),
     Import("trainer", "deepspeed", FileKind.DEEPSPEED, section="deepspeed."),
+    Import("torchtitan", "torchtitan", FileKind.TITAN, (r"torchtitan\.train",), syntax="files"),
     # Any program of Python with one of the Trainer's own options.
     Import(
         "trainer",
@@ -110,12 +112,13 @@ class Recognised(NamedTuple):
     """A file or launch of a system.
 
     pairs: its keys and values. source: for messages. launch: launchers around it. environment:
-    variables that are set; None: unknown.
+    variables that are set; None: unknown. program: that is started; empty: of a file.
     """
 
     row: Import
     pairs: tuple[tuple[str, Any], ...]
     source: str
+    program: str = ""
     launch: tuple[Said, ...] = ()
     environment: Mapping[str, str] | None = None
 
@@ -193,7 +196,8 @@ def recognise_words(
         launch = numbers_of(words[: at - len(row.program)], variables, find_open, read_hosts)
     except SpecError as error:
         raise SpecError(f"{source}: {error}") from None
-    return Recognised(row, (*named, *pairs), source, tuple(launch), environment)
+    program = words[at - len(row.program)] if row.program else ""
+    return Recognised(row, (*named, *pairs), source, program, tuple(launch), environment)
 
 
 def recognise(path: Path) -> Recognised | None:
@@ -236,7 +240,7 @@ def read(
     from ilp_planner.formats.imported.table import read_pairs
 
     more = [(name, scalar(value)) for name, value in (supplied or {}).items()]
-    return read_pairs(
+    args = read_pairs(
         found.system,
         (*found.pairs, *more),
         source=found.source,
@@ -246,3 +250,4 @@ def read(
         environment=found.environment,
         launch=found.launch,
     )
+    return replace(args, program=found.program or args.program)

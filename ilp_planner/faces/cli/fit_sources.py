@@ -94,10 +94,11 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
     more: tuple[str, ...] = ()
     check_precision(said, site.cluster)
     job = replace(said.job, devices_per_node=site.each)
-    if said.arguments is None:
-        from ilp_planner.analysis.fit.judge import runtime_for
+    own = said.arguments.runtime if said.arguments else ""
+    if said.arguments is None or own:
+        from ilp_planner.analysis.fit.judge import runtime_for, runtime_of
 
-        chosen = runtime_for(job, site.cluster)
+        chosen = runtime_of(job, site.cluster, own) if own else runtime_for(job, site.cluster)
         if not chosen.note:
             check_options(job)
             writer: Writer = partial(option_change, asked, devices, job)

@@ -7,12 +7,12 @@ no argument says, such as replicas or the model's name.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import MISSING, SpecError, shown
@@ -24,14 +24,16 @@ from ilp_planner.formats.megatron.launchers import Open, Said
 from ilp_planner.formats.megatron.ranks import USUAL_NODE, ranks_of
 from ilp_planner.formats.megatron.values import (
     CP,
-    PP,
+    ETP,
     REPLICAS,
     STEPS,
-    TP,
     MegatronArguments,
     Spelling,
+    data_parallel_of,
+    model_parallel,
     read_value,
 )
+from ilp_planner.specs.training import Settings
 
 if TYPE_CHECKING:
     from ilp_planner.formats.megatron.ranks import Gpus
@@ -53,7 +55,7 @@ ASIDE = frozenset(("data", "checkpoints", "logging", "inference"))
 VOCABULARY = defaultdict[str, frozenset[str]](
     frozenset, dict.fromkeys(("vocab_size", "padded_vocab_size", "vocab_extra_ids"), ASIDE)
 )
-SHOWN = 6  # keys of a group that notes name
+OF_SETTINGS = "settings."  # before the fields that no argument says
 
 Arguments = Mapping[str, Value]
 
@@ -89,6 +91,7 @@ class System(NamedTuple):
     normal: Callable[[str], str] = lambda key: key
     variables: tuple[str, ...] = ()
     form: Callable[[str, str], str] = "{} = {}".format
+    runtime: str = ""
 
 
 @dataclass(slots=True)
@@ -125,7 +128,7 @@ class Reading:
             (self.aside if known else self.unread).append(key)
         elif isinstance(value, Open):
             self._open(key, row, value)
-        elif value is not None:
+        elif value is not None and value != []:
             self._row(key, row, value)
 
     def _open(self, key: str, row: Says, value: Open) -> None:
@@ -176,6 +179,8 @@ class Reading:
         """Note what an argument or a number is. key: that says so; empty: several together."""
         if argument in COUNTS:
             self.said[argument] = self._count(key or argument, value, COUNTS[argument])
+        elif argument.startswith(OF_SETTINGS):
+            self.said[argument] = self._field(key or argument, argument, value)
         elif argument.startswith("@") or value is None:
             self.said[argument] = value
         else:
@@ -188,6 +193,16 @@ class Reading:
         if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
             raise self.error(key, value, f"a whole number from 1 to {most}")
         return number
+
+    def _field(self, key: str, name: str, value: Any) -> Value:
+        """Return the value of a field of settings: what its type is there."""
+        usual = attrgetter(name.removeprefix(OF_SETTINGS))(Settings())
+        if isinstance(usual, bool) is not isinstance(value, bool):
+            raise self.error(key, value, "true or false" if isinstance(usual, bool) else "a number")
+        if isinstance(usual, int) and not isinstance(usual, bool):
+            return self._count(key, value, RANKS)
+        found: Value = value
+        return found
 
     def _typed(self, key: str, argument: str, value: Any) -> Value:
         flag = flags_by_key()[argument][0]
@@ -237,6 +252,8 @@ def _said(row: Says, value: Any) -> Arguments:
     if callable(row):
         return row(value)
     assert isinstance(row, Mapping)
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
     wanted = value.lower() if isinstance(value, str) else value
     try:
         found = row.get(wanted)
@@ -329,6 +346,12 @@ def read_pairs(
         program=system.name,
         source=source,
         environment=environment,
+        runtime=system.runtime,
+        beyond={
+            name.removeprefix(OF_SETTINGS): value
+            for name, value in reading.said.items()
+            if name.startswith(OF_SETTINGS)
+        },
         spelling=spelling(system, {n: key for n, key in reading.keys.items() if n in reading.said}),
     )
     said = _launchers(reading, args, launch)
@@ -386,6 +409,8 @@ def _add_pairs(
     arguments = {name for said in row.values() for name in said}
     for value, said in row.items():
         for name in arguments:
+            if name not in flags_by_key():
+                continue
             default = flags_by_key()[name][0].default
             word = str(value).lower() if isinstance(value, bool) else str(value)
             pairs.setdefault((name, said.get(name, default)), (key, word))
@@ -400,9 +425,11 @@ def _values(reading: Reading) -> dict[str, Value]:
         found = model_arguments(named, reading.source, reading.keys.get(MODEL, "model"))
         model, notes = found
         reading.remarks += notes
-    own = {name: value for name, value in reading.said.items() if name[0] != "@"}
+    own = {name: value for name, value in reading.said.items() if name in flags_by_key()}
     usual = {name: value for name, value in reading.system.usual.items() if name[0] != "@"}
     values = {**usual, **model, **own}
+    if not values.get("num_experts"):
+        values = {name: v for name, v in values.items() if name in own or not _of_experts(name)}
     if length := reading.number(LENGTH):
         values["seq_length"] = length
     length = int(values.get("seq_length") or 0)  # type: ignore[arg-type]
@@ -413,6 +440,10 @@ def _values(reading: Reading) -> dict[str, Value]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _of_experts(name: str) -> bool:
+    return flags_by_key()[name][0].topic == "experts" or name == ETP
+
+
 def _launchers(reading: Reading, args: MegatronArguments, launch: Sequence[Said]) -> Sequence[Said]:
     """Return how many ranks are started, as far as anything says."""
     names = [reading.keys[n] for n in (NODES, EACH, WORLD, REPLICAS) if n in reading.keys]
@@ -421,7 +452,7 @@ def _launchers(reading: Reading, args: MegatronArguments, launch: Sequence[Said]
         return launch
     world = numbers[WORLD]
     if replicas := reading.number(REPLICAS):
-        world = replicas * math.prod(max(1, args.whole(name)) for name in (TP, PP, CP))
+        world = replicas * model_parallel(args)
     name = ", ".join(names) or f"{reading.system.name}'s default"
     return (Said(name=name, nodes=numbers[NODES], each=numbers[EACH], all=world),)
 
@@ -429,7 +460,7 @@ def _launchers(reading: Reading, args: MegatronArguments, launch: Sequence[Said]
 def _with_batch(reading: Reading, args: MegatronArguments) -> MegatronArguments:
     """Return arguments with the samples of a micro-batch and of a step."""
     values = dict(args.values)
-    dp = max(1, args.world // max(1, math.prod(args.whole(name) for name in (TP, PP, CP))))
+    dp = data_parallel_of(args)
     micro, steps = args.whole("micro_batch_size"), reading.number(STEPS)
     batch = args.whole("global_batch_size")
     if not micro and batch and steps:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import SpecError, shown
-from ilp_planner.base.file_kinds import OF_JSON, file_kind
+from ilp_planner.base.file_kinds import OF_JSON, FileKind, file_kind
 from ilp_planner.base.files import read_json
 from ilp_planner.base.yaml_files import read_yaml, scalar
 from ilp_planner.formats.imported.table import flat
+from ilp_planner.specs.toml_reader import read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 WORDS = {"true": True, "false": False, "none": None, "null": None}
 OVERRIDE = re.compile(r"[+~]{0,2}([\w.@/-]+)=(.*)", re.DOTALL)
-FILES = (".yml", ".yaml", ".json")
+FILES = (".yml", ".yaml", ".json", ".toml")
 # Keys whose values are files -> the section that their keys stand in.
 NAMING = {
     "deepspeed": "deepspeed.",
@@ -89,8 +90,11 @@ def _files(words: Sequence[str], folder: Path) -> Iterable[tuple[str, Any]]:
         name, equals, inside = word.partition("=")
         if word in ("-d", "--conf_dir") and rest:
             before = folder / rest.pop(0)
-        elif name in ("--config-file", "--config_file"):
-            rest.insert(0, inside if equals else "")
+        elif name in ("--config-file", "--config_file", "--job.config_file"):
+            rest = [inside, *rest] if equals else rest
+        elif word.startswith("--"):
+            value = inside if equals else rest.pop(0) if rest and rest[0][:2] != "--" else "true"
+            yield name[2:], scalar(value)
         elif match := OVERRIDE.fullmatch(word):
             yield match[1], scalar(match[2])
         elif Path(word).suffix in FILES or (before != folder and word):
@@ -107,7 +111,10 @@ def keys_of(path: Path, section: str = "") -> Iterable[tuple[str, Any]]:
     ------
     SpecError: it cannot be read, or holds no keys.
     """
-    is_json = path.suffix == ".json" or file_kind(path) in OF_JSON
+    kind = file_kind(path)
+    if kind is FileKind.TITAN or path.suffix == ".toml":
+        return list(flat(read_toml(path, None, FileKind.TITAN).values, section))
+    is_json = path.suffix == ".json" or kind in OF_JSON
     values = read_json(path, SpecError) if is_json else read_yaml(path, SpecError)
     if not isinstance(values, dict):
         raise SpecError(f"{path}: found {shown(values)}, expected keys with values")

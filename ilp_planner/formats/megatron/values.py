@@ -46,6 +46,8 @@ class MegatronArguments:
     was taken from it. environment: variables that are set, as far as known; None: unknown.
     source: for messages. remarks: on unread arguments. unread: arguments that Megatron-LM does not
     have, word for word. spelling: of a job of another system, its words for arguments of Megatron.
+    beyond: fields of settings that no argument says, by name. runtime: the training system that
+    judges the job; empty: Megatron-LM.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -58,6 +60,8 @@ class MegatronArguments:
     remarks: tuple[str, ...] = field(default=(), compare=False)
     unread: tuple[str, ...] = field(default=(), compare=False)
     launch: str = field(default="", compare=False)
+    beyond: Mapping[str, Value] = field(default_factory=dict)
+    runtime: str = ""
     spelling: "Spelling | None" = field(default=None, compare=False)
 
     def __getitem__(self, key: str) -> Value:
@@ -105,6 +109,18 @@ class MegatronArguments:
     def argv(self) -> tuple[str, ...]:
         """Return the words of the command line after the program."""
         return tuple(word for key, value in self.values.items() for word in write_value(key, value))
+
+
+def model_parallel(args: MegatronArguments) -> int:
+    """Return the ranks of one replica; expert parallelism does not count."""
+    cp = args.beyond.get("cp") or args.whole(CP)
+    assert isinstance(cp, int)
+    return max(1, args.whole(TP)) * max(1, args.whole(PP)) * max(1, cp)
+
+
+def data_parallel_of(args: MegatronArguments) -> int:
+    """Return the replicas."""
+    return max(1, args.world // model_parallel(args))
 
 
 def given(*rows: tuple[str, Value, object]) -> dict[str, Value]:

@@ -124,7 +124,7 @@ def test_what_is_expected_is_said_of_all_that_is_read() -> None:
 @pytest.mark.parametrize(
     ("line", "system"),
     [
-        ("torchrun -m torchtitan.train --job.config_file a.toml", "torchtitan"),
+        ("python -m axolotl.cli.train a.yaml", "Axolotl"),
         ("NPROC_PER_NODE=8 swift sft --model Qwen/Qwen3-8B", "ms-swift"),
         ("deepspeed --module openrlhf.cli.train_sft --max_len 2048", "OpenRLHF"),
     ],
