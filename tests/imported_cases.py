@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from ilp_planner.formats.imported.table import flat
-from ilp_planner.formats.imports import IMPORTS, Recognised, read, recognise
+from ilp_planner.formats.imports import IMPORTS, Recognised, read, recognise_file
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.formats.megatron.values import MegatronArguments
 from ilp_planner.specs.training import TrainingJob
@@ -141,6 +141,25 @@ SMALLEST = {
 }  # fmt: skip
 FILES = ("nanotron", "gpt-neox", "nemo", "llama-factory")
 
+LINES = {
+    "ms-swift": "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen2.5-7B-Instruct --max_length 1024 "
+    "--tensor_model_parallel_size 2 --pipeline_model_parallel_size 2 --sequence_parallel true "
+    "--micro_batch_size 2 --global_batch_size 16",
+    "verl": "python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer.yaml "
+    "actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.rollout.n=4 "
+    "data.max_prompt_length=512 data.max_response_length=1536 "
+    "actor_rollout_ref.actor.ppo_mini_batch_size=16 "
+    "+actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 "
+    "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 "
+    "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=1",
+    "slime": "ray job submit --address=x -- python3 train.py --actor-num-nodes 1 "
+    "--actor-num-gpus-per-node 8 --rollout-batch-size 8 --n-samples-per-prompt 4 "
+    "--global-batch-size 32 "
+    "--rollout-max-response-len 1024 --use-dynamic-batch-size --max-tokens-per-gpu 4096 "
+    "--tensor-model-parallel-size 2 --num-layers 4 --hidden-size 256 --num-attention-heads 8 "
+    "--vocab-size 1024 --use-rotary-position-embeddings --swiglu --disable-bias-linear",
+}
+
 
 def nested(flat_keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return keys with dots as mappings in mappings."""
@@ -177,6 +196,6 @@ def job_of(name: str, world: int | None = 8, **changed: Any) -> TrainingJob:
 
 def recognised(file: Path) -> Recognised:
     """Return a file that must be known."""
-    found = recognise(file)
+    found = recognise_file(file)
     assert found is not None
     return found

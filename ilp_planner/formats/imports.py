@@ -1,7 +1,7 @@
 """The training systems whose files and launches are read; one is imported when it is asked for.
 
-`recognise` says whose a file or a launch is, `read` what it trains, as arguments of Megatron-LM, in
-which jobs are said (`formats.megatron.arguments.job_of_arguments`).
+`recognise_file` and `recognise_words` say whose a file or a launch is, `read` what it trains, as
+arguments of Megatron-LM, in which jobs are said (`formats.megatron.arguments.job_of_arguments`).
 """
 
 from __future__ import annotations
@@ -157,6 +157,7 @@ def recognise_words(
     more: Callable[[str], list[str]] = as_it_is,
     read_hosts: ReadHosts = no_hosts,
     folder: Path | None = None,
+    texts: Mapping[str, str] | None = None,
 ) -> Recognised | None:
     """Return whose launch the words of a command are; None: of no system that is known here.
 
@@ -165,12 +166,13 @@ def recognise_words(
     environment: variables that are set; None: unknown. find_open: tells what is not known in the
         value of an option. more: what a word is that may be further ones. read_hosts: as of
         `launchers.numbers_of`. folder: of files that are named; None: the current one.
+        texts: of these by their whole paths, where they are not what lies there.
 
     Raises
     ------
     SpecError: words that the system would not take, or a file that cannot be read.
     """
-    from ilp_planner.formats.imported.words import launcher_files, pairs_of, with_files
+    from ilp_planner.formats.imported.words import Files, launcher_files, pairs_of, with_files
     from ilp_planner.formats.megatron.launchers import numbers_of
 
     opened = [find_open("", word) for word in words]
@@ -187,7 +189,7 @@ def recognise_words(
     for before, word in pairwise(words[at - 1 :]):
         value = before.startswith("--") and "=" not in before
         rest += [word] if value else more(word)
-    here = folder or Path()
+    here = Files(folder or Path(), texts or {})
     pairs = [
         *launcher_files(words[: at - len(row.program)], here),
         *with_files(pairs_of(row.syntax, rest, find_open, here), here),
@@ -200,7 +202,7 @@ def recognise_words(
     return Recognised(row, (*named, *pairs), source, program, tuple(launch), environment)
 
 
-def recognise(path: Path) -> Recognised | None:
+def recognise_file(path: Path) -> Recognised | None:
     """Return whose configuration a file is; None: of no system that is known here.
 
     Raises
@@ -211,9 +213,9 @@ def recognise(path: Path) -> Recognised | None:
     row = next((row for row in IMPORTS if kind is not None and row.kind is kind), None)
     if row is None:
         return None
-    from ilp_planner.formats.imported.words import keys_of, with_files
+    from ilp_planner.formats.imported.words import Files, keys_of, with_files
 
-    pairs = with_files(keys_of(path, row.section), path.parent)
+    pairs = with_files(keys_of(path, row.section), Files(path.parent))
     return Recognised(row, tuple(pairs), str(path))
 
 

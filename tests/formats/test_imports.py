@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from ilp_planner.base.errors import SpecError
-from ilp_planner.formats.imports import IMPORTS, read, recognise, recognise_words
+from ilp_planner.formats.imports import IMPORTS, read, recognise_file, recognise_words
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.formats.megatron.ranks import Gpus
 from ilp_planner.formats.megatron.script import read_launch, read_script
-from tests.imported_cases import FILES, SMALLEST, arguments_of, recognised, write
+from tests.imported_cases import FILES, LINES, SMALLEST, arguments_of, recognised, write
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -25,8 +25,8 @@ def test_a_file_is_recognised_and_read_where_launches_are(tmp_path: Path, name: 
 def test_other_files_are_nobodys(tmp_path: Path) -> None:
     for text in ("layers: 8\n", "#!/bin/bash\ntorchrun pretrain_gpt.py --num-layers 2\n", ""):
         (tmp_path / "a.yaml").write_text(text)
-        assert recognise(tmp_path / "a.yaml") is None
-    assert recognise(tmp_path / "none.yaml") is None
+        assert recognise_file(tmp_path / "a.yaml") is None
+    assert recognise_file(tmp_path / "none.yaml") is None
 
 
 def test_ranks_are_those_of_the_file_else_of_the_cluster(tmp_path: Path) -> None:
@@ -54,26 +54,6 @@ def test_strict_refuses_unknown_keys(tmp_path: Path) -> None:
 
 def test_every_import_has_a_case() -> None:
     assert {row.name for row in IMPORTS} == SMALLEST.keys()
-
-
-LINES = {
-    "ms-swift": "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen2.5-7B-Instruct --max_length 1024 "
-    "--tensor_model_parallel_size 2 --pipeline_model_parallel_size 2 --sequence_parallel true "
-    "--micro_batch_size 2 --global_batch_size 16",
-    "verl": "python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer.yaml "
-    "actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.rollout.n=4 "
-    "data.max_prompt_length=512 data.max_response_length=1536 "
-    "actor_rollout_ref.actor.ppo_mini_batch_size=16 "
-    "+actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 "
-    "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 "
-    "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=1",
-    "slime": "ray job submit --address=x -- python3 train.py --actor-num-nodes 1 "
-    "--actor-num-gpus-per-node 8 --rollout-batch-size 8 --n-samples-per-prompt 4 "
-    "--global-batch-size 32 "
-    "--rollout-max-response-len 1024 --use-dynamic-batch-size --max-tokens-per-gpu 4096 "
-    "--tensor-model-parallel-size 2 --num-layers 4 --hidden-size 256 --num-attention-heads 8 "
-    "--vocab-size 1024 --use-rotary-position-embeddings --swiglu --disable-bias-linear",
-}
 
 
 @pytest.mark.parametrize("name", LINES)

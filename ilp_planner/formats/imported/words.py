@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import SpecError, shown
-from ilp_planner.base.file_kinds import OF_JSON, FileKind, file_kind
-from ilp_planner.base.files import read_json
+from ilp_planner.base.file_kinds import OF_JSON, FileKind, kind_of_text
+from ilp_planner.base.files import Document, read_document, read_json
 from ilp_planner.base.yaml_files import read_yaml, scalar
 from ilp_planner.formats.imported.table import flat
 from ilp_planner.specs.toml_reader import read_toml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ilp_planner.formats.megatron.launchers import FindOpen
 
@@ -29,10 +30,32 @@ NAMING = {
 }
 
 
+class Files(NamedTuple):
+    """Files that words name. folder: of relative paths. texts: of files by their whole paths, where
+    these are not the ones that lie there."""
+
+    folder: Path = Path()
+    texts: Mapping[str, str] = {}
+
+    def is_there(self, path: Path) -> bool:
+        """Tell whether there is such a file."""
+        return os.path.normpath(path) in self.texts or path.is_file()
+
+    def document(self, path: Path) -> Document:
+        """Return a file.
+
+        Raises
+        ------
+        SpecError: it cannot be read.
+        """
+        text = self.texts.get(os.path.normpath(path))
+        return read_document(path, SpecError) if text is None else Document(str(path), text)
+
+
 def pairs_of(
-    syntax: str, words: Sequence[str], find_open: FindOpen, folder: Path | None = None
+    syntax: str, words: Sequence[str], find_open: FindOpen, files: Files
 ) -> list[tuple[str, Any]]:
-    """Return the keys and values of a launch's words. syntax, folder: as `imports` has them.
+    """Return the keys and values of a launch's words. syntax: as `imports` has it.
 
     Raises
     ------
@@ -41,7 +64,7 @@ def pairs_of(
     if syntax == "overrides":
         return [pair for word in words for pair in _override(word, find_open)]
     if syntax == "files":
-        return list(_files(words, folder or Path()))
+        return list(_files(words, files))
     return list(_options(words, find_open))
 
 
@@ -82,8 +105,9 @@ def _override(word: str, find_open: FindOpen) -> Iterable[tuple[str, Any]]:
     yield match[1], find_open(match[1], match[2]) or scalar(match[2])
 
 
-def _files(words: Sequence[str], folder: Path) -> Iterable[tuple[str, Any]]:
+def _files(words: Sequence[str], files: Files) -> Iterable[tuple[str, Any]]:
     """Yield the keys of all files that are named, in order; `-d FOLDER` is before their names."""
+    folder = files.folder
     rest, before = list(words), folder
     while rest:
         word = rest.pop(0)
@@ -99,10 +123,11 @@ def _files(words: Sequence[str], folder: Path) -> Iterable[tuple[str, Any]]:
             yield match[1], scalar(match[2])
         elif Path(word).suffix in FILES or (before != folder and word):
             path = before / word
-            yield from keys_of(path if path.suffix else path.with_suffix(".yml"))
+            named = path if path.suffix else path.with_suffix(".yml")
+            yield from keys_of(named, files=files)
 
 
-def keys_of(path: Path, section: str = "") -> Iterable[tuple[str, Any]]:
+def keys_of(path: Path, section: str = "", files: Files | None = None) -> Iterable[tuple[str, Any]]:
     """Return the keys of a file of YAML or JSON, dots between the names of sections.
 
     section: put before them.
@@ -111,17 +136,18 @@ def keys_of(path: Path, section: str = "") -> Iterable[tuple[str, Any]]:
     ------
     SpecError: it cannot be read, or holds no keys.
     """
-    kind = file_kind(path)
+    document = (files or Files()).document(path)
+    kind = kind_of_text(document.text)
     if kind is FileKind.TITAN or path.suffix == ".toml":
-        return list(flat(read_toml(path, None, FileKind.TITAN).values, section))
-    is_json = path.suffix == ".json" or kind in OF_JSON
-    values = read_json(path, SpecError) if is_json else read_yaml(path, SpecError)
+        return list(flat(read_toml(document, None, FileKind.TITAN).values, section))
+    read = read_json if path.suffix == ".json" or kind in OF_JSON else read_yaml
+    values = read(document, SpecError)
     if not isinstance(values, dict):
         raise SpecError(f"{path}: found {shown(values)}, expected keys with values")
     return list(flat(values, section))
 
 
-def with_files(pairs: Iterable[tuple[str, Any]], folder: Path) -> Iterable[tuple[str, Any]]:
+def with_files(pairs: Iterable[tuple[str, Any]], files: Files) -> Iterable[tuple[str, Any]]:
     """Yield keys and values, with those of files that values name: in this folder, in one around
     it, or in the one that you are in.
 
@@ -133,21 +159,22 @@ def with_files(pairs: Iterable[tuple[str, Any]], folder: Path) -> Iterable[tuple
         yield key, value
         if key not in NAMING or not isinstance(value, str) or Path(value).suffix not in FILES:
             continue
+        folder = files.folder
         around = [folder, *folder.resolve().parents[:3], Path()]
-        found = next((here / value for here in around if (here / value).is_file()), None)
+        found = next((here / value for here in around if files.is_there(here / value)), None)
         if found is None:
             raise SpecError(
                 f"{key}: found {value}, which is not there, expected it in {folder} or in this "
                 f"folder; --set {key}.zero_optimization.stage=N says what decides most"
             )
-        yield from keys_of(found, NAMING[key])
+        yield from keys_of(found, NAMING[key], files)
 
 
-def launcher_files(words: Sequence[str], folder: Path) -> Iterable[tuple[str, Any]]:
+def launcher_files(words: Sequence[str], files: Files) -> Iterable[tuple[str, Any]]:
     """Return the keys of the file that Accelerate is told of."""
     for k, word in enumerate(words):
         name, equals, inside = word.partition("=")
         if name == "--config_file" and "accelerate" in words[0]:
             named = inside if equals else "".join(words[k + 1 : k + 2])
-            return list(keys_of(folder / named))
+            return list(keys_of(files.folder / named, files=files))
     return ()

@@ -13,7 +13,7 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.base.file_kinds import INSTEAD, FileKind, file_kind, refuse_other_kind
 from ilp_planner.base.files import Document, read_json, read_text
 from ilp_planner.base.limits import as_whole
-from ilp_planner.formats.imports import import_of, read, recognise, recognise_words
+from ilp_planner.formats.imports import import_of, read, recognise_file, recognise_words
 from ilp_planner.formats.launch_scripts.evaluation import Reading, evaluate_script
 from ilp_planner.formats.launch_scripts.flow import Command
 from ilp_planner.formats.megatron.arguments import MegatronArguments, open_text, read_arguments
@@ -81,7 +81,7 @@ def read_script(
     ------
     SpecError: not there, not bash, no launch in it, or a number depends on what is not known.
     """
-    if configured := recognise(path):
+    if configured := recognise_file(path):
         return read(configured, world, supplied=supplied, gpus=gpus, strict=strict)
     text = read_text(path, SpecError)
     refuse_other_kind(Document(str(path), text), FileKind.LAUNCH, SpecError)
