@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -70,6 +71,20 @@ SOURCES = (
         ),
     ),
     Source("huggingface/nanotron", ("examples/**/*.yaml",)),
+)
+
+# Why files are none, in the words of their verdicts; the first that is found.
+REASONS = (
+    ("adapters (LoRA)", r"adapters"),
+    (
+        "another model than a decoder of text: pictures, sounds, hybrids, Mamba, RWKV, BERT, T5",
+        r"VL|Omni|InternVL|hybrid|mamba|Mamba|rwkv|gmlp|T5|BERT|encoder-decoder|multimodal|gated",
+    ),
+    ("another head, as of a reward model or an embedding", r"task_type"),
+    ("a layer of its own (`--spec`)", r"--spec|spec: found"),
+    ("a model that is not in the catalogue, or none named", r"not here|expected the model|<path"),
+    ("no page says the arguments of the script", r"\$\d+ is not set"),
+    ("what Megatron-LM refuses, or a mistake in the file", ""),
 )
 
 
@@ -157,21 +172,30 @@ def verdict(source: Source, folder: Path, path: Path) -> Verdict:
     return Verdict(name, 0, first.partition(" (and ")[0])
 
 
+def reason_of(row: Verdict) -> str:
+    """Return why a file is no job."""
+    named = f"{row.path} {row.text}"
+    return next(text for text, mark in REASONS if re.search(mark, named))
+
+
 def main(root: Path) -> None:
     """Print a table for each repository, and one of all."""
     rows = ["| repository | files | become jobs |", "|---|---:|---:|"]
-    tables, counts = [], [0, 0]
+    tables, counts, why = [], [0, 0], Counter[str]()
     for source in SOURCES:
-        folder = root / source.repository.replace("/", "+")
+        folder: Path = root / source.repository.replace("/", "+")
         found = [verdict(source, folder, path) for path in files_of(source, folder)]
         jobs = sum(row.gpus > 0 for row in found)
         counts = [counts[0] + len(found), counts[1] + jobs]
+        why.update(reason_of(row) for row in found if not row.gpus)
         rows.append(f"| {source.repository} | {len(found)} | {jobs} |")
         tables += ["", f"## {source.repository}", "", "| file | verdict |", "|---|---|"]
         for row in found:
             text = row.text.replace("|", "\\|").replace("<", "&lt;")
             tables.append(f"| {row.path} | {text} |")
     rows.append(f"| all | {counts[0]} | {counts[1]} ({counts[1] / max(1, counts[0]):.0%}) |")
+    rows += ["", "| why others are none | files |", "|---|---:|"]
+    rows += [f"| {text} | {why[text]} |" for text, _ in REASONS]
     print("\n".join([*rows, *tables]))
 
 

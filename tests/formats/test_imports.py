@@ -89,3 +89,30 @@ def test_ranks_that_a_launch_leaves_open_are_the_cluster_s(tmp_path: Path) -> No
     assert read_launch(str(script), gpus=Gpus(16, 8, "two-nodes")).world == 16
     with pytest.raises(SpecError, match="--world-size N"):
         read_launch(str(script))
+
+
+def test_files_of_gpt_neox_count_together(tmp_path: Path) -> None:
+    """The last one counts; YAML in brackets, with commas at the end, is no JSON."""
+    model, other = write(tmp_path, "gpt-neox"), tmp_path / "other.yml"
+    other.write_text('{\n  "train_micro_batch_size_per_gpu": 1,\n  "fp16": {"enabled": true},\n}\n')
+    for line in (
+        f"python ./deepy.py train.py {model} {other}",
+        f"./deepy.py train.py -d {tmp_path} run.yaml other.yml",
+    ):
+        found = recognise_words(shlex.split(line))
+        assert found is not None
+        assert read(found, 8)["micro_batch_size"] == 1
+    (tmp_path / "run.sh").write_text("python deepy.py train.py run.yaml other.yml\n")
+    assert read_launch(str(tmp_path / "run.sh"), 8)["micro_batch_size"] == 1
+
+
+def test_texts_stand_for_files(tmp_path: Path) -> None:
+    """As a launch that was recorded elsewhere brings them along."""
+    text = write(tmp_path, "nanotron").read_text()
+    (tmp_path / "run.yaml").unlink()
+    words = ["run_train.py", "--config-file", "run.yaml"]
+    with pytest.raises(SpecError, match="no such file"):
+        recognise_words(words, folder=tmp_path)
+    found = recognise_words(words, folder=tmp_path, texts={str(tmp_path / "run.yaml"): text})
+    assert found is not None
+    assert read(found).values == arguments_of("nanotron", None).values

@@ -41,7 +41,7 @@ def analyze(
         Path | None,
         typer.Argument(
             metavar="PLAN",
-            help="A saved plan; a launch or a configuration of a run, the same as "
+            help="A saved plan; a launch script or a configuration, the same as "
             "--megatron-script; or a model, the same as --model.",
             show_default=False,
             autocompletion=plans,

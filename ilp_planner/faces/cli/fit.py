@@ -23,8 +23,8 @@ def fit(
         Path | None,
         typer.Argument(
             metavar="JOB",
-            help="A launch script of Megatron-LM, which is read, not run; a saved plan; or a "
-            "model, the same as --model.",
+            help="A launch script of Megatron-LM or another system, or a configuration, which is "
+            "read, not run; a saved plan; or a model, the same as --model.",
             show_default=False,
             autocompletion=plans,
         ),

@@ -46,8 +46,8 @@ def import_plan(
         str,
         typer.Argument(
             metavar="FILE",
-            help="Somebody else's plan; of megatron, a launch script, an exported JSON or the "
-            "arguments as one text.",
+            help="Somebody else's plan; of megatron, a launch script, an exported JSON, another "
+            "system's configuration or the arguments as one text.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where to save it.")],

@@ -14,6 +14,7 @@ from ilp_planner.formats.imported.table import (
     each,
     only,
     switch,
+    window,
 )
 from ilp_planner.formats.megatron.values import STEPS
 from ilp_planner.settings.table import SEQUENCE
@@ -51,10 +52,10 @@ def _finish(reading: Reading) -> None:
         said["pipeline_model_parallel_size"] = 1
     gated = given.get("activation") in GATED
     wide = reading.number("ffn_hidden_size") or int(
-        float(given.get("expansion_factor") or 4) * reading.number("hidden_size")
+        reading.real("expansion_factor", 4.0) * reading.number("hidden_size")
     )
-    multiple = given.get("mlp_multiple_of") or 1
-    if gated and isinstance(multiple, int) and multiple > 0:
+    multiple = reading.whole("mlp_multiple_of", 1)
+    if gated:
         # As many parameters as without a gate, in multiples.
         wide = -(-(int(wide * 2 / 3) // 2) // multiple) * multiple
     if wide:
@@ -102,7 +103,7 @@ ROWS: dict[str, Says] = {
     "num_kv_heads": lambda value: {"group_query_attention": True, "num_query_groups": value},
     "seq_length": "seq_length",
     "max_position_embeddings": "max_position_embeddings",
-    "sliding_window_width": lambda value: {"window_size": (value - 1, 0)},
+    "sliding_window_width": window,
     "norm": {
         "layernorm": {"normalization": "LayerNorm"},
         "rmsnorm": {"normalization": "RMSNorm"},

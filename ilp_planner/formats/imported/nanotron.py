@@ -12,6 +12,7 @@ from ilp_planner.formats.imported.table import (
     Uncounted,
     only,
     switch,
+    window,
 )
 from ilp_planner.formats.megatron.values import REPLICAS, STEPS
 from ilp_planner.settings.table import SEQUENCE
@@ -24,10 +25,10 @@ FULL: Arguments = {
 }
 
 
-def _window(value: Any) -> Arguments:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError("a whole number of tokens")
-    return {"window_size": (value - 1, 0)}
+def _base(value: Any) -> Arguments:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 1e18:
+        raise ValueError("a number from 1 to 1e18")
+    return {"rotary_base": int(value)}
 
 
 def _finish(reading: Reading) -> None:
@@ -119,9 +120,9 @@ ROWS: dict[str, Says] = {
         "gelu_pytorch_tanh": {"swiglu": False},
     },
     f"{MODEL}.rms_norm_eps": "layernorm_epsilon",
-    f"{MODEL}.rope_theta": lambda value: {"rotary_base": int(float(value))},
+    f"{MODEL}.rope_theta": _base,
     f"{MODEL}.no_rope_layer": "no_rope_freq",
-    f"{MODEL}.sliding_window_size": _window,
+    f"{MODEL}.sliding_window_size": window,
     f"{MODEL}.num_experts": "num_experts",
     f"{MODEL}.num_local_experts": "num_experts",
     f"{MODEL}.moe_num_experts": "num_experts",

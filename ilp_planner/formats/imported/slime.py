@@ -32,7 +32,8 @@ def _finish(reading: Reading) -> None:
     if longest is not None:
         reading.say(LENGTH, longest, "rollout_max_context_len")
     elif parts and "seq_length" not in said:
-        reading.say(LENGTH, sum(map(int, parts.values())), next(reversed(parts)))
+        lengths = [reading.whole(name, 0) for name in parts]
+        reading.say(LENGTH, sum(lengths), next(reversed(parts)))
         if names[0] not in parts:
             reading.remarks.append(f"{names[0]}: found none; samples are counted without prompts")
     if given.get("use_dynamic_batch_size"):
@@ -43,12 +44,10 @@ def _finish(reading: Reading) -> None:
         said.pop(TOKENS, None)
         said.setdefault("micro_batch_size", 1)
     if "global_batch_size" not in said:
-        prompts, answers = (
-            given.get(name) for name in ("rollout_batch_size", "n_samples_per_prompt")
-        )
+        prompts = reading.whole("rollout_batch_size", 0)
         if prompts:
-            steps = int(given.get("num_steps_per_rollout") or 1)
-            samples = int(prompts) * int(answers or 1) // max(1, steps)
+            steps = reading.whole("num_steps_per_rollout", 1)
+            samples = prompts * reading.whole("n_samples_per_prompt", 1) // steps
             reading.say("global_batch_size", samples, "rollout_batch_size")
 
 

@@ -36,7 +36,7 @@ def _finish(reading: Reading) -> None:
         reading.remarks.append("max_length: found none, counted as samples of 2048 tokens")
     if kind == "grpo":
         prompt = reading.number(LENGTH)
-        reading.say(LENGTH, prompt + int(given.get("max_completion_length") or 512))
+        reading.say(LENGTH, prompt + reading.whole("max_completion_length", 512))
     if kind in PAIRS:
         reading.remarks.append(
             f"rlhf_type: {kind}: each of a step's samples is counted once, as one answer; the "

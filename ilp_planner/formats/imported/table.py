@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import MISSING, SpecError, shown
-from ilp_planner.base.limits import RANKS, SAMPLES
+from ilp_planner.base.limits import DIGITS, RANKS, SAMPLES
 from ilp_planner.formats.imported.models import model_arguments
 from ilp_planner.formats.megatron.flags import Value, flag_of, flags, flags_by_key
 from ilp_planner.formats.megatron.launcher import smallest_world
@@ -29,6 +29,7 @@ from ilp_planner.formats.megatron.values import (
     STEPS,
     MegatronArguments,
     Spelling,
+    check_stages,
     data_parallel_of,
     model_parallel,
     read_value,
@@ -189,7 +190,8 @@ class Reading:
             self.keys[argument] = key
 
     def _count(self, key: str, value: Any, most: int) -> int:
-        number = int(value) if isinstance(value, str) and value.isdecimal() else value
+        short = isinstance(value, str) and value.isdecimal() and len(value) <= DIGITS
+        number = int(value) if short else value
         if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
             raise self.error(key, value, f"a whole number from 1 to {most}")
         return number
@@ -226,6 +228,36 @@ class Reading:
         except SpecError as error:
             where = f"{self.source}: " if self.source else ""
             raise SpecError(f"{where}{key}{str(error).removeprefix(flag.text)}") from None
+
+    def whole(self, key: str, otherwise: int, least: int = 1) -> int:
+        """Return the whole number that a key has. otherwise: its default.
+
+        Raises
+        ------
+        SpecError: it is none.
+        """
+        value = self.given.get(key)
+        if value is None:
+            return otherwise
+        if least == 0 and value in (0, "0", False):
+            return 0
+        return self._count(key, value, SAMPLES)
+
+    def real(self, key: str, otherwise: float, most: float = 1e6) -> float:
+        """Return the number of at least 0 that a key has. otherwise: its default.
+
+        Raises
+        ------
+        SpecError: it is none, or above `most`.
+        """
+        value = self.given.get(key)
+        try:
+            found = otherwise if value is None else float(value)
+        except (TypeError, ValueError, OverflowError):
+            found = -1
+        if not 0 <= found <= most:
+            raise self.error(key, value, f"a number from 0 to {most:g}")
+        return found
 
     def number(self, name: str, otherwise: int = 0) -> int:
         """Return a whole number that was said, or is the system's default."""
@@ -287,6 +319,13 @@ def switch(on: Arguments, off: Arguments | None = None) -> Mapping[Any, Argument
     return {True: on, False: off, "true": on, "false": off}
 
 
+def window(value: Any) -> Arguments:
+    """Return the row of a key with the tokens that attention sees, a token's own among them."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= RANKS:
+        raise ValueError("a whole number of tokens")
+    return {"window_size": (value - 1, 0)}
+
+
 def each(values: Iterable[Any], said: Arguments) -> dict[Any, Arguments]:
     """Return a row's part whose values all say the same."""
     return {value: said for value in values}  # noqa: C420 - dict.fromkeys of a mutable value
@@ -338,6 +377,12 @@ def read_pairs(
             f"a key of {system.name} that is known here, as --strict asks",
         )
     system.finish(reading)
+    where = f"{source}: " if source else ""
+    try:
+        check_stages(reading.said)
+    except SpecError as error:
+        words = MegatronArguments(spelling=spelling(system, reading.keys))
+        raise SpecError(f"{where}{words.spelled(str(error))}") from None
     named = next((key for key, row in system.rows.items() if row == MODEL), "")
     if named and not {MODEL, "num_layers"} & reading.said.keys():
         raise reading.error(named, reading.given.get(named, MISSING), "the model that is trained")

@@ -43,23 +43,22 @@ def _finish(reading: Reading) -> None:
         raise reading.error(
             f"{ACTOR}.strategy", strategy, "megatron: an actor that FSDP trains is not read"
         )
-    if int(given.get("actor_rollout_ref.model.lora.rank") or 0):
+    if reading.whole("actor_rollout_ref.model.lora.rank", 0, least=0):
         raise reading.error(
             "actor_rollout_ref.model.lora.rank",
             given["actor_rollout_ref.model.lora.rank"],
             "0: adapters, which train few parameters, are not modelled",
         )
-    lengths = [given.get(f"data.max_{part}_length") or 512 for part in ("prompt", "response")]
-    if LENGTH not in reading.said and all(isinstance(length, int) for length in lengths):
-        reading.say(LENGTH, sum(lengths))
-    mini = given.get(f"{ACTOR}.ppo_mini_batch_size") or 256
-    answers = given.get("actor_rollout_ref.rollout.n") or 1
-    if isinstance(mini, int) and isinstance(answers, int):
-        reading.say("global_batch_size", mini * answers, f"{ACTOR}.ppo_mini_batch_size")
-        reading.remarks.append(
-            f"a step is one of the optimizer: {mini} prompts of {ACTOR}.ppo_mini_batch_size with "
-            f"{answers} answer{'s' * (answers > 1)} each"
-        )
+    if LENGTH not in reading.said:
+        parts = [reading.whole(f"data.max_{part}_length", 512) for part in ("prompt", "response")]
+        reading.say(LENGTH, sum(parts))
+    mini = reading.whole(f"{ACTOR}.ppo_mini_batch_size", 256)
+    answers = reading.whole("actor_rollout_ref.rollout.n", 1)
+    reading.say("global_batch_size", mini * answers, f"{ACTOR}.ppo_mini_batch_size")
+    reading.remarks.append(
+        f"a step is one of the optimizer: {mini} prompts of {ACTOR}.ppo_mini_batch_size with "
+        f"{answers} answer{'s' * (answers > 1)} each"
+    )
     if given.get(f"{ACTOR}.use_dynamic_bsz") is True:
         reading.said.pop("micro_batch_size", None)
         reading.say(TOKENS, reading.number(TOKENS, 16384), f"{ACTOR}.ppo_max_token_len_per_gpu")

@@ -140,7 +140,9 @@ def keys_of(path: Path, section: str = "", files: Files | None = None) -> Iterab
     kind = kind_of_text(document.text)
     if kind is FileKind.TITAN or path.suffix == ".toml":
         return list(flat(read_toml(document, None, FileKind.TITAN).values, section))
-    read = read_json if path.suffix == ".json" or kind in OF_JSON else read_yaml
+    # YAML may begin like JSON, with a bracket.
+    is_json = path.suffix == ".json" or (kind in OF_JSON and path.suffix not in FILES)
+    read = read_json if is_json else read_yaml
     values = read(document, SpecError)
     if not isinstance(values, dict):
         raise SpecError(f"{path}: found {shown(values)}, expected keys with values")

@@ -161,11 +161,11 @@ def parse_values(words: Sequence[str]) -> dict[str, Value]:
     if unknown:
         more = f" (and {others} more unknown)" if others else ""
         raise SpecError(f"{unknown}{more}")
-    _check_stages(values)
+    check_stages(values)
     return values
 
 
-def _check_stages(values: Mapping[str, Value]) -> None:
+def check_stages(values: Mapping[str, Value]) -> None:
     """Refuse a pipeline of more stages than there are, before a layout is made of them."""
     ranks, each = (values.get(key) for key in (PP, VIRTUAL))
     stages = (ranks if isinstance(ranks, int) else 1) * (each if isinstance(each, int) else 1)

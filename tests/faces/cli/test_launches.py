@@ -56,7 +56,10 @@ def test_a_plan_is_imported_and_compared(ilp_plan: Command, folder: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--set", "tokens.micro_batch_size=0"), "tokens.micro_batch_size: found 0, expected at least 1"),
+        (
+            ("--set", "tokens.micro_batch_size=0"),
+            "tokens.micro_batch_size: found 0, expected at least 1",
+        ),
         (("--strict",), "unheard_of: found 1, expected a key of Nanotron that is known here"),
         (("--set", "parallelism.tp=3"), "parallelism.tp"),
     ],
