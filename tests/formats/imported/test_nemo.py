@@ -2,44 +2,39 @@
 
 import pytest
 import yaml
+from hypothesis import given
 
-from ilp_planner.base.errors import SpecError
+from ilp_planner.base.errors import PlanError, SpecError
 from ilp_planner.formats.exported import Expected
 from ilp_planner.formats.imported.table import flat
 from ilp_planner.formats.imports import IMPORTS, Recognised, read
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.formats.megatron.changes import as_said
+from ilp_planner.formats.nearest_run import differences
 from ilp_planner.formats.nemo import export_nemo
-from ilp_planner.specs.training import OptimizerSettings, Recompute
+from ilp_planner.specs.training import TrainingJob
+from tests.examples import examples
 from tests.imported_cases import job_of
-from tests.training_jobs import deepseek, job, llama
-from tests.training_jobs import settings as usual
+from tests.training_jobs import jobs
 
-JOBS = {
-    "dense": job(),
-    "even": job(layout=None),
-    "no gate": job(llama(gated=False, ffn=704)),
-    "experts": job(deepseek(), settings=usual(ep=2)),
-    "recompute": job(settings=usual(recompute=Recompute(granularity="selective"))),
-    "block": job(settings=usual(recompute=Recompute(granularity="full", method="block", layers=2))),
-    "gradients": job(settings=usual(optimizer=OptimizerSettings(sharding="gradients"))),
-    "narrow": job(settings=usual(optimizer=OptimizerSettings(sharding="optimizer", gradient=2))),
-}
+# Not said by the file, or said in another way: local modules are a specification of the recipe, and
+# there is no fused kernel of GeLU without a bias.
+UNSAID = ("settings.kernels.", "settings.etp ", "devices_per_node ")
 ROW = next(row for row in IMPORTS if row.name == "nemo")
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_what_is_exported_is_read_again(name: str) -> None:
-    exported = JOBS[name]
-    text = export_nemo(exported, name, Expected()).files[".yaml"]
-    pairs = tuple(flat(yaml.safe_load(text)))
-    args = read(Recognised(ROW, pairs, f"{name}.yaml"), exported.world)
+@examples(60)
+@given(jobs())
+def test_what_is_exported_is_read_again(exported: TrainingJob) -> None:
+    try:
+        text = export_nemo(exported, "a", Expected()).files[".yaml"]
+    except PlanError:
+        return
+    args = read(Recognised(ROW, tuple(flat(yaml.safe_load(text))), "a.yaml"), exported.world)
     again = job_of_arguments(args, checked=False)
-    assert as_said(again).model == as_said(exported).model
-    assert (again.tp, again.pp, again.dp) == (exported.tp, exported.pp, exported.dp)
-    assert (again.micro_batch, again.global_batch) == (exported.micro_batch, exported.global_batch)
-    assert again.settings.recompute == exported.settings.recompute
-    assert again.settings.optimizer == exported.settings.optimizer
+    others = differences(as_said(exported), as_said(again))
+    assert not [text for text in others if not text.startswith(UNSAID)]
+    assert not [remark for remark in args.remarks if "not read" in remark]
 
 
 def test_older_names() -> None:

@@ -8,10 +8,17 @@ import pytest
 import yaml
 
 from ilp_planner.base.errors import SpecError
+from ilp_planner.base.library import find_spec
+from ilp_planner.formats.deepspeed import export_deepspeed
 from ilp_planner.formats.imports import read, recognise_words
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.formats.megatron.script import read_launch
+from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.specs.model_reader import read_model
+from ilp_planner.specs.training import OptimizerSettings, Recompute
 from tests.imported_cases import TRAINER, job_of, recognised
+from tests.training_jobs import job
+from tests.training_jobs import settings as usual
 
 ZERO = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
 
@@ -32,6 +39,34 @@ def test_stages_of_zero(tmp_path: Path, stage: int) -> None:
     (folder / "ds.json").unlink()
     with pytest.raises(SpecError, match=r"deepspeed: found examples/ds.json, which is not there"):
         recognised(file)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        OptimizerSettings(sharding="none"),
+        OptimizerSettings(sharding="optimizer", gradient=2),
+        OptimizerSettings(sharding="gradients"),
+        OptimizerSettings(sharding="parameters"),
+    ],
+    ids=lambda optimizer: optimizer.sharding,
+)
+def test_what_is_exported_to_deepspeed_is_read_again(
+    tmp_path: Path, optimizer: OptimizerSettings
+) -> None:
+    model = as_decoder(read_model(find_spec("qwen3-0.6b", "models")).architecture)
+    assert model is not None
+    full = Recompute(granularity="full", method="uniform", layers=1)
+    settings = usual(optimizer=optimizer, recompute=full)
+    exported = job(model, tp=1, pp=1, dp=4, layout=None, settings=settings)
+    file = tmp_path / "ds.json"
+    file.write_text(export_deepspeed(exported, "a").files[".json"])
+    said = {"model": "qwen3-0.6b", "sequence_length": str(model.sequence)}
+    again = job_of_arguments(read(recognised(file), exported.world, supplied=said))
+    assert (again.micro_batch, again.global_batch) == (exported.micro_batch, exported.global_batch)
+    assert again.settings.optimizer.sharding == optimizer.sharding
+    assert again.settings.optimizer.gradient == optimizer.gradient
+    assert again.settings.precision == exported.settings.precision
 
 
 def test_a_configuration_of_deepspeed_needs_a_model(tmp_path: Path) -> None:
