@@ -239,8 +239,15 @@ def read(
     SpecError: a value that cannot be, a model that is not supported, or something is missing.
     """
     from ilp_planner.base.yaml_files import scalar
-    from ilp_planner.formats.imported.table import read_pairs
+    from ilp_planner.formats.imported.table import knows, nearest_key, read_pairs
 
+    for name in supplied or {}:
+        if not knows(found.system, name):
+            near = nearest_key(found.system, name)
+            meant = f"did you mean {near}?" if near else "none that is read is like it"
+            raise SpecError(
+                f"--set {name}: found no such key, expected one of {found.system.name}: {meant}"
+            )
     more = [(name, scalar(value)) for name, value in (supplied or {}).items()]
     args = read_pairs(
         found.system,

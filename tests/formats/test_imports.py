@@ -45,6 +45,16 @@ def test_values_from_outside_count(tmp_path: Path) -> None:
     assert args["position_embedding_type"] == "learned_absolute"
 
 
+def test_a_key_that_is_set_must_be_there(tmp_path: Path) -> None:
+    found = recognised(write(tmp_path, "nanotron"))
+    with pytest.raises(SpecError, match=r"did you mean tokens\.micro_batch_size\?"):
+        read(found, 8, supplied={"tokens.micro_batch_siz": "1"})
+    assert read(found, 8, supplied={"general.run": "x"}).world == 8
+    (tmp_path / "run.sh").write_text(f"{LINES['ms-swift']}\n")
+    args = read_launch(str(tmp_path / "run.sh"), supplied={"NOBODY": "1"})
+    assert "--set NOBODY: nothing in the script reads it" in args.remarks
+
+
 def test_strict_refuses_unknown_keys(tmp_path: Path) -> None:
     found = recognised(write(tmp_path, "gpt-neox", new_key=3))
     assert read(found, 8).remarks

@@ -7,6 +7,7 @@ no argument says, such as replicas or the model's name.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -414,6 +415,19 @@ def read_pairs(
         remarks=(*ranks.remarks, *system.notes),
     )
     return _remarked(_with_batch(reading, args), reading)
+
+
+def knows(system: System, written: str) -> bool:
+    """Tell whether a key has a row, or is known not to be about the plan."""
+    reading = Reading(system, "")
+    reading.take(written, None)
+    return not reading.unread
+
+
+def nearest_key(system: System, written: str) -> str:
+    """Return the key that was probably meant; empty if none is like it."""
+    near = difflib.get_close_matches(system.normal(written), system.rows, n=1, cutoff=0.75)
+    return "".join(near)
 
 
 def spelling(system: System, said: Mapping[str, str]) -> Spelling:

@@ -143,7 +143,6 @@ def _read_other(
     """Return what a launch of another system trains."""
     reading, launch = found.reading, found.command
     source = f"{path}: line {launch.line}"
-    keys = {name: value for name, value in supplied.items() if name not in reading.used}
     try:
         other = recognise_words(
             launch.words,
@@ -158,9 +157,14 @@ def _read_other(
         where = "" if str(error).startswith(str(path)) else f"{source}: "
         raise SpecError(f"{where}{error}") from None
     assert other is not None
+    from ilp_planner.formats.imported.table import knows
+
+    unused = {name: value for name, value in supplied.items() if name not in reading.used}
+    keys = {name: value for name, value in unused.items() if knows(other.system, name)}
+    variables = {name: value for name, value in supplied.items() if name not in keys}
     args = read(other, world, supplied=keys, gpus=gpus, strict=strict)
     before = {name: reading.unknowns.shown(v) for name, v in launch.environment.items()}
-    remarks = (*_remarks(found, others, {}), *args.remarks)
+    remarks = (*_remarks(found, others, variables), *args.remarks)
     return replace(args, remarks=remarks, environment=before)
 
 
