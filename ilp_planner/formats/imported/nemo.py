@@ -62,13 +62,14 @@ def _recipe(value: Any) -> Arguments:
 def _finish(reading: Reading) -> None:
     """Say groups of queries, virtual stages and the vocabulary."""
     said = reading.said
+    for key, value in reading.given.items():
+        if key.split(".")[0] == "peft" and value is not None:
+            raise reading.error(key, value, "no section peft: adapters are not modelled")
     groups, heads = reading.number("num_query_groups"), reading.number("num_attention_heads")
     if groups and groups != heads:
         reading.say("group_query_attention", True)
     else:
         said.pop("num_query_groups", None)
-    if said.get("gated") is False or said.get("swiglu") is False:
-        said.pop("swiglu", None)
     layers = said.get("moe_layer_freq")
     if isinstance(layers, tuple) and "num_experts" not in said:
         said.pop("moe_layer_freq")

@@ -18,7 +18,7 @@ from ilp_planner.formats.imported.table import (
 )
 
 FULL = "full: adapters, which train few parameters, are not modelled"
-PAIRS = ("dpo", "kto", "rm")  # whose samples are a chosen and a rejected answer
+PAIRS = ("dpo", "rm")  # whose samples are a chosen and a rejected answer, in one batch
 
 
 def _frozen(value: Any) -> Arguments:
@@ -38,9 +38,11 @@ def _finish(reading: Reading) -> None:
         prompt = reading.number(LENGTH)
         reading.say(LENGTH, prompt + reading.whole("max_completion_length", 512))
     if kind in PAIRS:
+        for name, usual in (("micro_batch_size", 1), ("global_batch_size", 16)):
+            reading.say(name, 2 * reading.number(name, usual), "rlhf_type")
         reading.remarks.append(
-            f"rlhf_type: {kind}: each of a step's samples is counted once, as one answer; the "
-            "reference model is not counted"
+            f"rlhf_type: {kind}: a sample is two answers, each counted as one; the reference model "
+            "is not counted"
         )
     elif kind is not None:
         reading.remarks.append(

@@ -43,12 +43,10 @@ def _finish(reading: Reading) -> None:
         raise reading.error(
             f"{ACTOR}.strategy", strategy, "megatron: an actor that FSDP trains is not read"
         )
-    if reading.whole("actor_rollout_ref.model.lora.rank", 0, least=0):
-        raise reading.error(
-            "actor_rollout_ref.model.lora.rank",
-            given["actor_rollout_ref.model.lora.rank"],
-            "0: adapters, which train few parameters, are not modelled",
-        )
+    for key in ("actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.lora_rank"):
+        if reading.whole(key, 0, least=0):
+            expected = "0: adapters, which train few parameters, are not modelled"
+            raise reading.error(key, given[key], expected)
     if LENGTH not in reading.said:
         parts = [reading.whole(f"data.max_{part}_length", 512) for part in ("prompt", "response")]
         reading.say(LENGTH, sum(parts))

@@ -63,3 +63,10 @@ def test_recipes_say_their_model() -> None:
     assert found.model.hidden == 4096
     with pytest.raises(SpecError, match="recipe: found 'llama3_8b_peft_config'"):
         job_of("nemo", None, recipe="llama3_8b_peft_config", **changed)
+
+
+def test_adapters_are_refused() -> None:
+    for key in ("peft__dim", "peft"):
+        with pytest.raises(SpecError, match="adapters are not modelled"):
+            job_of("nemo", None, **{key: 8})
+    assert job_of("nemo", None, peft=None).tp == 2

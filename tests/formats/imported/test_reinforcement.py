@@ -66,6 +66,8 @@ def test_swift() -> None:
     assert longer.model.sequence == 1536
     notes = "\n".join(arguments_of("ms-swift", None, rlhf_type="grpo").remarks)
     assert "the trainer alone is judged" in notes
+    pairs = job_of("ms-swift", None, rlhf_type="dpo")
+    assert (pairs.micro_batch, pairs.global_batch) == (2 * 2, 2 * 16)
     with pytest.raises(SpecError, match="expected full: adapters"):
         job_of("ms-swift", None, tuner_type="lora")
 
