@@ -83,6 +83,17 @@ SLIME: Mapping[str, Any] = {
     "swiglu": True,
     "disable_bias_linear": True,
 }
+CHATLEARN: Mapping[str, Any] = {
+    "models.policy.load": "/ckpts/Qwen3-8B",
+    "models.policy_trainer.num_gpu": 8,
+    "models.policy_trainer.seq_length": 2048,
+    "models.policy_trainer.tensor_model_parallel_size": 2,
+    "models.policy_trainer.packing": False,
+    "models.policy_trainer.max_token_in_packing": 8192,
+    "runtime_args.train_backend": "megatron",
+    "runtime_args.train_global_batch_size": 32,
+    "runtime_args.train_micro_batch_size": 2,
+}
 NEMO: Mapping[str, Any] = {
     "trainer.num_nodes": 1,
     "trainer.devices": 8,
@@ -136,12 +147,17 @@ TITAN: Mapping[str, Any] = {
 }
 SMALLEST = {
     "torchtitan": TITAN,
+    "chatlearn": CHATLEARN,
     "nemo": NEMO, "llama-factory": TRAINER, "trainer": TRAINER, "deepspeed": DEEPSPEED,
     "nanotron": NANOTRON, "gpt-neox": NEOX, "ms-swift": SWIFT, "verl": VERL, "slime": SLIME,
 }  # fmt: skip
 FILES = ("nanotron", "gpt-neox", "nemo", "llama-factory")
 
 LINES = {
+    "chatlearn": "python chatlearn_entrypoint.py grpo --config-file a.yaml "
+    + " ".join(f"{key}={str(value).lower()}" for key, value in CHATLEARN.items()).replace(
+        "/ckpts/qwen3-8b", "/ckpts/Qwen3-8B"
+    ),
     "ms-swift": "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen2.5-7B-Instruct --max_length 1024 "
     "--tensor_model_parallel_size 2 --pipeline_model_parallel_size 2 --sequence_parallel true "
     "--micro_batch_size 2 --global_batch_size 16",

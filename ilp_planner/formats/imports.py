@@ -87,6 +87,12 @@ IMPORTS: tuple[Import, ...] = (
         program=(r"(.*/)?train(_async)?\.py",),
         having="rollout_batch_size",
     ),
+    Import(
+        "chatlearn",
+        "chatlearn",
+        program=(r"(.*/)?chatlearn_entrypoint\.py",),
+        syntax="overrides",
+    ),
     Import("nemo", "nemo", FileKind.NEMO, (r"(.*/)?[\w-]*\.py",), "recipe", "overrides"),
     Import(
         "trainer",

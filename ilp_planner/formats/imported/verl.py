@@ -107,7 +107,7 @@ SYSTEM = System(
         f"{OPTIMIZER}.",
     ),
     aside=(
-        "--config*", "algorithm.*", "data.*", "critic.*", "reward*", "custom_reward*", "trainer.*",
+        "--*", "algorithm.*", "data.*", "critic.*", "reward*", "custom_reward*", "trainer.*",
         "actor_rollout_ref.rollout.*", "actor_rollout_ref.ref.*", "actor_rollout_ref.model.*",
         "actor_rollout_ref.hybrid_engine", "actor_rollout_ref.nccl_timeout", f"{ACTOR}.optim.*",
         f"{ACTOR}.*kl*", f"{ACTOR}.clip*", f"{ACTOR}.entropy*", f"{ACTOR}.loss_*",

@@ -62,7 +62,7 @@ def pairs_of(
     SpecError: a word that is neither, or a file that cannot be read.
     """
     if syntax == "overrides":
-        return [pair for word in words for pair in _override(word, find_open)]
+        return list(_overrides(words, find_open))
     if syntax == "files":
         return list(_files(words, files))
     return list(_options(words, find_open))
@@ -93,16 +93,23 @@ def _value(name: str, values: list[str], find_open: FindOpen) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-def _override(word: str, find_open: FindOpen) -> Iterable[tuple[str, Any]]:
-    """Yield `key=value`, as Hydra has it: a value is YAML."""
-    if word.startswith("-"):
-        name, _, value = word.lstrip("-").partition("=")
-        yield f"--{name}", value or True
-        return
-    match = OVERRIDE.fullmatch(word)
-    if match is None:
-        raise SpecError(f"{word!r:.80}: expected KEY=VALUE")
-    yield match[1], find_open(match[1], match[2]) or scalar(match[2])
+def _overrides(words: Sequence[str], find_open: FindOpen) -> Iterable[tuple[str, Any]]:
+    """Yield `key=value`, as Hydra has it, whose values are YAML; and options and words of the
+    program with dashes before their names."""
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        match = None if word.startswith("-") else OVERRIDE.fullmatch(word)
+        if match:
+            yield match[1], find_open(match[1], match[2]) or scalar(match[2])
+        elif word.startswith("-"):
+            name, equals, value = word.lstrip("-").partition("=")
+            apart = not equals and rest and rest[0][:1] != "-" and "=" not in rest[0]
+            yield f"--{name}", rest.pop(0) if apart else value or True
+        elif re.fullmatch(r"[\w.-]+", word):
+            yield f"--{word}", True
+        else:
+            raise SpecError(f"{word!r:.80}: expected KEY=VALUE")
 
 
 def _files(words: Sequence[str], files: Files) -> Iterable[tuple[str, Any]]:

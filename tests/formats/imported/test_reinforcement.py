@@ -84,3 +84,13 @@ def test_models_by_their_names(name: str) -> None:
 def test_other_names_are_no_models(name: str) -> None:
     with pytest.raises(SpecError, match="model: found"):
         job_of("ms-swift", None, model=name)
+
+
+def test_chatlearn() -> None:
+    job = job_of("chatlearn", None)
+    assert (job.world, job.tp, job.dp) == (8, 2, 4)
+    assert (job.micro_batch, job.global_batch, job.model.sequence) == (2, 32, 2048)
+    packed = job_of("chatlearn", None, models__policy_trainer__packing=True)
+    assert packed.micro_batch == 4  # full samples in 8192 tokens
+    with pytest.raises(SpecError, match="train_backend: found 'fsdp', expected megatron"):
+        job_of("chatlearn", None, runtime_args__train_backend="fsdp")

@@ -25,6 +25,7 @@ CHANGES = {
     "gpt-neox": "gradient_accumulation_steps = 8",
     "ms-swift": "--global_batch_size 32",
     "slime": "--global-batch-size 64",
+    "chatlearn": "runtime_args.train_global_batch_size=64",
     "nemo": "model.global_batch_size = 32",
     "llama-factory": "gradient_accumulation_steps = 8",
     "trainer": "gradient_accumulation_steps = 8",
