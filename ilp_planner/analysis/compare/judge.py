@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ilp_planner.analysis.compare.entry import Entry
 from ilp_planner.analysis.fullest import fullest_of
 from ilp_planner.base.errors import PlanError, PlannerError
-from ilp_planner.base.file_kinds import FileKind, file_kind
+from ilp_planner.base.file_kinds import LAUNCHES, FileKind, file_kind
 from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.base.parts import part
 from ilp_planner.base.units import format_bytes
@@ -83,7 +83,7 @@ def read_candidate(asked: Asked, problem: Problem[Any]) -> Candidate:
             f"one of {known}"
         )
     found = file_kind(path)
-    if found in (FileKind.LAUNCH, FileKind.JOB) or path.suffix == ".sh":
+    if found in LAUNCHES or path.suffix == ".sh":
         return _launched(asked, problem)
     return _aceso(asked, problem) if found is FileKind.ACESO else _saved(asked, problem)
 

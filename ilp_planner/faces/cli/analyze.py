@@ -41,8 +41,8 @@ def analyze(
         Path | None,
         typer.Argument(
             metavar="JOB",
-            help="A launch script of Megatron-LM, which is read, not run; a job of `ilp-plan "
-            "capture`; a saved plan; or a model, the same as --model.",
+            help="A launch script or a configuration, the same as --megatron-script; a job of "
+            "`ilp-plan capture`; a saved plan; or a model, the same as --model.",
             show_default=False,
             autocompletion=plans,
         ),
@@ -55,12 +55,13 @@ def analyze(
     """Tell what a training job holds and sends, GPU by GPU, before it is launched."""
     from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.faces.cli.analyze_output import emit
-    from ilp_planner.faces.cli.analyze_sources import read_analysis
-    from ilp_planner.faces.cli.fit_sources import source_by_kind
+    from ilp_planner.faces.cli.analyze_sources import read_analysis, source_by_kind
     from ilp_planner.job.verdict import EXIT_CODE, Verdict
 
-    asked = {**vars(job), **vars(report), "accept_changed": accept_changed}
-    asked |= {"script_arguments": script_arguments(ctx), **source_by_kind(plan_file, asked)}
+    asked = {**vars(job), **vars(report), "plan_file": plan_file, "accept_changed": accept_changed}
+    asked["script_arguments"] = script_arguments(ctx)
+    if job.model is None:
+        asked |= source_by_kind(plan_file, asked)
     found = read_analysis(ctx, asked)
     emit(found, asked)
     if isinstance(found, Analysis) and found.verdict is Verdict.MAY_NOT_FIT:

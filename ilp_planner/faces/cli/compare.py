@@ -52,8 +52,9 @@ def compare(
         list[str],
         typer.Argument(
             metavar="PLAN...",
-            help="A saved plan, which says the problem; then other saved plans, launch scripts of "
-            "Megatron-LM, which are read, not run, jobs of `ilp-plan capture`, or aceso:FILE.",
+            help="A saved plan, which says the problem; then other saved plans, launch scripts and "
+            "configurations of training systems, which are read, not run, jobs of `ilp-plan "
+            "capture`, or aceso:FILE.",
             autocompletion=plans,
         ),
     ],

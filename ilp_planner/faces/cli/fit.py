@@ -23,8 +23,9 @@ def fit(
         Path | None,
         typer.Argument(
             metavar="JOB",
-            help="A launch script of Megatron-LM, which is read, not run; a job of `ilp-plan "
-            "capture`; a saved plan; or a model, the same as --model.",
+            help="A launch script of Megatron-LM or another system, or a configuration, which is "
+            "read, not run; a job of `ilp-plan capture`; a saved plan; or a model, the same as "
+            "--model.",
             show_default=False,
             autocompletion=plans,
         ),
@@ -53,7 +54,8 @@ def fit(
 ) -> None:
     """Tell whether a training job fits its GPUs, and the cheapest changes that make it fit."""
     from ilp_planner.faces.cli.analyze_output import output_width
-    from ilp_planner.faces.cli.fit_sources import read_job, source_by_kind
+    from ilp_planner.faces.cli.analyze_sources import source_by_kind
+    from ilp_planner.faces.cli.fit_sources import read_job
     from ilp_planner.faces.report.fit import (
         change_lines,
         changes_object,

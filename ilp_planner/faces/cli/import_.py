@@ -47,7 +47,8 @@ def import_plan(
         typer.Argument(
             metavar="FILE",
             help="Somebody else's plan; of megatron, a launch script, a job of `ilp-plan "
-            "capture`, an exported JSON or the arguments as one text.",
+            "capture`, an exported JSON, another system's configuration or the arguments as one "
+            "text.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where to save it.")],

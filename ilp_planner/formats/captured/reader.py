@@ -20,6 +20,7 @@ from ilp_planner.formats.captured.job_file import (
     read_job,
 )
 from ilp_planner.formats.captured.programs import name_of
+from ilp_planner.formats.imports import read, recognise_words
 from ilp_planner.formats.megatron.arguments import read_arguments
 from ilp_planner.formats.megatron.launcher import program_place
 from ilp_planner.formats.megatron.script import (
@@ -97,11 +98,18 @@ def read_recorded(
     ------
     SpecError: no reader knows the program, or its reader refuses the words.
     """
-    words = _words(launch)
+    words, given = _words(launch), supplied or {}
+    environment = {**launch.environment, **_given(launch)}
+    hosts = partial(_devices_of_hosts, launch, files)
+    other = recognise_words(
+        words, environment, source=source, read_hosts=hosts, folder=Path(launch.folder)
+    )
+    if other is not None:
+        ranks = world or launch.world
+        return read(other, ranks, supplied=given, gpus=gpus, strict=strict)
     if not is_training(words):
         system = other_system(" ".join(words)) or name_of(program_of(words))
         raise SpecError(f"{source}: found a launch of {system}, {INSTEAD}")
-    given = supplied or {}
     for name, value in given.items():
         if not is_argument(name):
             raise SpecError(
@@ -113,11 +121,11 @@ def read_recorded(
     args = read_arguments(
         words,
         world or launch.world,
-        environment={**launch.environment, **_given(launch)},
+        environment=environment,
         source=source,
         strict=strict,
         gpus=gpus,
-        read_hosts=lambda name: _devices_of_hosts(launch, files, name),
+        read_hosts=hosts,
     )
     around = [words for words in launch.outer if not placed(words)]
     started = [f"started inside `{' '.join(words)[:SHOWN]}`" for words in around]
