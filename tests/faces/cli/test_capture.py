@@ -139,8 +139,8 @@ def test_what_cannot_be_run_is_refused_before_anything_is(
 @pytest.mark.parametrize(
     ("launch", "system"),
     [
-        ("python3 -m verl.trainer.main_ppo trainer.nnodes=1", "verl"),
-        ("megatron sft --model Qwen/Qwen3-8B", "ms-swift"),
+        ("deepspeed --module openrlhf.cli.train_sft --max_len 2048", "OpenRLHF"),
+        ("axolotl train x.yaml", "Axolotl"),
         ("torchrun my_own_training.py --x 1", "my_own_training.py"),
     ],
 )
