@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.benchmarks.captured import arguments_of, commands_in, judged
+from tests.formats.captured.conftest import unguarded
 
 PAGE = """\
 Run it:
@@ -39,6 +42,7 @@ def test_arguments_are_those_of_the_page(tmp_path: Path) -> None:
     assert arguments_of(folder / "fourth.sh", tmp_path) == ({}, ["4"])
 
 
+@pytest.mark.skipif(bool(unguarded()), reason=unguarded())
 def test_a_script_is_captured_and_read(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(PAGE)
     (tmp_path / "run.sh").write_text(SCRIPT)

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.faces.cli.conftest import Done
+from tests.formats.captured.conftest import unguarded
 
 Command = Callable[..., Done]
+pytestmark = pytest.mark.skipif(bool(unguarded()), reason=unguarded())
 
 MEGATRON = (
     "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 512 "
