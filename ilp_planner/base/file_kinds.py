@@ -20,11 +20,14 @@ INSTEAD = (
     "degrees as options"
 )
 
+TAKEN = "which `ilp-plan fit`, `analyze` and `import` take"
+
 
 class FileKind(Enum):
     """Kinds of files: their name in messages, with their reader."""
 
     PLAN = "a saved plan, which `ilp-plan evaluate` judges"
+    JOB = "a captured job, which `ilp-plan fit` judges"
     OUTPUT = "what a command printed as JSON, which no command reads"
     PROFILE = "a profile, a table in CSV"
     RUNS = "a table of runs, which `ilp-plan calibrate` reads"
@@ -39,10 +42,12 @@ class FileKind(Enum):
     CLUSTERFILE = "a clusterfile of Metis's, which `clusterfile` takes"
     PROGRAM = "an integer program, which other solvers read"
     PAGE = "a page of HTML, which a browser shows"
-    NANOTRON = f"a configuration of Nanotron, {INSTEAD}"
-    NEMO = f"a configuration of NeMo, {INSTEAD}"
-    TITAN = f"a configuration of torchtitan, {INSTEAD}"
-    DEEPSPEED = f"a configuration of DeepSpeed, {INSTEAD}"
+    NANOTRON = f"a configuration of Nanotron, {TAKEN}"
+    NEOX = f"a configuration of GPT-NeoX, {TAKEN}"
+    NEMO = f"a configuration of NeMo, {TAKEN}"
+    TRAINER = f"a configuration of LLaMA-Factory, {TAKEN}"
+    TITAN = f"a configuration of torchtitan, {TAKEN}"
+    DEEPSPEED = f"a configuration of DeepSpeed, {TAKEN}"
     KUBERNETES = (
         "a job of Kubernetes, which no command reads: `ilp-plan fit --megatron-args LINE` takes "
         "the line that it runs"
@@ -64,6 +69,7 @@ EXPECTED = {
     FileKind.RUNS: "a table of runs, in CSV with the columns run,seconds",
     FileKind.SPEC: "a model or a cluster in TOML",
     FileKind.CONSTRAINTS: "constraints in TOML, below [constraints]",
+    FileKind.JOB: "a captured job, the .json of `ilp-plan capture --output`",
     FileKind.LAUNCH: "a launch script, an exported .args.json or the arguments as one text",
     FileKind.ACESO: "a plan of Aceso's, in JSON",
     FileKind.METIS: "a profile of Metis's, in JSON",
@@ -76,6 +82,7 @@ COMMENTS = r"(#.*\n|\s)*"
 # How the text begins, and what lines in it begin with, all of them; the first row that is there.
 MARKS: tuple[tuple[FileKind, str, *tuple[str, ...]], ...] = (
     (FileKind.PLAN, r'\s*\{\s*"schema"\s*:\s*"ilp-planner plan"'),
+    (FileKind.JOB, r'\s*\{\s*"schema"\s*:\s*"ilp-planner job"'),
     (FileKind.OUTPUT, r'\s*\{\s*"schema"\s*:\s*"ilp-planner/'),
     (FileKind.PYTHON, r"#!.*python"),
     (FileKind.LAUNCH, r'\s*\{(?s:.*)"argv"\s*:|#!.*sh\b|(?s:.*)\n#SBATCH '),
@@ -84,6 +91,7 @@ MARKS: tuple[tuple[FileKind, str, *tuple[str, ...]], ...] = (
     (FileKind.METIS, r'\s*\{(?s:.*)"execution_time"\s*:'),
     (FileKind.CLUSTERFILE, r'\s*\{(?s:.*)"inter_bandwidth"\s*:'),
     (FileKind.AMP, r"\s*\{", r'.*"clusters"\s*:', r'.*"profiles"\s*:'),
+    (FileKind.NEOX, "", r'[ \t]*"?(pipe|model)[_-]parallel[_-]size"?[ \t]*:'),
     (
         FileKind.DEEPSPEED,
         r'\s*\{(?s:.*)"(train_batch_size|train_micro_batch_size_per_gpu|zero_optimization)"\s*:',
@@ -102,6 +110,13 @@ MARKS: tuple[tuple[FileKind, str, *tuple[str, ...]], ...] = (
     (FileKind.KUBERNETES, rf"{COMMENTS}(---\s*\n)?\w+:", r"apiVersion:", r"kind:"),
     (FileKind.NANOTRON, "", r"parallelism:", r"(tokens|optimizer):"),
     (FileKind.NEMO, "", r"trainer:", r"(model|exp_manager):"),
+    (FileKind.NEMO, "", r"model:[ \t]*$", r"(train|ddp|dist):[ \t]*$"),
+    (
+        FileKind.TRAINER,
+        "",
+        r"(model_name_or_path|model):[ \t]*\S",
+        r"(finetuning_type|cutoff_len|per_device_train_batch_size):",
+    ),
     (FileKind.YAML, rf"{COMMENTS}(---[ \t]*\n|[A-Za-z_][\w-]*:([ \t]*\n|[ \t]+\S))"),
     (
         FileKind.PROGRAM,
@@ -127,14 +142,21 @@ BYTES = (
     (FileKind.PICTURE, rb"\x89PNG|\xff\xd8\xff|%PDF"),
 )
 OF_JSON = (
-    FileKind.PLAN, FileKind.OUTPUT, FileKind.ACESO, FileKind.HUGGING_FACE, FileKind.METIS,
-    FileKind.AMP, FileKind.CLUSTERFILE, FileKind.DEEPSPEED, FileKind.JSON, FileKind.LAUNCH,
+    FileKind.PLAN, FileKind.JOB, FileKind.OUTPUT, FileKind.ACESO, FileKind.HUGGING_FACE,
+    FileKind.METIS, FileKind.AMP, FileKind.CLUSTERFILE, FileKind.DEEPSPEED, FileKind.JSON,
+    FileKind.LAUNCH,
 )  # fmt: skip
 # Kinds that may also be meant where another one is expected: their marks are weak.
+# Whose jobs are read, with or without a launch of Megatron-LM.
+LAUNCHES = (
+    FileKind.LAUNCH, FileKind.NANOTRON, FileKind.NEOX, FileKind.NEMO, FileKind.TRAINER,
+    FileKind.DEEPSPEED, FileKind.TITAN, FileKind.JOB,
+)  # fmt: skip
 ALIKE: Mapping[FileKind, tuple[FileKind, ...]] = {
     FileKind.RUNS: (FileKind.PROFILE,),
     FileKind.PROFILE: (FileKind.RUNS,),
     **dict.fromkeys(OF_JSON, (FileKind.JSON,)),
+    FileKind.LAUNCH: (*LAUNCHES, FileKind.JSON),
 }
 
 

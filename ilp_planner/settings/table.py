@@ -58,7 +58,9 @@ if TYPE_CHECKING:
 MEGATRON, DEEPSPEED = ("megatron",), ("deepspeed",)
 # Arguments of Megatron-LM that its own rules are about.
 CP_COMM, DISPATCHER = "cp_comm_type", "moe_token_dispatcher_type"
-LOSS_FUSION = "cross_entropy_loss_fusion"
+LOSS_FUSION, SEQUENCE = "cross_entropy_loss_fusion", "sequence_parallel"
+# Fields that readers of other systems' files name.
+SHARED_FIELD, COMPILED_FIELD = "settings.optimizer.sharding", "settings.kernels.compiled"
 TITAN, TITAN_022 = ("torchtitan",), ("torchtitan@0.2.2",)
 TITANS = TITAN + TITAN_022
 OTHERS = TITANS + DEEPSPEED

@@ -11,6 +11,7 @@ from ilp_planner.peers.aceso.source import OPERATOR_COLUMNS
 from tests.alpa_cases import database, pickled
 from tests.amp_cases import content
 from tests.analysis.calibration.machines import lab
+from tests.imported_cases import LINES, SMALLEST, nested
 from tests.sailor_cases import small_files as sailor_files
 from tests.sailor_cases import write_files, write_quotas
 from tests.specs.hugging_face.published import PUBLISHED
@@ -55,6 +56,16 @@ ACESO = {
     "prim_gpt_tiny_all_reduce_2gpus.csv": "data_size(MB),time(ms)\n8,1.5\n64,10\n",
     "p2p_intra_node.csv": "1,2,4\n10, 20,40.5\n",
 }
+CONFIGURED = ("nanotron", "gpt-neox", "nemo")
+YAML = """# nanotron
+model: {model_config: &m {hidden_size: 64, num_attention_heads: 4, num_hidden_layers: 4}}
+parallelism:
+  dp: 8
+  tp: 1
+  pp: 1
+tokens: {micro_batch_size: 1, sequence_length: 64, batch_accumulation_per_replica: 2}
+again: *m
+"""
 LAYOUTS = (b"Et*2|(t*2|)*3mL", b"E|t*4|(tt|)*2,t*3|L", b"Ettt|ttmL")
 
 
@@ -130,6 +141,28 @@ def _clusterfile(path: Path) -> object:
     return metis_cluster_spec(read_metis_cluster(SAVED / "hostfile", path))
 
 
+def _configurations() -> list[bytes]:
+    found = [json.dumps(nested(SMALLEST[name])) for name in CONFIGURED]
+    toml = 'model = {name = "llama3", flavor = "8B"}\n[job]\na = 1\n[training]\nseq_len = 64\n'
+    return [text.encode() for text in (*found, YAML, toml)]
+
+
+def _configuration(path: Path) -> object:
+    from ilp_planner.formats.imports import read, recognise_file
+    from ilp_planner.formats.megatron.arguments import job_of_arguments
+
+    found = recognise_file(path)
+    return None if found is None else job_of_arguments(read(found, 8))
+
+
+def _line(path: Path) -> object:
+    from ilp_planner.formats.megatron.arguments import job_of_arguments
+    from ilp_planner.formats.megatron.script import read_line
+
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return job_of_arguments(read_line(text, 8))
+
+
 def _layout(path: Path) -> object:
     from ilp_planner.specs.pipeline_layout import read_layout
 
@@ -201,6 +234,28 @@ def _configs() -> list[bytes]:
     return [json.dumps(values).encode() for values, _ in PUBLISHED.values()]
 
 
+def _job(path: Path) -> object:
+    from ilp_planner.formats.captured.reader import read_any_launch
+
+    return read_any_launch(path, strict=False)
+
+
+def _jobs() -> list[bytes]:
+    from ilp_planner.formats.captured.job_file import CapturedJob, Launch, job_object
+
+    lines = (FLAGS, f"torchrun --nproc_per_node 8 pretrain_gpt.py {FLAGS}")
+    launches = [Launch(words=tuple(line.split()), folder="/w") for line in lines]
+    launches.append(
+        Launch(words=("mpirun", "--hostfile", "h", *launches[1].words[3:]), folder="/w")
+    )
+    files = {"/w/h": HOSTS, "/w/ds.json": "{}"}
+    jobs = [
+        CapturedJob(command=("bash",), folder="/w", launches=(one,), launch=1, files=files)
+        for one in launches
+    ]
+    return [json.dumps(job_object(job)).encode() for job in jobs]
+
+
 def _amp_content() -> list[bytes]:
     return [json.dumps(content()).encode()]
 
@@ -223,6 +278,8 @@ READERS = {
     "layout": Reader(lambda: list(LAYOUTS), _layout, "pipeline layouts"),
     "flags": Reader(texts(FLAGS), _flags, "Megatron-LM's arguments"),
     "script": Reader(_scripts, _script, "launch scripts"),
+    "configuration": Reader(_configurations, _configuration, "configurations of other systems"),
+    "line": Reader(texts(*LINES.values()), _line, "launch lines of other systems"),
     "runs": Reader(texts(RUNS), _runs, "tables of runs"),
     "sailor times": _sailor_reader("profiles_tmp.json", "Sailor's times"),
     "sailor sizes": _sailor_reader("llm_info.json", "Sailor's sizes"),
@@ -233,6 +290,7 @@ READERS = {
     "aceso operators": _aceso_reader("gpt_tiny_mbs1_tp1_algo0.csv", "Aceso's operators"),
     "aceso collective": _aceso_reader("prim_gpt_tiny_all_reduce_2gpus.csv", "Aceso's collectives"),
     "aceso links": _aceso_reader("p2p_intra_node.csv", "Aceso's links"),
+    "job": Reader(_jobs, _job, "captured jobs"),
 }  # fmt: skip
 
 

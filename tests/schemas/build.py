@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ilp_planner.faces.schemas import VERSION
+from ilp_planner.formats.captured.job_file import VERSION as JOB_VERSION
 from ilp_planner.formats.saved_json import VERSION as PLAN_VERSION
 from tests.schemas import declared
 from tests.schemas.inferred import Writer, objects_of
@@ -16,6 +17,7 @@ DECLARED = {
     "constraints": declared.constraints_file,
     "table": declared.table_row,
     "runs": declared.runs_row,
+    "job": declared.job_file,
     "sweep-table": declared.sweep_row,
 }
 
@@ -33,7 +35,7 @@ def schemas(examples: Mapping[str, Iterable[Any]]) -> dict[str, dict[str, Any]]:
         if name == "plan":
             body["properties"]["schema"]["const"] = "ilp-planner plan"
             body["properties"]["version"]["const"] = PLAN_VERSION
-        version = PLAN_VERSION if name == "plan" else VERSION
+        version = {"plan": PLAN_VERSION, "job": JOB_VERSION}.get(name, VERSION)
         head = {"$schema": DRAFT, "$id": f"urn:ilp-planner:{name}:{version}", "title": title}
         found[name] = head | body
     return found

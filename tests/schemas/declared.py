@@ -7,6 +7,7 @@ from ilp_planner.analysis.calibration import runs
 from ilp_planner.costs.profiles.measurements import COLUMNS, TEXT_COLUMNS, WHOLE, Record
 from ilp_planner.faces.sweeps.table import COSTS, FOUND, LAST, TEXTS
 from ilp_planner.faces.sweeps.table import WHOLE as WHOLE_OF_SWEEPS
+from ilp_planner.formats.captured import job_file as job
 from ilp_planner.inputs.constraints import KEEP, NAMES
 from ilp_planner.inputs.constraints_file import TABLE
 from ilp_planner.specs import cluster_reader as cluster
@@ -259,3 +260,48 @@ def sweep_row() -> dict[str, Any]:
         list(names),
     )
     return found | {"additionalProperties": {"type": ["string", "number", "boolean", "null"]}}
+
+
+def job_file() -> dict[str, Any]:
+    """Return the schema of a captured job."""
+    words = {"type": "array", "items": TEXT, "minItems": 1}
+    by_name = {"type": "object", "additionalProperties": TEXT}
+    launch = closed(
+        {
+            "words": said("Words of the launcher, its program and their arguments.", words),
+            "outer": said(
+                "Words of the launchers around it, the outermost first.",
+                {"type": "array", "items": words},
+            ),
+            "folder": said("Folder that it starts in.", TEXT),
+            "environment": said("Variables that say something of a job.", by_name),
+            "world_size": said(
+                "Ranks that the launchers say, or the user; null: they are left open.",
+                {"type": ["integer", "null"], "minimum": 1},
+            ),
+        },
+        list(job.LAUNCH_KEYS),
+    )
+    body = closed(
+        {
+            "schema": {"const": job.SCHEMA},
+            "version": {"const": job.VERSION},
+            "command": said("Words of the command that was run.", TEXTS_LIST),
+            "folder": said("Folder that it was run in.", TEXT),
+            "launch": said(
+                "Number of the launch that is meant, from 1 on; null: nobody has said.",
+                {"type": ["integer", "null"], "minimum": 1},
+            ),
+            "launches": said(
+                "Launches that were recorded, in order.",
+                {"type": "array", "items": launch, "minItems": 1},
+            ),
+            "not_run": said(
+                "Words of programs that were noted and not run.", {"type": "array", "items": words}
+            ),
+            "files": said("Texts of the files that launches name, by their paths.", by_name),
+        },
+        list(job.KEYS),
+    )
+    assert tuple(body["properties"]) == job.KEYS
+    return body

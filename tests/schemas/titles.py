@@ -23,6 +23,7 @@ OUTPUTS = {
 }
 FILES = {
     "plan": "A saved plan, with its inputs, its proof and how the search went",
+    "job": "A job that `ilp-plan capture` writes: launches of a script, which were recorded",
     "sweep-journal": "A line of the journal beside the table of a sweep",
     "model": "A model's file, TOML",
     "cluster": "A cluster's file, TOML",

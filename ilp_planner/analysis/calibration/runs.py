@@ -180,9 +180,9 @@ def _job(
     run: str, gpus: int | None, folders: tuple[Path, ...], cluster: ClusterSpec
 ) -> TrainingJob:
     """Return the job of a run, on nodes of a cluster."""
+    from ilp_planner.formats.captured.reader import read_any_launch
     from ilp_planner.formats.megatron.arguments import job_of_arguments
     from ilp_planner.formats.megatron.ranks import gpus_of
-    from ilp_planner.formats.megatron.script import read_launch
 
     if not (run.startswith("-") or " -" in run):
         here, *beside = places(run, folders)
@@ -195,7 +195,7 @@ def _job(
         if file_kind(file) is FileKind.PLAN:
             return _on(_job_of_plan(file, cluster), cluster)
     there = gpus_of(cluster)
-    args = read_launch(run, gpus=there._replace(devices=gpus or there.devices))
+    args = read_any_launch(run, gpus=there._replace(devices=gpus or there.devices))
     if gpus not in (None, args.world):
         raise ProfileError(f"gpus: found {gpus}, expected {args.world} as the launch says")
     return _on(job_of_arguments(args), cluster)

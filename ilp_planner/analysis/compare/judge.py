@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ilp_planner.analysis.compare.entry import Entry
 from ilp_planner.analysis.fullest import fullest_of
 from ilp_planner.base.errors import PlanError, PlannerError
-from ilp_planner.base.file_kinds import FileKind, file_kind
+from ilp_planner.base.file_kinds import LAUNCHES, FileKind, file_kind
 from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.base.parts import part
 from ilp_planner.base.units import format_bytes
@@ -22,7 +22,7 @@ from ilp_planner.specs.prices import nodes_of
 from ilp_planner.specs.zones import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import SavedPlan
@@ -56,11 +56,13 @@ class Candidate(NamedTuple):
 
 class Asked(NamedTuple):
     """A plan as it is named: `plan.json`, `run.sh`, `aceso:config.json`. supplied: `NAME=VALUE` of
-    values that only a run would tell. changed: inputs are taken as they are now."""
+    values that only a run would tell. changed: inputs are taken as they are now. arguments: of
+    launch scripts."""
 
     text: str
     supplied: Mapping[str, str] = {}
     changed: bool = False
+    arguments: Sequence[str] = ()
 
 
 def read_candidate(asked: Asked, problem: Problem[Any]) -> Candidate:
@@ -81,7 +83,7 @@ def read_candidate(asked: Asked, problem: Problem[Any]) -> Candidate:
             f"one of {known}"
         )
     found = file_kind(path)
-    if found is FileKind.LAUNCH or path.suffix == ".sh":
+    if found in LAUNCHES or path.suffix == ".sh":
         return _launched(asked, problem)
     return _aceso(asked, problem) if found is FileKind.ACESO else _saved(asked, problem)
 
@@ -139,17 +141,21 @@ def _aceso(asked: Asked, problem: Problem[Any]) -> Candidate:
 
 def _launched(asked: Asked, problem: Problem[Any]) -> Candidate:
     """Return the plan of a launch of Megatron-LM, on all devices of the problem's cluster."""
+    from ilp_planner.formats.captured.reader import read_any_launch
     from ilp_planner.formats.megatron.arguments import job_of_arguments
     from ilp_planner.formats.megatron.plan import plan_of_job
     from ilp_planner.formats.megatron.ranks import gpus_of
-    from ilp_planner.formats.megatron.script import read_launch
     from ilp_planner.specs.data_sheets import gpu_architecture
 
     cluster, spec = problem.cluster, _model(problem)
     if problem.space.unit != "layer":
         raise OtherProblemError(f"its stages are of layers, not of {problem.space.unit}s")
-    arguments = read_launch(
-        asked.text, supplied=asked.supplied, gpus=gpus_of(cluster), strict=False
+    arguments = read_any_launch(
+        asked.text,
+        arguments=asked.arguments,
+        supplied=asked.supplied,
+        gpus=gpus_of(cluster),
+        strict=False,
     )
     if arguments.world != cluster.device_count:
         raise OtherProblemError(f"it starts on {arguments.world} GPUs, not {cluster.device_count}")

@@ -246,6 +246,21 @@ def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
     )
 
 
+def runtime_of(job: TrainingJob, cluster: ClusterSpec, name: str) -> Chosen:
+    """Return a training system as the judge of a job of its own.
+
+    name: one of `RUNTIMES`.
+    """
+    space = _space_of(name)
+    title, tried = space.runtime.title, _tried(space.runtime, job, cluster)
+    if tried is None:
+        return Chosen(job, note=f"{title} cannot train the model: its times are not known")
+    own, refusal = tried
+    if refusal:
+        return Chosen(job, note=f"{title} does not run this job: {refusal}; times are not known")
+    return Chosen(own, space, f"judged as {title} runs it")
+
+
 def _space_of(name: str) -> MegatronSpace:
     """Return the space of a training system."""
     runtime = runtime_named(name)

@@ -11,7 +11,7 @@ from ilp_planner.faces.cli.completion import plans
 from ilp_planner.faces.cli.groups import taking
 from ilp_planner.faces.cli.help import OUTPUT
 from ilp_planner.faces.cli.job_options import AnyJob
-from ilp_planner.faces.cli.options import number, shown
+from ilp_planner.faces.cli.options import number, script_arguments, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,9 @@ def analyze(
     plan_file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="PLAN",
-            help="A saved plan; or a model, the same as --model.",
+            metavar="JOB",
+            help="A launch script or a configuration, the same as --megatron-script; a job of "
+            "`ilp-plan capture`; a saved plan; or a model, the same as --model.",
             show_default=False,
             autocompletion=plans,
         ),
@@ -54,14 +55,13 @@ def analyze(
     """Tell what a training job holds and sends, GPU by GPU, before it is launched."""
     from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.faces.cli.analyze_output import emit
-    from ilp_planner.faces.cli.analyze_sources import names_model, read_analysis, refuse_kind
+    from ilp_planner.faces.cli.analyze_sources import read_analysis, source_by_kind
     from ilp_planner.job.verdict import EXIT_CODE, Verdict
 
     asked = {**vars(job), **vars(report), "plan_file": plan_file, "accept_changed": accept_changed}
-    if plan_file is not None and job.model is None and names_model(plan_file):
-        asked |= {"model": str(plan_file), "plan_file": None}
-    elif plan_file is not None:
-        refuse_kind(plan_file)
+    asked["script_arguments"] = script_arguments(ctx)
+    if job.model is None:
+        asked |= source_by_kind(plan_file, asked)
     found = read_analysis(ctx, asked)
     emit(found, asked)
     if isinstance(found, Analysis) and found.verdict is Verdict.MAY_NOT_FIT:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import PlanError, UsageError
-from ilp_planner.base.file_kinds import FileKind, file_kind
+from ilp_planner.base.file_kinds import LAUNCHES, FileKind, file_kind
 from ilp_planner.base.units import format_bytes
 from ilp_planner.faces.cli.job_options import Job
 from ilp_planner.faces.cli.values import option_size, settings_given, was_typed
@@ -15,6 +15,7 @@ from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.inputs.files import cluster_or_gpus, find_cluster
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import typer
@@ -100,25 +101,30 @@ def said_job(
 
         job, name, notes = job_of_options(asked, devices)
         return SaidJob(job, name, notes)
-    from ilp_planner.formats.megatron.arguments import job_of_arguments, read_arguments
+    from ilp_planner.formats.megatron.arguments import job_of_arguments
     from ilp_planner.formats.megatron.notes import unmodelled
     from ilp_planner.formats.megatron.ranks import gpus_of
+    from ilp_planner.formats.megatron.script import read_line
 
     world, gpus = asked["world_size"], gpus_of(spec) if spec else None
     strict = asked["strict"]
     if source == "megatron_args":
-        arguments = read_arguments(
+        arguments = read_line(
             asked["megatron_args"], world, source="--megatron-args", strict=strict, gpus=gpus
         )
         name = "--megatron-args"
     else:
-        from ilp_planner.formats.megatron.script import read_launch, read_script
+        from ilp_planner.formats.captured.reader import read_any_launch
 
-        file, given = asked["megatron_script"], settings_given(asked["set_values"])
-        if file.suffix == ".json":  # of `export --to megatron`, beside the script
-            arguments = read_launch(str(file), world, supplied=given, gpus=gpus, strict=strict)
-        else:
-            arguments = read_script(file, world, supplied=given, gpus=gpus, strict=strict)
+        file = asked["megatron_script"]
+        arguments = read_any_launch(
+            file,
+            world,
+            arguments=asked["script_arguments"],
+            supplied=settings_given(asked["set_values"]),
+            gpus=gpus,
+            strict=strict,
+        )
         name = file.name
     job = job_of_arguments(arguments)
     per_node = asked["devices_per_node"] or (devices.per_node if spec else job.devices_per_node)
@@ -137,6 +143,11 @@ def one_source(ctx: typer.Context, asked: dict[str, Any]) -> str:
             f"{SOURCES[given[1]]}: found {SOURCES[given[0]]} too, expected one of them"
         )
     source = given[0]
+    if asked["script_arguments"] and source != "megatron_script":
+        raise UsageError(
+            f"-- {asked['script_arguments'][0]}: found arguments of a script, expected a launch "
+            f"script before them, found {SOURCES[source]}"
+        )
     if source != "plan_file" and was_typed(ctx, "accept_changed"):
         raise UsageError(
             f"--accept-changed: expected a PLAN, whose inputs it is about, found {SOURCES[source]}"
@@ -161,6 +172,28 @@ def one_source(ctx: typer.Context, asked: dict[str, Any]) -> str:
     return source
 
 
+def source_by_kind(file: Path | None, asked: Mapping[str, object]) -> dict[str, object]:
+    """Return the first argument by its kind: a saved plan, a launch or a model.
+
+    Raises
+    ------
+    UsageError: a file of another kind, or one beside the option that says the same.
+    """
+    if file is None:
+        return {"plan_file": None}
+    kind = file_kind(file)
+    if kind in LAUNCHES or (kind is None and file.suffix == ".sh"):
+        name: str = "megatron_script"
+    elif names_model(file):
+        name = "model"
+    else:
+        refuse_kind(file)
+        return {"plan_file": file}
+    if asked[name] is not None:
+        raise UsageError(f"{file}: found --{name.replace('_', '-')} too, expected one of them")
+    return {name: str(file) if name == "model" else file, "plan_file": None}
+
+
 def names_model(file: Path) -> bool:
     """Tell whether the argument for a plan is a model: a file of that kind, or no file and not
     named like one."""
@@ -178,7 +211,7 @@ def refuse_kind(file: Path) -> None:
     """
     kind = file_kind(file)
     plans = (FileKind.PLAN, FileKind.JSON)  # whose keys may be in any order
-    if kind not in (None, *plans, FileKind.LAUNCH, FileKind.SPEC, FileKind.HUGGING_FACE):
+    if kind not in (None, *plans, *LAUNCHES, FileKind.SPEC, FileKind.HUGGING_FACE):
         assert kind is not None
         raise UsageError(
             f"{file}: found {kind.value}, expected a saved plan, a model or a launch script"

@@ -52,8 +52,9 @@ def compare(
         list[str],
         typer.Argument(
             metavar="PLAN...",
-            help="A saved plan, which says the problem; then other saved plans, launch scripts of "
-            "Megatron-LM, which are read, not run, or aceso:FILE.",
+            help="A saved plan, which says the problem; then other saved plans, launch scripts and "
+            "configurations of training systems, which are read, not run, jobs of `ilp-plan "
+            "capture`, or aceso:FILE.",
             autocompletion=plans,
         ),
     ],
@@ -87,7 +88,8 @@ def compare(
     first, given = Path(plan_files[0]), settings_given(set_values)
     problem = problem_of(read_saved(first), first, accept_changed=accept_changed)
     problem = idle_workers(problem, workers, names)
-    asked = [Asked(text, supplied=given, changed=accept_changed) for text in plan_files]
+    words = o.script_arguments(ctx)
+    asked = [Asked(text, given, accept_changed, words) for text in plan_files]
     entries = [plan_entry(problem, one) for one in asked]
     entries += solver_entries(problem, with_bound(names, best_bound(entries)), limits)
     check_consistent(entries)

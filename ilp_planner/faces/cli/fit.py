@@ -12,7 +12,7 @@ from ilp_planner.faces.cli.echo import echo
 from ilp_planner.faces.cli.groups import taking
 from ilp_planner.faces.cli.help import OUTPUT
 from ilp_planner.faces.cli.job_options import Job
-from ilp_planner.faces.cli.options import number, shown, solving
+from ilp_planner.faces.cli.options import number, script_arguments, shown, solving
 from ilp_planner.faces.cli.values import number_of_tokens
 
 
@@ -23,8 +23,9 @@ def fit(
         Path | None,
         typer.Argument(
             metavar="JOB",
-            help="A launch script of Megatron-LM, which is read, not run; a saved plan; or a "
-            "model, the same as --model.",
+            help="A launch script of Megatron-LM or another system, or a configuration, which is "
+            "read, not run; a job of `ilp-plan capture`; a saved plan; or a model, the same as "
+            "--model.",
             show_default=False,
             autocompletion=plans,
         ),
@@ -53,7 +54,8 @@ def fit(
 ) -> None:
     """Tell whether a training job fits its GPUs, and the cheapest changes that make it fit."""
     from ilp_planner.faces.cli.analyze_output import output_width
-    from ilp_planner.faces.cli.fit_sources import read_job, source_by_kind
+    from ilp_planner.faces.cli.analyze_sources import source_by_kind
+    from ilp_planner.faces.cli.fit_sources import read_job
     from ilp_planner.faces.report.fit import (
         change_lines,
         changes_object,
@@ -67,6 +69,7 @@ def fit(
 
     # A cluster says the devices of its nodes.
     said = {**vars(job), "devices_per_node": None, "accept_changed": accept_changed}
+    said["script_arguments"] = script_arguments(ctx)
     run_tokens = number_of_tokens(tokens)
     asked = read_job(ctx, said | source_by_kind(plan_file, said))
     as_is = asked.needs()

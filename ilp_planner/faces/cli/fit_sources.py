@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.analysis.devices import devices_of
 from ilp_planner.analysis.fit.needs import Needs, Site, needs_of
 from ilp_planner.base.errors import PlanError, PlannerError, SpecError, UsageError
-from ilp_planner.base.file_kinds import FileKind, file_kind
 from ilp_planner.faces.cli.analyze_sources import cluster_asked, device_memory, one_source, said_job
 from ilp_planner.faces.cli.wording import as_typed, option_of
 from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change
@@ -20,9 +19,6 @@ from ilp_planner.specs.pipeline_layout import is_even, write_layout
 from ilp_planner.specs.training import PRECISIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     import typer
 
     from ilp_planner.analysis.devices import Devices
@@ -98,10 +94,11 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
     more: tuple[str, ...] = ()
     check_precision(said, site.cluster)
     job = replace(said.job, devices_per_node=site.each)
-    if said.arguments is None:
-        from ilp_planner.analysis.fit.judge import runtime_for
+    own = said.arguments.runtime if said.arguments else ""
+    if said.arguments is None or own:
+        from ilp_planner.analysis.fit.judge import runtime_for, runtime_of
 
-        chosen = runtime_for(job, site.cluster)
+        chosen = runtime_of(job, site.cluster, own) if own else runtime_for(job, site.cluster)
         if not chosen.note:
             check_options(job)
             writer: Writer = partial(option_change, asked, devices, job)
@@ -115,7 +112,8 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
         divided = said.arguments.on("sequence_parallel")
         job = replace(job, settings=replace(job.settings, sequence_parallel=divided))
         writer = partial(line_change, said.arguments, job)
-        words = f"arguments of {asked[source]}" if source == "megatron_script" else "arguments"
+        kind = "arguments" if said.arguments.spelling is None else "keys"
+        words = f"{kind} of {asked[source]}" if source == "megatron_script" else kind
     precision = job.settings.precision
     return Asked(
         job=job,
@@ -219,30 +217,6 @@ def _fields(before: TrainingJob, after: TrainingJob) -> LineChange:
     """Return the changed fields of a job, by name."""
     gpus = after.world if after.world != before.world else 0
     return LineChange(fields=tuple(differences(before, after)), gpus=gpus)
-
-
-def source_by_kind(file: Path | None, asked: Mapping[str, object]) -> dict[str, object]:
-    """Return the first argument by its kind: a saved plan, a launch or a model.
-
-    Raises
-    ------
-    UsageError: a file of another kind, or one beside the option that says the same.
-    """
-    from ilp_planner.faces.cli.analyze_sources import names_model, refuse_kind
-
-    if file is None:
-        return {"plan_file": None}
-    kind = file_kind(file)
-    if kind is FileKind.LAUNCH or (kind is None and file.suffix == ".sh"):
-        name: str = "megatron_script"
-    elif names_model(file):
-        name = "model"
-    else:
-        refuse_kind(file)
-        return {"plan_file": file}
-    if asked[name] is not None:
-        raise UsageError(f"{file}: found --{name.replace('_', '-')} too, expected one of them")
-    return {name: str(file) if name == "model" else file, "plan_file": None}
 
 
 # ---- changes of options --------------------------------------------------------------------------

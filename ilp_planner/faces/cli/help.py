@@ -74,8 +74,15 @@ EXAMPLES = {
         ),
         ("ilp-plan sweep llama3-8b --cluster h100-8x8 --vary tp=1,2,4,8 --vary layers=32..40", ""),
     ),
+    "capture": (
+        ("ilp-plan capture -- bash run.sh dsw 8", "records the launch; nothing is trained"),
+        ("ilp-plan capture --print", "which programs run, and which do not"),
+        ("ilp-plan capture --allow jq --output job.json -- sbatch run.sh", ""),
+    ),
     "fit": (
         ("ilp-plan fit run.sh --cluster a100-4x8", "a launch script: read, never run"),
+        ("ilp-plan fit run.sh --cluster a100-4x8 -- 7B 4", "with the script's own arguments"),
+        ("ilp-plan fit nanotron.yaml --gpus 8xH100", "another system's configuration"),
         ("ilp-plan fit plan.json --device-memory 64GiB", "what would make a saved plan fit"),
         ("ilp-plan fit llama3-8b --sharding optimizer --cluster a100-4x8", ""),
     ),

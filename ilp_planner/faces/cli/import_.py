@@ -46,8 +46,9 @@ def import_plan(
         str,
         typer.Argument(
             metavar="FILE",
-            help="Somebody else's plan; of megatron, a launch script, an exported JSON or the "
-            "arguments as one text.",
+            help="Somebody else's plan; of megatron, a launch script, a job of `ilp-plan "
+            "capture`, an exported JSON, another system's configuration or the arguments as one "
+            "text.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where to save it.")],
@@ -125,11 +126,11 @@ def import_megatron(
     only a run would tell. strict: refuse arguments that Megatron-LM does not have.
     """
     from ilp_planner.evaluate import evaluate
+    from ilp_planner.formats.captured.reader import read_any_launch
     from ilp_planner.formats.megatron.arguments import job_of_arguments
     from ilp_planner.formats.megatron.notes import carried_of, unmodelled
     from ilp_planner.formats.megatron.plan import plan_of_job
     from ilp_planner.formats.megatron.ranks import gpus_of
-    from ilp_planner.formats.megatron.script import read_launch
     from ilp_planner.formats.saved_check import judge_saved
     from ilp_planner.spaces.registry import build_problem
     from ilp_planner.specs.data_sheets import gpu_architecture
@@ -141,7 +142,7 @@ def import_megatron(
             )
     spec = find_cluster(cluster)
     given = settings_given(supplied)
-    args = read_launch(launch, supplied=given, gpus=gpus_of(spec), strict=strict)
+    args = read_any_launch(launch, supplied=given, gpus=gpus_of(spec), strict=strict)
     job = replace(
         job_of_arguments(args),
         devices_per_node=spec.nodes[0].devices,

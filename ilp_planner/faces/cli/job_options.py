@@ -27,17 +27,24 @@ class Job:
     megatron_args: Annotated[
         str | None,
         about(
-            "--megatron-args", "Arguments of Megatron-LM's pretrain_gpt.py, as one text.", "ARGS"
+            "--megatron-args",
+            "Arguments of Megatron-LM's pretrain_gpt.py, or another system's launch, as one text.",
+            "ARGS",
         ),
     ] = None
     megatron_script: Annotated[
         Path | None,
-        about("--megatron-script", "A launch script of Megatron-LM; it is read, not run.", "FILE"),
+        about(
+            "--megatron-script",
+            "A launch script of Megatron-LM or another system, or a configuration; it is read, not "
+            "run.",
+            "FILE",
+        ),
     ] = None
     set_values: SetValues = None
-    strict: Annotated[
-        bool, about("--strict", "Refuse arguments that Megatron-LM does not have.")
-    ] = False
+    strict: Annotated[bool, about("--strict", "Refuse arguments and keys that are not known.")] = (
+        False
+    )
     cluster: Annotated[str | None, o.cluster_option(default=False, section=ABOUT)] = None
     gpus: Annotated[str | None, o.gpus_option(ABOUT)] = None
     device_memory: Annotated[

@@ -22,7 +22,7 @@ from ilp_planner.base.errors import PlannerError, interruptible
 from ilp_planner.base.parts import part
 from ilp_planner.base.units import format_bytes
 from ilp_planner.faces.cli.echo import GONE, drop_output, echo, open_streams
-from ilp_planner.faces.cli.help import HELP, Command, Group
+from ilp_planner.faces.cli.help import HELP, Group
 from ilp_planner.faces.cli.signals import end_like_ctrl_c, ignore
 
 TRACEBACK = "ILP_PLAN_TRACEBACK"
@@ -45,6 +45,7 @@ COMMANDS = {
     "simulate": ("ilp_planner.faces.cli.simulate", "simulate"),
     "show": ("ilp_planner.faces.cli.show", "show"),
     "sweep": ("ilp_planner.faces.cli.sweep", "sweep"),
+    "capture": ("ilp_planner.faces.cli.capture", "capture"),
     "fit": ("ilp_planner.faces.cli.fit", "fit"),
     "why": ("ilp_planner.faces.cli.why", "why"),
     "replan": ("ilp_planner.faces.cli.replan", "replan"),
@@ -60,7 +61,12 @@ COMMANDS = {
 }
 GROUP = "profile"  # of commands
 REPLACED = {"--tie": "--prefer-plain"}  # options of before
-MANY_NUMBERS = ("solve", "import")  # whose --micro-batch-size takes several
+# Command -> the class in faces/cli/options.py of how its words are taken, if it is of its own.
+CLASSES = {
+    **dict.fromkeys(("solve", "import"), "ManyNumbers"),
+    **dict.fromkeys(("fit", "analyze", "compare"), "WithScript"),
+    "capture": "BeforeCommand",
+}
 
 
 def command_line(arguments: Sequence[str]) -> Any:
@@ -87,12 +93,12 @@ def _made(first: str, following: tuple[str, ...]) -> Any:
     if first not in COMMANDS:
         profile_app = part("profiler.commands.profile:profile_app")
         app.add_typer(profile_app(following if first == GROUP else None), name=GROUP)
-    from ilp_planner.faces.cli.options import ManyNumbers
+    from ilp_planner.faces.cli import options
 
     for name in (first,) if first in COMMANDS else () if first == GROUP else COMMANDS:
         module, function = COMMANDS[name]
         command = getattr(importlib.import_module(module), function)
-        app.command(name, cls=ManyNumbers if name in MANY_NUMBERS else Command)(command)
+        app.command(name, cls=getattr(options, CLASSES.get(name, "Command")))(command)
     app.callback(invoke_without_command=True)(no_command)
     return typer.main.get_command(app)
 

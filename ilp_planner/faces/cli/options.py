@@ -240,6 +240,37 @@ Table = Annotated[Path, typer.Argument(metavar="TABLE", help="A native table, CS
 TableOutput = Annotated[Path, shown("--output", "Where to save the table, CSV.", "FILE")]
 
 
+SCRIPT_ARGUMENTS = "ilp_planner.script_arguments"
+
+
+class WithScript(Command):
+    """A command whose words after `--` are the arguments of a launch script."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the arguments of the script aside."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[SCRIPT_ARGUMENTS] = tuple(args[at + 1 :])
+            args = args[:at]
+        return list(super().parse_args(ctx, args))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the parts of the line of usage."""
+        return [*super().collect_usage_pieces(ctx), "[-- ARGS]"]
+
+
+def script_arguments(ctx: typer.Context) -> tuple[str, ...]:
+    """Return the words after `--`, arguments of a launch script."""
+    found: tuple[str, ...] = ctx.meta.get(SCRIPT_ARGUMENTS, ())
+    return found
+
+
+class BeforeCommand(Command):
+    """A command whose options stand before the words of another command."""
+
+    allow_interspersed_args = False
+
+
 class ManyNumbers(Command):
     """A command with options of several numbers that take all following numbers."""
 

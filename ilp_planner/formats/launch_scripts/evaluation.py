@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import as_whole
 from ilp_planner.formats.launch_scripts.expressions import decide
 from ilp_planner.formats.launch_scripts.flow import Command, Flow, Leave
-from ilp_planner.formats.launch_scripts.grammar import ASSIGNMENT, Node
+from ilp_planner.formats.launch_scripts.grammar import ASSIGNMENT, WORD, Node
 from ilp_planner.formats.launch_scripts.state import IDENTIFIER, State, Status, Why
 from ilp_planner.formats.launch_scripts.unknowns import LOST, known, plain
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 MOST_ARGUMENTS = 10_000  # of a script
+MOST_WORDS = 10_000  # that `seq` prints
 SHELLS, SUBMITTING = ("bash", "sh", "zsh", "dash"), ("sbatch", "qsub", "bsub")
 BEFORE = ("nohup", "time", "env", "sudo", "stdbuf", "command", "builtin")
 NOTHING = ("shopt", "trap", "alias", "wait", "sleep", "umask", "ulimit", "hash")
@@ -58,9 +60,14 @@ def evaluate_script(
         )
     numbered = [*arguments, *[""] * (last - len(arguments))]
     numbered = [given.get(k, word) for k, word in enumerate(numbered, 1)]
-    before = {**(environment or {}), **supplied}
+    before: dict[str, Any] = {"0": source, "BASH_SOURCE": (source,)} if source else {}
+    before |= {**(environment or {}), **supplied}
     state = State(
-        values={name: plain(value) for name, value in before.items() if name.isidentifier()},
+        values={
+            name: plain(value) if isinstance(value, str) else value
+            for name, value in before.items()
+            if name.isidentifier() or name == "0"
+        },
         exported=frozenset(environment or {}),
         arguments=tuple(map(plain, numbered)),
     )
@@ -252,8 +259,10 @@ class Reading(Flow):
             document = self._document(node) if not at else None
             if document is not None and (submits or not files):
                 return document, (), [name]
-            if files and (text := self._file(rest[files[0]])):
-                return text, () if submits else words[:at], rest[files[0] :]
+            # Words before a file may be values of options of what submits it.
+            for first in files if submits else files[:1]:
+                if text := self._file(rest[first]):
+                    return text, () if submits else words[:at], rest[first:]
         text = self.files.get(words[0].removeprefix("./")) if "/" in words[0] else None
         return None if text is None else (text, (), words)
 
@@ -281,6 +290,48 @@ class Reading(Flow):
             f"line {line}: {words[0]} {shown}: not read: what is set before it counts as it is"
         )
         return None
+
+    def _do_dirname(self, words: list[str], node: Node) -> Status:
+        """Follow `dirname` of a path that is known, as that of the script itself is."""
+        paths = [word for word in words[1:] if word != "--"]
+        if len(paths) != 1 or not known(paths[0]):
+            return self.print(LOST)
+        return self.print(f"{PurePosixPath(paths[0]).parent}\n")
+
+    def _do_seq(self, words: list[str], node: Node) -> Status:
+        """Follow `seq` of whole numbers, as far as there are not too many."""
+        if not 1 < len(words) < 5 or not all(re.fullmatch(r"-?\d{1,9}", w) for w in words[1:]):
+            return self.print(LOST)
+        first, step, last = (1, 1, *map(int, words[1:]))[-3:] if len(words) != 3 else (
+            int(words[1]), 1, int(words[2])
+        )  # fmt: skip
+        numbers = range(first, last + (1 if step > 0 else -1), step) if step else range(MOST_WORDS)
+        if len(numbers) >= MOST_WORDS:
+            return self.print(LOST)
+        self.budget.spend(WORD * len(numbers), node.line)
+        return self.print("".join(f"{number}\n" for number in numbers))
+
+    def _do_pwd(self, words: list[str], node: Node) -> Status:
+        """Follow `pwd`."""
+        return self.print(f"{self.value('PWD', node.line)}\n")
+
+    def _do_cd(self, words: list[str], node: Node) -> Status:
+        """Follow `cd` to the folder of the script or one around it; others may not be there."""
+        named = [word for word in words[1:] if word not in ("--", "-P", "-L")]
+        target = self._absolute(named[0]) if len(named) == 1 else None
+        own = self._absolute(str(PurePosixPath(self.budget.source).parent))
+        if target is None or own is None or not PurePosixPath(own).is_relative_to(target):
+            self.forget("PWD", node.line, f"`{' '.join(words[:2])}` sets it")
+            return self._program(words, {}, node)
+        self.state.values["PWD"] = target
+        return 0
+
+    def _absolute(self, path: str) -> str | None:
+        """Return a path from the folder that the script is started in; None: unknown."""
+        here = self.value("PWD", 0)
+        if not known(path) or not isinstance(here, str) or not known(here):
+            return None
+        return os.path.normpath(PurePosixPath(here) / path)
 
     def _do_eval(self, words: list[str], node: Node) -> Status:
         return self.run(self.parsed(" ".join(words[1:]), node.line))

@@ -4,7 +4,6 @@
 arguments of a job.
 """
 
-import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -28,14 +27,13 @@ from ilp_planner.formats.megatron.pipeline import layout_of, pipeline_values
 from ilp_planner.formats.megatron.ranks import USUAL_NODE, Gpus, Ranks, ranks_of
 from ilp_planner.formats.megatron.settings import settings_of, settings_values
 from ilp_planner.formats.megatron.values import (
-    CP,
-    PP,
-    TP,
     MegatronArguments,
+    data_parallel_of,
     parse_values,
     split_words,
     take_values,
 )
+from ilp_planner.settings.values import with_fields
 from ilp_planner.specs.training import Settings, TrainingJob
 
 __all__ = ["MegatronArguments", "arguments_of_job", "job_of_arguments", "read_arguments"]
@@ -94,7 +92,7 @@ def read_arguments(
         launch = split_launch(shlex.split(words) if isinstance(words, str) else words)
         today = Today(launch.words) if strict else in_todays_words(launch.words)
         values = parse_values(today.words)
-        ranks = _ranks(launch, environment or {}, world, gpus, find_open, read_hosts)
+        ranks = launch_ranks(launch, environment or {}, world, gpus, find_open, read_hosts)
     except LeftOpenError as error:
         raise SpecError(f"{error.where or where}{error}") from None
     except SpecError as error:
@@ -123,7 +121,7 @@ def read_arguments(
     return args
 
 
-def _ranks(
+def launch_ranks(
     launch: Launch,
     environment: Mapping[str, str],
     world: int | None,
@@ -131,6 +129,12 @@ def _ranks(
     find_open: FindOpen,
     read_hosts: ReadHosts,
 ) -> Ranks:
+    """Return the ranks of a launch; the parameters are those of `read_arguments`.
+
+    Raises
+    ------
+    SpecError: launchers contradict each other, or leave a number open that nothing says.
+    """
     variables = {**environment, **launch.environment}
     launchers = numbers_of(launch.launcher, variables, find_open, read_hosts)
     text = variables.get("WORLD_SIZE", "")
@@ -158,11 +162,15 @@ def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> Traini
     if findings:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         first = findings[0]
-        absent = ": line " in args.source and first.found == "none" and first.flag[:2] == "--"
+        absent = (
+            re.search(r": (line|launch) \d", args.source)
+            and first.found == "none"
+            and first.flag[:2] == "--"
+        )
         added = f"; --set {first.flag[2:]}=VALUE adds it" if absent else ""  # to a script
         ranks = re.search(r"world size|\branks\b|data-parallel size", str(first)) and args.launch
         beside = f" ({ranks})" if ranks else ""  # what the number rests on
-        raise SpecError(f"{where}{first}{added}{more}{beside}")
+        raise SpecError(args.spelled(f"{where}{first}{added}{more}{beside}"))
     try:
         model = decoder_of(args)
         dp = data_parallel_of(args)
@@ -176,11 +184,11 @@ def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> Traini
             pp=pp,
             dp=dp,
             layout=layout_of(args, layers_of(args), pp, model.prediction_layers),
-            settings=settings_of(args),
+            settings=with_fields(settings_of(args), dict(args.beyond)),
             devices_per_node=args.devices_per_node,
         )
     except ValueError as error:
-        raise SpecError(f"{where}{error}") from None
+        raise SpecError(args.spelled(f"{where}{error}")) from None
     return replace(job, settings=_usual_turns(job))
 
 
@@ -249,9 +257,3 @@ def environment_of(job: TrainingJob) -> dict[str, str]:
         # Otherwise Transformer Engine moves weights as well.
         found["NVTE_CPU_OFFLOAD_V1"] = "1"
     return found
-
-
-def data_parallel_of(args: MegatronArguments) -> int:
-    """Return the replicas; expert parallelism does not count."""
-    model = math.prod(map(args.whole, (TP, PP, CP)))
-    return max(1, args.world // max(1, model))

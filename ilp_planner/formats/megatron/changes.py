@@ -15,16 +15,16 @@ from ilp_planner.formats.megatron.arguments import (
     environment_of,
     job_of_arguments,
 )
-from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.flags import flag_of, flags_by_key
 from ilp_planner.formats.megatron.repairs import Repair
-from ilp_planner.formats.megatron.values import parse_values, write_value
+from ilp_planner.formats.megatron.values import REPLICAS, STEPS, parse_values, write_value
 from ilp_planner.settings.table import CP_COMM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ilp_planner.formats.megatron.flags import Value
-    from ilp_planner.formats.megatron.values import MegatronArguments
+    from ilp_planner.formats.megatron.values import MegatronArguments, Spelling
     from ilp_planner.specs.training import TrainingJob
 
 # Arguments that say one thing together, or in several ways: where one of them has to change, the
@@ -125,9 +125,45 @@ def line_change(
         return None
     old, new = environment_of(before), environment_of(after)
     variables = {name: new.get(name, "") for name in {*old, *new} if old.get(name) != new.get(name)}
+    if args.spelling is not None:
+        return _spelled(args.spelling, before, after, {**dict.fromkeys(dropped), **added})
     return LineChange(
         add=repair.words, drop=repair.dropped, gpus=repair.world, environment=variables
     )
+
+
+def _spelled(
+    spelling: Spelling, before: TrainingJob, after: TrainingJob, changed: Mapping[str, Value]
+) -> LineChange | None:
+    """Return changes in the keys of another system; None: it has none for one of them.
+
+    changed: arguments with their values; None: they are left out.
+    """
+    fields = []
+    for key, value in changed.items():
+        meant = flags_by_key()[key][0].default if value is None else value
+        pair = spelling.pairs.get((key, meant))
+        if pair is None and key in spelling.plain:
+            pair = spelling.plain[key], _text(meant)
+        if pair is None and key == "global_batch_size" and STEPS in spelling.keys:
+            continue  # follows from those
+        if pair is None:
+            return None
+        fields.append(spelling.form(*pair))
+    for number, now, then in (
+        (REPLICAS, before.dp, after.dp),
+        (STEPS, before.micro_batches, after.micro_batches),
+    ):
+        if number in spelling.keys and now != then:
+            fields.append(spelling.form(spelling.keys[number], str(then)))
+    gpus = after.world if after.world != before.world else 0
+    return LineChange(fields=tuple(dict.fromkeys(fields)), gpus=gpus)
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, bool) or value is None:
+        return {None: "null", True: "true", False: "false"}[value]
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 _NOTHING = object()

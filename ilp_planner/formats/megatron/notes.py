@@ -69,7 +69,7 @@ def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
         tokenizer = args.text("tokenizer_model")
         notes.append(f"--vocab-size: found none: {vocab} of {model}, the model of {tokenizer}")
     lacking = (str(finding) for finding in check_environment(args))
-    return (*args.remarks, *notes, *_mask(args), *lacking)
+    return (*args.remarks, *map(args.spelled, (*notes, *_mask(args), *lacking)))
 
 
 def _precision(args: MegatronArguments) -> list[str]:

@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ilp_planner.base.errors import SpecError
-from ilp_planner.base.file_kinds import INSTEAD, FileKind, refuse_other_kind
+from ilp_planner.base.file_kinds import INSTEAD, FileKind, file_kind, refuse_other_kind
 from ilp_planner.base.files import Document, read_json, read_text
 from ilp_planner.base.limits import as_whole
+from ilp_planner.formats.imports import import_of, read, recognise_file, recognise_words
 from ilp_planner.formats.launch_scripts.evaluation import Reading, evaluate_script
 from ilp_planner.formats.launch_scripts.flow import Command
-from ilp_planner.formats.megatron.arguments import MegatronArguments, read_arguments
+from ilp_planner.formats.megatron.arguments import MegatronArguments, open_text, read_arguments
 from ilp_planner.formats.megatron.flags import flag_of, flags
 from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OF_MODELS, OTHER_MODELS
 from ilp_planner.formats.megatron.launchers import BY_NAME
@@ -64,7 +65,7 @@ def read_script(
     gpus: Gpus | None = None,
     strict: bool = True,
 ) -> MegatronArguments:
-    """Return what a launch script trains.
+    """Return what a launch script, or a configuration of another system, trains.
 
     Parameters
     ----------
@@ -80,11 +81,13 @@ def read_script(
     ------
     SpecError: not there, not bash, no launch in it, or a number depends on what is not known.
     """
+    if configured := recognise_file(path):
+        return read(configured, world, supplied=supplied, gpus=gpus, strict=strict)
     text = read_text(path, SpecError)
     refuse_other_kind(Document(str(path), text), FileKind.LAUNCH, SpecError)
     # What the script asks Slurm for counts, also where this shell is in another job of Slurm's.
-    set_before = {**(os.environ if environment is None else environment), **_sbatch_variables(text)}
-    given = {name: value for name, value in (supplied or {}).items() if not _is_flag(name)}
+    set_before = {**(os.environ if environment is None else environment), **sbatch_variables(text)}
+    given = {name: value for name, value in (supplied or {}).items() if not is_argument(name)}
     reading = evaluate_script(
         text,
         str(path),
@@ -95,9 +98,11 @@ def read_script(
     )
     launch, *others = _find_launches(reading, path)
     found = LaunchWords(reading, launch, f"{path}: ")
+    if import_of([reading.unknowns.shown(word) for word in launch.words]) is not None:
+        return _read_other(path, found, others, world, supplied or {}, gpus, strict)
     words = found.words()
     for name, value in (supplied or {}).items():
-        if _is_flag(name):
+        if is_argument(name):
             words += [f"--{name.lstrip('-')}", *([value] if value else [])]
     before = {name: reading.unknowns.shown(v) for name, v in launch.environment.items()}
     source = f"{path}: line {launch.line}"
@@ -124,6 +129,43 @@ def read_script(
         remarks=(*_remarks(found, others, given), *args.remarks),
         unread=(*args.unread, *found.left_open),
     )
+
+
+def _read_other(
+    path: Path,
+    found: LaunchWords,
+    others: Sequence[Command],
+    world: int | None,
+    supplied: Mapping[str, str],
+    gpus: Gpus | None,
+    strict: bool,
+) -> MegatronArguments:
+    """Return what a launch of another system trains."""
+    reading, launch = found.reading, found.command
+    source = f"{path}: line {launch.line}"
+    try:
+        other = recognise_words(
+            launch.words,
+            launch.environment,
+            source=source,
+            find_open=found.find_open,
+            more=found.more,
+            read_hosts=lambda name: _devices_of_hosts(path, name),
+            folder=path.parent,
+        )
+    except SpecError as error:
+        where = "" if str(error).startswith(str(path)) else f"{source}: "
+        raise SpecError(f"{where}{error}") from None
+    assert other is not None
+    from ilp_planner.formats.imported.table import knows
+
+    unused = {name: value for name, value in supplied.items() if name not in reading.used}
+    keys = {name: value for name, value in unused.items() if knows(other.system, name)}
+    variables = {name: value for name, value in supplied.items() if name not in keys}
+    args = read(other, world, supplied=keys, gpus=gpus, strict=strict)
+    before = {name: reading.unknowns.shown(v) for name, v in launch.environment.items()}
+    remarks = (*_remarks(found, others, variables), *args.remarks)
+    return replace(args, remarks=remarks, environment=before)
 
 
 def _remarks(
@@ -168,7 +210,7 @@ def _left_out(found: LaunchWords) -> str:
     return f"; not set, and so read as nothing: {names}: --set {found.dropped[0].key}=VALUE"
 
 
-def _is_flag(name: str) -> bool:
+def is_argument(name: str) -> bool:
     """Whether a name is that of an argument of Megatron."""
     return name.startswith("--") or ("-" in name and name in flags())
 
@@ -189,6 +231,7 @@ def read_launch(
     launch: str,
     world: int | None = None,
     *,
+    arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     supplied: Mapping[str, str] | None = None,
     gpus: Gpus | None = None,
@@ -198,20 +241,21 @@ def read_launch(
 
     Parameters
     ----------
-    world, environment, supplied, gpus, strict: as `read_script` has them.
+    world, arguments, environment, supplied, gpus, strict: as `read_script` has them.
 
     Raises
     ------
     SpecError: it is none of them.
     """
     if launch.lstrip().startswith("-") or " -" in launch:
-        return read_arguments(launch, world, gpus=gpus, strict=strict)
+        return read_line(launch, world, gpus=gpus, strict=strict)
     path = Path(launch)
     refuse_other_kind(path, FileKind.LAUNCH, SpecError)
-    if path.suffix != ".json":
+    if path.suffix != ".json" or file_kind(path) is FileKind.DEEPSPEED:
         return read_script(
             path,
             world,
+            arguments=arguments,
             environment=environment,
             supplied=supplied,
             gpus=gpus,
@@ -232,6 +276,35 @@ def read_launch(
         strict=strict,
     )
     return replace(args, devices_per_node=each) if isinstance(each, int) and each > 0 else args
+
+
+def read_line(
+    line: str,
+    world: int | None = None,
+    *,
+    source: str = "",
+    gpus: Gpus | None = None,
+    strict: bool = True,
+) -> MegatronArguments:
+    """Return what a launch line trains: of Megatron-LM, or of another system.
+
+    Parameters
+    ----------
+    world, gpus, strict: as `read_script` has them. source: of the line, for messages.
+
+    Raises
+    ------
+    SpecError: it is no line of a launch, or a value in it cannot be.
+    """
+    try:
+        other = recognise_words(shlex.split(line), source=source or "launch", find_open=open_text)
+    except ValueError as error:
+        if isinstance(error, SpecError):
+            raise
+        other = None  # `read_arguments` says what is wrong with it
+    if other is not None:
+        return read(other, world, gpus=gpus, strict=strict)
+    return read_arguments(line, world, source=source, gpus=gpus, strict=strict)
 
 
 def _split_text(script: str, complaint: str) -> str:
@@ -257,19 +330,33 @@ def _split_text(script: str, complaint: str) -> str:
     return ""
 
 
+def is_training(words: Sequence[str]) -> bool:
+    """Tell whether words look as if they train in Megatron's: by their program or arguments."""
+    programs = [word for word in words if PurePosixPath(word).suffix == ".py"]
+    names = {PurePosixPath(program).name for program in programs}
+    known = names & {ANALYSIS_TOOL, *OTHER_MODELS} or any(
+        name.startswith("pretrain") for name in names
+    )
+    named = {word.removeprefix("--").partition("=")[0] for word in words}
+    several = len(named.intersection(OF_MODELS)) > 1
+    return bool(known or several or (programs and "micro-batch-size" in named))
+
+
+def other_system(text: str) -> str:
+    """Return the system that a launch is of, in words; empty if none is known."""
+    return next((name for mark, name in SYSTEMS if re.search(mark, text)), "")
+
+
 def _find_launches(reading: Reading, path: Path) -> list[Command]:
     """Return the commands that look as if they train, in order; at least one."""
     found = []
     for command in reading.commands:
-        shown = [reading.unknowns.shown(word) for word in command.words]
-        programs = [word for word in shown if PurePosixPath(word).suffix == ".py"]
-        names = {PurePosixPath(program).name for program in programs}
-        known = names & {ANALYSIS_TOOL, *OTHER_MODELS} or any(
-            name.startswith("pretrain") for name in names
-        )
-        named = {word.removeprefix("--").partition("=")[0] for word in shown}
-        several = len(named.intersection(OF_MODELS)) > 1
-        if known or several or (programs and "micro-batch-size" in named):
+        if import_of([reading.unknowns.shown(word) for word in command.words]) is not None:
+            found.append(command)
+    if found:
+        return found
+    for command in reading.commands:
+        if is_training([reading.unknowns.shown(word) for word in command.words]):
             found.append(command)
     if found:
         return found
@@ -282,7 +369,7 @@ def _find_launches(reading: Reading, path: Path) -> list[Command]:
     started = [command for command in reading.commands if _starts_a_program(command, reading)]
     for command in reversed(started):
         text = " ".join(map(reading.unknowns.shown, command.words))
-        if system := next((name for mark, name in SYSTEMS if re.search(mark, text)), ""):
+        if system := other_system(text):
             raise SpecError(
                 f"{path}: line {command.line}: found a launch of {system}, {INSTEAD}; expected one "
                 "of Megatron-LM's arguments"
@@ -327,7 +414,7 @@ def _devices_of_hosts(path: Path, name: str) -> list[int] | None:
     return [host.devices for host in read_hostfile(file)]
 
 
-def _sbatch_variables(text: str) -> dict[str, str]:
+def sbatch_variables(text: str) -> dict[str, str]:
     """Return the variables that Slurm sets from the script's own directives."""
     options = " ".join(SBATCH.findall(text))
     found: dict[str, str] = {}

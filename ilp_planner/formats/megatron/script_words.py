@@ -60,6 +60,15 @@ class LaunchWords:
         where = f"{self.where}line {unknown.line}: "
         return Open(f"{option} {shown}".strip(), found, f"--set {fix}", where)
 
+    def more(self, word: str) -> list[str]:
+        """Return the words of a launch of another system that a word is: none if nobody set it.
+
+        Raises
+        ------
+        SpecError: it may be any.
+        """
+        return [word] if self.reading.unknowns.alone(word) is None else self._more(word)
+
     def _arguments(self, words: Sequence[str]) -> list[str]:
         kept: list[str] = []
         flag, taken, last = None, 0, ""

@@ -3,19 +3,37 @@
 import ast
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import DIGITS, DIMENSION, FIGURE, LAYERS, STAGES, WHOLE, beyond
 from ilp_planner.formats.megatron.flags import Flag, Value, find_flag, flags, flags_by_key
 
 TP, PP, CP = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+# Numbers that other systems say instead of what follows from them.
+REPLICAS, STEPS = "@replicas", "@micro-batches"
 VIRTUAL = "num_virtual_stages_per_pipeline_rank"
 EP, ETP = "expert_model_parallel_size", "expert_tensor_parallel_size"
 LONGEST_PATTERN = 4 * LAYERS  # characters: an entry for every layer has no more
+FLAG = re.compile(r"--[a-z][\w-]*")
 SHOWN = 80  # characters of a word in a message
 PATTERN_CHARACTERS = set("0123456789,[]()+* ")
+
+
+class Spelling(NamedTuple):
+    """Another system's words for arguments of Megatron-LM.
+
+    keys: by flag, and by what no argument says. plain: keys with just the value of an argument.
+    pairs: by argument and value, the key and its word where words differ. form: writes a key and
+    its word.
+    """
+
+    keys: Mapping[str, str]
+    plain: Mapping[str, str]
+    pairs: Mapping[tuple[str, Value], tuple[str, str]]
+    form: Callable[[str, str], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +45,9 @@ class MegatronArguments:
     launch: how many ranks there are beside a cluster, in words, if that is not as many as it has or
     was taken from it. environment: variables that are set, as far as known; None: unknown.
     source: for messages. remarks: on unread arguments. unread: arguments that Megatron-LM does not
-    have, word for word.
+    have, word for word. spelling: of a job of another system, its words for arguments of Megatron.
+    beyond: fields of settings that no argument says, by name. runtime: the training system that
+    judges the job; empty: Megatron-LM.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -40,6 +60,9 @@ class MegatronArguments:
     remarks: tuple[str, ...] = field(default=(), compare=False)
     unread: tuple[str, ...] = field(default=(), compare=False)
     launch: str = field(default="", compare=False)
+    beyond: Mapping[str, Value] = field(default_factory=dict)
+    runtime: str = ""
+    spelling: "Spelling | None" = field(default=None, compare=False)
 
     def __getitem__(self, key: str) -> Value:
         """Return a value, or Megatron's default."""
@@ -75,10 +98,29 @@ class MegatronArguments:
         value = self[key]
         return tuple(str(v) for v in value) if isinstance(value, tuple) else ()
 
+    def spelled(self, text: str) -> str:
+        """Return a text about arguments in the words of the system that the job is of."""
+        if self.spelling is None:
+            return text
+        keys = self.spelling.keys
+        return FLAG.sub(lambda match: keys.get(match[0], match[0]), text)
+
     @property
     def argv(self) -> tuple[str, ...]:
         """Return the words of the command line after the program."""
         return tuple(word for key, value in self.values.items() for word in write_value(key, value))
+
+
+def model_parallel(args: MegatronArguments) -> int:
+    """Return the ranks of one replica; expert parallelism does not count."""
+    cp = args.beyond.get("cp") or args.whole(CP)
+    assert isinstance(cp, int)
+    return max(1, args.whole(TP)) * max(1, args.whole(PP)) * max(1, cp)
+
+
+def data_parallel_of(args: MegatronArguments) -> int:
+    """Return the replicas."""
+    return max(1, args.world // model_parallel(args))
 
 
 def given(*rows: tuple[str, Value, object]) -> dict[str, Value]:
@@ -115,15 +157,15 @@ def parse_values(words: Sequence[str]) -> dict[str, Value]:
         if equals and flag.most == 0:
             raise SpecError(f"{name}: found {inside!r}, expected no value: it is a switch")
         given = [inside] if equals else take_values(rest, flag.most)
-        values[flag.key] = _value(flag, given)
+        values[flag.key] = read_value(flag, given)
     if unknown:
         more = f" (and {others} more unknown)" if others else ""
         raise SpecError(f"{unknown}{more}")
-    _check_stages(values)
+    check_stages(values)
     return values
 
 
-def _check_stages(values: Mapping[str, Value]) -> None:
+def check_stages(values: Mapping[str, Value]) -> None:
     """Refuse a pipeline of more stages than there are, before a layout is made of them."""
     ranks, each = (values.get(key) for key in (PP, VIRTUAL))
     stages = (ranks if isinstance(ranks, int) else 1) * (each if isinstance(each, int) else 1)
@@ -269,7 +311,13 @@ def _is_flag(word: str) -> bool:
     return False
 
 
-def _value(flag: Flag, given: list[str]) -> Value:
+def read_value(flag: Flag, given: list[str]) -> Value:
+    """Return the value of a flag from the words behind it.
+
+    Raises
+    ------
+    SpecError: too few words, or one of another type, beyond its limit or not among the choices.
+    """
     if flag.kind == "switch":
         return flag.sets
     if len(given) < flag.least:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.base.file_kinds import EXPECTED, FileKind, file_kind
+from ilp_planner.base.file_kinds import EXPECTED, LAUNCHES, FileKind, file_kind
 from ilp_planner.faces.cli.wording import as_typed
 from tests import amp_cases
 from tests.faces.cli.conftest import Done
@@ -21,6 +21,7 @@ SAVED = Path(__file__).parents[2] / "formats" / "saved"
 GPUS = ("--gpus", "8xH100")
 SAMPLES: dict[FileKind, str | bytes] = {
     FileKind.PLAN: (SAVED / "megatron-v4.json").read_text(),
+    FileKind.JOB: '{"schema": "ilp-planner job", "version": 1}\n',
     FileKind.OUTPUT: '{"schema": "ilp-planner/solve", "version": 1}\n',
     FileKind.PROFILE: "# machine: x\nrecord,tp,layers\nlayer,1,2\n",
     FileKind.RUNS: "run,seconds\nrun.sh,1.5\n",
@@ -36,7 +37,9 @@ SAMPLES: dict[FileKind, str | bytes] = {
     FileKind.PROGRAM: "\\ a plan\nMinimize\n obj: x\nEnd\n",
     FileKind.PAGE: "<!DOCTYPE html>\n<html></html>\n",
     FileKind.NANOTRON: "model: {hidden: 8}\nparallelism: {dp: 8, tp: 1}\ntokens: {micro: 3}\n",
+    FileKind.NEOX: '{\n  "pipe_parallel_size": 1,\n  "hidden-size": 8,\n}\n',
     FileKind.NEMO: "name: run\ntrainer:\n  devices: 8\nmodel:\n  hidden_size: 8\n",
+    FileKind.TRAINER: "model_name_or_path: me/mine\nfinetuning_type: full\n",
     FileKind.TITAN: '[job]\ndump_folder = "x"\n\n[training]\nsteps = 3\n',
     FileKind.DEEPSPEED: '{"train_batch_size": 8, "zero_optimization": {"stage": 1}}\n',
     FileKind.KUBERNETES: "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec:\n  a: 1\n",
@@ -51,7 +54,7 @@ SAMPLES: dict[FileKind, str | bytes] = {
 }
 # Commands, each with the kinds that it takes, or says itself what is wrong with.
 JSON = FileKind.JSON
-TAKES_JOBS = (FileKind.PLAN, JSON, FileKind.SPEC, FileKind.HUGGING_FACE, FileKind.LAUNCH)
+TAKES_JOBS = (FileKind.PLAN, JSON, FileKind.SPEC, FileKind.HUGGING_FACE, *LAUNCHES)
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[FileKind, ...]]] = {
     "evaluate": (("evaluate", "FILE"), (FileKind.PLAN, JSON)),
     "show": (("show", "FILE", "--html", "o.html"), (FileKind.PLAN, JSON)),
@@ -75,7 +78,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[FileKind, ...]]] = {
     "constraints": (("solve", "--model", "tiny.toml", *GPUS, "--space", "megatron",
                      "--constraints", "FILE"), (FileKind.CONSTRAINTS,)),
     "import megatron": (("import", "megatron", "FILE", *GPUS, "--output", "o.json"),
-                        (FileKind.LAUNCH, JSON)),
+                        (*LAUNCHES, JSON)),
     "import aceso": (("import", "aceso", "FILE", "--model", "tiny.toml", "--output", "o.json"),
                      (FileKind.ACESO, JSON)),
     "calibrate": (("calibrate", "FILE", "--cluster", "a100-4x8"),
@@ -119,18 +122,11 @@ def test_what_is_expected_is_said_of_all_that_is_read() -> None:
     assert {kind for _, taken in COMMANDS.values() for kind in taken[:1]} <= EXPECTED.keys()
 
 
-VERL = (
-    "python3 -m verl.trainer.main_ppo trainer.nnodes=1 actor.megatron.tensor_model_parallel_size=2"
-)
-
-
 @pytest.mark.parametrize(
     ("line", "system"),
     [
-        (VERL, "verl"),
-        ("torchrun --nproc_per_node 8 run_train.py --config-file a.yaml", "Nanotron"),
-        ("torchrun -m torchtitan.train --job.config_file a.toml", "torchtitan"),
-        ("NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B", "ms-swift"),
+        ("python -m axolotl.cli.train a.yaml", "Axolotl"),
+        ("NPROC_PER_NODE=8 swift sft --model Qwen/Qwen3-8B", "ms-swift"),
         ("deepspeed --module openrlhf.cli.train_sft --max_len 2048", "OpenRLHF"),
     ],
 )

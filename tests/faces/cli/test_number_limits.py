@@ -18,6 +18,7 @@ CPU_SECONDS = 120  # of one command: for ever, as these take two
 HOSTILE = ("0", "-1", "1e-320", "nan", "-inf")
 TOO_MUCH = (10**15, 2**31, 2**53 + 1, 2**61, 2**63, 10**30, "inf", "1e308")
 QUICK = {
+    "capture": ["capture", "--print"],
     "solve": ["solve", "tiny.toml", "pair.toml", "--space", "operators", "--time-limit", "1"],
     "sweep": ["sweep", "tiny.toml", "--gpus", "8xV100-32GB", "--time-limit", "1", "--workers", "1"],
     "fit": ["fit", "llama3-8b", "--cluster", "a100-4x8", "--time-limit", "1"],

@@ -20,6 +20,7 @@ OWN = (
         "faces/api",
         "faces/cli",
         "faces/report",
+        "formats/captured",
         "formats/megatron",
         "inputs/table",
         "settings/table",

@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.launch_scripts.evaluation import Reading, evaluate_script
+from ilp_planner.formats.launch_scripts.unknowns import known
 from tests.examples import examples
 
 SCRIPTS = {
@@ -244,3 +246,46 @@ def test_what_is_no_script(script: str, message: str) -> None:
 def test_any_text_gives_commands_or_one_line(text: str) -> None:
     with contextlib.suppress(SpecError):
         evaluate_script(text, "s", environment={})
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is asked")
+@pytest.mark.parametrize(
+    "folder",
+    [
+        '$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" &>/dev/null && pwd)',
+        '$( cd "$( dirname "$0" )" && pwd )',
+        '$(cd "$(dirname "$0")" >/dev/null 2>&1 ; pwd -P)',
+        '$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)',
+        '$(dirname "$(cd "$(dirname "$0")" && pwd)")',
+    ],
+)
+@pytest.mark.parametrize("named", ["inner/run.sh", "./inner/run.sh", "{}/inner/run.sh"])
+def test_the_folder_of_the_script_is_known(tmp_path: Path, folder: str, named: str) -> None:
+    """As bash finds it, however the script is called."""
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "args.sh").write_text("ARGS=1\n")
+    text = f'D="{folder}"\necho "$D"\ntorchrun "$D"\n'
+    (inner / "run.sh").write_text(text)
+    name = named.format(tmp_path)
+    done = subprocess.run(["bash", name], cwd=tmp_path, capture_output=True, text=True, check=False)
+    reading = evaluate_script(text, name, environment={"PWD": str(tmp_path)})
+    assert reading.commands[-1].words == ("torchrun", done.stdout.strip())
+
+
+def test_other_folders_may_not_be_there() -> None:
+    reading = evaluate_script(
+        'D=$(cd elsewhere && pwd)\ntorchrun "$D"\n', "run.sh", environment={"PWD": "/a"}
+    )
+    assert not known(reading.commands[-1].words[1])
+
+
+@pytest.mark.skipif(shutil.which("seq") is None, reason="seq is asked")
+@given(st.lists(st.integers(-20, 20), min_size=1, max_size=3))
+def test_seq_prints_what_it_prints(numbers: list[int]) -> None:
+    words = [str(number) for number in numbers]
+    if len(words) == 3 and numbers[1] == 0:
+        return
+    done = subprocess.run(["seq", "--", *words], capture_output=True, text=True, check=False)
+    reading = evaluate_script(f"torchrun x $(seq {' '.join(words)})\n", "run.sh")
+    assert reading.commands[-1].words == ("torchrun", "x", *done.stdout.split())

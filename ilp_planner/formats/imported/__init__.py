@@ -1,0 +1,1 @@
+"""Configurations and launches of other training systems, each a table of its keys."""

@@ -1,0 +1,76 @@
+"""Models that a configuration names, as Hugging Face does, in Megatron-LM's arguments."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.library import find_spec, hub_names, library_files, library_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ilp_planner.formats.megatron.flags import Value
+
+# Ends of names of models that were trained on, or are in another format; they have the same sizes.
+TRAINED_ON = re.compile(
+    r"[-_.](instruct|base|chat|it|hf|thinking|\d{4}|fp8|bf16|dpo|sft|v0\.\d|torch_dist|mcore)$",
+    re.IGNORECASE,
+)
+
+
+def model_arguments(name: str, source: str, key: str) -> tuple[dict[str, Value], list[str]]:
+    """Return the arguments that say a named model, and notes on which it is.
+
+    Parameters
+    ----------
+    name: at Hugging Face, of a folder with its configuration, or of one that is named like it.
+    source, key: that name it, for messages.
+
+    Raises
+    ------
+    SpecError: it is not here, or no model of text.
+    """
+    from ilp_planner.formats.megatron.model import model_values
+    from ilp_planner.specs.decoder import as_decoder
+    from ilp_planner.specs.model_reader import read_model
+
+    file = _file_of(name)
+    if file is None:
+        raise SpecError(
+            f"{source}: {key}: found {name!r}, a model that is not here, expected one of `ilp-plan "
+            f"models` or a folder with its config.json: --set {key}=FOLDER"
+        )
+    spec = read_model(file)
+    decoder = as_decoder(spec.architecture)
+    if decoder is None:
+        raise SpecError(
+            f"{source}: {key}: found {name}, of the family {spec.family}, expected a decoder-only "
+            "transformer"
+        )
+    values = model_values(decoder, 1)
+    values |= {"hidden_dropout": 0.0, "attention_dropout": 0.0}
+    if decoder.experts is not None:
+        values["moe_grouped_gemm"] = True
+    exact = file.stem == name or name in hub_names()
+    return values, [] if exact else [f"{key}: {name}: read as {file.stem}, which has its sizes"]
+
+
+def _file_of(name: str) -> Path | None:
+    """Return the file of a model: of its own folder, or of the model whose sizes it has."""
+    try:
+        return find_spec(name, "models")
+    except SpecError:
+        pass
+    short = name.rstrip("/")
+    stems = {path.stem: path for path in library_files("models")}
+    own = {hub.rpartition("/")[2].casefold(): path for hub, path in hub_names().items()}
+    while True:
+        last = short.rpartition("/")[2].casefold()
+        if found := library_model(short) or stems.get(last) or own.get(last):
+            return found
+        shorter = TRAINED_ON.sub("", short)
+        if shorter == short:
+            return None
+        short = shorter

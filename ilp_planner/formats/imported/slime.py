@@ -1,0 +1,116 @@
+"""slime's `train.py`: Megatron-LM's own arguments, and those of rollouts."""
+
+from __future__ import annotations
+
+from ilp_planner.formats.imported.table import (
+    EACH,
+    LENGTH,
+    NODES,
+    TOKENS,
+    Reading,
+    Says,
+    System,
+    Uncounted,
+    only,
+)
+
+ROLLOUT = "rollout_max_{}_len"
+
+
+def _option(key: str, word: str) -> str:
+    """Return an option as it is typed; a switch has no word."""
+    name = f"--{key.replace('_', '-')}"
+    return {"true": name, "false": f"without {name}"}.get(word, f"{name} {word}")
+
+
+def _finish(reading: Reading) -> None:
+    """Say the longest sample, and the samples of a step."""
+    given, said = reading.given, reading.said
+    names = [ROLLOUT.format(part) for part in ("prompt", "response")]
+    parts = {name: given[name] for name in names if given.get(name) is not None}
+    longest = given.get("rollout_max_context_len")
+    if longest is not None:
+        reading.say(LENGTH, longest, "rollout_max_context_len")
+    elif parts and "seq_length" not in said:
+        lengths = [reading.whole(name, 0) for name in parts]
+        reading.say(LENGTH, sum(lengths), next(reversed(parts)))
+        if names[0] not in parts:
+            reading.remarks.append(f"{names[0]}: found none; samples are counted without prompts")
+    if given.get("use_dynamic_batch_size"):
+        said.pop("micro_batch_size", None)
+        if not reading.number(LENGTH) and reading.number(TOKENS):
+            reading.say(LENGTH, reading.number(TOKENS), "max_tokens_per_gpu")
+    else:
+        said.pop(TOKENS, None)
+        said.setdefault("micro_batch_size", 1)
+    if "global_batch_size" not in said:
+        prompts = reading.whole("rollout_batch_size", 0)
+        if prompts:
+            steps = reading.whole("num_steps_per_rollout", 1)
+            samples = prompts * reading.whole("n_samples_per_prompt", 1) // steps
+            reading.say("global_batch_size", samples, "rollout_batch_size")
+
+
+ROWS: dict[str, Says] = {
+    "actor_num_nodes": NODES,
+    "actor_num_gpus_per_node": EACH,
+    "max_tokens_per_gpu": TOKENS,
+    "use_dynamic_batch_size": lambda value: {},
+    "rollout_max_context_len": lambda value: {},
+    "rollout_max_prompt_len": lambda value: {},
+    "rollout_max_response_len": lambda value: {},
+    "rollout_batch_size": lambda value: {},
+    "n_samples_per_prompt": lambda value: {},
+    "num_steps_per_rollout": lambda value: {},
+    "only_train_params_name_list": only(otherwise="training of all parameters"),
+    "freeze_params_name_list": only(otherwise="training of all parameters"),
+    "use_stateless_adam": only(False, otherwise="an optimizer with states"),
+    "recompute_loss_function": Uncounted("recomputation of the loss; counted as kept"),
+    "log_probs_chunk_size": Uncounted("logits in parts; counted whole", (None, -1, "-1")),
+    "offload_train": Uncounted("the trainer's memory in the host between steps"),
+    "use_rotary_position_embeddings": lambda value: {"position_embedding_type": "rope"},
+}
+
+SYSTEM = System(
+    name="slime",
+    rows=ROWS,
+    same=("",),
+    aside=(
+        "hf_checkpoint", "ref_*", "load", "save*", "ckpt_*", "prompt_data", "input_key",
+        "label_key", "metadata_key", "tool_key", "multimodal_keys", "apply_chat_template*",
+        "rollout_*", "rm_*", "num_rollout", "num_epoch", "balance_*", "eval_*",
+        "n_samples_per_eval_prompt", "advantage_estimator", "use_kl_loss", "*kl*", "entropy_coef",
+        "eps_clip*", "value_clip", "loss_*", "custom_*", "gamma", "lambd", "normalize_*",
+        "disable_*", "use_tis*", "tis_*", "use_opsm*", "opsm_*", "use_opd*", "opd_*",
+        "use_routing_*", "use_rollout_*", "get_mismatch_metrics", "lr*", "min_lr", "weight_decay*",
+        "adam_*", "clip_grad", "*wandb*", "tensorboard*", "use_tensorboard*", "log_*", "sglang*",
+        "colocate", "offload", "no_offload_*", "offload_rollout", "update_weight*",
+        "train_env_vars", "seed", "num_gpus_*", "over_sampling_*", "dynamic_sampling_*",
+        "partial_rollout", "mask_offpolicy_*", "buffer_filter_*", "use_fault_tolerance",
+        "data_source_path", "skip_eval_*", "debug_*", "megatron_to_hf_mode", "model_name",
+        "attention_softmax_in_fp32", "train_memory_*", "calculate_per_token_loss", "keep_old_actor",
+        "reset_optimizer_states", "override_*", "use_slime_router", "slime_router_*", "use_miles*",
+        "prefill_*", "router_*", "no_save_*", "no_load_*", "finetune", "moe_router_*dtype",
+        "moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_router_bias_update_rate",
+        "moe_router_fusion", "use_cpu_initialization", "tokenizer_*", "sft_*", "start_rollout_id",
+        "use_rollout*", "train_backend", "qkv_format", "release_train", "global_rollout*",
+        "critic_*", "num_critic_*", "no_rope_fusion", "make_vocab_size_*", "dump_*", "profile*",
+        "use_pytorch_profiler", "record_memory_history", "memory_snapshot_*", "ci_*",
+        "use_distributed_post", "manual_gc*", "data_pad_size_multiplier", "distributed_*",
+        "apply_rope_fusion", "qwen_gdn_backend", "mtp_loss_scaling_factor", "enable_mtp_training",
+    ),
+    usual={
+        "bf16": True,
+        "use_distributed_optimizer": True,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+        "create_attention_mask_in_dataloader": False,
+        NODES: 1,
+    },
+    notes=(
+        "of an RL job the trainer alone is judged: rollout engine, reference model and "
+        "log-probabilities are not counted",
+    ),
+    finish=_finish,
+    form=_option,
+)  # fmt: skip

@@ -1,0 +1,132 @@
+"""ms-swift's `megatron sft`, `pt` and `rlhf`: Megatron-LM's arguments with `_`, and its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ilp_planner.formats.imported.table import (
+    EACH,
+    LENGTH,
+    MODEL,
+    NODES,
+    Arguments,
+    Reading,
+    Says,
+    System,
+    Uncounted,
+    only,
+)
+
+FULL = "full: adapters, which train few parameters, are not modelled"
+PAIRS = ("dpo", "rm")  # whose samples are a chosen and a rejected answer, in one batch
+
+
+def _frozen(value: Any) -> Arguments:
+    if str(value).lower() not in ("false", "0", "0.0", "none"):
+        raise ValueError("no frozen parameters: training of all is modelled")
+    return {}
+
+
+def _finish(reading: Reading) -> None:
+    """Say the longest sample, and what of reinforcement learning is not counted."""
+    given, said = reading.given, reading.said
+    kind = given.get("rlhf_type")
+    if LENGTH not in said and "seq_length" not in said:
+        reading.say(LENGTH, 2048)
+        reading.remarks.append("max_length: found none, counted as samples of 2048 tokens")
+    if kind == "grpo":
+        prompt = reading.number(LENGTH)
+        reading.say(LENGTH, prompt + reading.whole("max_completion_length", 512))
+    if kind in PAIRS:
+        for name, usual in (("micro_batch_size", 1), ("global_batch_size", 16)):
+            reading.say(name, 2 * reading.number(name, usual), "rlhf_type")
+        reading.remarks.append(
+            f"rlhf_type: {kind}: a sample is two answers, each counted as one; the reference model "
+            "is not counted"
+        )
+    elif kind is not None:
+        reading.remarks.append(
+            f"rlhf_type: {kind}: of the job the trainer alone is judged: rollout engine, reference "
+            "model and log-probabilities are not counted"
+        )
+
+
+ROWS: dict[str, Says] = {
+    "NPROC_PER_NODE": EACH,
+    "NNODES": NODES,
+    "model": MODEL,
+    "max_length": LENGTH,
+    "packing_length": LENGTH,
+    "tuner_type": only("full", otherwise=FULL),
+    "train_type": only("full", otherwise=FULL),
+    "freeze_parameters": _frozen,
+    "freeze_parameters_ratio": _frozen,
+    "trainable_parameters": _frozen,
+    "task_type": only("causal_lm", otherwise="causal_lm: other heads are not modelled"),
+    "rlhf_type": lambda value: {},
+    "max_completion_length": lambda value: {},
+    "recompute_granularity": lambda value: {
+        "recompute_granularity": None if value is None or value == "none" else value,
+    },
+    "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
+    "bias_activation_fusion": lambda value: {
+        "bias_swiglu_fusion": value, "bias_gelu_fusion": value,
+    },
+    "apply_rope_fusion": only(True, False),
+    "torch_dtype": lambda value: {
+        "bf16": value == "bfloat16", "fp16": value == "float16",
+    },
+    "padding_free": Uncounted(
+        "samples of different lengths in one; counted as full ones", (True, "true")
+    ),
+    "teacher_model": Uncounted("the teacher"),
+    "moe_router_dtype": only("none", "fp32", "fp64", None),
+    "loss_scale": lambda value: {},
+}  # fmt: skip
+
+SYSTEM = System(
+    name="ms-swift",
+    rows=ROWS,
+    same=("",),
+    aside=(
+        "*dataset*", "dataloader_*", "data_*", "*split*", "load_*", "save*", "output_dir", "lr*",
+        "min_lr", "*weight_decay*", "adam_*", "clip_grad", "*train_epochs", "train_iters",
+        "max_epochs", "eval_*", "*log*", "report_to", "wandb*", "swanlab*", "tensorboard*", "seed",
+        "finetune", "no_save_*", "no_load_*", "system", "model_author", "model_name", "model_type",
+        "model_kwargs", "max_steps", "add_*", "merge_lora", "to_*", "use_hf", "hub_token",
+        "packing", "streaming", "group_by_length", "truncation_strategy", "template", "columns",
+        "agent_template", "attn_impl", "enable_thinking", "loss_*", "beta", "rpo_*", "*epsilon*",
+        "temperature", "top_*", "num_generations*", "steps_per_generation", "generation_*",
+        "reward_*", "use_vllm", "vllm_*", "sleep_level", "offload_model", "offload_optimizer",
+        "offload_bridge", "offload_teacher_model", "dynamic_sample", "overlong_*", "soft_*",
+        "importance_*", "max_resample_*", "tau_*", "delta", "lmbda", "sft_*", "seq_kd", "gkd_*",
+        "teacher_*", "desirable_*", "undesirable_*", "center_*", "multi_turn*", "max_turns",
+        "use_gym*", "gym_env*", "external_plugins", "custom_*", "rollout_*", "off_policy_*",
+        "scale_rewards", "advantage_*", "kl_*", "num_iterations", "real_*", "fipo_*", "ref_*",
+        "mcore_*", "manual_gc*", "ddp_*", "new_special_tokens", "remove_unused_columns",
+        "check_model", "attention_backend", "async_save", "freeze_vit", "freeze_llm",
+        "freeze_aligner", "vit_*", "aligner_*", "ignore_*", "stream", "metric*", "task_*",
+        "router_replay_mode", "linear_decoupled_*", "expert_bias*", "save_safetensors", "bridge_*",
+        "test_convert_*", "trust_remote_code", "result_path", "num_labels", "moe_aux_loss_coeff",
+        "moe_z_loss_coeff", "calculate_*", "modelscope*", "use_chat_template", "length", "resume*",
+    ),
+    usual={
+        "micro_batch_size": 1,
+        "global_batch_size": 16,
+        "recompute_granularity": "selective",
+        "cross_entropy_loss_fusion": True,
+        "use_distributed_optimizer": True,
+        "bf16": True,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+        "moe_token_dispatcher_type": "alltoall",
+        "moe_grouped_gemm": True,
+        "expert_tensor_parallel_size": 1,
+        "attention_backend": "flash",
+        "create_attention_mask_in_dataloader": False,
+        NODES: 1,
+    },
+    finish=_finish,
+    variables=("NPROC_PER_NODE", "NNODES"),
+    form=lambda key, word: f"--{key} {word.replace(',', ' ')}",
+)  # fmt: skip

@@ -1,0 +1,242 @@
+"""Hugging Face's Trainer under DeepSpeed's, Accelerate's or LLaMA-Factory's command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ilp_planner.formats.imported.table import (
+    EACH,
+    LENGTH,
+    MODEL,
+    NODES,
+    WORLD,
+    Arguments,
+    Reading,
+    Says,
+    System,
+    Uncounted,
+    each,
+    only,
+    switch,
+)
+from ilp_planner.formats.megatron.values import STEPS
+from ilp_planner.settings.table import CP_COMM
+
+FULL = "full: adapters, which train few parameters, are not modelled"
+SHARED: Arguments = {
+    "use_megatron_fsdp": True,
+    "ckpt_format": "fsdp_dtensor",
+    "use_distributed_optimizer": True,
+    "gradient_accumulation_fusion": False,
+}
+# What ranks share at the stages of ZeRO, as Megatron's FSDP has it.
+STAGES: dict[Any, Arguments] = {
+    0: {},
+    1: {"use_distributed_optimizer": True},
+    2: {**SHARED, "data_parallel_sharding_strategy": "optim_grads"},
+    3: {**SHARED, "data_parallel_sharding_strategy": "optim_grads_params"},
+}
+AGAIN: Arguments = {
+    "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
+}  # fmt: skip
+
+
+def _or_auto(row: str) -> Says:
+    """Return a row whose value may be left to the Trainer."""
+    return lambda value: {} if value == "auto" else {row: value}
+
+
+def _on(said: Arguments) -> Says:
+    return {True: said, False: {}, "auto": {}, "true": said, "false": {}}
+
+
+def _sharding(value: Any) -> Arguments:
+    """Return what FSDP shares, in the words of the Trainer or of Accelerate."""
+    text = " ".join(value) if isinstance(value, list) else str(value)
+    name = text.lower().replace("_", " ").split()
+    if "full" in " ".join(name) or "1" in name:
+        return STAGES[3]
+    if "grad" in " ".join(name) or "2" in name:
+        return STAGES[2]
+    if not name or "no" in name or "3" in name or name == ["false"]:
+        return {}
+    raise ValueError("full_shard, shard_grad_op or no_shard")
+
+
+def _offloaded(value: Any) -> Arguments:
+    device = value.get("device") if isinstance(value, dict) else value
+    if device in (None, "none"):
+        return {}
+    if device != "cpu":
+        raise ValueError("cpu or none: other devices are not modelled")
+    return {"optimizer_cpu_offload": True}
+
+
+def _finish(reading: Reading) -> None:
+    """Say precisions and lengths where only their absence says them."""
+    said, given = reading.said, reading.given
+    if LENGTH not in said and "seq_length" not in said:
+        longest = {"max_seq_length", "max_length", "model_max_length", "cutoff_len"} & given.keys()
+        if not longest:
+            reading.say(LENGTH, 2048)
+            reading.remarks.append("cutoff_len: found none, counted as samples of 2048 tokens")
+    if said.get("recompute_granularity") == "full":
+        said.setdefault("recompute_method", "uniform")
+        said.setdefault("recompute_num_layers", 1)
+    said.setdefault("micro_batch_size", 8)
+    if STEPS not in said and "global_batch_size" not in said:
+        reading.say(STEPS, 1)
+
+
+DEEPSPEED: dict[str, Says] = {
+    "train_batch_size": _or_auto("global_batch_size"),
+    "train_micro_batch_size_per_gpu": _or_auto("micro_batch_size"),
+    "gradient_accumulation_steps": _or_auto(STEPS),
+    "zero_optimization.stage": STAGES,
+    "zero_optimization.offload_optimizer.device": _offloaded,
+    "zero_optimization.offload_param.device": Uncounted(
+        "parameters in the host's memory; counted on the device"
+    ),
+    "zero_optimization.overlap_comm": only(True, False, "auto"),
+    "bf16.enabled": _on({"bf16": True}),
+    "fp16.enabled": _on({"fp16": True}),
+    "tensor_parallel.autotp_size": "tensor_model_parallel_size",
+    "expert_parallel.autoep_size": "expert_model_parallel_size",
+    "expert_parallel.enabled": only(True, False),
+    "expert_parallel.expert_tensor_parallel_size": "expert_tensor_parallel_size",
+    "data_types.grad_accum_dtype": {
+        "fp32": {}, "bf16": {"grad_reduce_in_bf16": True}, "fp16": {},
+    },
+    "activation_checkpointing.partition_activations": Uncounted(
+        "saved activations divided over tensor-parallel ranks; counted whole"
+    ),
+    "activation_checkpointing.cpu_checkpointing": Uncounted(
+        "saved activations in the host's memory; counted on the device"
+    ),
+    "activation_checkpointing.number_checkpoints": lambda value: AGAIN if value else {},
+    "optimizer.type": each(("adamw", "adam"), {"optimizer": "adam"}),
+}  # fmt: skip
+OF_DEEPSPEED = (
+    "gradient_clipping", "zero_allow_untested_optimizer", "fp16.*", "bf16.*", "scheduler.*",
+    "zero_optimization.*", "steps_per_print", "wall_clock_breakdown", "optimizer.*", "dump_state",
+    "prescale_gradients", "communication_data_type", "comms_logger*", "flops_profiler*",
+    "activation_checkpointing.*", "zero_force_ds_cpu_optimizer", "zero_quantized*", "tensorboard*",
+    "wandb*", "csv_monitor*", "compression_training*", "data_efficiency*", "aio*", "seed",
+    "expert_parallel.*", "tensor_parallel.*",
+)  # fmt: skip
+TRAINER: dict[str, Says] = {
+    "NPROC_PER_NODE": EACH,
+    "NNODES": NODES,
+    "model_name_or_path": MODEL,
+    "model": MODEL,
+    "cutoff_len": LENGTH,
+    "max_seq_length": LENGTH,
+    "max_length": LENGTH,
+    "model_max_length": LENGTH,
+    "sequence_length": LENGTH,
+    "per_device_train_batch_size": "micro_batch_size",
+    "micro_batch_size": "micro_batch_size",
+    "global_batch_size": "global_batch_size",
+    "gradient_accumulation_steps": STEPS,
+    "gradient_checkpointing": switch(AGAIN),
+    "disable_gradient_checkpointing": switch(
+        {"recompute_granularity": None, "recompute_method": None, "recompute_num_layers": None}
+    ),
+    "bf16": switch({"bf16": True}),
+    "fp16": switch({"fp16": True}),
+    "pure_bf16": switch({"bf16": True, "grad_reduce_in_bf16": True}),
+    "mixed_precision": {"bf16": {"bf16": True}, "fp16": {"fp16": True}, "no": {}},
+    "finetuning_type": only("full", otherwise=FULL),
+    "use_peft": only(False, otherwise=f"false: {FULL.partition(': ')[2]}"),
+    "lora_rank": lambda value: {},
+    "quantization_bit": only(None, otherwise="none: quantised parameters are not modelled"),
+    "quantization_method": lambda value: {},
+    "stage": {
+        **each(("pt", "sft"), {}),
+    },
+    "fsdp": _sharding,
+    "fsdp_config.fsdp_sharding_strategy": _sharding,
+    "fsdp_config.fsdp_reshard_after_forward": _on(STAGES[3]),
+    "fsdp_config.fsdp_version": only(1, 2),
+    "fsdp_config.fsdp_offload_params": _on({"optimizer_cpu_offload": True}),
+    "fsdp_config.fsdp_activation_checkpointing": _on(AGAIN),
+    "dist_config.name": {**each(("fsdp2", "fsdp"), STAGES[3]), "deepspeed": {}},
+    "cp_size": "context_parallel_size",
+    "dist_config.cp_size": "context_parallel_size",
+    "cp_mode": {"ulysses": {CP_COMM: "a2a"}, "ring": {CP_COMM: "p2p"}},
+    "dist_config.cp_mode": {"ulysses": {CP_COMM: "a2a"}, "ring": {CP_COMM: "p2p"}},
+    "peft_config.name": only(None, otherwise=f"none: {FULL.partition(': ')[2]}"),
+    "quant_config.name": only(None, otherwise="none: quantised parameters are not modelled"),
+    "optim_config.name": {**each(("adamw", "adam"), {"optimizer": "adam"})},
+    "fp8": only(False, otherwise="false: products in 8 bits are not read here"),
+    "num_machines": NODES,
+    "num_processes": WORLD,
+    "optim": {
+        **each(
+            ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused"),
+            {"optimizer": "adam"},
+        ),
+    },
+    "use_liger_kernel": Uncounted("kernels of Liger"),
+    "enable_liger_kernel": Uncounted("kernels of Liger"),
+    "use_unsloth": Uncounted("kernels of Unsloth"),
+    "use_galore": only(False, otherwise="false: GaLore's optimizer is not modelled"),
+    "use_apollo": only(False, otherwise="false: APOLLO's optimizer is not modelled"),
+    "use_badam": only(False, otherwise="false: BAdam's optimizer is not modelled"),
+    "use_adam_mini": only(False, otherwise="false: Adam-mini's optimizer is not modelled"),
+    "use_muon": only(False, otherwise="false: Muon's tables are not modelled here"),
+    "mixture_of_depths": only(None, otherwise="none: mixture of depths is not modelled"),
+    "packing": only(True, False),
+    "neat_packing": only(True, False),
+    "use_packed_sequences": only(True, False),
+    "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
+    "bias_activation_fusion": lambda value: {
+        "bias_swiglu_fusion": value, "bias_gelu_fusion": value,
+    },
+    "kt_config.enabled": only(False, otherwise="false: experts on the host are not modelled"),
+    **{f"deepspeed.{key}": row for key, row in DEEPSPEED.items()},
+}  # fmt: skip
+NOTE = (
+    "a job of Hugging Face's Trainer: judged by the kernels, buffers and messages of Megatron-LM, "
+    "the nearest runtime that is modelled"
+)
+
+SYSTEM = System(
+    name="Trainer",
+    rows=TRAINER,
+    same=("",),
+    aside=(
+        *(f"deepspeed.{name}" for name in OF_DEEPSPEED),
+        "deepspeed", "fsdp_config.*", "dist_config.*path", "optim_config.*", "use_v1_kernels",
+        "peft_config.*", "quant_config.*", "*dataset*", "template", "max_samples",
+        "preprocessing_*", "dataloader_*", "output_dir", "logging_*", "save_*", "plot_loss",
+        "overwrite_*", "report_to", "*learning_rate", "num_train_epochs", "lr_*", "warmup_*",
+        "ddp_*", "resume_*", "*eval_*", "val_size", "do_*", "trust_remote_code", "weight_decay",
+        "adam_*", "max_grad_norm", "max_steps", "seed", "flash_*", "pref_*", "reward_model*",
+        "ref_model*", "run_name", "streaming", "buffer_size", "mix_*", "shuffle",
+        "disable_shuffling", "tokenized_path", "image_*", "video_*", "media_*", "sample_*",
+        "max_new_tokens", "kernel_config*", "quant_config", "init_config*", "model_class", "kt_*",
+        "compute_environment", "debug", "distributed_type", "downcast_bf16", "machine_rank",
+        "*rdzv*", "main_*", "same_network", "tpu_*", "use_cpu", "gpu_ids", "dynamo_*",
+        "cache_dir", "use_fast*", "hub_*", "infer_*", "attn_implementation",
+        "remove_unused_columns", "label_*", "group_by_*", "torch_dtype", "push_to_hub",
+        "include_*", "low_cpu_mem_usage", "tf32", "neftune*", "export_*", "freeze_*",
+        "enable_thinking", "rope_scaling", "upcast_*", "dft_*", "use_dft*", "use_asft*", "asft_*",
+        "use_eaft*", "eaft_*", "batching_strategy", "lora_*", "local_rank", "megatron_*",
+        "extra_config", "apply_rope_fusion", "ray_*", "use_swanlab", "swanlab_*",
+        "mixture_of_depths", "train_on_*", "mask_history", "efficient_eos", "adapter_*",
+        "packed_*", "response_template", "completion_only*", "instruction_*", "attn_impl*",
+        "deepspeed_*",
+    ),
+    usual={
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+        "create_attention_mask_in_dataloader": False,
+        "moe_token_dispatcher_type": "alltoall",
+        "moe_grouped_gemm": True,
+        "accumulate_allreduce_grads_in_fp32": True,
+    },
+    notes=(NOTE,),
+    finish=_finish,
+    variables=("NPROC_PER_NODE", "NNODES"),
+)  # fmt: skip

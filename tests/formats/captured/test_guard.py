@@ -1,0 +1,296 @@
+"""What a guarded script cannot do: to programs, processes, hosts and files of others."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ilp_planner.base.errors import PlannerError
+from ilp_planner.formats.captured import kernel
+from ilp_planner.formats.captured.guard import Guard
+from tests.formats.captured.conftest import HARMFUL, Place, words_of
+
+
+@pytest.mark.parametrize("name", HARMFUL)
+def test_a_harmful_program_is_noted_and_not_run(place: Place, name: str) -> None:
+    text = f"set -e\n{name} -9 x\n{place.bin}/{name} a; exec env {name} b\n"
+    found = place.record(text)
+    assert place.marks == ""
+    assert words_of(found.noted) == [(name, "-9", "x"), (name, "a"), (name, "b")]
+    assert found.status == 0
+
+
+def test_a_program_that_the_user_allows_runs(place: Place) -> None:
+    found = place.record("pkill a\nconda b\n", allowed=("conda",))
+    assert place.marks == "conda\n"
+    assert words_of(found.noted) == [("pkill", "a")]
+
+
+def test_launches_of_an_allowed_program_are_recorded(place: Place) -> None:
+    inner = place.bin / "unlisted"
+    inner.write_text("#!/bin/sh\nexec torchrun x.py\n")
+    found = place.record("unlisted\n", allowed=("unlisted",))
+    assert words_of(found.launches) == [("torchrun", "x.py")]
+    assert place.marks == ""
+
+
+@pytest.mark.parametrize("command", ["kill -9 {pid}", "/bin/kill {pid}", "kill -TERM -- -{pid}"])
+def test_processes_of_others_get_no_signal(place: Place, command: str) -> None:
+    other = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        found = place.record(command.format(pid=other.pid) + "\necho $?\n")
+        assert other.poll() is None
+        assert place.printed == "0\n"
+        assert found.noted[0].words[0].endswith("kill")
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_script_may_end_its_own_processes(place: Place) -> None:
+    """`wait` would last for a minute otherwise."""
+    found = place.record("bash -c 'while :; do :; done' & kill $!; wait $!; echo $?\n")
+    assert place.printed == "143\n"
+    assert not found.noted
+    assert not found.late
+
+
+def test_no_host_is_reached(place: Place) -> None:
+    import socket
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        found = place.record(f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo reached\n")
+        server.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            server.accept()
+    assert "reached\n" not in place.printed
+    assert words_of(found.noted) == [("connect", f"127.0.0.1:{port}")]
+
+
+# What a script does to the file `old`, or to the folder that it is in.
+CHANGES = {
+    "truncated as a stream": "exec 3>>old; echo lost > /dev/fd/3; echo new",
+    "truncated": "echo new > old; cat old",
+    "appended to": "echo new >> old; tail -n 1 old",
+    "written over by a program": "echo new | tee old",
+    "written over through a link": "echo new > link; cat old",
+    "opened to read and write": "exec 3<>old; echo new >&3; head -n 1 old",
+    "removed by python": "python3 -c 'import os; os.unlink(\"old\")' || echo new",
+    "renamed by python": 'python3 -c \'import os; os.rename("old", "b")\' || echo new',
+    "replaced by python": (
+        'echo new > b; python3 -c \'import os; os.replace("b", "old")\' || cat b'
+    ),
+    "truncated by python after it was appended to": (
+        'python3 -c \'f = open("old", "a"); f.write("lost"); f.flush(); f.truncate(0)\'; echo new'
+    ),
+    "truncated by python": "python3 -c 'import os; os.truncate(\"old\", 0)'; echo new",
+    "removed after it was written": (
+        "echo new > old; python3 -c 'import os; os.unlink(\"old\")'; cat old"
+    ),
+    "its folder": "python3 -c 'import shutil; shutil.rmtree(\".\", ignore_errors=True)'; echo new",
+    "edited in place": "sed -i s/precious/new/ old; echo new",
+    "removed by perl": '/usr/bin/perl -e \'unlink("old") or print "new\\n"\'',
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_was_there_is_as_it_was(place: Place, change: str) -> None:
+    """Its content and its time of change, whatever the script does to it meanwhile."""
+    old = place.folder / "old"
+    old.write_text("precious\nlines\n")
+    os.utime(old, (1e9, 1e9))
+    (place.folder / "link").symlink_to("old")
+    time.sleep(0.02)
+    place.record(CHANGES[change] + "\n")
+    assert place.printed.endswith("new\n"), place.printed
+    assert old.read_text() == "precious\nlines\n"
+    assert old.stat().st_mtime == 1e9
+
+
+def test_the_output_may_be_named(place: Place) -> None:
+    """As /dev/stderr, which is the script's and not that of this process."""
+    found = place.record("echo 2 >> /dev/stderr\n")
+    assert place.printed == "2\n"
+    assert not found.kept
+
+
+def test_settings_of_the_machine_are_not_written(place: Place) -> None:
+    """The write would be one of the same value, should it come through."""
+    path = Path("/proc/sys/kernel/pid_max")
+    before = path.read_text()
+    found = place.record(f"cat {path} > {path} || echo refused\n")
+    assert place.printed.endswith("refused\n")
+    assert path.read_text() == before
+    assert words_of(found.noted) == [("write", str(path))]
+
+
+def test_code_that_trains_is_not_run(place: Place) -> None:
+    found = place.record("python3 -c 'from x import *; pretrain(1)'; python3 -c 'print(1)'\n")
+    assert place.printed == "1\n"
+    assert len(found.noted) == 1
+
+
+def test_new_files_are_written_and_may_be_removed(place: Place) -> None:
+    found = place.record(
+        'mkdir -p new; echo a > new/a; python3 -c \'import os; os.rename("new/a", "new/b")\';'
+        "echo c > new/c; python3 -c 'import os; os.unlink(\"new/c\")'\n"
+    )
+    assert (place.folder / "new" / "b").read_text() == "a\n"
+    assert not (place.folder / "new" / "c").exists()
+    assert not found.noted, found.noted
+
+
+def test_the_input_is_closed_and_reading_it_is_noticed(place: Place) -> None:
+    assert place.record("read -rp password: x; echo $?\n").asked
+    assert place.printed.endswith("1\n")
+    assert not place.record("echo x | cat; read -r y < run.sh; echo $?\n").asked
+
+
+def test_a_script_is_ended_at_its_limit_with_all_its_processes(place: Place) -> None:
+    text = "bash -c 'echo $$ > pid; while :; do :; done' & trap '' TERM; while :; do :; done\n"
+    found = place.record(text, seconds=1.0)
+    assert found.late
+    process = Path("/proc") / (place.folder / "pid").read_text().strip()
+    assert not process.exists() or "State:\tZ" in (process / "status").read_text()
+
+
+def test_background_jobs_may_launch_after_the_script(place: Place) -> None:
+    found = place.record("(python3 -c 'import time; time.sleep(0.5)'; torchrun a.py) &\n")
+    assert words_of(found.launches) == [("torchrun", "a.py")]
+
+
+def test_a_failure_of_the_script_is_kept(place: Place) -> None:
+    assert place.record("torchrun a.py; exit 3\n").status == 3
+    assert place.record("set -e; ls /nowhere; torchrun a.py").status == 2
+    assert "No such file" in place.printed
+    assert place.record("torchrun a.py; kill -9 $$").status == -9
+
+
+def test_ranks_of_nodes_are_one_launch(place: Place) -> None:
+    found = place.record("for k in 0 1 2; do torchrun --node_rank $k a.py & done; wait\n")
+    assert len(found.launches) == 1
+    found = place.record("for k in 1 2; do torchrun --nnodes $k a.py; done\n")
+    assert len(found.launches) == 2
+
+
+def test_gpus_are_counted_as_asked(place: Place) -> None:
+    """By the usual commands, and by nothing else; without an answer it is noticed."""
+    from ilp_planner.formats.captured.recording import record
+
+    script = place.folder / "run.sh"
+    script.write_text(
+        "torchrun $(nvidia-smi -L | wc -l) "
+        '$(python -c "import torch; print(torch.cuda.device_count())") '
+        "$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)\n"
+    )
+    with Path(os.devnull).open("w") as nowhere:
+        asked = {"output": nowhere.fileno(), "seconds": 20.0}
+        found = record(["bash", str(script)], gpus=4, **asked)  # type: ignore[arg-type]
+        assert words_of(found.launches) == [("torchrun", "4", "4", "4")]
+        assert not found.counted
+        assert record(["bash", str(script)], **asked).counted  # type: ignore[arg-type]
+
+
+def test_tasks_of_launchers_have_their_variables(place: Place) -> None:
+    (place.folder / "job").write_text(
+        "#!/bin/bash\n#SBATCH -N 4\n#SBATCH --gpus-per-node=8\n"
+        "srun --ntasks-per-node=2 bash -c 'torchrun $SLURM_NNODES $SLURM_PROCID $SLURM_NTASKS'\n"
+    )
+    found = place.record("sbatch --ntasks-per-node 1 ./job\n")
+    (launch,) = found.launches
+    assert launch.words == ("torchrun", "4", "0", "8")
+    assert [words[0] for words in launch.outer] == ["sbatch", "srun"]
+    found = place.record("mpirun -np 16 bash -c 'torchrun $OMPI_COMM_WORLD_SIZE'\n")
+    assert words_of(found.launches) == [("torchrun", "16")]
+
+
+def test_many_processes_and_threads(place: Place) -> None:
+    """None is lost, and none hangs."""
+    code = (
+        "import subprocess as s, threading as t; "
+        'a = [t.Thread(target=s.run, args=([str("torchrun"), str(k)],)) for k in range(20)]; '
+        "[x.start() for x in a]; [x.join() for x in a]"
+    )
+    text = f"python3 -c '{code}'; for k in $(seq 20 49); do torchrun $k & done; wait\n"
+    found = place.record(text)
+    assert {one.words[1] for one in found.launches} == {str(k) for k in range(50)}
+
+
+def test_children_of_killed_parents_go_on(place: Place) -> None:
+    """A parent may end before it has told of its child."""
+    code = (
+        "import os, signal\n"
+        "for k in range(100):\n"
+        "    if not os.fork():\n"
+        "        if not os.fork():\n"
+        '            os.execvp("torchrun", ["torchrun", str(k)])\n'
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    found = place.record(f"python3 -c '{code}'\n")
+    assert {one.words[1] for one in found.launches} == {str(k) for k in range(100)}
+    assert not found.late
+    assert found.left == 0
+
+
+def test_a_new_file_that_is_written_twice_has_what_was_written_last(place: Place) -> None:
+    """However soon after the start."""
+    for k in range(10):
+        place.record(f"echo a > f{k}; echo b >> f{k}; echo c > g{k}; echo d > g{k}\n")
+        assert (place.folder / f"f{k}").read_text() == "a\nb\n"
+        assert (place.folder / f"g{k}").read_text() == "d\n"
+
+
+def test_nothing_runs_where_nothing_can_be_guarded(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(process: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(kernel, "watch", refuse)
+    with pytest.raises(PlannerError, match=r"lets no process be watched.*nothing was run"):
+        place.record("touch ran\n")
+    assert not (place.folder / "ran").exists()
+
+
+def test_nothing_runs_where_a_trial_launch_would_start(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Guard, "_program", lambda self, call: None)
+    with pytest.raises(PlannerError, match="a trial program was not kept from starting"):
+        place.record("touch ran\n")
+    assert not (place.folder / "ran").exists()
+
+
+def test_a_process_without_its_watcher_starts_nothing(tmp_path: Path) -> None:
+    """The filter is the process's own: if the watcher dies, it starts no program."""
+    code = (
+        "import os, sys; from ilp_planner.formats.captured import kernel as k; "
+        "k.put_filter(k.filter_program(k.machine())); "
+        f"os.execv('/bin/touch', ['touch', {str(tmp_path / 'ran')!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.search("OSError|NotImplemented|Function not implemented", done.stderr)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    with pytest.raises(PlannerError, match="found Linux on riscv64, expected Linux on x86_64 or"):
+        kernel.machine()
+
+
+def test_handlers_and_timers_are_as_before(place: Place) -> None:
+    import signal
+
+    before = signal.getsignal(signal.SIGALRM)
+    place.record("torchrun a.py\n")
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -1,0 +1,72 @@
+"""What is exported to NeMo is read again as the same job; NeMo's older names are read too."""
+
+import pytest
+import yaml
+from hypothesis import given
+
+from ilp_planner.base.errors import PlanError, SpecError
+from ilp_planner.formats.exported import Expected
+from ilp_planner.formats.imported.table import flat
+from ilp_planner.formats.imports import IMPORTS, Recognised, read
+from ilp_planner.formats.megatron.arguments import job_of_arguments
+from ilp_planner.formats.megatron.changes import as_said
+from ilp_planner.formats.nearest_run import differences
+from ilp_planner.formats.nemo import export_nemo
+from ilp_planner.specs.training import TrainingJob
+from tests.examples import examples
+from tests.imported_cases import job_of
+from tests.training_jobs import jobs
+
+# Not said by the file, or said in another way: local modules are a specification of the recipe, and
+# there is no fused kernel of GeLU without a bias.
+UNSAID = ("settings.kernels.", "settings.etp ", "devices_per_node ")
+ROW = next(row for row in IMPORTS if row.name == "nemo")
+
+
+@examples(60)
+@given(jobs())
+def test_what_is_exported_is_read_again(exported: TrainingJob) -> None:
+    try:
+        text = export_nemo(exported, "a", Expected()).files[".yaml"]
+    except PlanError:
+        return
+    args = read(Recognised(ROW, tuple(flat(yaml.safe_load(text))), "a.yaml"), exported.world)
+    again = job_of_arguments(args, checked=False)
+    others = differences(as_said(exported), as_said(again))
+    assert not [text for text in others if not text.startswith(UNSAID)]
+    assert not [remark for remark in args.remarks if "not read" in remark]
+
+
+def test_older_names() -> None:
+    found = job_of("nemo", None)
+    assert (found.world, found.tp, found.pp, found.dp) == (8, 2, 2, 2)
+    assert (found.model.gated, found.model.bias, found.model.norm) == (True, False, "rmsnorm")
+    assert (found.model.kv_heads, found.model.sequence) == (4, 512)
+    assert found.settings.optimizer.sharding == "optimizer"
+    again = job_of(
+        "nemo",
+        None,
+        model__activations_checkpoint_granularity="full",
+        model__activations_checkpoint_method="block",
+        model__activations_checkpoint_num_layers=1,
+    )
+    assert again.settings.recompute.kind == "block"
+
+
+def test_recipes_say_their_model() -> None:
+    changed = {f"model__{key}": None for key in ("num_layers", "hidden_size", "vocab_size")}
+    changed |= {f"model__{key}": None for key in ("num_attention_heads", "num_query_groups")}
+    changed |= {f"model__{key}": None for key in ("ffn_hidden_size", "encoder_seq_length")}
+    found = job_of(
+        "nemo", None, recipe="llama3_8b_pretrain_config", model__seq_length=512, **changed
+    )
+    assert found.model.hidden == 4096
+    with pytest.raises(SpecError, match="recipe: found 'llama3_8b_peft_config'"):
+        job_of("nemo", None, recipe="llama3_8b_peft_config", **changed)
+
+
+def test_adapters_are_refused() -> None:
+    for key in ("peft__dim", "peft"):
+        with pytest.raises(SpecError, match="adapters are not modelled"):
+            job_of("nemo", None, **{key: 8})
+    assert job_of("nemo", None, peft=None).tp == 2

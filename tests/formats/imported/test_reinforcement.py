@@ -1,0 +1,96 @@
+"""Of RL jobs the trainer is read: its degrees, the samples of a step, the longest sample."""
+
+import pytest
+
+from ilp_planner.base.errors import SpecError
+from tests.imported_cases import ACTOR, arguments_of, job_of
+
+
+def test_verl() -> None:
+    job = job_of("verl", None)
+    assert (job.world, job.tp, job.pp, job.dp) == (8, 4, 1, 2)
+    assert (job.micro_batch, job.global_batch, job.model.sequence) == (2, 16 * 4, 2048)
+    assert (job.model.layers, job.model.hidden) == (36, 4096)
+    assert job.settings.sequence_parallel
+    assert job.settings.optimizer.sharding == "optimizer"
+    notes = "\n".join(arguments_of("verl", None).remarks)
+    assert "rollout engine, reference model, critic and log-probabilities are not counted" in notes
+    assert "16 prompts" in notes
+
+
+def test_verl_packs_tokens() -> None:
+    """As many full samples as fit, in micro-batches that divide a replica's."""
+    more = {f"{ACTOR}.use_dynamic_bsz": True, f"{ACTOR}.ppo_max_token_len_per_gpu": 3 * 2048}
+    job = job_of("verl", None, **more)
+    assert job.micro_batch == 2  # of 32 samples of a replica, 3 would fit
+    one = job_of("verl", None, **{**more, f"{ACTOR}.ppo_max_token_len_per_gpu": 1024})
+    assert one.micro_batch == 1
+    ring = f"{ACTOR}.megatron.context_parallel_size"
+    assert job_of("verl", None, **{**more, ring: 2}).micro_batch == 4  # 6 would, of 64 samples
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"actor_rollout_ref.model.lora.rank": 8}, "lora.rank: found 8, expected 0"),
+        ({"actor_rollout_ref.model.path": "me/mine"}, "found 'me/mine', a model that is not here"),
+        ({"actor_rollout_ref.model.path": None}, "model.path: found null, expected the model"),
+        ({f"{ACTOR}.megatron.tensor_model_parallel_size": 3}, "tensor_model_parallel_size"),
+    ],
+)
+def test_verl_refuses(changed: dict[str, object], said: str) -> None:
+    with pytest.raises(SpecError, match=r"^run\.yaml: ") as error:
+        job_of("verl", None, **changed)
+    assert said in str(error.value)
+
+
+def test_slime() -> None:
+    job = job_of("slime", None)
+    assert (job.world, job.tp, job.dp) == (8, 2, 4)
+    assert (job.micro_batch, job.global_batch, job.model.sequence) == (4, 32, 1024)
+    assert job.model.positions == "rope"
+    assert not job.model.bias
+    plain = job_of("slime", None, use_dynamic_batch_size=None, micro_batch_size=2)
+    assert plain.micro_batch == 2
+    more = {"global_batch_size": None, "num_steps_per_rollout": 2}
+    assert job_of("slime", None, **more).global_batch == 8 * 4 // 2
+
+
+def test_swift() -> None:
+    job = job_of("ms-swift", None)
+    assert (job.world, job.tp, job.pp, job.dp) == (8, 2, 2, 2)
+    assert (job.micro_batch, job.global_batch, job.model.sequence) == (2, 16, 1024)
+    assert job.settings.recompute.modules == ("core_attn",)
+    assert job_of("ms-swift", None, recompute_granularity="none").settings.recompute.kind == "none"
+    longer = job_of("ms-swift", None, rlhf_type="grpo", max_completion_length=512)
+    assert longer.model.sequence == 1536
+    notes = "\n".join(arguments_of("ms-swift", None, rlhf_type="grpo").remarks)
+    assert "the trainer alone is judged" in notes
+    pairs = job_of("ms-swift", None, rlhf_type="dpo")
+    assert (pairs.micro_batch, pairs.global_batch) == (2 * 2, 2 * 16)
+    with pytest.raises(SpecError, match="expected full: adapters"):
+        job_of("ms-swift", None, tuner_type="lora")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B-Instruct", "/data/Qwen2.5-7B-Instruct/", "x/qwen2.5-7b"],
+)
+def test_models_by_their_names(name: str) -> None:
+    assert job_of("ms-swift", None, model=name).model.hidden == 3584
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-8B", "7B", ""])
+def test_other_names_are_no_models(name: str) -> None:
+    with pytest.raises(SpecError, match="model: found"):
+        job_of("ms-swift", None, model=name)
+
+
+def test_chatlearn() -> None:
+    job = job_of("chatlearn", None)
+    assert (job.world, job.tp, job.dp) == (8, 2, 4)
+    assert (job.micro_batch, job.global_batch, job.model.sequence) == (2, 32, 2048)
+    packed = job_of("chatlearn", None, models__policy_trainer__packing=True)
+    assert packed.micro_batch == 4  # full samples in 8192 tokens
+    with pytest.raises(SpecError, match="train_backend: found 'fsdp', expected megatron"):
+        job_of("chatlearn", None, runtime_args__train_backend="fsdp")

@@ -1,0 +1,120 @@
+"""Jobs of Hugging Face's Trainer: what ranks share, and files that name each other."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ilp_planner.base.errors import SpecError
+from ilp_planner.base.library import find_spec
+from ilp_planner.formats.deepspeed import export_deepspeed
+from ilp_planner.formats.imports import read, recognise_words
+from ilp_planner.formats.megatron.arguments import job_of_arguments
+from ilp_planner.formats.megatron.script import read_launch
+from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.specs.model_reader import read_model
+from ilp_planner.specs.training import OptimizerSettings, Recompute
+from tests.imported_cases import TRAINER, job_of, recognised
+from tests.training_jobs import job
+from tests.training_jobs import settings as usual
+
+ZERO = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
+
+
+@pytest.mark.parametrize("stage", ZERO)
+def test_stages_of_zero(tmp_path: Path, stage: int) -> None:
+    """In a file that the configuration names, beside it or in a folder around."""
+    folder = tmp_path / "examples"
+    folder.mkdir()
+    config = {"zero_optimization": {"stage": stage}, "train_batch_size": "auto"}
+    (folder / "ds.json").write_text(json.dumps(config))
+    file = folder / "run.yaml"
+    file.write_text(yaml.safe_dump({**TRAINER, "deepspeed": "examples/ds.json"}))
+    job = job_of_arguments(read(recognised(file), 8))
+    assert job.settings.optimizer.sharding == ZERO[stage]
+    assert (job.micro_batch, job.global_batch, job.dp) == (2, 2 * 4 * 8, 8)
+    assert (job.model.sequence, job.settings.precision) == (1024, "bf16")
+    (folder / "ds.json").unlink()
+    with pytest.raises(SpecError, match=r"deepspeed: found examples/ds.json, which is not there"):
+        recognised(file)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        OptimizerSettings(sharding="none"),
+        OptimizerSettings(sharding="optimizer", gradient=2),
+        OptimizerSettings(sharding="gradients"),
+        OptimizerSettings(sharding="parameters"),
+    ],
+    ids=lambda optimizer: optimizer.sharding,
+)
+def test_what_is_exported_to_deepspeed_is_read_again(
+    tmp_path: Path, optimizer: OptimizerSettings
+) -> None:
+    model = as_decoder(read_model(find_spec("qwen3-0.6b", "models")).architecture)
+    assert model is not None
+    full = Recompute(granularity="full", method="uniform", layers=1)
+    settings = usual(optimizer=optimizer, recompute=full)
+    exported = job(model, tp=1, pp=1, dp=4, layout=None, settings=settings)
+    file = tmp_path / "ds.json"
+    file.write_text(export_deepspeed(exported, "a").files[".json"])
+    said = {"model": "qwen3-0.6b", "sequence_length": str(model.sequence)}
+    again = job_of_arguments(read(recognised(file), exported.world, supplied=said))
+    assert (again.micro_batch, again.global_batch) == (exported.micro_batch, exported.global_batch)
+    assert again.settings.optimizer.sharding == optimizer.sharding
+    assert again.settings.optimizer.gradient == optimizer.gradient
+    assert again.settings.precision == exported.settings.precision
+
+
+def test_a_configuration_of_deepspeed_needs_a_model(tmp_path: Path) -> None:
+    file = tmp_path / "ds.json"
+    text = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}}
+    file.write_text(json.dumps({**text, "bf16": {"enabled": True}}))
+    with pytest.raises(SpecError, match="expected the model that is trained"):
+        read_launch(str(file), 8)
+    more = {"model": "Qwen/Qwen3-0.6B", "sequence_length": "512"}
+    job = job_of_arguments(read_launch(str(file), 8, supplied=more))
+    assert job.settings.optimizer.sharding == "parameters"
+    assert job.model.sequence == 512
+
+
+@pytest.mark.parametrize(
+    ("line", "world"),
+    [
+        ("accelerate launch --config_file fsdp.yaml train.py", 16),
+        ("torchrun --nproc_per_node 4 train.py", 4),
+        ("deepspeed --num_gpus 2 train.py", 2),
+    ],
+)
+def test_launches(tmp_path: Path, line: str, world: int) -> None:
+    strategy = {"fsdp_sharding_strategy": "FULL_SHARD", "fsdp_activation_checkpointing": True}
+    accelerate = {"num_machines": 2, "num_processes": 16, "mixed_precision": "bf16"}
+    text = yaml.safe_dump({**accelerate, "fsdp_config": strategy})
+    (tmp_path / "fsdp.yaml").write_text(text)
+    options = " ".join(f"--{key} {value}" for key, value in TRAINER.items())
+    found = recognise_words(shlex.split(f"{line} {options}"), folder=tmp_path)
+    assert found is not None
+    job = job_of_arguments(read(found))
+    assert job.world == world
+    shared = "accelerate" in line
+    assert job.settings.optimizer.sharding == ("parameters" if shared else "none")
+    assert job.settings.recompute.kind == ("full" if shared else "none")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"finetuning_type": "lora"}, "expected full: adapters"),
+        ({"quantization_bit": 4}, "quantised parameters"),
+        ({"peft_config.name": "lora"}, "peft_config.name: found 'lora'"),
+        ({"stage": "dpo"}, "stage: found 'dpo', expected one of"),
+        ({"per_device_train_batch_size": "many"}, "per_device_train_batch_size: found 'many'"),
+    ],
+)
+def test_what_is_refused(changed: dict[str, object], said: str) -> None:
+    with pytest.raises(SpecError, match=r"^run\.yaml: ") as error:
+        job_of("llama-factory", **changed)
+    assert said in str(error.value)
