@@ -115,13 +115,15 @@ def _chosen(
         )
         runs[-1] = kept + part
     if run is not None and run > len(runs):
-        raise LogError(f"{path}: --run: found {run}, expected at most {len(runs)}: it has no more")
+        raise LogError(
+            f"{path}: `run_number`: found {run}, expected at most {len(runs)}: it has no more"
+        )
     if run is None and len(runs) > 1:
         begins = [f"steps {one[0][1].step} to {one[-1][1].step} from {found.unit} {one[0][1].place}"
                   for one in runs]  # fmt: skip
         raise LogError(
             f"{path}: found {len(runs)} runs in one file ({'; '.join(begins[:4])}), expected one: "
-            f"--run {len(runs)} takes the last one"
+            f"`run_number={len(runs)}` takes the last one"
         )
     return runs[(run or 1) - 1] if runs else []
 

@@ -36,10 +36,12 @@ def read_csv(lines: Iterable[bytes], path: Path, run: int | None) -> Found:
     if len(own) > 1 and run is None:
         raise LogError(
             f"{path}: found {len(own)} runs in one table ({', '.join(own[:4])}), expected one: "
-            "--run 1 takes the first one"
+            "`run_number=1` takes the first one"
         )
     if run is not None and len(own) > 1 and run > len(own):
-        raise LogError(f"{path}: --run: found {run}, expected at most {len(own)}: it has no more")
+        raise LogError(
+            f"{path}: `run_number`: found {run}, expected at most {len(own)}: it has no more"
+        )
     chosen = {"", *own[(run or 1) - 1 : run or 1]}
     columns = {n: parts[2] for n, parts in kept.items() if parts[0] in chosen}
     found = Found(title="a table of a run", unit="row", alone=len(own) > 1)

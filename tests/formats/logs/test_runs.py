@@ -19,11 +19,13 @@ def log(found: list[Record], run: int | None = None) -> RunLog:
 
 def test_two_runs_in_one_file_are_refused_with_a_way_to_take_one() -> None:
     both = [*records(*range(1, 30), seconds=1.0), *records(*range(1, 20), seconds=2.0)]
-    with pytest.raises(LogError, match=r"found 2 runs in one file .* --run 2 takes the last one"):
+    with pytest.raises(
+        LogError, match=r"found 2 runs in one file .* `run_number=2` takes the last one"
+    ):
         log(both)
     assert set(log(both, 1).seconds) == {1.0}
     assert set(log(both, 2).seconds) == {2.0}
-    with pytest.raises(LogError, match="--run: found 3, expected at most 2"):
+    with pytest.raises(LogError, match="`run_number`: found 3, expected at most 2"):
         log(both, 3)
 
 

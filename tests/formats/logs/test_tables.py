@@ -37,7 +37,7 @@ def test_a_table_of_wandb(tmp_path: Path) -> None:
 
 def test_a_table_of_two_runs(tmp_path: Path) -> None:
     text = "Step,a - step_time,b - step_time\n1,0.5,2\n2,0.5,2\n3,0.5,2\n"
-    with pytest.raises(LogError, match=r"found 2 runs in one table \(a, b\).*--run 1"):
+    with pytest.raises(LogError, match=r"found 2 runs in one table \(a, b\).*`run_number=1`"):
         read(tmp_path, "two.csv", text)
     assert read(tmp_path, "two.csv", text, 2).seconds.tolist() == [2.0] * 3
 
