@@ -20,7 +20,10 @@ RATIO = 0.08  # by which the ratio of passes is off as a rule, at most
 SAME = 0.8  # of the steps in which one rank is the slowest, if it is a straggler
 HOST = 0.05  # of a step: gaps between kernels of healthy runs, at most
 SLOW = 1.5  # measured over predicted seconds of a message that is slow
+ALONE = 1.2  # measured over predicted seconds of messages that nothing hides, at most
 UNKNOWN = 1.25  # measured over predicted seconds of kernels, where no error is known
+# Half widths of the interval of 4 of 5 runs, in logarithms, beyond which 1 in 100 healthy runs is.
+SURE = 1.8
 
 
 def _passes(case: Case) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -135,7 +138,7 @@ def clocks(case: Case) -> Cause | None:
     """Look for kernels that are slower than these GPUs', all by as much."""
     prediction = case.needed_prediction()
     error = prediction.judged.known.error
-    high = error.high if error is not None else UNKNOWN
+    high = error.high**SURE if error is not None else UNKNOWN
     usual = sum(prediction.parts.get(name, 0.0) for name in COMPUTE)
     if case.trace is not None:
         again = recomputation(case)
@@ -155,7 +158,7 @@ def clocks(case: Case) -> Cause | None:
         "clocks below the usual",
         seconds,
         f"{what} take {format_percent(ratio - 1)} longer than predicted, "
-        f"{format_percent(high - 1)} are within the expected error: all ranks are slower",
+        f"and 99 of 100 runs at most {format_percent(high - 1)}: all ranks are slower",
         "nvidia-smi -q -d PERFORMANCE,CLOCK,POWER while it runs: a power limit lowers clocks",
     )
 
@@ -173,7 +176,7 @@ def messages(case: Case) -> Cause | None:
         return None
     alone = _without_overlap(prediction)
     found = f"gradients and parameters take {format_seconds(measured)} of a step outside of passes"
-    if alone > predicted * SLOW and measured <= SLOW * alone:
+    if alone > predicted * SLOW and measured <= ALONE * alone:
         return _not_overlapped(
             measured - predicted,
             f"{found}; {format_seconds(predicted)} are predicted with overlap, "

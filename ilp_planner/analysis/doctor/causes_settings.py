@@ -136,8 +136,7 @@ def another_setting(case: Case) -> Iterator[Cause]:
             continue
         seconds = changed.seconds - prediction.seconds
         if seconds > case.least:
-            values = ", ".join(map(_word, other.fields.values()))
-            ours = ", ".join(map(_word, other.ours))
+            values, ours = _words(tuple(other.fields.values())), _words(other.ours)
             yield Cause(
                 "flag",
                 f"a flag that costs: {other.title}",
@@ -147,6 +146,12 @@ def another_setting(case: Case) -> Iterator[Cause]:
                 f"{format_seconds(prediction.seconds)}",
                 f"start it with {other.title} {ours}",
             )
+
+
+def _words(values: tuple[object, ...]) -> str:
+    """Return the values of a setting's fields, without those that say nothing."""
+    said = [_word(value) for value in values if value not in ((), "", 0, "none", None)]
+    return ", ".join(said) or _word(values[0])
 
 
 def _word(value: object) -> str:

@@ -17,6 +17,7 @@ SHORT = 32  # steps: a rhythm of so many is of data workers, a longer one of wha
 NOISY = 0.05  # of a step: noise above which steps jitter
 CLOCKS = 0.05  # of a step: clocks change as much in healthy runs
 LOST = 0.25  # of the memory that PyTorch holds: free, and in pieces
+AGAIN = 10  # segments given back and asked for again: fewer are those of the first steps
 LOADING = ("batch-generator",)
 
 
@@ -115,8 +116,6 @@ def saving(case: Case) -> Cause | None:
     values = log.series.get(m.CHECKPOINT)
     steps = case.steps
     if values is None:
-        if steps is None or steps.rhythm is None:
-            raise NotTold("a log with the seconds of checkpoints")
         return None
     mean = float(np.nansum(values) / len(values))
     if mean <= case.least or (steps is not None and steps.rhythm is not None):
@@ -235,14 +234,15 @@ def fragmentation(case: Case) -> Cause | None:
             check,
         )
     if snapshot is not None:
-        lost = snapshot.reserved - snapshot.used
-        if snapshot.returned or snapshot.ended or lost > LOST * snapshot.reserved:
+        asked_again = min(snapshot.mapped, snapshot.returned)
+        if snapshot.ended or asked_again > AGAIN or snapshot.torn > LOST * snapshot.reserved:
             return Cause(
                 "memory",
                 "memory is fragmented or too full",
                 0.0,
-                f"of {format_bytes(snapshot.reserved)} that PyTorch holds {format_bytes(lost)} are "
-                f"free, the largest piece {format_bytes(snapshot.largest)}; it gave memory back "
+                f"of {format_bytes(snapshot.reserved)} that PyTorch holds "
+                f"{format_bytes(snapshot.torn)} are free in pieces between blocks in use, the "
+                f"largest free piece {format_bytes(snapshot.largest)}; it gave memory back "
                 f"{snapshot.returned} times and ran out {snapshot.ended} times while it was "
                 "recorded; a snapshot has no seconds",
                 check,

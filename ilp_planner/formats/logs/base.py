@@ -119,6 +119,12 @@ class Snapshot:
         return sum(one.used for one in self.segments)
 
     @property
+    def torn(self) -> int:
+        """Free bytes in segments that are in use in part: whole free ones are given to whoever
+        asks next, and growing ones are no segments of the device."""
+        return sum(one.size - one.used for one in self.segments if one.used and not one.growing)
+
+    @property
     def largest(self) -> int:
         """Bytes of the largest free block."""
         return max((one.free for one in self.segments), default=0)

@@ -39,6 +39,7 @@ def test_a_snapshot(tmp_path: Path, name: str) -> None:
     found = read_log(path)
     assert isinstance(found, Snapshot)
     assert (found.reserved, found.used, found.largest) == (100, 60, 30)
+    assert found.torn == 40
     assert (found.mapped, found.returned, found.ended) == (1, 1, 1)
 
 
