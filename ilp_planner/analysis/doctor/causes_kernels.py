@@ -264,20 +264,14 @@ def _not_overlapped(seconds: float, evidence: str) -> Cause:
 def host_bound(case: Case) -> Cause | None:
     """Look for a GPU that waits for its host between kernels."""
     trace = case.needed_trace()
-    if trace.gaps <= HOST * case.seconds or trace.prompt < 0.5:
+    if trace.gaps <= HOST * case.seconds:
         return None
     return Cause(
         "host",
         "steps are bound by the host",
         trace.gaps,
-        f"between {trace.kernels:,.0f} kernels of a step the GPU rests for "
-        f"{format_seconds(trace.gaps)} in gaps below 1 ms"
-        + (
-            ""
-            if math.isnan(trace.prompt)
-            else f"; {format_percent(trace.prompt)} of the kernels start as soon as the host has "
-            "launched them"
-        ),
+        f"of {trace.kernels:,.0f} kernels of a step many are launched only when the GPU rests "
+        f"already: {format_seconds(trace.gaps)} in gaps below 1 ms",
         "CUDA graphs (--cuda-graph-impl local), larger micro-batches, no synchronisation in the "
         "loop (.item()), a process pinned to the GPU's NUMA node",
     )

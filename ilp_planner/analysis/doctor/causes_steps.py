@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,12 +88,17 @@ def _saved_then(case: Case, slow: tuple[int, ...]) -> bool:
 
 def loading(case: Case) -> Cause | None:
     """Look for seconds that steps wait for data, as the log or a trace has them."""
-    found = _series_mean(case.log, m.DATA)
-    where = "the log says"
+    found, what = _series_mean(case.log, m.DATA), "the log says that a step waits for its batch"
     if found is None and (timed := case.timed(*LOADING)) is not None:
-        found, where = timed[1], "the timer batch-generator says"
+        found, what = timed[1], "the timer batch-generator says that steps wait for batches"
     if found is None and case.trace is not None:
-        found, where = case.trace.pauses, "in the trace the GPU rests in one piece for"
+        found, what = case.trace.loading, "the GPU rests while the loader gets a batch"
+        if math.isnan(found):
+            found = case.trace.pauses
+            what = (
+                "the GPU rests in pieces of more than 1 ms, in which the host loads data or does "
+                "something else that is slow"
+            )
     if found is None:
         raise NotTold("a log with data_loading times, timers or a trace")
     steps = case.steps
@@ -103,8 +109,7 @@ def loading(case: Case) -> Cause | None:
         "data",
         "steps wait for data",
         found - rhythmic,
-        f"{where} {format_seconds(found)} of a step of {format_seconds(case.seconds)}, which it "
-        "waits for its next batch",
+        f"{what}: {format_seconds(found)} of {format_seconds(case.seconds)}",
         "more workers that load data (--num-workers), or data on a local disk; one run with mock "
         "data tells",
     )

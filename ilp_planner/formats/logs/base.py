@@ -147,12 +147,12 @@ class Trace:
 
     steps: seconds of each step, [n]. compute: kernels that are no messages. collectives: while one
     runs, of which `exposed`: and no other kernel. waits: a send or a receive alone runs, which
-    waits for other pipeline ranks. copies: from and to the host. idle: no kernel runs, of which
-    `gaps` are short ones, that a host leaves which launches too slowly, and `pauses` long ones.
-    kernels: their number. prompt: share of kernels that start as soon as they are launched, nan:
-    not known. allocation: of calls that ask memory of the driver, or give it back. attention:
-    calls of the most frequent kernel of attention in forward and in backward passes. kinds: of
-    messages. names: seconds of the longest kernels. notes: on what was read.
+    waits for other pipeline ranks. copies: from and to the host. idle: no kernel runs, of which in
+    `gaps`, short ones, the host had not launched the next kernel yet; `pauses`: long ones, of which
+    `loading` while torch's loader gets a batch, nan: the trace does not say. kernels: their number.
+    allocation: of calls that ask memory of the driver, or give it back. attention: calls of the
+    most frequent kernel of attention in forward and in backward passes. kinds: of messages. names:
+    seconds of the longest kernels. notes: on what was read.
     """
 
     source: str
@@ -165,8 +165,8 @@ class Trace:
     idle: float
     gaps: float
     pauses: float
+    loading: float
     kernels: float
-    prompt: float
     allocation: float
     attention: tuple[float, float]
     kinds: tuple[Message, ...] = ()

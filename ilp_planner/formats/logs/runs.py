@@ -27,7 +27,7 @@ class Found:
 
     title: of the format. records: in the file's order. timers: of each record by its number,
     seconds of the fastest and the slowest rank. said, saved: as in `RunLog`. unit: of places.
-    alone: the records are of one run, which was chosen already.
+    alone: the records are of one run, which was chosen already. without: rows that say no step.
     """
 
     title: str = ""
@@ -38,6 +38,7 @@ class Found:
     notes: list[str] = field(default_factory=list)
     unit: str = "line"
     alone: bool = False
+    without: int = 0
 
 
 def log_of(found: Found, path: Path, run: int | None) -> RunLog:
@@ -51,6 +52,11 @@ def log_of(found: Found, path: Path, run: int | None) -> RunLog:
     numbered = _of_one_rank(list(enumerate(records)), notes)
     parts = _parts(numbered)
     chosen = _chosen(parts, found, path, None if found.alone else run, notes)
+    if not chosen and found.without:
+        raise LogError(
+            f"{path}: found {found.without:,} rows that say no step, expected a column or "
+            "key step, iteration or _step"
+        )
     if not chosen:
         raise LogError(
             f"{path}: found no step in {found.title or 'it'}, expected a log with the seconds of "

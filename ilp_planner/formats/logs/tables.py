@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+LARGEST = 1e15  # number of a step
 EXTREMES = ("__MIN", "__MAX")  # columns of W&B beside that of the mean
 
 
@@ -98,10 +99,12 @@ def read_document(content: bytes, path: Path) -> Found:
 
 
 def _add(found: Found, values: dict[str, float], place: int) -> None:
-    """Add a step; rows without a number count one up."""
-    step = values.pop(m.STEP, float(len(found.records) + 1))
-    if values and step == step and abs(step) < 1e15:
+    """Add the row of a step; those that say no step are of something else."""
+    step = values.pop(m.STEP, float("nan"))
+    if values and abs(step) < LARGEST:
         found.records.append(Record(int(step), values, place))
+    elif values:
+        found.without += 1
 
 
 def _flat(said: Mapping[str, Any], before: str = "") -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 
 MICRO = 1e-6
 GAP = 1e-3  # seconds of a pause between kernels that a slow host may leave, at most
-PROMPT = 15e-6  # seconds from a launch to its kernel, if no other one is waited for
 BEGIN = re.compile(r'"traceEvents"\s*:\s*\[')
 NEXT = re.compile(r"[\s,]*")
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
+LOADER = "enumerate(DataLoader)"  # begins the name of getting a batch
 STEP = re.compile(r"ProfilerStep#\d+$")
 NCCL = re.compile(r"nccl|rccl", re.IGNORECASE)
-PAIRED = re.compile(r"SendRecv|_Send|_Recv")
+PAIRED = re.compile(r"SendRecv|_Send|_Recv|^(send|recv)", re.IGNORECASE)
 KINDS = (
     ("AllReduce", "all-reduce"), ("ReduceScatter", "reduce-scatter"), ("AllGather", "all-gather"),
-    ("SendRecv", "send and receive"), ("AllToAll", "all-to-all"), ("Broadcast", "broadcast"),
+    ("SendRecv", "send and receive"), ("Send", "send and receive"), ("Recv", "send and receive"),
+    ("AllToAll", "all-to-all"), ("Broadcast", "broadcast"),
 )  # fmt: skip
 MEMORY_CALLS = re.compile(r"(cuda|hip)(Malloc|Free)(Async|Retry)?$|cuMem(Create|Map|Unmap|Release)")
 ATTENTION = re.compile(r"flash|fmha|attn|attention", re.IGNORECASE)
@@ -71,6 +72,7 @@ def read_trace(text: str, path: Path) -> Trace:
     steps: dict[str, tuple[float, float]] = {}
     launched: dict[object, float] = {}
     calls: list[tuple[float, float]] = []
+    loads: list[tuple[float, float]] = []
     total = 0
     for event in events_of(text):
         if event.get("ph") != "X":
@@ -86,7 +88,10 @@ def read_trace(text: str, path: Path) -> Trace:
         elif kind in LAUNCHES:
             if MEMORY_CALLS.search(name):
                 calls.append((start, start + length))
-            launched[about.get("correlation")] = start
+            if (number := about.get("correlation")) is not None:
+                launched[number] = start
+        elif name.startswith(LOADER):
+            loads.append((start, start + length))
         elif STEP.fullmatch(name) and kind != "gpu_user_annotation":
             steps[name] = (start, start + length)
     if not total:
@@ -96,14 +101,23 @@ def read_trace(text: str, path: Path) -> Trace:
             f"{path}: found a trace without CUDA activities, expected kernels: record it with "
             "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
         )
-    return _trace(sorted(kernels, key=lambda one: one[:2]), steps, launched, calls, path)
+    host = _Host(launched, calls, sorted(loads))
+    return _trace(sorted(kernels, key=lambda one: one[:2]), steps, host, path)
+
+
+class _Host(NamedTuple):
+    """Rows of the host: when kernels were launched, by their correlation; calls that ask for memory
+    or give it back, and those that get a batch."""
+
+    launched: dict[object, float]
+    calls: list[tuple[float, float]]
+    loads: list[tuple[float, float]]
 
 
 def _trace(
     kernels: Sequence[tuple[float, float, str, dict[str, Any]]],
     steps: dict[str, tuple[float, float]],
-    launched: dict[object, float],
-    calls: Sequence[tuple[float, float]],
+    host: _Host,
     path: Path,
 ) -> Trace:
     notes = []
@@ -124,7 +138,7 @@ def _trace(
     start = np.array([one[0] for one in inside])
     end = np.array([one[1] for one in inside])
     message = np.array([bool(NCCL.search(one[2])) for one in inside])
-    paired = np.array([bool(NCCL.search(one[2]) and PAIRED.search(one[2])) for one in inside])
+    paired = np.array([bool(NCCL.search(one[2]) and PAIRED.search(_sent(one))) for one in inside])
     copy = np.array([one[2] in GPU for one in inside])
 
     def together(chosen: NDArray[np.bool_]) -> float:
@@ -132,13 +146,13 @@ def _trace(
 
     every = _union(start, end)
     busy = _length(every)
+    # When the kernel that ends a pause was launched: after its begin, and the host was late.
+    asked = np.array([host.launched.get(one[3].get("correlation"), np.inf) for one in inside])
     pauses = _pauses(every, whole)
-    long = pauses > GAP
-    delays = [
-        one[0] - launched[one[3].get("correlation")]
-        for one in inside
-        if one[3].get("correlation") in launched and not NCCL.search(one[2])
-    ]
+    following = np.searchsorted(start, pauses[:, 1], side="left").clip(max=len(start) - 1)
+    seconds_of = pauses[:, 1] - pauses[:, 0]
+    long = seconds_of > GAP
+    late = ~long & (asked[following] >= pauses[:, 0])
     calls_of = Counter(one[2] for one in inside if ATTENTION.search(one[2]))
     back = max((n for name, n in calls_of.items() if BACKWARD.search(name)), default=0)
     there = max((n for name, n in calls_of.items() if not BACKWARD.search(name)), default=0)
@@ -155,16 +169,21 @@ def _trace(
         waits=(busy - together(~paired)) / count,
         copies=together(copy) / count,
         idle=(whole[1] - whole[0] - busy) / count,
-        gaps=float(pauses[~long].sum()) / count,
-        pauses=float(pauses[long].sum()) / count,
+        gaps=float(seconds_of[late].sum()) / count,
+        pauses=float(seconds_of[long].sum()) / count,
+        loading=_common(pauses[long], host.loads) / count if host.loads else float("nan"),
         kernels=len(inside) / count,
-        prompt=float(np.mean(np.array(delays) < PROMPT)) if delays else float("nan"),
-        allocation=sum(e - b for b, e in calls if whole[0] <= b < whole[1]) / count,
+        allocation=sum(e - b for b, e in host.calls if whole[0] <= b < whole[1]) / count,
         attention=(there / count, back / count),
         kinds=_messages([one for one in inside if NCCL.search(one[2])], count),
         names=dict(shown),
         notes=tuple(notes),
     )
+
+
+def _sent(kernel: tuple[float, float, str, dict[str, Any]]) -> str:
+    """Return the name of a message: an all-to-all runs as sends and receives."""
+    return str(kernel[3].get("Collective name", kernel[2]))
 
 
 def _union(start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -177,14 +196,24 @@ def _union(start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.f
     return np.stack((start[first], stops), axis=1)
 
 
+def _common(pauses: NDArray[np.float64], loads: Sequence[tuple[float, float]]) -> float:
+    """Return the seconds of pauses in which batches are got."""
+    found = 0.0
+    for begin, end in _union(*np.array(loads).T):
+        found += float(
+            np.clip(np.minimum(pauses[:, 1], end) - np.maximum(pauses[:, 0], begin), 0, None).sum()
+        )
+    return found
+
+
 def _length(intervals: NDArray[np.float64]) -> float:
     return float((intervals[:, 1] - intervals[:, 0]).sum())
 
 
 def _pauses(busy: NDArray[np.float64], whole: tuple[float, float]) -> NDArray[np.float64]:
-    """Return the seconds of every pause between kernels, of the begin and the end too."""
+    """Return every pause between kernels, [n, 2], of the begin and the end too."""
     edges = np.concatenate(([whole[0]], busy.ravel(), [whole[1]])).reshape(-1, 2)
-    return np.asarray(np.maximum(0.0, edges[:, 1] - edges[:, 0]), np.float64)
+    return np.asarray(edges[edges[:, 1] > edges[:, 0]], np.float64).reshape(-1, 2)
 
 
 def _messages(
@@ -192,8 +221,9 @@ def _messages(
 ) -> tuple[Message, ...]:
     """Return the messages of a step by kind and number of ranks."""
     found: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
-    for begin, end, name, about in sent:
-        said = str(about.get("Collective name", name)).replace("_", "").casefold()
+    for one in sent:
+        begin, end, _, about = one
+        said = _sent(one).replace("_", "").casefold()
         kind = next((ours for word, ours in KINDS if word.casefold() in said), "others")
         try:
             items = max(int(about.get("In msg nelems", 0)), int(about.get("Out msg nelems", 0)))

@@ -81,6 +81,7 @@ def test_values_in_a_list(tmp_path: Path) -> None:
         ('{"a": ', "cannot be read as JSON"),
         ("a,b\n1,2\n", "found no step of a run"),
         ("step,loss\n1,2\n", "found one step alone"),
+        ("model,step_time\na,2\nb,3\n", "found 2 rows that say no step, expected a column"),
     ],
 )
 def test_what_is_no_log(tmp_path: Path, text: str, says: str) -> None:

@@ -72,6 +72,37 @@ def test_parts_of_a_step(tmp_path: Path) -> None:
     assert one.seconds == pytest.approx(0.003)
 
 
+@pytest.mark.parametrize(("ahead", "gaps"), [(9e6, 0.0), (100.0, 0.0005)])
+def test_gaps_are_those_of_a_late_host(tmp_path: Path, ahead: float, gaps: float) -> None:
+    """A kernel that was launched long before its begin waited for something else."""
+    events = trace()
+    for number, event in enumerate(events):
+        if event["cat"] in ("kernel", "gpu_memcpy"):
+            event["args"] = {**event["args"], "correlation": number}
+            launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 5, "ph": "X"}
+            events = [*events, {**launch, "ts": event["ts"] - ahead, "args": event["args"]}]
+    found = read(tmp_path / "t.json", json.dumps({"traceEvents": events}))
+    assert found.gaps == pytest.approx(gaps)
+
+
+def test_pauses_in_which_the_loader_gets_a_batch(tmp_path: Path) -> None:
+    loader = {"ph": "X", "cat": "user_annotation", "name": "enumerate(DataLoader)#_Iter.__next__"}
+    events = [*trace(), {**loader, "ts": 8500, "dur": 1000}, {**loader, "ts": 0, "dur": 500}]
+    found = read(tmp_path / "t.json", json.dumps({"traceEvents": events}))
+    assert found.loading == pytest.approx(0.0005)
+    assert found.pauses == pytest.approx(0.002)
+
+
+def test_an_all_to_all_of_sends_is_a_collective(tmp_path: Path) -> None:
+    sent = {**SENT, "Collective name": "all_to_allv"}
+    events = [step(0, 0, 9000), step(1, 9000, 9000), kernel("gemm", 100, 10)]
+    events.append(kernel("ncclDevKernel_SendRecv", 1000, 2000, **sent))
+    found = read(tmp_path / "t.json", json.dumps({"traceEvents": events}))
+    assert [one.name for one in found.kinds] == ["all-to-all"]
+    assert found.waits == 0
+    assert found.collectives == pytest.approx(0.001)
+
+
 def test_a_trace_of_a_killed_run_is_read_up_to_there(tmp_path: Path) -> None:
     text = json.dumps({"schemaVersion": 1, "traceEvents": trace()}, indent=1)
     found = read(tmp_path / "t.json", text[:-300])
