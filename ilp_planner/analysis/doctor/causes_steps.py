@@ -81,7 +81,7 @@ def _saved_then(case: Case, slow: tuple[int, ...]) -> bool:
     if near and sum(near) > len(near) / 2:
         return True
     interval = log.said.get("save_interval", "")
-    return interval.isdigit() and int(interval) > 1 and all(
+    return len(interval) < 10 and interval.isdecimal() and int(interval) > 1 and all(
         min(step % int(interval), -step % int(interval)) <= 1 for step in slow
     )  # fmt: skip
 

@@ -77,7 +77,7 @@ SPACED = _by(rf"([a-z_]+): +({NUMBER})(GiB)?")
 NAMED_BEFORE = _by(rf"([a-z][a-z /]*(?:\(s\))?): ({NUMBER})")
 
 FORMATS = tuple(
-    Format(title, token, re.compile(mark), pairs, mean)
+    Format(title, token, re.compile(mark.replace(r"(\d+)", r"([0-9]{1,15})")), pairs, mean)
     for title, token, mark, pairs, mean in (
         ("NeMo", b", iteration ", r"Training epoch \d+, iteration (\d+)/\d+ \|", _columns, False),
         ("Megatron-LM", b"iteration ", r"\biteration +(\d+)/ *\d+ \|", _columns, True),
@@ -223,6 +223,7 @@ def _add(timers: dict[str, tuple[float, float, int]], one: _Timed) -> None:
 # ---- MLPerf's result logs ------------------------------------------------------------------------
 
 PROGRESS = ("step_num", "samples_count", "step", "epoch_num", "first_epoch_num")
+LARGEST = 1e15  # number of a step, or of samples
 LARGE = 1000  # more than any training has epochs
 BEGINS = ("block_start", "epoch_start", "eval_stop")
 ENDS = ("block_stop", "eval_start")
@@ -266,7 +267,9 @@ class _Benchmark:
             kind = next((name for name in PROGRESS if name in about), "")
             point = _Point(kind, float(about.get(kind, 0)), said["time_ms"] / 1e3, place)
             count = float(about.get("epoch_count", 0))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            return
+        if any(m.finite(value) is None for value in (point.progress, point.moment, count)):
             return
         if key in self.PARAMETERS:
             self.said.setdefault(key, str(value))
@@ -342,15 +345,16 @@ class _Benchmark:
         batch, samples = self._number("global_batch_size"), self._number("train_samples")
         progress = point.progress
         if point.kind == "step_num":
-            return round(progress)
+            return round(min(progress, LARGEST))
         if point.kind != "samples_count" and self._in_tokens:
             progress /= self._in_tokens
         elif point.kind != "samples_count" and progress < min(batch, LARGE):
             progress *= samples
-        return round(progress / batch)
+        return round(min(progress / batch, LARGEST))
 
     def _number(self, name: str) -> float:
         try:
-            return max(0.0, float(self.said[name]))
+            number = float(self.said[name])
         except (KeyError, ValueError):
             return 0.0
+        return number if 1 <= number < LARGEST else 0.0

@@ -11,6 +11,8 @@ import re
 from functools import cache
 from typing import NamedTuple
 
+from ilp_planner.base.limits import FIGURE
+
 SECONDS, TIME, SAMPLES_RATE = "seconds", "time", "samples_per_second"
 TOKENS_RATE, DEVICE_TOKENS = "tokens_per_second", "tokens_per_second_per_gpu"
 BATCH, SAMPLES, TOKENS, REAL = "batch", "samples", "tokens", "real_tokens"
@@ -81,8 +83,17 @@ def numbers(pairs: dict[str, object] | list[tuple[str, str]]) -> dict[str, float
         known = meaning(name)
         if known is None or known.name in found or isinstance(value, bool):
             continue
-        try:
-            found[known.name] = float(value) * known.factor  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            continue
+        number = finite(value)
+        if number is not None:
+            found[known.name] = number * known.factor
     return found
+
+
+def finite(value: object) -> float | None:
+    """Return the number that a value of a log is; None of any other, and of one that is no number
+    of anything."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if abs(number) <= FIGURE else None

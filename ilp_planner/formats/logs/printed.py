@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import PlannerError
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ilp_planner.formats.megatron.values import MegatronArguments
     from ilp_planner.specs.training import TrainingJob
 
+RANKS = re.compile(r"[1-9][0-9]{0,8}")
 NOTHING = ("None", "", "[]")
 # Arguments that say a type by another's name, as Megatron-LM sets them when it has read them.
 TYPES = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
@@ -31,7 +33,7 @@ def printed_arguments(log: RunLog) -> MegatronArguments | None:
     SpecError: arguments that cannot be read.
     """
     said = log.said
-    if any(key not in said for key in NEEDED) or not said.get("world_size", "").isdigit():
+    if any(key not in said for key in NEEDED) or not RANKS.fullmatch(said.get("world_size", "")):
         return None
     words: list[str] = []
     for key, text in said.items():

@@ -11,6 +11,7 @@ import json
 import pickle
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ilp_planner.base.limits import MEMORY
 from ilp_planner.base.units import format_bytes
 from ilp_planner.formats.logs.base import LogError, Segment, Snapshot
 
@@ -91,7 +92,7 @@ def _snapshot(said: Any, path: Path) -> Snapshot:
         found = tuple(_segment(one) for one in own)
         traces = said.get("device_traces") or [[]]
         actions = [one.get("action") for one in traces[min(of_device, len(traces) - 1)]]
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise LogError(f"{path}: segments: found another form: {error!r}") from None
     return Snapshot(
         source=str(path),
@@ -104,6 +105,8 @@ def _snapshot(said: Any, path: Path) -> Snapshot:
 
 def _segment(said: dict[str, Any]) -> Segment:
     blocks = said["blocks"]
+    if not 0 <= said["total_size"] <= MEMORY or any(one["size"] > MEMORY for one in blocks):
+        raise ValueError("sizes that no GPU has")
     used = sum(int(one["size"]) for one in blocks if one["state"] in USED)
     free = max((int(one["size"]) for one in blocks if one["state"] not in USED), default=0)
     return Segment(int(said["total_size"]), used, free, bool(said.get("is_expandable", False)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.formats.logs import metrics as m
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LARGEST = 1e15  # number of a step
+WHOLE = re.compile(r"-?[0-9]{1,15}")
 EXTREMES = ("__MIN", "__MAX")  # columns of W&B beside that of the mean
 
 
@@ -27,7 +29,7 @@ def read_csv(lines: Iterable[bytes], path: Path, run: int | None) -> Found:
     ------
     LogError: several runs.
     """
-    rows = csv.reader(line.decode("utf-8-sig", "replace") for line in lines)
+    rows = csv.reader(line.decode("utf-8-sig", "replace").replace("\r", "") for line in lines)
     names = [name.strip() for name in next(rows, [])]
     kept = {
         n: name.rpartition(" - ") for n, name in enumerate(names) if not name.endswith(EXTREMES)
@@ -45,7 +47,7 @@ def read_csv(lines: Iterable[bytes], path: Path, run: int | None) -> Found:
         )
     chosen = {"", *own[(run or 1) - 1 : run or 1]}
     columns = {n: parts[2] for n, parts in kept.items() if parts[0] in chosen}
-    found = Found(title="a table of a run", unit="row", alone=len(own) > 1)
+    found, place = Found(title="a table of a run", unit="row", alone=len(own) > 1), 1
     try:
         for place, cells in enumerate(rows, 2):
             pairs = [(columns[n], cell) for n, cell in enumerate(cells) if n in columns and cell]
@@ -128,11 +130,13 @@ def _columns(said: Mapping[str, Any]) -> Iterator[dict[str, object]]:
         values = column.get("values", column)
         if isinstance(values, list):
             first, apart = column.get("start_step", 0), column.get("step_interval", 1)
+            if not (isinstance(first, int) and isinstance(apart, int)):
+                continue
             values = {first + n * apart: value for n, value in enumerate(values)}
         if not isinstance(values, dict):
             continue
         for step, value in values.items():
-            if str(step).lstrip("-").isdigit():
+            if WHOLE.fullmatch(str(step)):
                 rows.setdefault(int(step), {"step": int(step)})[name] = value
     yield from (rows[step] for step in sorted(rows))
 
@@ -147,8 +151,9 @@ def _trainer(said: Mapping[str, Any]) -> Found:
             _add(found, m.numbers(_flat(one)), place)
     timed = sum(m.SECONDS in one.values or m.TIME in one.values for one in found.records)
     whole = next((one for one in entries if "train_runtime" in one), None)
-    if timed < 2 and whole is not None:
-        ended = Record(int(whole.get("step", 0)), {m.TIME: float(whole["train_runtime"])}, 1)
+    count, seconds = (m.finite((whole or {}).get(key)) for key in ("step", "train_runtime"))
+    if timed < 2 and count is not None and seconds is not None and 0 < count < LARGEST:
+        ended = Record(int(count), {m.TIME: seconds}, 1)
         rest = found.records[-1].values if found.records else {}
         tokens = {m.TOKENS: rest[m.TOKENS]} if m.TOKENS in rest else {}
         found.records = [

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HEAD, TAIL = 12, 4  # bytes around a record: its length with a check sum, the check sum of it
+LAST = 10**15  # number of a step
 LARGEST = 1 << 28  # bytes of a record
 # Message -> fields: name, number, type, message, repeated.
 MESSAGES: dict[str, tuple[tuple[str, int, str, str, bool], ...]] = {
@@ -89,6 +90,8 @@ def read_events(content: bytes) -> Found:
     except DecodeError:
         found.notes.append("it is cut off or damaged: the part before is read")
     for step, values in sorted(steps.items()):
+        if abs(step) > LAST:
+            continue
         values.pop(m.STEP, None)
         found.records.append(Record(step, values, step))
     return found

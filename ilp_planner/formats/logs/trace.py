@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MICRO = 1e-6
+LONGEST = 1e13  # seconds, since 1970 perhaps
 GAP = 1e-3  # seconds of a pause between kernels that a slow host may leave, at most
 BEGIN = re.compile(r'"traceEvents"\s*:\s*\[')
 NEXT = re.compile(r"[\s,]*")
@@ -80,7 +81,9 @@ def read_trace(text: str, path: Path) -> Trace:
         try:
             start, length = float(event["ts"]) * MICRO, float(event["dur"]) * MICRO
             kind, name, about = event.get("cat", ""), str(event["name"]), event.get("args") or {}
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
+            continue
+        if not (abs(start) < LONGEST and 0 <= length < LONGEST and isinstance(about, dict)):
             continue
         total += 1
         if kind in GPU:
@@ -227,11 +230,11 @@ def _messages(
         kind = next((ours for word, ours in KINDS if word.casefold() in said), "others")
         try:
             items = max(int(about.get("In msg nelems", 0)), int(about.get("Out msg nelems", 0)))
-            size = items * SIZES.get(str(about.get("dtype", "")), 0)
+            size = float(items * SIZES.get(str(about.get("dtype", "")), 0))
             ranks = int(about.get("Group size", 0))
-        except (TypeError, ValueError):
-            size, ranks = 0, 0
-        found[kind, ranks].append((end - begin, float(size)))
+        except (TypeError, ValueError, OverflowError):
+            size, ranks = 0.0, 0
+        found[kind, ranks].append((end - begin, size))
     return tuple(
         Message(
             kind,
