@@ -33,6 +33,8 @@ UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 FAR_OFF = 50.0  # measured over predicted seconds beyond which the unit is another one
 # By which FLOP of a step differ in another job: fewer, and more, as some count masked attention.
 OTHER_MODEL = (1.6, 2.5)
+OTHER_RUN = 1.5  # by which steps of a trace and of a log differ if they are of two runs
+PROFILED = 2.0  # by which a profiler slows a step down, at most
 OPTIMIZER = ("optimizer",)
 
 
@@ -197,6 +199,14 @@ def _check(case: Case) -> None:
             f"{log.source}: found steps without seconds, expected the seconds of a step, or the "
             "time of each; tokens per second need the job (`job_file`)"
         )
+    if case.trace is not None and log is not None:
+        traced = float(np.median(case.trace.steps))
+        if not 1 / OTHER_RUN < traced / case.steady < OTHER_RUN * PROFILED:
+            raise LogError(
+                f"{case.trace.source}: found the trace of another run: its steps take "
+                f"{format_seconds(traced)}, those of {log.source} {format_seconds(case.steady)}, "
+                "expected nearly the same"
+            )
     if prediction is None or log is None:
         return
     job = prediction.job

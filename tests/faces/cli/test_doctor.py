@@ -184,6 +184,17 @@ def test_two_files_of_a_kind(ilp_plan: Command, folder: Path) -> None:
     assert "b.log: found a second log beside a.log, expected one of each run" in done.err
 
 
+def test_a_trace_of_another_run(ilp_plan: Command, folder: Path) -> None:
+    (folder / "a.log").write_text(log([1.0] * 5))
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 0}
+    for seconds, code in ((0.1, 1), (1.2, 0)):
+        events = {"traceEvents": [{**kernel, "dur": 1e6 * seconds}]}
+        (folder / "t.json").write_text(json.dumps(events))
+        done = ilp_plan("doctor", "a.log", "t.json")
+        assert done.code == code, done.err
+        assert ("t.json: found the trace of another run" in done.err) == bool(code)
+
+
 def test_gpus_without_a_job(ilp_plan: Command, folder: Path) -> None:
     (folder / "a.log").write_text(log([1.0] * 5))
     done = ilp_plan("doctor", "a.log", "--cluster", "h100-8x8")
