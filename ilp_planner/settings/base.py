@@ -125,6 +125,7 @@ class Setting(NamedTuple):
     follow from several arguments; other systems are told no field without one. label, job_label:
     the words for it in plans, and in jobs that are analysed; None: it is not said. of_degrees: jobs
     of other degrees have their own value. job_option: that says it of one job; None: none does.
+    symptom: the cause of slow steps that the setting is, by the names of `analysis.doctor`.
     at_first: the value of plans in files up to version 3; empty: any.
     """
 
@@ -146,6 +147,7 @@ class Setting(NamedTuple):
     job_label: JobLabel | None = None
     of_degrees: bool = False
     job_option: JobOption | None = None
+    symptom: str = ""
     at_first: str | tuple[str, ...] = ()
 
     def search_of(self, runtime: str) -> Search:

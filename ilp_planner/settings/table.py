@@ -584,6 +584,7 @@ SETTINGS = (
         label=labels.unusual(
             130, "optimizer.overlap_gradients", "data-parallel messages overlapped"
         ),
+        symptom="overlap",
         at_first="none",
         keys=(
             Key(MEGATRON, "optimizer.overlap_gradients", "overlap_grad_reduce"),
@@ -1060,6 +1061,7 @@ SETTINGS = (
         remark="routing is assumed even",
         search={"": Search(FIXED, ("1",))},
         job_option=JobOption("kernels.imbalance"),
+        symptom="experts",
     ),
     Setting(
         "fused_permute",
@@ -1207,6 +1209,11 @@ DEMANDS = tuple(setting for setting in SETTINGS if setting.domain is not CLOSED)
 def row_of(choice: values.Choice) -> Setting:
     """Return the row of a choice."""
     return next(row for row in SETTINGS if row.choice is choice)
+
+
+def of_symptom(name: str) -> tuple[str, ...]:
+    """Return the attributes of a `TrainingJob` that a cause of slow steps may be the setting of."""
+    return tuple(field for row in SETTINGS if row.symptom == name for field in row.fields)
 
 
 def with_degrees_of(settings: Settings, other: Settings) -> Settings:

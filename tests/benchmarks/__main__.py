@@ -15,6 +15,7 @@ from tests.benchmarks import (
     accuracy,
     alpa,
     anytime,
+    doctor,
     errors,
     growth,
     kernel_judge,
@@ -86,6 +87,7 @@ SUITES: dict[str, Callable[[str, float | None], object]] = {
     "accuracy": lambda only, seconds: accuracy.measure(),
     "errors": lambda only, seconds: of_rows(errors, "errors", errors_table),
     "recipes": recipes.measure,
+    "doctor": doctor.measure,
     **{name: partial(runtime.measure, name) for name in ("megatron", "analyze")},
     **{name: lambda only, seconds, name=name: by_pytorch(name, only) for name in ("step", "gpu")},
 }

@@ -1,6 +1,7 @@
 """Every reader of files and texts from outside, with real examples of what it reads."""
 
 import json
+import pickle
 import tempfile
 from collections.abc import Callable
 from functools import cache, partial
@@ -67,6 +68,54 @@ tokens: {micro_batch_size: 1, sequence_length: 64, batch_accumulation_per_replic
 again: *m
 """
 LAYOUTS = (b"Et*2|(t*2|)*3mL", b"E|t*4|(tt|)*2,t*3|L", b"Ettt|ttmL")
+
+
+LOG = """  tensor_model_parallel_size ............... 8
+ [2026-03-01 12:00:01] iteration        1/     500 | consumed samples: 64 | elapsed time per iteration (ms): 998.1 | global batch size:    64 |
+(min, max) time across ranks (ms):
+    forward-compute ................................: (100.25, 120.50)
+ [2026-03-01 12:00:02] iteration        2/     500 | consumed samples: 128 | elapsed time per iteration (ms): 999.1 | global batch size:    64 |
+"""  # noqa: E501
+STEPS = "Step,run - step_time,run - tps\n1,0.5,1000\n2,0.75,900\n3,0.5,1000\n"
+MLLOG = "".join(
+    f':::MLLOG {{"time_ms": {1000 * n}, "key": "{key}", "value": {value}, '
+    f'"metadata": {{"samples_count": {8 * n}}}}}\n'
+    for n, (key, value) in enumerate([("global_batch_size", 8), *[("train_loss", 1.5)] * 4])
+)
+TRACE = json.dumps(
+    {
+        "traceEvents": [
+            {"ph": "X", "cat": "kernel", "name": "ncclAllReduce", "ts": 5, "dur": 2.5,
+             "args": {"correlation": 7, "Group size": 4, "In msg nelems": 64, "dtype": "Float"}},
+            {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 1, "dur": 9},
+            {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#2", "ts": 10, "dur": 9},
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 2, "dur": 1,
+             "args": {"correlation": 7}},
+        ]
+    }
+)  # fmt: skip
+SNAPSHOT = {
+    "segments": [{"device": 0, "total_size": 64, "blocks": [{"size": 64, "state": "inactive"}]}],
+    "device_traces": [[{"action": "segment_alloc"}]],
+}
+
+
+def _logs() -> list[bytes]:
+    state = {"log_history": [{"step": 9, "loss": 1.5}, {"step": 9, "train_runtime": 30.5}]}
+    golden = {"iteration-time": {"start_step": 1, "values": {"1": 5.5, "5": 0.5}}}
+    lines = [json.dumps({"_step": n, "train": {"step_time": 0.5}}) for n in range(3)]
+    written = [LOG, STEPS, MLLOG, TRACE, json.dumps(state), json.dumps(golden), "\n".join(lines)]
+    return [*map(str.encode, written), json.dumps(SNAPSHOT).encode(), pickle.dumps(SNAPSHOT)]
+
+
+def _log(path: Path) -> object:
+    from ilp_planner.analysis.doctor.statistics import steps_of
+    from ilp_planner.formats.logs.base import RunLog
+    from ilp_planner.formats.logs.printed import printed_job
+    from ilp_planner.formats.logs.read import read_log
+
+    found = read_log(path)
+    return (steps_of(found), printed_job(found)) if isinstance(found, RunLog) else found
 
 
 class Reader(NamedTuple):
@@ -266,6 +315,7 @@ READERS = {
     "cluster": Reader(files("clusters/*.toml"), _cluster, "clusters in TOML"),
     "plan": Reader(files("tests/formats/saved/*-v*.json"), _saved, "saved plans"),
     "table": Reader(texts(TABLE), _table, "native tables in CSV"),
+    "log": Reader(_logs, _log, "logs, traces and memory snapshots of runs"),
     "alpa": Reader(
         lambda: [pickled(database(), p) for p in (0, 2, 4)], _alpa, "Alpa's pickles"
     ),

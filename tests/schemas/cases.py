@@ -100,6 +100,10 @@ runtimes
 runtimes megatron
 runtimes aceso
 calibrate runs.csv --cluster mine.toml
+doctor steps.csv
+doctor snapshot.json
+doctor steps.csv --model llama3.2-1b --global-batch-size 8 --gpus 2xA100-40GB --time-limit 2
+doctor trace.json --model llama3.2-1b --global-batch-size 8 --gpus 2xA100-40GB --time-limit 0
 profile check bad.csv
 profile predict table.csv --want tp=8
 """  # noqa: E501
@@ -125,6 +129,7 @@ def write_files(folder: Path) -> None:
     bad = [*rows[:-1], LAYER.format(tp=4, n=4, seconds=9.0, state=2**28, kept=2**28)]
     (folder / "bad.csv").write_text("\n".join([HEAD, *bad]) + "\n")
     _write_single(folder)
+    _write_logs(folder)
     table(
         folder,
         *(
@@ -137,6 +142,17 @@ def write_files(folder: Path) -> None:
             for run in runs_on(DEFAULT, JOBS[:4])
         ),
     )
+
+
+def _write_logs(folder: Path) -> None:
+    """Write a table of steps with a stall every tenth, a memory snapshot and a trace."""
+    steps = "".join(f"{step},{2.0 if step % 10 else 3.0}\n" for step in range(1, 61))
+    (folder / "steps.csv").write_text(f"step,step_time\n{steps}")
+    block = {"size": 2**20, "state": "active_allocated"}
+    segment = {"device": 0, "total_size": 2**22, "blocks": [block]}
+    (folder / "snapshot.json").write_text(json.dumps({"segments": [segment]}))
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 0, "dur": 1e6}
+    (folder / "trace.json").write_text(json.dumps({"traceEvents": [kernel]}))
 
 
 def _write_single(folder: Path) -> None:

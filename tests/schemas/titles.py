@@ -9,6 +9,7 @@ OUTPUTS = {
     "why-not": "What `ilp-plan why --not ... --json` prints: why not another plan",
     "replan": "What `ilp-plan replan --json` prints: what to do with a plan on a changed cluster",
     "fit": "What `ilp-plan fit --json` prints: whether a job fits, and what makes it fit",
+    "doctor": "What `ilp-plan doctor --json` prints: why the steps of a run take as long",
     "sweep": "What `ilp-plan sweep --json` prints: a row for each point",
     "analyze": "What `ilp-plan analyze --json` prints: what a training job holds and sends",
     "analyze-costs": "What `ilp-plan analyze --json` prints of a plan that is no training job",

@@ -96,6 +96,14 @@ EXAMPLES = {
         ("ilp-plan replan plan.json --cluster h100-16x8 --output-least next.json", "nodes added"),
         ("ilp-plan replan plan.json --global-batch-size 512 --slack 0.02", "another batch"),
     ),
+    "doctor": (
+        (
+            "ilp-plan doctor train.log --job run.sh --cluster h100-8x8",
+            "a log, and what was started",
+        ),
+        ("ilp-plan doctor train.log rank0.json --job plan.json", "with a trace of one rank"),
+        ("ilp-plan doctor wandb.csv", "its steps alone"),
+    ),
     "analyze": (
         ("ilp-plan analyze plan.json --stage 1", ""),
         ("ilp-plan analyze --model llama3-8b --tp 2 --pp 2 --dp 2 --cluster a100-4x8", ""),

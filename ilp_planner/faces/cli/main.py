@@ -53,6 +53,7 @@ COMMANDS = {
     "export": ("ilp_planner.faces.cli.export", "export"),
     "import": ("ilp_planner.faces.cli.import_", "import_plan"),
     "compare": ("ilp_planner.faces.cli.compare", "compare"),
+    "doctor": ("ilp_planner.faces.cli.doctor", "doctor"),
     "models": ("ilp_planner.faces.cli.models", "models"),
     "gpus": ("ilp_planner.faces.cli.gpus", "gpus"),
     "runtimes": ("ilp_planner.faces.cli.runtimes", "runtimes"),

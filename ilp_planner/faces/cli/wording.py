@@ -15,6 +15,8 @@ RENAMED = {
     "seconds": "--time-limit",
     "virtual": "--virtual-stages",
     "set_values": "--set",
+    "run_number": "--run",
+    "job_file": "--job",
 }
 # Parameters that messages of the planner name.
 NAMED = (
@@ -24,6 +26,7 @@ NAMED = (
     "seconds", "gap", "prefer_plain", "solver", "starts", "workers", "seed", "num_layers", "device",
     "backend", "resume", "output", "accept_changed", "fit", "nearest", "start", "png", "vary",
     "objective", "max_price_per_hour", "tokens", "plot", "executor", "scheduler", "fallback", "yes",
+    "run_number", "job_file", "unit",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}

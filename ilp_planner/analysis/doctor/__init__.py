@@ -1,0 +1,1 @@
+"""Causes of slow steps: the log of a run beside the prediction of its job."""
