@@ -122,15 +122,18 @@ def saved_result(
     assert result.plan is not None
     assert problem.request is not None
     proof = {}
-    if independent and result.aim is None and math.isfinite(result.bound):
-        proof = problem.space.independent_proof(problem, result.bound)
+    aim = result.aim
+    if independent and (aim is None or aim.usual) and math.isfinite(result.bound):
+        sets = () if aim is None else aim.sets
+        nodes = sorted({sum(one.counts) for one in sets if one.covered})
+        proof = problem.space.independent_proof(problem, result.bound, nodes)
     return SavedPlan(
         plan=result.plan,
         inputs=problem.request,
         claim=claim_of(result, versions),
         verdict=verdict_of(problem, result.plan, result.evaluation),
         certificate={**result.certificate, **({INDEPENDENT: proof} if proof else {})},
-        aim={} if result.aim is None else encode_aim(result.aim),
+        aim={} if aim is None else encode_aim(aim),
     )
 
 

@@ -19,7 +19,7 @@ from ilp_planner.optimize.bounds.prices import Ends, search_price
 from ilp_planner.optimize.bounds.sweep import Chain, Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ilp_planner.costs.chain import ChainCosts
     from ilp_planner.problem import Problem
@@ -29,11 +29,17 @@ UNIT = 4096e12  # a price is a whole number of 1 / 4096 picoseconds per byte
 LONGER = 1.02  # times an even share of the time: a stage that a bound is about
 
 
-def independent_proof(problem: Problem[Any], bound: float) -> dict[str, Any]:
+def independent_proof(
+    problem: Problem[Any], bound: float, nodes: Sequence[int] = ()
+) -> dict[str, Any]:
     """Return the claim that no plan of a problem takes less than `bound` seconds, with all that the
     checker needs to prove it.
 
     Empty if there is no bound, or the set of plans is narrower than the checker knows.
+
+    Parameters
+    ----------
+    nodes: numbers of nodes that the claim is about; empty: all of the problem.
     """
     cluster = problem.cluster
     if not (0 < bound < INFINITE) or problem.constraints.texts:
@@ -43,7 +49,7 @@ def independent_proof(problem: Problem[Any], bound: float) -> dict[str, Any]:
         "version": VERSION,
         "bound_s": bound,
         "set": {
-            "devices": cluster.device_count,
+            "nodes": sorted(n for n in nodes if n <= cluster.node_count) or [cluster.node_count],
             "devices_per_node": cluster.devices_per_node,
             "devices_of_stages": list(problem.space.stage_sizes(problem)),
             "max_stages": problem.max_stages,
@@ -96,27 +102,29 @@ def _prices(problem: Problem[Any], part: OperatorPart, bound: float) -> Iterator
     devices, count = problem.cluster.device_count, len(problem.costs.chain)
     longest = LONGER * bound / part.micro_batches
     floors = (0, 1) if problem.costs.weight_floor else (0,)
-    done = set()
-    places = {
-        (step.place.devices, part.stages.in_flight(step.place.behind)): step.place
-        for step in (part.steps if part.divisible else ())
-    }
-    for (group, flight), place in sorted(places.items(), key=lambda item: item[0]):
-        chain = part.stages.chains[group]
-        before = max(0, devices - group - place.behind)
-        start = min(count - 1, count * before // devices)
-        price = _best_price(chain, start, flight, problem.memory_limit, longest)
-        for floor in floors if price > 0 else ():
-            row = group, flight, floor, round(price * UNIT)
-            if row not in done:
-                done.add(row)
-                yield list(row)
+    places: dict[tuple[int, int], list[int]] = {}
+    for step in part.steps if part.divisible else ():
+        place = step.place
+        key = place.devices, part.stages.in_flight(place.behind)
+        places.setdefault(key, []).append(devices - step.used - place.devices)
+    for (group, flight), before in sorted(places.items()):
+        found = set()
+        for first in {min(before), max(before)}:
+            start = min(count - 1, count * first // devices)
+            chain = part.stages.chains[group]
+            found.add(
+                round(UNIT * _best_price(chain, start, flight, problem.memory_limit, longest))
+            )
+        for price in sorted(found - {0}):
+            for floor in floors:
+                yield [group, flight, floor, price]
 
 
 def _best_price(chain: Chain, start: int, flight: int, limit: float, longest: float) -> float:
     """Return the best multiplier, in seconds per byte, of the longest stage from an operator on
     that takes at most `longest` seconds; 0 if memory does not bind."""
-    low, high, price = start + 1, len(chain.alike), 0.0
+    alone = chain.operators.compute[start:].min(axis=1).cumsum()
+    low, high, price = start + 1, start + max(1, int(np.searchsorted(alone, longest))), 0.0
     while low <= high:
         stop = (low + high) // 2
         operators = chain.operators.only(slice(start, stop))
