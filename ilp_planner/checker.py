@@ -1462,19 +1462,6 @@ def told(verdict: dict[str, Any]) -> Iterator[str]:
     yield f"checked   {'independently' if not faults else 'and refused'}, {verdict['took']:.1f} s"
 
 
-def record_of(verdict: dict[str, Any]) -> dict[str, Any]:
-    """Return a verdict as JSON has it; seconds and bytes."""
-    stages = [{"time_s": float(t), "memory_bytes": float(m)} for t, m in verdict["stages"]]
-    return {
-        "holds": not faults_of(verdict), "faults": faults_of(verdict), "stages": stages,
-        "iteration_time_s": float(verdict["seconds"]), "bound_s": float(verdict["bound"]),
-        "claim_proved": not weaker(verdict),
-        "claimed_s": float(verdict["claimed"]), "left_out": verdict["left_out"],
-        "parts": [{"micro_batch": m, "bound_s": t / PS} for m, t in verdict["parts"].items()],
-        "took_s": verdict["took"],
-    }  # fmt: skip
-
-
 def main(arguments: list[str]) -> int:
     """Check a file; 0: the plan is legal and the claim proved, 1: not, 2: no file named."""
     if len(arguments) != 1 or arguments[0].startswith("-"):

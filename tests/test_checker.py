@@ -264,7 +264,9 @@ PROOF = ("certificate", "independent")
 def test_no_edit_of_a_proof_proves_more_than_the_optimum(seed: int) -> None:
     record, optimum = small()
     drawn = random.Random(seed)
-    found = edited(record, drawn, (*PROOF, "cases"))
+    found = copy.deepcopy(record)
+    mixed_prices(found["certificate"]["independent"], drawn)
+    found = edited(found, drawn, (*PROOF, "cases"))
     found["certificate"]["independent"]["bound_s"] = optimum * drawn.choice((1, 1.01, 2, 100))
     try:
         verdict = checker.check(read(found))

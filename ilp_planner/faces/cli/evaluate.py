@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from ilp_planner.base.errors import PlanError, UsageError
-from ilp_planner.base.files import to_json
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.values import number_of_tokens
 from ilp_planner.faces.report.evaluation import print_judgement
@@ -36,12 +35,13 @@ def evaluate(
             ("--check-certificate", check_certificate),
             ("--accept-changed", accept_changed),
             ("--tokens", tokens is not None),
+            ("--json", as_json),
         )
         for name in (name for name, there in given if there):
             raise UsageError(
                 f"{name}: expected no --independent beside it, which asks the file alone"
             )
-        _checked(plan_file, as_json=as_json)
+        _checked(plan_file)
         return
     from ilp_planner.formats.saved_check import judge_saved
     from ilp_planner.formats.saved_problem import problem_of
@@ -58,7 +58,7 @@ def evaluate(
         raise PlanError(f"{plan_file}: {judgement.fault}")
 
 
-def _checked(plan_file: Path, *, as_json: bool) -> None:
+def _checked(plan_file: Path) -> None:
     """Run the checker on a file, and print its verdict."""
     from ilp_planner import checker
 
@@ -66,8 +66,7 @@ def _checked(plan_file: Path, *, as_json: bool) -> None:
         verdict = checker.check(checker.read(str(plan_file)))
     except checker.RefusedError as error:
         raise PlanError(f"{plan_file}: {error}") from None
-    told = [to_json(checker.record_of(verdict))] if as_json else checker.told(verdict)
-    typer.echo("\n".join(told))
+    typer.echo("\n".join(checker.told(verdict)))
     faults = checker.faults_of(verdict)
     if faults:
         raise PlanError(f"{plan_file}: {faults[0]}")
