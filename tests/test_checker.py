@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ilp_planner
@@ -83,6 +83,26 @@ def test_no_price_and_no_end_of_a_search_proves_more_than_the_optimum(
         patch.setattr(checker, "ROUNDS", 10**6 if labels > 1 else 3 * labels)
         patch.setattr(checker, "MOST_PAIRS", seed % 3 * 100)
         assert proved(proof) <= optimum
+
+
+@given(tiny.problems(most_ways=5_000))
+@examples(60)
+def test_a_claim_about_some_of_the_nodes_is_about_each_number_of_them(
+    problem: Problem[Any],
+) -> None:
+    cluster = problem.cluster
+    assume(cluster.node_count > 1)
+    one = tiny.make_cluster(1, cluster.devices_per_node)
+    groups = tuple(g for g in problem.space.group_sizes if g <= one.device_count)
+    alone = replace(
+        problem,
+        cluster=one,
+        max_stages=min(problem.max_stages, one.device_count),
+        space=replace(problem.space, group_sizes=groups),
+    )
+    optimum = min(tiny.least_time(problem), tiny.least_time(alone), HUGE)
+    found = proved(independent_proof(problem, min(optimum * 1.5, HUGE), [1, 2]))
+    assert optimum * (1 - 1e-6) <= found <= optimum
 
 
 # ---- plans against the planner's judge -----------------------------------------------------------
