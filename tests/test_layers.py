@@ -13,6 +13,7 @@ from tests.sources import tree_of
 
 ROOT = Path(ilp_planner.__file__).parent
 LAYERS = (
+    ("checker",),
     ("base",),
     ("schedule",),
     ("specs",),

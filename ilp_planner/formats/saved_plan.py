@@ -102,24 +102,38 @@ class SavedPlan:
     newest: bool = field(default=True, compare=False)
 
 
+INDEPENDENT = "independent"  # in a certificate: the proof for `ilp_planner/checker.py`
+
+
 def saved_result(
-    problem: Problem[Any], result: Result, versions: Mapping[str, str] | None = None
+    problem: Problem[Any],
+    result: Result,
+    versions: Mapping[str, str] | None = None,
+    *,
+    independent: bool = True,
 ) -> SavedPlan:
     """Return the saved form of a result with a plan, on a problem that was built from a request.
 
     Parameters
     ----------
-    versions: package -> version; None leaves out all that differs from run to run.
+    versions: package -> version; None leaves out all that differs from run to run. independent:
+        add the proof for the checker, if the space has one.
     """
     assert result.plan is not None
     assert problem.request is not None
+    proof = {}
+    aim = result.aim
+    if independent and (aim is None or aim.usual) and math.isfinite(result.bound):
+        sets = () if aim is None else aim.sets
+        nodes = sorted({sum(one.counts) for one in sets if one.covered})
+        proof = problem.space.independent_proof(problem, result.bound, nodes)
     return SavedPlan(
         plan=result.plan,
         inputs=problem.request,
         claim=claim_of(result, versions),
         verdict=verdict_of(problem, result.plan, result.evaluation),
-        certificate=result.certificate,
-        aim={} if result.aim is None else encode_aim(result.aim),
+        certificate={**result.certificate, **({INDEPENDENT: proof} if proof else {})},
+        aim={} if aim is None else encode_aim(aim),
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.numerics import SAVED_ROUNDING
 from ilp_planner.evaluate import evaluate
-from ilp_planner.formats.saved_plan import verdict_of
+from ilp_planner.formats.saved_plan import INDEPENDENT, verdict_of
 from ilp_planner.formats.versions import OWN, versions
 from ilp_planner.optimize.result import (
     CERTIFICATE_VERSION,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.objectives.check import AimCheck
 
-CERTIFICATE_KEYS = ("version", "bound_s", "parts")
+CERTIFICATE_KEYS = ("version", "bound_s", "parts", INDEPENDENT)
 PART_KEYS = ("bound_s", "by")  # beside the name of the part
 
 

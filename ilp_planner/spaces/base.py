@@ -206,6 +206,13 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         """Return the residual problem of the part that holds a legal plan, up to the plan; None if
         its integer program is too large, or there is none."""
 
+    def independent_proof(
+        self, problem: Problem[AnyCosts], bound: float, nodes: Sequence[int]
+    ) -> dict[str, Any]:
+        """Return the proof for `ilp_planner/checker.py` that no plan on so many nodes takes less
+        than `bound` seconds; empty if the checker knows nothing of such plans."""
+        return {}
+
     def proved_problem(
         self, problem: Problem[AnyCosts], plan: Plan[Any], certificate: Mapping[str, Any]
     ) -> LastProblem | None:

@@ -184,6 +184,7 @@ REFERENCES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "fit:settings": lambda: {"type": "array", "items": {"type": "string"}},
     "runtime:settings": _treatments,
     "plan:inputs": _inputs,
+    "plan:independent": lambda: {"type": "object"},  # docs/reference/certificate.md has its keys
     "settings": lambda: of_class(Settings),
     "architecture": lambda: of_class(Decoder),
     "constraints": _constraints,
@@ -710,6 +711,7 @@ MEANING = {
     "prices": "Prices of memory with which stages were bounded.",
     "prices.seconds_per_byte": "Seconds that a byte costs.",
     "exact_stages": "Stages that were solved exactly.",
+    "independent": "A proof for `ilp_planner/checker.py`, which shares nothing with the planner.",
     "enters_node": "Whether what it receives comes from another node.",
     "leaves_node": "Whether what it sends goes to another node.",
     "counts": "Nodes of each kind.",

@@ -1,10 +1,11 @@
 """`ilp-plan evaluate`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ilp_planner.base.errors import PlanError
+from ilp_planner.base.errors import PlanError, UsageError
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.values import number_of_tokens
 from ilp_planner.faces.report.evaluation import print_judgement
@@ -16,11 +17,32 @@ def evaluate(
     check_certificate: Annotated[
         bool, typer.Option("--check-certificate", help="Derive the proved bound again.")
     ] = False,
+    independent: Annotated[
+        bool,
+        typer.Option(
+            "--independent",
+            help="Let a checker judge the plan and prove its bound that shares nothing with the "
+            "planner: ilp_planner/checker.py, which runs alone as well.",
+        ),
+    ] = False,
     tokens: o.Tokens = None,
     accept_changed: o.AcceptChanged = False,
     as_json: o.Json = False,
 ) -> None:
     """Judge a saved plan again from its inputs, never from what the file claims."""
+    if independent:
+        given = (
+            ("--check-certificate", check_certificate),
+            ("--accept-changed", accept_changed),
+            ("--tokens", tokens is not None),
+            ("--json", as_json),
+        )
+        for name in (name for name, there in given if there):
+            raise UsageError(
+                f"{name}: expected no --independent beside it, which asks the file alone"
+            )
+        _checked(plan_file)
+        return
     from ilp_planner.formats.saved_check import judge_saved
     from ilp_planner.formats.saved_problem import problem_of
 
@@ -34,3 +56,17 @@ def evaluate(
     print_judgement(judgement, run_tokens, as_json=as_json)
     if judgement.fault:
         raise PlanError(f"{plan_file}: {judgement.fault}")
+
+
+def _checked(plan_file: Path) -> None:
+    """Run the checker on a file, and print its verdict."""
+    from ilp_planner import checker
+
+    try:
+        verdict = checker.check(checker.read(str(plan_file)))
+    except checker.RefusedError as error:
+        raise PlanError(f"{plan_file}: {error}") from None
+    typer.echo("\n".join(checker.told(verdict)))
+    faults = checker.faults_of(verdict)
+    if faults:
+        raise PlanError(f"{plan_file}: {faults[0]}")

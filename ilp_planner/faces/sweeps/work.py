@@ -118,4 +118,4 @@ def _start(problem: Problem[Any], result: Result) -> Start | None:
     from ilp_planner.formats.saved_start import start_of
     from ilp_planner.formats.versions import versions
 
-    return start_of(saved_result(problem, result, versions()), "neighbour")
+    return start_of(saved_result(problem, result, versions(), independent=False), "neighbour")

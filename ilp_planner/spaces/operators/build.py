@@ -299,6 +299,14 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
 
         return LastGraph(graph=plan_graph(problem, certificate, plan))
 
+    def independent_proof(
+        self, problem: Problem[OperatorTables], bound: float, nodes: Sequence[int]
+    ) -> dict[str, Any]:
+        """Return the proof for the checker, with the rows that it counts with."""
+        from ilp_planner.spaces.operators.independent import independent_proof
+
+        return independent_proof(problem, bound, nodes)
+
     def explain(self, search: OperatorSearch) -> str:
         """Return one line for a problem that is proved infeasible."""
         return search.explain()

@@ -330,3 +330,25 @@ def test_what_cannot_be_true_is_remarked_on(
 def parts(*sizes: int) -> dict[str, Any]:
     """Return a certificate that lists these micro-batch sizes."""
     return {"parts": [{"micro_batch": size, "bound_s": None, "by": "chain-dp"} for size in sizes]}
+
+
+def test_a_proof_is_checked_without_the_planner(
+    ilp_plan: Command, operators: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "proved.json"
+    assert ilp_plan("solve", *operators, "--output", path).code == 0
+    done = ilp_plan("evaluate", path, "--independent")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1].startswith("checked   independently")
+    record = json.loads(path.read_text())
+    record["plan"]["stages"][0]["strategies"][0]["tp"] = 3
+    path.write_text(json.dumps(record))
+    done = ilp_plan("evaluate", path, "--independent")
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+
+
+def test_the_independent_check_goes_alone(ilp_plan: Command, saved: Path) -> None:
+    done = ilp_plan("evaluate", saved, "--independent", "--check-certificate")
+    assert done.code == 2
+    assert "--check-certificate: expected no --independent beside it" in done.err

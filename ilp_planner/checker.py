@@ -1,0 +1,1480 @@
+#!/usr/bin/env python3
+"""Check a saved plan of operators and the proof beside it, sharing nothing with the planner.
+
+    python checker.py plan.json
+
+Standard library only; fractions where a plan is judged, whole numbers where a bound is proved
+(times in picoseconds, sizes in bytes). Written from docs/reference/costs.md, which has the cost
+formulas, and docs/reference/certificate.md, which has the format and the argument. Nothing of the
+file is believed but the rows of its profile and the set of plans that it names; prices steer, any
+of them give a true bound, and poor ones a weak bound.
+
+Every rounding makes a bound smaller: times of rows and sizes are rounded down, the limit of memory
+up, a price is whole, and the quotient of a priced sum is rounded down.
+"""
+
+# mypy: ignore-errors
+
+import hashlib
+import heapq
+import json
+import sys
+import time
+import tomllib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+MIB = 1 << 20
+PS = 10**12  # picoseconds of a second
+Q = 1 << 12  # a priced sum is in 1 / Q picoseconds; a price is in 1 / Q picoseconds per byte
+NEVER = 1 << 90  # stands for no way
+LARGEST_FILE = 64 << 20
+SLACK = Fraction(1, 10**9)  # relative: a memory limit and a saved time are met up to this
+RIVALS = 200  # labels that another one is compared with, at most
+AROUND = (100, 80, 125, 50, 200)  # percent of the best price, at which labels are bounded
+MOST_PRICES = 33
+SAVED = Fraction(1, 10**6)  # relative: saved figures are true to this
+WEAKER = Fraction(1, 100)  # a proof that is farther below the claim is a fault
+EFFORTS = (0, 1_000, 10_000, 60_000)  # labels of a stage that are looked at, one try after another
+LABELS = 150_000  # of all stages, for one size of micro-batch
+MOST_PAIRS = 300_000  # places of stages between windows, at most
+FALLBACK = (1, 2, 4, 8, 15, 30, 60, 120, 250, 500)  # thousandths below a target, if there are more
+ROUNDS = 1_000  # paths whose stages are solved, at most
+DIGITS = 6  # binary ones of prices that stages were solved with
+COSTS = ("aceso", "native")
+COLUMNS = 8  # of a row: forward, backward, input, output, weights, activations, two reserved
+LONGEST_COLLECTIVE = 100  # seconds
+OPTIMIZER_BANDWIDTH = 700 * 10**9  # bytes per second
+
+
+class RefusedError(Exception):
+    """A file that proves nothing, in one line."""
+
+
+# ---- reading -------------------------------------------------------------------------------------
+
+
+def _number(text):
+    """Read a decimal number exactly; an exponent beyond any float is refused."""
+    mantissa, _, exponent = text.lower().partition("e")
+    if len(mantissa) > 60 or len(exponent) > 5 or abs(int(exponent or 0)) > 400:
+        raise ValueError(f"found {text[:40]}, expected a number that a float can hold")
+    return Fraction(text)
+
+
+def _no_number(text):
+    raise ValueError(f"found {text}, expected a number")
+
+
+def _once(pairs):
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice in one object")
+    return found
+
+
+def loads(text: str) -> Any:
+    """Return what a JSON text says, with exact numbers."""
+    return json.loads(text, parse_float=_number, parse_constant=_no_number, object_pairs_hook=_once)
+
+
+def read(path: str) -> Any:
+    """Read a file as JSON with exact numbers.
+
+    Raises RefusedError.
+    """
+    try:
+        file = Path(path)
+        if not file.is_file():
+            raise RefusedError("found no file, expected a plan of `ilp-plan solve --output`")
+        size = file.stat().st_size
+        if size > LARGEST_FILE:
+            raise RefusedError(f"found {size} bytes, expected at most {LARGEST_FILE}; not read")
+        text = file.read_bytes()[:LARGEST_FILE].decode()
+        return loads(text)
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise RefusedError(f"cannot be read as JSON: {reason}") from None
+
+
+def get(record, key, kind, least=None, most=None):
+    """Return a value of an object, of one kind: int, Fraction (any number), str, bool, list, dict.
+
+    Raises RefusedError: it is missing, of another kind, or out of range.
+    """
+    if not isinstance(record, dict) or key not in record:
+        raise RefusedError(f"{key}: missing")
+    return typed(record[key], key, kind, least, most)
+
+
+def typed(value, key, kind, least=None, most=None):
+    """Return the value itself if it is of the kind and in the range."""
+    accepted = (int, Fraction) if kind is Fraction else kind
+    wrong = not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool)
+    if wrong or (least is not None and value < least) or (most is not None and value > most):
+        names = {int: "a whole number", Fraction: "a number", str: "a text", bool: "true or false",
+                 list: "a list", dict: "an object"}  # fmt: skip
+        span = "" if least is None else f" from {least}" + ("" if most is None else f" to {most}")
+        raise RefusedError(f"{key}: found {str(value)[:60]!r}, expected {names[kind]}{span}")
+    return value
+
+
+def wholes(record, key, least, most):
+    """Return an ascending list of different whole numbers."""
+    found = [typed(x, key, int, least, most) for x in get(record, key, list)]
+    if not found or sorted(set(found)) != found:
+        raise RefusedError(f"{key}: expected different whole numbers, ascending")
+    return found
+
+
+# ---- costs (docs/reference/costs.md) -------------------------------------------------------------
+
+
+COLUMN_FIRST = ("enc-attention-qkv", "enc-MLP-GEMM-1")
+ROW_FIRST = ("enc-attention-dense", "enc-MLP-GEMM-2")
+TOKEN = ("enc-1st-layernorm", "enc-2nd-layernorm", "enc-post-attention-dropout",
+         "enc-post-MLP-dropout")  # fmt: skip
+
+
+def layout(name, tp, dp, split, of_input):
+    """Return (replicas, parts of three dimensions), None: any."""
+    token, column, head = (tp, (1, dp, 1)), (1, (1, dp, tp)), (1, (dp, tp, 1))
+    batch = (tp, (dp, 1, 1))
+    if name == "encoder-embedding":
+        return None if of_input else token
+    if name == "gpt-post-process":
+        return batch if of_input else None
+    if name == "final-layernorm":
+        return token if of_input else batch
+    if name in TOKEN:
+        return token
+    if name in COLUMN_FIRST:
+        return token if of_input == (split == 0) else column
+    if name in ROW_FIRST:
+        return column if of_input == (split == 0) else token
+    if name == "enc-attention-score":
+        return column if of_input else head
+    if name in ("enc-attention-softmax", "enc-attention-dropout"):
+        return head
+    if name == "enc-attention-context":
+        return head if of_input else column
+    return column if name == "enc-MLP-gelu" else batch
+
+
+def change(have, want):
+    """Return (collective forward, collective backward, devices); () if none, None if impossible."""
+    if have is None or want is None or have == want:
+        return ()
+    pairs = list(zip(have[1], want[1], strict=True))
+    if have[0] > want[0]:
+        grows = any(a < b for a, b in pairs)
+        return ("split", "all_gather", have[0] // want[0]) if grows else None
+    for i, (a, b) in enumerate(pairs):
+        if a > b:
+            if have[0] < want[0]:
+                return ("all_gather", "split", a // b)
+            if any(j != i and c < d for j, (c, d) in enumerate(pairs)):
+                return ("all_to_all", "all_to_all", a // b)
+    return None
+
+
+class Costs:
+    """The cost model over the rows of a certificate: exact fractions of seconds and bytes."""
+
+    def __init__(self, record, plans):
+        self.name = get(record, "costs", str)
+        if self.name not in COSTS:
+            raise RefusedError(
+                f"costs: found {self.name[:40]!r}, expected one of {', '.join(COSTS)}"
+            )
+        self.aceso = self.name == "aceso"
+        self.family = get(record, "family", str)
+        self.names = [typed(x, "operators", str) for x in get(record, "operators", list)]
+        last = len(self.names) - 1
+        self.chain = [typed(x, "chain", int, 0, last) for x in get(record, "chain", list)]
+        self.samples = wholes(record, "samples", 1, 1 << 20)
+        self.degrees = wholes(record, "tensor_degrees", 1, 1 << 16)
+        self.splits = wholes(record, "splits", 0, 1 << 10)
+        self.per_node = plans["per_node"]
+        self.state = 4 if self.family == "resnet" else 8
+        if not self.chain or len(self.chain) > 1 << 17:
+            raise RefusedError(f"chain: found {len(self.chain)} operators, expected 1 to {1 << 17}")
+        self.rows = {}
+        for row in get(record, "rows", list):
+            if not isinstance(row, list) or len(row) != 4 + COLUMNS:
+                raise RefusedError(f"rows: expected lists of {4 + COLUMNS} numbers")
+            u, m, t, split = (typed(x, "rows", int, 0) for x in row[:4])
+            values = tuple(Fraction(typed(x, "rows", Fraction, 0)) for x in row[4:])
+            if (u, m, t, split) in self.rows:
+                raise RefusedError(
+                    f"rows: operator {u} with {m} samples, tp {t}, split {split} twice"
+                )
+            self.rows[u, m, t, split] = values
+        self.links = []
+        for key in ("intra_node", "inter_node"):
+            rates = [Fraction(typed(x, key, Fraction)) for x in get(record, key, list)]
+            if not rates or min(rates) <= 0:
+                raise RefusedError(f"{key}: expected positive bandwidths")
+            self.links.append(rates)
+        self.tables = {}
+        for table in get(record, "collectives", list):
+            key = get(table, "name", str), get(table, "devices", int, 2)
+            sizes = get(table, "mib", list), get(table, "seconds", list)
+            if len(sizes[0]) != len(sizes[1]):
+                raise RefusedError("collectives: mib and seconds differ in length")
+            both = zip(*sizes, strict=True)
+            times = {
+                typed(s, "mib", int): Fraction(typed(t, "seconds", Fraction, 0)) for s, t in both
+            }
+            self.tables[key] = times
+        self._moves, self._sent = {}, {}
+
+    # ---- the rules of the two models
+
+    def kept(self, u, row):
+        """Bytes that the operator keeps for its backward pass."""
+        if self.aceso and self.names[u] == "enc-attention-dropout":
+            return row[5] * Fraction(3, 2)
+        return Fraction(0) if self.shared(u) else row[5]
+
+    def shared(self, u):
+        """Whether its memory is counted with a neighbour's."""
+        name = self.names[u]
+        return self.aceso and (
+            name in ("enc-attention-dropout", "enc-attention-softmax", "bn1")
+            or "-bn3" in name
+            or ("-downsample" in name and "0-0" not in name)
+        )
+
+    def starts(self, u):
+        """Whether the input of this operator is always kept."""
+        name = self.names[u]
+        if self.aceso:
+            return name == "enc-1st-layernorm" or "-conv1" in name
+        return name.endswith(("1st-layernorm", "-conv1"))
+
+    def in_flight(self, behind, micro_batches):
+        """Micro-batches in flight at the peak."""
+        return behind + 1 if self.aceso else min(behind + 1, micro_batches)
+
+    def transfer(self, size, cross):
+        """Seconds of a message of so many bytes, inside a node or between nodes."""
+        if size <= 0:
+            return Fraction(0)
+        key = size, cross
+        if key not in self._sent:
+            table, size = self.links[cross], Fraction(size)
+            of = self._aceso_transfer if self.aceso else self._native_transfer
+            self._sent[key] = of(size / MIB, size, table)
+        return self._sent[key]
+
+    @staticmethod
+    def _aceso_transfer(mib, size, table):
+        if mib >= 1:
+            index = (mib.numerator // mib.denominator).bit_length() - 1
+            index -= index >= 1
+        else:
+            index = -((mib.denominator // mib.numerator).bit_length() - 1)
+        return size / (table[-1] if index >= len(table) else table[max(index, -len(table))])
+
+    @staticmethod
+    def _native_transfer(mib, size, table):
+        most = 1 << (len(table) - 1)
+        if mib <= 1 or mib >= most:
+            return size / (table[0] if mib <= 1 else table[-1])
+        i = (mib.numerator // mib.denominator).bit_length() - 1
+        low, high = (1 << i) * MIB / table[i], (2 << i) * MIB / table[i + 1]
+        return low + (high - low) * (mib - (1 << i)) / (1 << i)
+
+    def collective(self, name, devices, size):
+        """Seconds of one collective on a tensor of so many bytes."""
+        table, mib = self.tables.get((name, devices), {}), Fraction(size) / MIB
+        if self.aceso:
+            for whole in (round(mib), round(mib - 1) if mib >= 1 else -1):
+                if whole in table:
+                    return Fraction(table[whole])
+            return Fraction(LONGEST_COLLECTIVE)
+        known = sorted((s, t) for s, t in table.items() if s > 0 and t < LONGEST_COLLECTIVE)
+        if not known:
+            share = {"all_reduce": Fraction(2, devices), "all_gather": Fraction(1)}
+            each = share.get(name, Fraction(1, devices))
+            return each * (devices - 1) * self.transfer(size, 0)
+        if mib > known[-1][0]:
+            return known[-1][1] * mib / known[-1][0]
+        if mib <= known[0][0]:
+            return Fraction(known[0][1])
+        i = bisect_left(known, (mib,))
+        (s0, t0), (s1, t1) = known[i - 1], known[i]
+        return t0 + (t1 - t0) * (mib - s0) / (s1 - s0)
+
+    def nodes(self, devices):
+        """Nodes that a stage on so many devices is on."""
+        return -(-devices // self.per_node)
+
+    def iteration_work(self, row, tp, dp):
+        """Seconds once per iteration: gradients reduced, and the optimiser's step."""
+        if self.aceso:
+            return Fraction(0)
+        size = row[4]
+        optimizer = 2 * self.state * size / OPTIMIZER_BANDWIDTH
+        if dp == 1 or size == 0:
+            return optimizer
+        nodes = self.nodes(tp * dp)
+        if nodes == 1:
+            return optimizer + Fraction(2, dp) * (dp - 1) * self.transfer(size, 0)
+        network = tp * size / self.links[1][-1]
+        inside = self.transfer(size, 0) if dp > nodes else 0
+        return optimizer + Fraction(2 * (dp - 1), dp) * max(network, inside)
+
+    def stage_work(self, devices):
+        """Seconds once per iteration and stage."""
+        if self.aceso or self.nodes(devices) == 1:
+            return Fraction(0)
+        latency = max(Fraction(0), 2 * self.transfer(MIB, 1) - self.transfer(2 * MIB, 1))
+        return 2 * (self.nodes(devices) - 1) * latency
+
+    def reshard(self, u, have, v, want, size):
+        """Seconds between two neighbours, forward and backward; None if there is no way."""
+        if self.aceso and self.family == "t5":
+            return Fraction(0)
+        key = u, have, v, want, size
+        if key not in self._moves:
+            self._moves[key] = self._reshard(self.names[u], have, self.names[v], want, size)
+        return self._moves[key]
+
+    def _reshard(self, a, have, b, want, size):
+        if self.nodes(have[0] * have[1]) > 1:
+            dp = have[1]
+            if change(layout(a, 1, dp, have[2], False), layout(b, 1, dp, want[2], True)) != ():
+                return None
+        move = change(layout(a, *have, False), layout(b, *want, True))
+        if move is None:
+            return None
+        each = [self.collective(x, move[2], size) for x in move[:2] if x != "split"]
+        return sum(each, Fraction(0))
+
+    def options(self, micro_batch, devices):
+        """Return (tp, dp, split) of all ways to use the devices that the profile could know."""
+        found = []
+        for tp in self.degrees:
+            dp = devices // tp
+            if tp * dp != devices or micro_batch % dp or tp * self.nodes(devices) > devices:
+                continue
+            if micro_batch // dp in self.samples:
+                found += [(tp, dp, split) for split in self.splits]
+        return found
+
+    def row(self, u, micro_batch, option):
+        """The row of an operator with an option; None if it was not profiled."""
+        return self.rows.get((u, micro_batch // option[1], option[0], option[2]))
+
+    def output(self, u, micro_batch, option, degree):
+        """Bytes sent: of the row at the tensor degree of the stage's first operator."""
+        row = self.row(u, micro_batch, (degree, *option[1:]))
+        return row[3] if row else Fraction(10**6 * MIB if self.aceso else 1 << 60)
+
+
+# ---- the plan ------------------------------------------------------------------------------------
+
+
+def judge(costs, plans, plan):
+    """Return (seconds of an iteration, [(seconds, bytes) per stage], faults) of a plan, exactly."""
+    faults, stages, first, position = [], [], 0, 0
+    batch, micro_batches = plans["batch"], get(plan, "micro_batches", int, 1)
+    if get(plan, "global_batch", int, 1) != batch or batch % micro_batches:
+        faults.append(f"{micro_batches} micro-batches of a batch of {batch}")
+    M = batch // micro_batches
+    if M not in plans["micro_batches"]:
+        faults.append(f"micro-batch {M} is none of the set")
+    listed = get(plan, "stages", list)
+    for s, stage in enumerate(listed):
+        start, stop = get(stage, "start", int, 0), get(stage, "stop", int, 0, len(costs.chain))
+        g = get(stage, "devices", int, 1)
+        if get(stage, "first_device", int, 0) != first or not legal(plans, first, g):
+            faults.append(f"stage {s}: {g} devices from {stage['first_device']} on")
+        if start != position or start >= stop:
+            faults.append(f"stage {s}: operators {start} to {stop}, expected from {position} on")
+            return Fraction(0), stages, faults
+        ways = []
+        for run in get(stage, "strategies", list):
+            option = tuple(get(run, key, int, 0) for key in ("tp", "dp", "split"))
+            count = get(run, "count", int, 1, len(costs.chain)) if "count" in run else 1
+            ways += [(option, get(run, "recompute", bool))] * count
+        known = costs.options(M, g)
+        bad = [x for x, _ in ways if x not in known]
+        if len(ways) != stop - start or bad:
+            faults.append(f"stage {s}: {len(ways)} operators, {bad[:1] or 'too few or too many'}")
+            return Fraction(0), stages, faults
+        place = (g, len(listed) - 1 - s, enters(plans, first), leaves(plans, first + g))
+        cost = stage_cost(costs, M, micro_batches, costs.chain[start:stop], ways, place)
+        if cost is None:
+            faults.append(f"stage {s}: an operator or a change of layout that is not profiled")
+            return Fraction(0), stages, faults
+        if cost[1] > plans["limit"] * (1 + SLACK):
+            faults.append(f"stage {s}: {float(cost[1]):.0f} bytes, above {plans['limit']}")
+        stages.append(cost)
+        first, position = first + g, stop
+    whole = [nodes * plans["per_node"] for nodes in plans["nodes"]]
+    if first not in whole or len(stages) > plans["max_stages"]:
+        faults.append(f"{len(stages)} stages on {first} devices")
+    if position != len(costs.chain):
+        faults.append(f"{position} operators, expected {len(costs.chain)}")
+    times = [seconds for seconds, _ in stages] or [Fraction(0)]
+    return (micro_batches - 1) * max(times) + sum(times), stages, faults
+
+
+def stage_cost(costs, M, B, ops, ways, place):
+    """Return (seconds, bytes) of a stage; None if it cannot run."""
+    g, behind, enter, leave = place
+    rows = [costs.row(u, M, option) for u, (option, _) in zip(ops, ways, strict=True)]
+    if None in rows:
+        return None
+    m, kept = len(ops), [costs.kept(u, row) for u, row in zip(ops, rows, strict=True)]
+    work = costs.stage_work(g)
+    seconds = costs.transfer(rows[0][2], enter)
+    seconds += costs.transfer(costs.output(ops[-1], M, ways[-1][0], ways[0][0][0]), leave)
+    live, saved, run, peak = rows[0][2] + sum(kept), Fraction(0), Fraction(0), Fraction(0)
+    for q, (row, (option, again)) in enumerate(zip(rows, ways, strict=True)):
+        seconds += row[0] + row[1] + (row[0] if again else 0)
+        work += costs.iteration_work(row, *option[:2])
+        if q:
+            moved = costs.reshard(ops[q - 1], ways[q - 1][0], ops[q], option, row[2])
+            if moved is None:
+                return None
+            seconds += moved
+        if q + 1 < m:
+            closes = True
+            if again and ways[q + 1][1]:
+                shared = costs.shared(ops[q])
+                closes = not shared and costs.starts(ops[q + 1])
+                run += kept[q]
+                saved += 0 if closes else kept[q]
+                closes = closes or (not shared and q + 2 == m)
+            if closes:
+                peak, run = max(peak, run), Fraction(0)
+    weights = sum(row[4] for row in rows)
+    reserved = sum(max((row[c] for row in rows[:-1]), default=Fraction(0)) for c in (6, 7))
+    if costs.aceso:
+        reserved = max(reserved, weights)
+    memory = costs.state * weights + (live - saved) * costs.in_flight(behind, B) + peak + reserved
+    return seconds + work / B, memory
+
+
+def legal(plans, first, g):
+    """Tell whether a stage may have g devices from this one on."""
+    per, last = plans["per_node"], first + g - 1
+    whole = first % per == 0 and g % per == 0
+    inside = whole or first // per == last // per
+    return g in plans["groups"] and inside and last < plans["devices"]
+
+
+def enters(plans, first):
+    """Tell whether a stage from this device on receives from another node: 0 or 1."""
+    return int(first > 0 and first % plans["per_node"] == 0)
+
+
+def leaves(plans, last):
+    """Tell whether a stage that ends before this device sends to another node: 0 or 1."""
+    return int(last % plans["per_node"] == 0)
+
+
+# ---- bounds of stages by prices ------------------------------------------------------------------
+
+
+class Group:
+    """All that stages on g devices cost, for one size of micro-batch; rounded down, by kind u and
+    option o: [u][o] = (time, again, kept, weights, input, reserved forward, backward), enter[cross]
+    [u][o], leave[cross][u][o][degree]; steps[u, v][o] = [(p, time)] from option o of u to p of v,
+    None if every change is free."""
+
+    def __init__(self, costs, M, B, g):
+        self.costs, self.g = costs, g
+        options = costs.options(M, g)
+        self.degrees = sorted({o[0] for o in options})
+        self.options = options
+        self.degree = [self.degrees.index(o[0]) for o in options]
+        once = costs.stage_work(g) / B
+        kinds = range(len(costs.names))
+        self.cost, self.enter, self.leave = [], ([], []), ([], [])
+        for u in kinds:
+            known = [costs.row(u, M, o) for o in options]
+            each = []
+            for row, o in zip(known, options, strict=True):
+                if row is None:
+                    each.append(None)
+                    continue
+                time_ = row[0] + row[1] + costs.iteration_work(row, *o[:2]) / B
+                sizes = (costs.kept(u, row), row[4], row[2], row[6], row[7])
+                each.append((down(time_ * PS), down(row[0] * PS), *map(down, sizes)))
+            self.cost.append(each)
+            for cross in (0, 1):
+                self.enter[cross].append(
+                    [row and down((costs.transfer(row[2], cross) + once) * PS) for row in known]
+                )
+                self.leave[cross].append([row and [
+                    down(costs.transfer(costs.output(u, M, o, t), cross) * PS) for t in self.degrees
+                ] for row, o in zip(known, options, strict=True)])  # fmt: skip
+        self.there = [[o for o in range(len(options)) if each[o]] for each in self.cost]
+        pairs = dict.fromkeys(zip(costs.chain, costs.chain[1:], strict=False))
+        self.moves = {}
+        for u, v in pairs:
+            sizes = [costs.row(v, M, o) for o in options]
+            self.moves[u, v] = [[self._move(u, p, v, o, sizes[o]) for o in range(len(options))]
+                                for p in range(len(options))]  # fmt: skip
+        self._drop_dominated(pairs)
+        self.steps, self.back = {}, {}
+        for u, v in pairs:
+            table = self.moves[u, v]
+            ways = [(p, o) for p in self.there[u] for o in self.there[v]]
+            if all(table[p][o] == 0 for p, o in ways):
+                self.steps[u, v] = self.back[u, v] = None
+                continue
+            known = [(p, o) for p, o in ways if table[p][o] < NEVER]
+            self.steps[u, v] = [[(o, Q * table[p][o]) for x, o in known if x == p]
+                                for p in range(len(options))]  # fmt: skip
+            self.back[u, v] = [[(p, Q * table[p][o]) for p, x in known if x == o]
+                               for o in range(len(options))]  # fmt: skip
+        # least times of each operator, whatever the option, and their sums
+        self.least = [min((self.cost[u][o][0] for o in self.there[u]), default=NEVER)
+                      for u in kinds]  # fmt: skip
+        self.sums = [0]
+        for u in costs.chain:
+            self.sums.append(self.sums[-1] + self.least[u])
+        self.reserve = [[min((self.cost[u][o][c] for o in self.there[u]), default=0)
+                         for u in kinds] for c in (5, 6)]  # fmt: skip
+
+    def _move(self, u, p, v, o, row):
+        if row is None or self.cost[u][p] is None:
+            return NEVER
+        found = self.costs.reshard(u, self.options[p], v, self.options[o], row[2])
+        return NEVER if found is None else down(found * PS)
+
+    def _drop_dominated(self, pairs):
+        """Forget options that another one of the same degree is no worse than in everything."""
+        before, after = {}, {}
+        for u, v in pairs:
+            before.setdefault(v, []).append(u)
+            after.setdefault(u, []).append(v)
+        for u, ways in enumerate(self.there):
+            if not ways:
+                continue
+            figures = {o: (
+                *self.cost[u][o], self.enter[0][u][o], self.enter[1][u][o],
+                *self.leave[0][u][o], *self.leave[1][u][o],
+                *(line[o] for x in before.get(u, ()) for line in self.moves[x, u]),
+                *(x for v in after.get(u, ()) for x in self.moves[u, v][o]),
+            ) for o in ways}  # fmt: skip
+            kept = []
+            for o in ways:
+                if not any(
+                    p != o and self.degree[p] == self.degree[o] and (p in kept or p > o)
+                    and all(a <= b for a, b in zip(figures[p], figures[o], strict=True))
+                    and (p in kept or figures[p] != figures[o])
+                    for p in ways
+                ):  # fmt: skip
+                    kept.append(o)
+            self.there[u] = kept
+
+
+def down(value):
+    """Round a fraction down to a whole number."""
+    return value.numerator // value.denominator
+
+
+class Priced:
+    """The operators of a group under a price of memory: for kind u and option o, in 1 / Q ps."""
+
+    def __init__(self, group, in_flight, floor, price):
+        costs = group.costs
+        factor = costs.state + floor  # Aceso reserves the weights at least: a floor of 1 counts it
+        size = len(group.options)
+        self.plain, self.again, self.save = [], [], []
+        self.input = []
+        for u, each in enumerate(group.cost):
+            plain, again, save, into = ([NEVER] * size for _ in range(4))
+            for o in group.there[u]:
+                time_, redo, kept, weights, inputs, _, _ = each[o]
+                plain[o] = Q * time_ + price * (factor * weights + in_flight * kept)
+                again[o] = Q * redo
+                save[o] = price * in_flight * kept
+                into[o] = price * in_flight * inputs
+            self.plain.append(plain)
+            self.again.append(again)
+            self.save.append(save)
+            self.input.append(into)
+        self.price, self.floor = price, floor
+        self.enter = [[[NEVER if o not in ways else Q * group.enter[x][u][o] + self.input[u][o]
+                        for o in range(size)] for u, ways in enumerate(group.there)]
+                      for x in (0, 1)]  # fmt: skip
+        self.leave = [[[NEVER if o not in ways else Q * min(group.leave[x][u][o])
+                        for o in range(size)] for u, ways in enumerate(group.there)]
+                      for x in (0, 1)]  # fmt: skip
+
+
+def completion(group, priced, ops, closes, leave, most=NEVER):
+    """Return, from each operator of a stage on, the least priced sum [q][again][o] after it.
+
+    ops: kinds. closes[q]: the run of recomputation ends after q. leave[o]: priced end of the stage.
+    most: bytes that one pair of recomputed neighbours may keep.
+    """
+    size, there = len(group.options), group.there
+    rest = [None] * len(ops)
+    x0 = x1 = list(leave)
+    rest[-1] = (x0, x1)
+    for q in range(len(ops) - 1, 0, -1):
+        v, u = ops[q], ops[q - 1]
+        steps, plain, again = group.steps[u, v], priced.plain[v], priced.again[v]
+        y0, y1, least0, least1 = [NEVER] * size, [NEVER] * size, NEVER, NEVER
+        for o in there[v]:
+            y0[o] = a = plain[o] + x0[o]
+            y1[o] = b = plain[o] + again[o] + x1[o]
+            least0, least1 = a if a < least0 else least0, b if b < least1 else least1
+        x0, x1 = [NEVER] * size, [NEVER] * size
+        save, kept, keep = priced.save[u], group.cost[u], closes[q - 1]
+        for p in there[u]:
+            b0, b1 = least0, least1
+            if steps is not None:
+                b0 = b1 = NEVER
+                for o, r in steps[p]:
+                    a, b = y0[o] + r, y1[o] + r
+                    b0, b1 = a if a < b0 else b0, b if b < b1 else b1
+            x0[p] = b0 if b0 < b1 else b1
+            if kept[p][2] <= most:
+                b1 = b1 if keep else b1 - save[p]
+                x1[p] = b0 if b0 < b1 else b1
+            else:
+                x1[p] = b0
+        rest[q - 1] = (x0, x1)
+    return rest
+
+
+class Stages:
+    """Lower bounds, in picoseconds, of stages of one size of micro-batch."""
+
+    def __init__(self, costs, plans, M, prices):
+        self.costs, self.M, self.B = costs, M, plans["batch"] // M
+        self.limit = plans["limit"] + -(-plans["limit"] // 10**9)  # met up to a rounding
+        self.groups = {}
+        for g in plans["groups"]:
+            if g <= plans["devices"] and costs.options(M, g):
+                group = Group(costs, M, self.B, g)
+                if any(group.there):
+                    self.groups[g] = group
+        chain = costs.chain
+        self.n = len(chain)
+        self.closes = [
+            i + 1 < self.n and costs.starts(chain[i + 1]) and not costs.shared(chain[i])
+            for i in range(self.n)
+        ]
+        self.prices, self._priced, self._swept, self.met = prices, {}, {}, {}
+
+    def priced(self, g, flight, floor, price):
+        """Return the operators of a group under a price."""
+        key = g, flight, floor, price
+        if key not in self._priced:
+            self._priced[key] = Priced(self.groups[g], flight, floor, price)
+        return self._priced[key]
+
+    def prices_of(self, g, flight):
+        """Return (floor, price) of a group; memory alone with a price so high that it forbids."""
+        return self.prices.get((g, flight), [(0, 0)])
+
+    def sweep(self, g, flight, leave, stop, longest, prices):
+        """Return bounds of stages that end before `stop`, shortest first: [(entering inside a node,
+        from another node)], for as long as their operators alone take at most `longest` ps."""
+        group, chain = self.groups[g], self.costs.chain
+        length = stop - bisect_left(group.sums, group.sums[stop] - longest)
+        if length < 1:
+            return ()
+        # a copy of this stretch of the chain elsewhere has the same bounds
+        key = (g, flight, leave, tuple(prices), tuple(chain[stop - length : stop]))
+        if key not in self._swept:
+            found = [[-NEVER, -NEVER] for _ in range(length)]
+            for floor, price in prices:
+                priced = self.priced(g, flight, floor, price)
+                self._sweep(group, priced, leave, stop, length, found)
+            self._swept[key] = found
+        return self._swept[key]
+
+    def _sweep(self, group, priced, leave, stop, length, found):
+        chain, closes, there, size = self.costs.chain, self.closes, group.there, len(group.options)
+        enter0, enter1 = priced.enter
+        price, floor = priced.price, priced.floor
+        forward = backward = 0  # reserved by all operators but the last
+        y0 = y1 = None
+        last0 = last1 = NEVER
+        for q in range(stop - 1, stop - 1 - length, -1):
+            u = chain[q]
+            plain, again = priced.plain[u], priced.again[u]
+            z0, z1, least0, least1, in0, in1 = [NEVER] * size, [NEVER] * size, *[NEVER] * 4
+            if y0 is None:
+                x0 = x1 = priced.leave[leave][u]
+                for o in there[u]:
+                    z0[o], z1[o] = plain[o] + x0[o], plain[o] + again[o] + x1[o]
+            else:
+                steps, save, keep = group.steps[u, chain[q + 1]], priced.save[u], closes[q]
+                for p in there[u]:
+                    b0, b1 = last0, last1
+                    if steps is not None:
+                        b0 = b1 = NEVER
+                        for o, r in steps[p]:
+                            a, b = y0[o] + r, y1[o] + r
+                            b0, b1 = a if a < b0 else b0, b if b < b1 else b1
+                    z0[p] = (b0 if b0 < b1 else b1) + plain[p]
+                    b1 = b1 if keep else b1 - save[p]
+                    z1[p] = (b0 if b0 < b1 else b1) + plain[p] + again[p]
+                forward = max(forward, group.reserve[0][u])
+                backward = max(backward, group.reserve[1][u])
+            e0, e1 = enter0[u], enter1[u]
+            for o in there[u]:
+                a, b = z0[o], z1[o]
+                least0, least1 = a if a < least0 else least0, b if b < least1 else least1
+                a = a if a < b else b
+                b = a + e1[o]
+                a += e0[o]
+                in0, in1 = a if a < in0 else in0, b if b < in1 else in1
+            y0, y1, last0, last1 = z0, z1, least0, least1
+            # with a floor, the weights stand for what is reserved
+            room = price * (self.limit - (0 if floor else forward + backward))
+            pair = found[stop - 1 - q]
+            a, b = (in0 - room) // Q, (in1 - room) // Q
+            pair[0], pair[1] = max(a, pair[0]), max(b, pair[1])
+
+    def farthest(self, g, flight, enter, leave, low, high, longest):
+        """Return the last place that a stage which begins in low .. high may end before."""
+        return min(
+            self._farthest(g, self.priced(g, flight, *price), enter, leave, low, high, longest)
+            for price in self.prices_of(g, flight)
+        )
+
+    def _farthest(self, g, priced, enter, leave, low, high, longest):
+        group, chain, closes = self.groups[g], self.costs.chain, self.closes
+        there, size = group.there, len(group.options)
+        enters, sends = priced.enter[enter], priced.leave[leave]
+        most = Q * longest + priced.price * self.limit
+        last, q = -1, low
+        end = bisect_right(group.sums, group.sums[high] + longest) - 1
+        y0 = y1 = None
+        last0 = last1 = NEVER
+        while q < end:
+            u = chain[q]
+            plain, again = priced.plain[u], priced.again[u]
+            z0, z1 = [NEVER] * size, [NEVER] * size
+            if y0 is not None:
+                back = group.back[chain[q - 1], u]
+                for o in there[u]:
+                    b0, b1 = last0, last1
+                    if back is not None:
+                        b0 = b1 = NEVER
+                        for p, r in back[o]:
+                            a, b = y0[p] + r, y1[p] + r
+                            b0, b1 = a if a < b0 else b0, b if b < b1 else b1
+                    z0[o], z1[o] = b0 + plain[o], b1 + plain[o] + again[o]
+            if q <= high:
+                for o in there[u]:
+                    a = plain[o] + enters[u][o]
+                    z0[o] = a if a < z0[o] else z0[o]
+                    a += again[o]
+                    z1[o] = a if a < z1[o] else z1[o]
+            y0, y1, last0, last1, send = [NEVER] * size, [NEVER] * size, NEVER, NEVER, NEVER
+            keep, save, gone = closes[q], priced.save[u], sends[u]
+            for o in there[u]:
+                a, b = z0[o], z1[o]
+                m = a if a < b else b
+                c = b if keep else b - save[o]
+                y0[o], y1[o] = m, (a if a < c else c)
+                last0, last1 = m if m < last0 else last0, y1[o] if y1[o] < last1 else last1
+                m += gone[o]
+                send = m if m < send else send
+            if send <= most:
+                last = q + 1
+            q += 1
+        return last
+
+    # ---- single stages, exactly
+
+    def key(self, g, flight, enter, leave, start, stop):
+        """Name a stage by all that its time depends on."""
+        return g, flight, enter, leave, tuple(self.costs.chain[start:stop])
+
+    def solve(self, g, flight, enter, leave, start, stop, cutoff, most):
+        """Return (a bound of one stage in ps, labels looked at, whether more of them may raise it):
+        its optimum, or `cutoff` if nothing is faster.
+
+        Labels in order of their bounds: the first complete one is the optimum, and the least bound
+        is one of the stage whenever this is given up, after `most` labels. Stages are classed by
+        the largest run of recomputation, which lets the root of a class count it.
+        """
+        group, closes = self.groups[g], self.closes[start:stop]
+        ops = self.costs.chain[start:stop]
+        shared = len(ops) > 1 and self.costs.shared(ops[-2])
+        heap, classes, hint = [], [], None
+        for degree in range(len(group.degrees)):
+            first = [o for o in group.there[ops[0]] if group.degree[o] == degree]
+            for run in run_classes(group, ops, shared) if first else ():
+                one = Class(self, group, flight, enter, leave, degree, ops, closes, run)
+                hint = one.ascend(hint, cutoff * Q)
+                if one.bound < cutoff * Q:
+                    heapq.heappush(heap, (one.bound, 0, len(classes), None))
+                    classes.append(one)
+        if heap:
+            price, floor = classes[heap[0][2]].top
+            rest = max(0, price.bit_length() - DIGITS)
+            self.met.setdefault((g, flight), set()).add((floor, price >> rest << rest))
+        seen, count, serial = {}, 0, len(classes)
+        while heap:
+            bound, _, number, label = heapq.heappop(heap)
+            if bound >= cutoff * Q:
+                break
+            if label is not None and label[0] == len(ops):
+                return bound // Q, count, False
+            if count >= most:
+                return bound // Q, count, True
+            if label is None:
+                one = classes[number]
+                one.look_ahead()
+                made = one.begin(number)
+            else:
+                rivals = seen.setdefault(label[:4], [])
+                if dominated(label[4:], rivals):
+                    continue
+                rivals.append(label[4:])
+                made = classes[label[1]].extend(label)
+            count += 1
+            for value, child in made:
+                if value < cutoff * Q:
+                    serial += 1
+                    heapq.heappush(heap, (value, -child[0], serial, child))
+        return cutoff, count, False
+
+
+def dominated(figures, rivals):
+    """Tell whether one of the last rivals is no worse in any figure."""
+    a, b, c, d, e, f, g = figures
+    for t, u, v, w, x, y, z in rivals[-RIVALS:]:
+        if t <= a and u <= b and v <= c and w <= d and x <= e and y <= f and z <= g:
+            return True
+    return False
+
+
+def run_classes(group, ops, shared):
+    """Return (least, most) bytes of the largest run of recomputation: every stage is in a class."""
+    sizes = sorted({group.cost[u][o][2] for u in set(ops[:-1]) for o in group.there[u]} - {0})
+    if shared or not sizes:
+        return [(0, NEVER)]
+    step = max(1, len(sizes) // 4)
+    edges = sorted({*sizes[::-step][:4], *(sizes[-1] * 5**x // 4**x for x in range(1, 9))})
+    return list(zip([0, *edges], [*edges, NEVER], strict=True))
+
+
+class Class:
+    """Stages with one degree of the first operator, and a largest run between two sizes.
+
+    A label: operators done, class, option, again, time (1 / Q ps), bytes that add up, weights, open
+    run, largest run, reserved forward, reserved backward.
+    """
+
+    def __init__(self, stages, group, flight, enter, leave, degree, ops, closes, run):
+        self.stages, self.group, self.flight = stages, group, flight
+        self.enter, self.ops, self.closes = group.enter[enter], ops, closes
+        self.first = [o for o in group.there[ops[0]] if group.degree[o] == degree]
+        self.least, self.most = run
+        last = ops[-1]
+        self.send = [NEVER] * len(group.options)
+        for o in group.there[last]:
+            self.send[o] = Q * group.leave[leave][last][o][degree]
+        m = len(ops)
+        self.rest = [[0] * (m + 1), [0] * (m + 1)]  # reserved at least from q on, without the last
+        for c in (0, 1):
+            for q in range(m - 2, -1, -1):
+                self.rest[c][q] = max(self.rest[c][q + 1], group.reserve[c][ops[q]])
+        self.tried, self.bound, self.top = {}, -NEVER, None
+
+    def ascend(self, hint, enough):
+        """Look for the best price from one of another class on, until the bound is high enough;
+        return it."""
+        if hint is None:
+            known = self.stages.prices_of(self.group.g, self.flight)
+            for floor, price in known:
+                self.root(price, floor)
+        else:
+            self.root(*hint)
+        factor = 1.5
+        while self.bound < enough and factor > 1.02 and len(self.tried) < 40:
+            price, floor = self.top
+            self.root(int(price * factor) + 1, floor)
+            self.root(int(price / factor), floor)
+            if self.top == (price, floor):
+                factor **= 0.5
+        return self.top
+
+    def root(self, price, floor):
+        """Bound the class by one price."""
+        key = price, floor
+        if key not in self.tried:
+            self.tried[key] = self._root(price, floor)
+            if self.tried[key][0] > self.bound:
+                self.bound, self.top = self.tried[key][0], key
+
+    def look_ahead(self):
+        """Keep what is ahead of labels at prices around the best one."""
+        price, floor = self.top
+        self.ahead = []
+        for parts in AROUND:
+            key = price * parts // 100, floor
+            if key not in self.tried:
+                self.tried[key] = self._root(*key)
+            self.ahead.append(self.tried[key][1:])
+        self.tried = {}
+
+    def _root(self, price, floor):
+        group, ops = self.group, self.ops
+        priced = self.stages.priced(group.g, self.flight, floor, price)
+        rest = completion(group, priced, ops, self.closes, self.send, self.most)
+        u, value = ops[0], NEVER
+        for o in self.first:
+            begin = priced.plain[u][o] + Q * self.enter[u][o] + priced.input[u][o]
+            value = min(value, begin + rest[0][0][o], begin + priced.again[u][o] + rest[0][1][o])
+        reserved = 0 if floor else self.rest[0][0] + self.rest[1][0]
+        value += price * (self.least + reserved - self.stages.limit)
+        return value, price, floor, rest
+
+    def begin(self, number):
+        """Yield the labels of the first operator, with their bounds."""
+        u, costs = self.ops[0], self.stages.costs
+        for o in self.first:
+            time_, redo, kept, weights, inputs, _, _ = self.group.cost[u][o]
+            size = costs.state * weights + self.flight * (kept + inputs)
+            spent = Q * (time_ + self.enter[u][o])
+            for again in (0, 1):
+                label = (1, number, o, again, spent + again * Q * redo, size, weights, 0,
+                         self.least, self.rest[0][0], self.rest[1][0])  # fmt: skip
+                yield self.valued(label)
+
+    def extend(self, label):
+        """Yield the labels that are an operator longer, with their bounds."""
+        done, number, p, before, spent, size, weights, run, peak, forward, backward = label
+        group, ops, costs = self.group, self.ops, self.stages.costs
+        u, v, last = ops[done - 1], ops[done], done + 1 == len(ops)
+        mine = group.cost[u][p]
+        forward, backward = max(forward, mine[5]), max(backward, mine[6])
+        steps = group.steps[u, v]
+        for o, moved in [(o, 0) for o in group.there[v]] if steps is None else steps[p]:
+            time_, redo, kept, more, _, _, _ = group.cost[v][o]
+            for again in (0, 1):
+                total, open_, top, closing = size, run, peak, True
+                if before and again:
+                    open_ += mine[2]
+                    if open_ > self.most:
+                        continue
+                    closing = self.closes[done - 1]
+                    if not closing:
+                        total -= self.flight * mine[2]
+                    closing = closing or (last and not costs.shared(u))
+                if closing:
+                    top, open_ = max(top, open_), 0
+                yield self.valued((
+                    done + 1, number, o, again, spent + moved + Q * (time_ + again * redo),
+                    total + costs.state * more + self.flight * kept, weights + more, open_, top,
+                    max(forward, self.rest[0][done]), max(backward, self.rest[1][done]),
+                ))  # fmt: skip
+
+    def valued(self, label):
+        """Return a bound on all stages that begin with a label, and the label."""
+        done, _, o, again, spent, size, weights, run, peak, forward, backward = label
+        limit, m = self.stages.limit, len(self.ops)
+        droppable = m > 1 and self.stages.costs.shared(self.ops[-2])
+        top = peak if droppable or run < peak else run
+        reserved = forward + backward
+        if self.stages.costs.aceso and weights > reserved:
+            reserved = weights
+        if size + top + reserved > limit and done == m:
+            return NEVER, label
+        value = spent + self.send[o] if done == m else spent
+        for price, floor, rest in self.ahead:
+            held = size + top + (weights if floor else reserved)
+            least = spent + rest[done - 1][again][o] + price * (held - limit)
+            value = least if least > value else value
+        return value, label
+
+
+# ---- bounds of pipelines -------------------------------------------------------------------------
+
+
+class Pipelines:
+    """Plans of one size of micro-batch below a target, in picoseconds.
+
+    A node is (devices used, stages to come), at a place of the chain; a step is (devices before,
+    devices, stages after) of a stage.
+    """
+
+    def __init__(self, stages, plans, target):
+        self.stages, self.plans, self.target = stages, plans, target
+        self.n, self.B, devices = stages.n, stages.B, plans["devices"]
+        groups = stages.groups
+        chain = stages.costs.chain
+        total = sum(min(g.least[u] for g in groups.values()) for u in chain) if groups else NEVER
+        # a plan below the target has no stage above this: (B - 1) t + max(t, total) < target
+        self.longest = target // self.B
+        if self.B > 1:
+            self.longest = min(self.longest, max(0, target - total) // (self.B - 1))
+        most = min(plans["max_stages"], devices, self.n)
+        ends, steps = {(devices, 0)}, []
+        for k in range(most):
+            for d in sorted({d for d, x in ends if x == k}, reverse=True):
+                for g in groups:
+                    if d >= g and legal(plans, d - g, g):
+                        steps.append((d - g, g, k))
+                        ends.add((d - g, k + 1))
+        begun, kept = {(0, k) for k in range(most + 1)}, []
+        for d, g, k in sorted(steps):
+            if (d, k + 1) in begun:
+                begun.add((d + g, k))
+                kept.append((d, g, k))
+        self.steps = kept
+        self._windows()
+
+    def place(self, d, g, k):
+        """Return the group, micro-batches in flight and crossings of a step's stage."""
+        plans = self.plans
+        flight = self.stages.costs.in_flight(k, self.B)
+        return g, flight, enters(plans, d), leaves(plans, d + g)
+
+    def _windows(self):
+        """Bound the place of every node: from both ends by the operators alone, then from the
+        beginning with memory."""
+        longest, n, plans = self.longest, self.n, self.plans
+        low = {(plans["devices"], 0): n}
+        for d, g, k in sorted(self.steps, key=lambda x: (-x[0] - x[1], x[2])):
+            if (d + g, k) in low:
+                sums = self.stages.groups[g].sums
+                at = bisect_left(sums, sums[low[d + g, k]] - longest)
+                low[d, k + 1] = min(at, low.get((d, k + 1), n))
+        high = {(0, k + 1): 0 for d, g, k in self.steps if d == 0}
+        steps = []
+        for d, g, k in sorted(self.steps):
+            a, b = low.get((d, k + 1), n + 1), high.get((d, k + 1), -1)
+            if a > b or (d + g, k) not in low:
+                continue
+            reach = self.stages.farthest(*self.place(d, g, k), a, b, longest)
+            if reach >= low[d + g, k]:
+                high[d + g, k] = max(reach, high.get((d + g, k), -1))
+                steps.append((d, g, k))
+        self.low, self.high, self.steps = low, high, steps
+
+    @property
+    def pairs(self):
+        """Stages from window to window, at most; 0: no plan is below the target."""
+        if self.high.get((self.plans["devices"], 0), -1) < self.n:
+            return 0
+        size = {
+            node: 1 + max(-1, self.high[node] - self.low.get(node, self.n)) for node in self.high
+        }
+        return sum(size[d, k + 1] * size[d + g, k] for d, g, k in self.steps)
+
+    def _arcs(self):
+        """List (step, start, stop, bound) of all stages that may be part of a plan below the
+        target: from the end, then only those that the beginning reaches."""
+        live = {(self.plans["devices"], 0): {self.n}}
+        into = {}
+        for d, g, k in sorted(self.steps, key=lambda x: (x[2], -x[0])):
+            a, b = self.low[d, k + 1], self.high[d, k + 1]
+            flight, enter, leave = self.place(d, g, k)[1:]
+            prices = self.stages.prices_of(g, flight)
+            for stop in live.get((d + g, k), ()):
+                if stop > self.high.get((d + g, k), -1):
+                    continue
+                found = self.stages.sweep(g, flight, leave, stop, self.longest, prices)
+                for start in range(max(a, stop - len(found)), min(b, stop - 1) + 1):
+                    bound = found[stop - 1 - start][enter]
+                    if bound <= self.longest:
+                        live.setdefault((d, k + 1), set()).add(start)
+                        into.setdefault((d, g, k), []).append([start, stop, max(bound, 1)])
+        self.arcs = {step: into[step] for step in self.steps if step in into}
+        for arcs in self.arcs.values():
+            arcs.sort()
+
+    def _ahead(self):
+        """Return least (sum, slowest) from the beginning to each node, dropping arcs that no
+        beginning reaches."""
+        found = {(0, k + 1, 0): (0, 0) for _, _, k in self.steps}
+        for (d, g, k), arcs in sorted(self.arcs.items()):
+            kept = []
+            for arc in arcs:
+                start, stop, bound = arc
+                before = found.get((d, k + 1, start))
+                if before is None:
+                    continue
+                kept.append(arc)
+                node = d + g, k, stop
+                total, slowest = before[0] + bound, max(before[1], bound)
+                known = found.get(node)
+                if known:
+                    total, slowest = min(total, known[0]), min(slowest, known[1])
+                found[node] = total, slowest
+            self.arcs[d, g, k] = kept
+        return found
+
+    def best(self):
+        """Return (ps, path) of the fastest pipeline by the bounds of its stages, or (target, None)
+        if none is below the target; forget arcs that are part of none.
+
+        A label is (slowest, sum, arc, the label after it); the path is from the beginning.
+        """
+        ahead, more, target = self._ahead(), self.B - 1, self.target
+        labels = {(self.plans["devices"], 0, self.n): [(0, 0, None, None)]}
+        for step, arcs in sorted(self.arcs.items(), key=lambda x: (x[0][2], -x[0][0])):
+            d, g, k = step
+            kept = []
+            for arc in arcs:
+                start, stop, bound = arc
+                after = labels.get((d + g, k, stop))
+                if not after:
+                    continue
+                total, slowest = ahead[d, k + 1, start]
+                made = []
+                for label in after:
+                    top = bound if bound > label[0] else label[0]
+                    least = label[1] + bound
+                    worst = top if top > slowest else slowest
+                    if more * worst + least + total < target:
+                        made.append((top, least, (step, arc), label))
+                if made:
+                    kept.append(arc)
+                    node = d, k + 1, start
+                    labels[node] = pareto(labels.get(node, []) + made)
+            self.arcs[step] = kept
+        value, path = target, None
+        for (d, _, start), found in labels.items():
+            for label in found if d == 0 and start == 0 else ():
+                if more * label[0] + label[1] < value:
+                    value, path = more * label[0] + label[1], label
+        listed = []
+        while path is not None and path[2] is not None:
+            listed.append(path[2])
+            path = path[3]
+        return value, listed
+
+    def prove(self):
+        """Return the least time of a plan, or the target: solve stages of the fastest pipeline
+        until it is made of solved ones, or above the target; with more labels each time.
+
+        Where there are too many stages, windows alone prove that no plan is below a lower target.
+        """
+        if not self.pairs:
+            return self.target
+        if self.pairs > MOST_PAIRS:
+            lower = (self.target * (1000 - x) // 1000 for x in FALLBACK)
+            tried = (Pipelines(self.stages, self.plans, target) for target in lower)
+            return next((one.target for one in tried if not one.pairs), 0)
+        self._arcs()
+        stages, tried, left = self.stages, {}, LABELS
+        for count in range(1, ROUNDS + 1):
+            value, path = self.best()
+            if not path:
+                return self.target
+            todo = []
+            for (d, g, k), (start, stop, bound) in path:
+                place = self.place(d, g, k)
+                key = stages.key(*place, start, stop)
+                top = max([b for _, (i, _, b) in path if i != start], default=0)
+                rest = sum(b for _, (i, _, b) in path if i != start)
+                # the time of this stage from which on the path is above the target
+                need = (self.target - rest + self.B - 1) // self.B
+                if need <= top:
+                    need = self.target - rest - (self.B - 1) * top
+                need = min(max(need, bound + 1), self.longest + 1)
+                effort, reached = tried.get(key, (0, 0))
+                if effort < len(EFFORTS) and (effort or reached < need):
+                    todo.append((-effort, bound, need, key, place, start, stop))
+            if not todo or left <= 0:
+                return value
+            effort, _, need, key, place, start, stop = max(todo)
+            found, looked, more = stages.solve(*place, start, stop, need, EFFORTS[-effort])
+            left -= looked
+            # a stage that reached its need is tried again from the beginning if it must do more
+            reached = need if found >= need else NEVER
+            tried[key] = (1 - effort, 0) if more else (0, reached)
+            for step, arcs in self.arcs.items():
+                if self.place(*step) == place:
+                    for arc in arcs:
+                        if arc[1] - arc[0] == stop - start and key == stages.key(*place, *arc[:2]):
+                            arc[2] = max(arc[2], found)
+            if count & (count - 1) == 0:
+                self._sharpen()
+        return self.best()[0]
+
+    def _sharpen(self):
+        """Raise the bounds of all arcs by the prices that stages were solved with."""
+        new = {}
+        for (g, flight), prices in self.stages.met.items():
+            used = self.stages.prices.setdefault((g, flight), [(0, 0)])
+            new[g, flight] = sorted(prices.difference(used))
+            used += new[g, flight]
+        for (d, g, k), arcs in self.arcs.items():
+            _, flight, enter, leave = self.place(d, g, k)
+            prices = new.get((g, flight))
+            for arc in arcs if prices else ():
+                found = self.stages.sweep(g, flight, leave, arc[1], self.longest, prices)
+                arc[2] = max(arc[2], found[arc[1] - 1 - arc[0]][enter])
+
+
+def pareto(labels):
+    """Keep the labels that no other one is below in both figures."""
+    labels.sort(key=lambda label: label[:2])
+    kept, least = [], NEVER
+    for label in labels:
+        if label[1] < least:
+            least = label[1]
+            kept.append(label)
+    return kept
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+
+def set_of_plans(record):
+    """Read the set of plans that a proof is about."""
+    per, nodes = (
+        get(record, "devices_per_node", int, 1, 1 << 14),
+        wholes(record, "nodes", 1, 1 << 14),
+    )
+    found = {
+        "nodes": nodes,
+        "devices": per * nodes[-1],
+        "per_node": per,
+        "groups": wholes(record, "devices_of_stages", 1, 1 << 14),
+        "max_stages": get(record, "max_stages", int, 1),
+        "batch": get(record, "global_batch", int, 1, 1 << 40),
+        "micro_batches": wholes(record, "micro_batches", 1, 1 << 20),
+        "limit": get(record, "memory_limit_bytes", int, 1, 1 << 60),
+    }
+    for size in found["micro_batches"]:
+        if found["batch"] % size:
+            raise RefusedError(f"micro_batches: {size} does not divide the batch {found['batch']}")
+    return found
+
+
+def read_prices(records, micro_batches, floors):
+    """Read the prices of every size of micro-batch; each must have a case. floors: whether the
+    costs reserve the weights at least."""
+    found = {}
+    for record in records:
+        size = get(record, "micro_batch", int, 1)
+        if size in found:
+            raise RefusedError(f"cases: micro-batch {size} twice")
+        of = found[size] = {}
+        for row in get(record, "prices", list):
+            if not isinstance(row, list) or len(row) != 4:
+                raise RefusedError("prices: expected [devices, in flight, floor, price]")
+            g, flight = (typed(x, "prices", int, 1, 1 << 40) for x in row[:2])
+            floor = typed(row[2], "prices", int, 0, int(floors))
+            price = typed(row[3], "prices", int, 0, 1 << 60)
+            of.setdefault((g, flight), [(0, 0)]).append((floor, price))
+            if len(of[g, flight]) > MOST_PRICES:
+                raise RefusedError(f"prices: expected at most {MOST_PRICES - 1} of a group")
+    for size in micro_batches:
+        if size not in found:
+            raise RefusedError(f"cases: micro-batch {size} of the set is missing")
+    return found
+
+
+def agree(root, plans, costs):
+    """Compare the set of plans and the costs with the inputs that the file names.
+
+    Raises RefusedError: they differ, or a text is not the one of its hash.
+    """
+    inputs = get(root, "inputs", dict)
+    said = {
+        "cost_model": costs.name, "global_batch": plans["batch"], "space": "operators",
+        "memory_limit_bytes": plans["limit"],
+    }  # fmt: skip
+    for key, value in said.items():
+        found = inputs.get(key, value)
+        if found != value and not (isinstance(found, Fraction) and 0 <= value - found < 1):
+            raise RefusedError(
+                f"inputs.{key}: found {str(found)[:60]!r}, expected {value!r} as proved"
+            )
+    for name in ("model", "cluster"):
+        one = inputs.get(name)
+        text = one.get("text") if isinstance(one, dict) else None
+        if isinstance(text, str):
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            if digest != one.get("sha256"):
+                raise RefusedError(f"inputs.{name}: the text is not the one of its sha256")
+    cluster = inputs.get("cluster")
+    if isinstance(cluster, dict) and isinstance(cluster.get("text"), str):
+        try:
+            nodes = tomllib.loads(cluster["text"]).get("nodes", [])
+            sizes = [node["devices"] for node in nodes for _ in range(node.get("count", 1))]
+        except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError):
+            raise RefusedError("inputs.cluster: expected TOML with nodes of devices") from None
+        if len(sizes) < plans["nodes"][-1] or set(sizes) != {plans["per_node"]}:
+            raise RefusedError(f"set.nodes: {plans['nodes'][-1]}, expected some of inputs.cluster")
+        plans["all_nodes"] = len(sizes)
+
+
+def misstated(root, seconds, stages):
+    """Yield the times and sizes that the file says of a plan and that are not the plan's."""
+    said = [("result", "objective_s", seconds), ("evaluation", "iteration_time_s", seconds)]
+    evaluation = root.get("evaluation")
+    listed = evaluation.get("stages") if isinstance(evaluation, dict) else None
+    if listed is not None and (not isinstance(listed, list) or len(listed) != len(stages)):
+        yield f"evaluation.stages: expected a list of {len(stages)}"
+        listed = None
+    for part, key, expected in said:
+        one = root.get(part)
+        if isinstance(one, dict) and key in one:
+            yield from _differs(f"{part}.{key}", one[key], expected)
+    for s, (one, cost) in enumerate(zip(listed or (), stages, strict=False)):
+        for key, expected in zip(("time_s", "memory_bytes"), cost, strict=True):
+            found = one.get(key) if isinstance(one, dict) else None
+            yield from _differs(f"evaluation.stages.{s}.{key}", found, expected)
+
+
+def _differs(key, found, expected):
+    number = isinstance(found, int | Fraction) and not isinstance(found, bool)
+    if not number or abs(found - expected) > SAVED * expected:
+        yield f"{key}: found {str(found)[:40]}, expected {float(expected):.12g}"
+
+
+def narrower(plans, costs):
+    """Yield what the set leaves out of all plans that the profile and the devices allow."""
+    per, devices = plans["per_node"], plans["devices"]
+    fewer = set(range(1, plans.get("all_nodes", plans["nodes"][-1]) + 1)).difference(plans["nodes"])
+    if fewer:
+        yield f"plans on {', '.join(map(str, sorted(fewer)))} nodes"
+    replicas = {1}
+    if not costs.aceso:
+        replicas |= {g // t for g in plans["groups"] for t in costs.degrees if g % t == 0}
+    sizes = sorted({m * dp for m in costs.samples for dp in replicas})
+    left = [m for m in sizes if plans["batch"] % m == 0 and m not in plans["micro_batches"]]
+    if left:
+        yield f"micro-batch {', '.join(map(str, left))}"
+    nodes = 1 if costs.aceso else devices // per
+    whole = [per << x for x in range(1, nodes.bit_length())]
+    missing = [g for g in (1, 2, 4, 8) if g <= per and g not in plans["groups"]]
+    missing += [g for g in whole if g not in plans["groups"]]
+    if missing:
+        yield f"stages of {', '.join(map(str, missing))} devices"
+    if plans["max_stages"] < min(devices, len(costs.chain)):
+        yield f"more than {plans['max_stages']} stages"
+
+
+def opened(record: Any) -> tuple[Any, Any, Any, int]:
+    """Read a proof: the set of plans, their costs, the prices of each case, and the claim in
+    picoseconds, rounded down by as much as rounding may be."""
+    version = get(record, "version", int)
+    if version != VERSION:
+        raise RefusedError(f"certificate.independent.version: found {version}, expected {VERSION}")
+    plans = set_of_plans(get(record, "set", dict))
+    costs = Costs(get(record, "table", dict), plans)
+    cases = read_prices(get(record, "cases", list), plans["micro_batches"], costs.aceso)
+    claimed = get(record, "bound_s", Fraction, 0, 10**9) * PS * (1 - SLACK)
+    return plans, costs, cases, down(Fraction(claimed))
+
+
+def prove(plans: Any, costs: Any, cases: Any, claimed: int) -> dict[int, int]:
+    """Return by size of micro-batch what no plan takes less than, in picoseconds, at most the
+    claim."""
+    found = {}
+    for size in plans["micro_batches"]:
+        stages = Stages(costs, plans, size, cases[size])
+        found[size] = min(
+            Pipelines(stages, {**plans, "devices": nodes * plans["per_node"]}, claimed).prove()
+            for nodes in plans["nodes"]
+        )
+    return found
+
+
+def check(root: Any) -> dict[str, Any]:
+    """Return the verdict on an open plan file.
+
+    Raises RefusedError.
+    """
+    begin = time.perf_counter()
+    certificate = get(root, "certificate", dict)
+    if "independent" not in certificate:
+        raise RefusedError(
+            "certificate.independent: missing; `ilp-plan solve` writes it of operators"
+        )
+    record = get(certificate, "independent", dict)
+    plans, costs, cases, claimed = opened(record)
+    agree(root, plans, costs)
+    seconds, stages, faults = judge(costs, plans, get(root, "plan", dict))
+    parts = prove(plans, costs, cases, claimed)
+    bound = Fraction(min(parts.values()), PS)
+    if not faults:
+        faults += misstated(root, seconds, stages)
+    if not faults and bound > seconds:
+        faults.append("the bound is above the plan: one of the two is wrong")
+    return {
+        "seconds": seconds, "stages": stages, "faults": faults, "bound": bound, "parts": parts,
+        "claimed": Fraction(claimed, PS), "plans": plans, "left_out": list(narrower(plans, costs)),
+        "took": time.perf_counter() - begin,
+    }  # fmt: skip
+
+
+def faults_of(verdict: dict[str, Any]) -> list[str]:
+    """Return what does not hold."""
+    faults = list(verdict["faults"])
+    if verdict["bound"] < verdict["claimed"] * (1 - WEAKER):
+        faults.append(f"the proof is {weaker(verdict)}")
+    return faults
+
+
+def weaker(verdict):
+    """Return how much less than the claim is proved; empty if all of it is."""
+    bound, claimed = verdict["bound"], verdict["claimed"]
+    if bound >= claimed:
+        return ""
+    return f"{float(100 - 100 * bound / claimed):.2g} % below the {float(claimed):.9g} s claimed"
+
+
+def told(verdict: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a verdict."""
+    plans, faults = verdict["plans"], faults_of(verdict)
+    seconds, bound = float(verdict["seconds"]), float(verdict["bound"])
+    legality = "not legal" if verdict["faults"] else "legal"
+    yield f"plan      {len(verdict['stages'])} stages, {legality}"
+    if not verdict["faults"]:
+        fullest = max(memory for _, memory in verdict["stages"])
+        yield f"seconds   {seconds:.9g} s per iteration"
+        yield f"memory    {float(fullest) / MIB:.1f} of {plans['limit'] / MIB:.1f} MiB"
+        yield f"gap       {max(0.0, 1 - bound / seconds):.2g}"
+    yield f"proved    no plan of the set takes less than {bound:.9g} s"
+    sizes, groups, nodes = (
+        ", ".join(map(str, plans[key])) for key in ("micro_batches", "groups", "nodes")
+    )
+    yield (f"set       {nodes} nodes of {plans['per_node']} devices, at most "
+           f"{plans['max_stages']} stages of {groups} devices, micro-batch {sizes} of "
+           f"{plans['batch']} samples")  # fmt: skip
+    if verdict["left_out"]:
+        yield f"left out  {'; '.join(verdict['left_out'])}"
+    if weaker(verdict):
+        yield f"weaker    {weaker(verdict)}: what is between is not known"
+    for fault in faults:
+        yield f"FAULT     {fault}"
+    yield f"checked   {'independently' if not faults else 'and refused'}, {verdict['took']:.1f} s"
+
+
+def main(arguments: list[str]) -> int:
+    """Check a file; 0: the plan is legal and the claim proved, 1: not, 2: no file named."""
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print("checker: usage: python checker.py plan.json", file=sys.stderr)
+        return 2
+    try:
+        verdict = check(read(arguments[0]))
+    except RefusedError as error:
+        print(f"checker: {arguments[0]}: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(told(verdict)))
+    return int(bool(faults_of(verdict)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,404 @@
+"""The checker that shares nothing with the planner: what it proves is true, whatever it reads."""
+
+import ast
+import copy
+import itertools
+import json
+import math
+import random
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import ilp_planner
+from ilp_planner import checker
+from ilp_planner.base.errors import PlannerError
+from ilp_planner.costs.models import NativeCosts
+from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.json_fields import Fields
+from ilp_planner.formats.plan_json import decode_plan, encode_plan
+from ilp_planner.optimize.bounds import stages as stage_bounds
+from ilp_planner.optimize.solve import solve
+from ilp_planner.peers.aceso.costs import AcesoCosts
+from ilp_planner.problem import Problem
+from ilp_planner.spaces.operators.independent import independent_proof
+from tests import tiny
+from tests.examples import examples, for_each
+
+HUGE = 1e5  # seconds: more than any of these plans takes
+Record = dict[str, Any]
+
+
+def read(record: object) -> Any:
+    """Return a record as the checker reads it from a file."""
+    return checker.loads(json.dumps(record))
+
+
+def proved(proof: Record) -> float:
+    """Return the seconds that the checker proves."""
+    return min(checker.prove(*checker.opened(read(proof))).values()) / checker.PS
+
+
+def mixed_prices(proof: Record, drawn: random.Random) -> None:
+    """Replace the prices by any others."""
+    floors = (0, 1) if proof["table"]["costs"] == "aceso" else (0,)
+    for case in proof["cases"]:
+        case["prices"] = [
+            [group, flight, floor, int(10 ** drawn.uniform(0, 12))]
+            for group in proof["set"]["devices_of_stages"]
+            for flight in range(1, 5)
+            for floor in floors
+            if drawn.random() < 0.7
+        ]
+
+
+# ---- bounds against enumeration ------------------------------------------------------------------
+
+
+@given(tiny.problems(most_ways=5_000), st.sampled_from((1.0, 1.0001, 1.5, math.inf)))
+@examples(60)
+def test_the_bound_is_the_optimum_of_enumeration(problem: Problem[Any], claim: float) -> None:
+    optimum = min(tiny.least_time(problem), HUGE)
+    found = proved(independent_proof(problem, min(optimum * claim, HUGE)))
+    assert optimum * (1 - 1e-6) <= found <= optimum
+
+
+@given(tiny.problems(most_ways=5_000), st.integers(0, 2**32), st.sampled_from((0, 1, 5, 10**6)))
+@examples(60)
+def test_no_price_and_no_end_of_a_search_proves_more_than_the_optimum(
+    problem: Problem[Any], seed: int, labels: int
+) -> None:
+    optimum = min(tiny.least_time(problem), HUGE)
+    proof = independent_proof(problem, min(optimum * 1.5, HUGE))
+    mixed_prices(proof, random.Random(seed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checker, "EFFORTS", (0, labels))
+        patch.setattr(checker, "ROUNDS", 10**6 if labels > 1 else 3 * labels)
+        patch.setattr(checker, "MOST_PAIRS", seed % 3 * 100)
+        assert proved(proof) <= optimum
+
+
+@given(tiny.problems(most_ways=5_000))
+@examples(60)
+def test_a_claim_about_some_of_the_nodes_is_about_each_number_of_them(
+    problem: Problem[Any],
+) -> None:
+    cluster = problem.cluster
+    assume(cluster.node_count > 1)
+    one = tiny.make_cluster(1, cluster.devices_per_node)
+    groups = tuple(g for g in problem.space.group_sizes if g <= one.device_count)
+    alone = replace(
+        problem,
+        cluster=one,
+        max_stages=min(problem.max_stages, one.device_count),
+        space=replace(problem.space, group_sizes=groups),
+    )
+    optimum = min(tiny.least_time(problem), tiny.least_time(alone), HUGE)
+    found = proved(independent_proof(problem, min(optimum * 1.5, HUGE), [1, 2]))
+    assert optimum * (1 - 1e-6) <= found <= optimum
+
+
+# ---- plans against the planner's judge -----------------------------------------------------------
+
+
+@given(tiny.problems(most_ways=500), st.integers(0, 2**32))
+@examples(60)
+def test_plans_are_judged_alike(problem: Problem[Any], seed: int) -> None:
+    proof = read(independent_proof(problem, HUGE))
+    plans, costs, _, _ = checker.opened(proof)
+    every = list(itertools.islice(tiny.every_plan(problem), 400))
+    for plan in random.Random(seed).sample(every, min(5, len(every))):
+        expected = evaluate(problem, plan)
+        seconds, stages, faults = checker.judge(costs, plans, read(encode_plan(plan)))
+        assert (not faults) == expected.legal, (faults, expected.violations)
+        if expected.legal:
+            assert math.isclose(seconds, expected.iteration_time, rel_tol=1e-9)
+            for (time, memory), cost in zip(stages, expected.stages, strict=True):
+                assert math.isclose(time, cost.time, rel_tol=1e-9)
+                assert math.isclose(memory, max(cost.memory), rel_tol=1e-9)
+
+
+# ---- mistakes of the planner ---------------------------------------------------------------------
+
+
+def scaled(factor: float) -> Callable[[Any], Any]:
+    return lambda old: lambda *args, **said: old(*args, **said) * factor
+
+
+def shifted(by: int) -> Callable[[Any], Any]:
+    return lambda old: lambda *args, **said: max(0, old(*args, **said) + by)
+
+
+def always(value: Any) -> Callable[[Any], Any]:
+    return lambda old: lambda *args, **said: value
+
+
+def quicker(old: Any) -> Any:
+    def solved(*args: Any, **said: Any) -> Any:
+        found = old(*args, **said)
+        return replace(found, bound=found.bound * 1.02)
+
+    return solved
+
+
+def tighter(old: Any) -> Any:
+    return lambda *args, **said: old(*args, **{**said, "limit": said["limit"] * 0.9})
+
+
+COSTS = {
+    "transfer": [scaled(x) for x in (0.0, 0.5, 0.9, 1.1, 2.0)],
+    "collective": [scaled(x) for x in (0.0, 0.5, 2.0)],
+    "activation": [scaled(x) for x in (0.0, 0.5, 0.9, 1.1, 1.5)],
+    "in_flight": [shifted(-1), shifted(1)],
+    "is_shared": [always(False), always(True)],
+    "starts_checkpoint": [always(False), always(True)],
+    "iteration_work": [scaled(0.5), scaled(2.0), always(1e-3)],
+    "reshards": [always(False)],
+    "stage_work": [always(1e-3)],
+}
+MISTAKES = [
+    *((costs, name, wrong) for costs in (NativeCosts, AcesoCosts) for name in COSTS
+      for wrong in COSTS[name]),
+    *((stage_bounds, "solve_stage", wrong) for wrong in (quicker, tighter)),
+    *((stage_bounds, "stage_bounds", wrong) for wrong in (scaled(1.02), scaled(1.2), tighter)),
+]  # fmt: skip
+
+
+def false_claims(problem: Problem[Any], seed: int) -> Iterator[Record]:
+    """Yield the file of a planner with a mistake, if anything in it is false."""
+    place, name, wrong = random.Random(seed).choice(MISTAKES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, name, wrong(getattr(place, name)))
+        costs = type(problem.costs)(
+            problem.costs.chain, problem.costs.family, problem.costs.profile,
+            devices_per_node=problem.cluster.devices_per_node,
+        )  # fmt: skip
+        try:
+            result = solve(replace(problem, costs=costs), solver="dp")
+        except PlannerError:  # it noticed itself
+            return
+    if result.plan is None:
+        return
+    truth, claimed = evaluate(problem, result.plan), result.evaluation
+    optimum = tiny.least_time(problem)
+    assert claimed is not None
+    true = (
+        truth.legal
+        and math.isclose(truth.iteration_time, claimed.iteration_time, rel_tol=2e-6)
+        and all(
+            math.isclose(a.time, b.time, rel_tol=2e-6)
+            and math.isclose(max(a.memory), max(b.memory), rel_tol=2e-6)
+            for a, b in zip(truth.stages, claimed.stages, strict=True)
+        )
+        and result.bound <= optimum * (1 + 1e-6)
+    )
+    if not true:
+        yield {
+            "plan": encode_plan(result.plan),
+            "inputs": {},
+            "result": {"objective_s": claimed.iteration_time},
+            "evaluation": {
+                "iteration_time_s": claimed.iteration_time,
+                "stages": [
+                    {"time_s": cost.time, "memory_bytes": max(cost.memory)}
+                    for cost in claimed.stages
+                ],
+            },
+            "certificate": {"independent": independent_proof(problem, result.bound)},
+        }
+
+
+@given(tiny.problems(most_ways=2_000), st.integers(0, 2**32))
+@examples(40)
+def test_false_claims_of_a_planner_with_a_mistake_are_noticed(
+    problem: Problem[Any], seed: int
+) -> None:
+    for record in false_claims(problem, seed):
+        verdict = checker.check(read(record))
+        assert checker.faults_of(verdict) or checker.weaker(verdict)
+
+
+# ---- edits ---------------------------------------------------------------------------------------
+
+
+@cache
+def small() -> tuple[Record, float]:
+    """Return a file, and the optimum of its instance."""
+    problem = tiny.tight_problem()
+    optimum = tiny.least_time(problem)
+    result = solve(problem, solver="dp")
+    assert result.plan is not None
+    proof = independent_proof(problem, optimum)
+    plan = encode_plan(result.plan)
+    return {"plan": plan, "inputs": {}, "certificate": {"independent": proof}}, optimum
+
+
+ANY = (None, True, -1, 0, 1, 3, 10**30, 1e300, -0.5, 0.1, "", "aceso", [], {}, [[]], [1, 2], "1")
+
+
+def places(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], (*path, key))
+
+
+def edited(record: Record, drawn: random.Random, within: tuple[str, ...] = ()) -> Record:
+    """Return a copy in which one to three values are others, are gone, or stand twice."""
+    found = copy.deepcopy(record)
+    for _ in range(drawn.randint(1, 3)):
+        inner: Any = found
+        for key in within:
+            inner = inner[key]
+        path = drawn.choice([p for p in places(inner) if p] or [()])
+        if not path:
+            continue
+        for key in path[:-1]:
+            inner = inner[key]
+        old = inner[path[-1]]
+        how = drawn.choice((0, 1, 2, 2, 2, 2, 3))
+        if how == 0:
+            del inner[path[-1]]
+        elif how == 1 and isinstance(inner, list):
+            inner.append(copy.deepcopy(old))
+        elif how == 2 and isinstance(old, int | float):
+            factor = drawn.choice((0, 0.5, 0.999, 1.001, 2, 100, 10**6, -1))
+            inner[path[-1]] = type(old)(old * factor)
+        else:
+            inner[path[-1]] = copy.deepcopy(drawn.choice(ANY))
+    return found
+
+
+PROOF = ("certificate", "independent")
+
+
+@given(st.integers(0, 2**64))
+@examples(150)
+def test_no_edit_of_a_proof_proves_more_than_the_optimum(seed: int) -> None:
+    record, optimum = small()
+    drawn = random.Random(seed)
+    found = copy.deepcopy(record)
+    mixed_prices(found["certificate"]["independent"], drawn)
+    found = edited(found, drawn, (*PROOF, "cases"))
+    found["certificate"]["independent"]["bound_s"] = optimum * drawn.choice((1, 1.01, 2, 100))
+    try:
+        verdict = checker.check(read(found))
+    except checker.RefusedError:
+        return
+    assert verdict["bound"] <= optimum
+
+
+@given(st.integers(0, 2**64))
+@examples(150)
+def test_an_edited_plan_is_legal_only_if_the_judge_says_so(seed: int) -> None:
+    record, _ = small()
+    found = edited(record, random.Random(seed), ("plan", "stages"))
+    try:
+        verdict = checker.check(read(found))
+    except checker.RefusedError:
+        return
+    if not verdict["faults"]:
+        problem = tiny.tight_problem()
+        plan = decode_plan(Fields(found["plan"], file="plan"))
+        expected = evaluate(problem, plan)
+        assert expected.legal
+        assert math.isclose(expected.iteration_time, verdict["seconds"], rel_tol=1e-9)
+
+
+@given(st.integers(0, 2**64))
+@examples(150)
+def test_any_edit_is_judged_or_refused_in_a_line(seed: int) -> None:
+    record, _ = small()
+    found = edited(record, random.Random(seed))
+    try:
+        lines = list(checker.told(checker.check(read(found))))
+    except checker.RefusedError as error:
+        lines = [str(error)]
+    except ValueError as error:  # what `read` refuses
+        lines = [str(error)]
+    assert all("\n" not in line for line in lines)
+
+
+# ---- bad files -----------------------------------------------------------------------------------
+
+
+BAD = {
+    "": "cannot be read as JSON",
+    "[" * 100_000: "cannot be read as JSON",
+    '{"a": NaN}': "found NaN, expected a number",
+    '{"a": 1, "a": 2}': "a key occurs twice",
+    '{"a": 1e999999999}': "expected a number that a float can hold",
+    '{"a": ' + "9" * 5000 + "}": "cannot be read as JSON",
+    "[1, 2]": "certificate: missing",
+    "{}": "certificate: missing",
+    '{"certificate": {}}': "certificate.independent: missing",
+    '{"certificate": {"independent": {"version": 2}}}': "version: found 2, expected 1",
+    '{"certificate": {"independent": {"version": true}}}': "expected a whole number",
+}
+
+
+@for_each(("text", "said"), BAD.items())
+def test_a_bad_file_is_refused_in_one_line(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+    assert checker.main([str(file)]) == 1
+    out, told = capsys.readouterr()
+    assert not out
+    assert told.count("\n") == 1
+    assert said in told
+
+
+def test_a_large_file_is_refused_unread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.json"
+    with file.open("wb") as large:
+        large.truncate(checker.LARGEST_FILE + 1)
+    assert checker.main([str(file)]) == 1
+    assert "not read" in capsys.readouterr().err
+
+
+def test_a_missing_case_is_refused() -> None:
+    record = copy.deepcopy(small()[0])
+    del record["certificate"]["independent"]["cases"][0]
+    with pytest.raises(checker.RefusedError, match="micro-batch 1 of the set is missing"):
+        checker.check(read(record))
+
+
+def test_a_file_is_checked_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(small()[0]))
+    assert checker.main([str(file)]) == 0
+    assert "checked   independently" in capsys.readouterr().out
+
+
+# ---- it shares nothing ---------------------------------------------------------------------------
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def test_it_imports_the_standard_library_alone_and_one_command_imports_it() -> None:
+    root = Path(ilp_planner.__file__).parent
+    own = {name.partition(".")[0] for name in imports(root / "checker.py")}
+    assert own <= set(sys.stdlib_module_names)
+    users = [
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if "ilp_planner.checker" in imports(path)
+    ]
+    assert users == ["faces/cli/evaluate.py"]
