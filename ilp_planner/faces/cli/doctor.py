@@ -37,8 +37,9 @@ def doctor(
         typer.Option(
             "--job",
             metavar="JOB",
-            help="What ran: a launch script of Megatron-LM, which is read, not run; a saved plan; "
-            "or a model, the same as --model. Else what the log prints.",
+            help="What ran: a job that `capture` recorded; a launch or a configuration, as `fit` "
+            "takes it, which is read, not run; a saved plan; or a model, the same as --model. "
+            "Else what the log prints.",
             show_default=False,
             rich_help_panel=ABOUT,
             autocompletion=plans,
@@ -78,7 +79,12 @@ def doctor(
 
     files = [read_log(path, run) for path in logs]
     files = [_in_unit(one, UNITS[unit]) if isinstance(one, RunLog) else one for one in files]
-    said = {**vars(job), "devices_per_node": None, "accept_changed": accept_changed}
+    said = {
+        **vars(job),
+        "devices_per_node": None,
+        "accept_changed": accept_changed,
+        "script_arguments": (),
+    }
     log = next((one for one in files if isinstance(one, RunLog)), None)
     asked = asked_job(ctx, job_file, said, log)
     found = diagnose(
@@ -107,7 +113,8 @@ def asked_job(
     ------
     PlannerError: an unreadable or impossible value, with a repair.
     """
-    from ilp_planner.faces.cli.fit_sources import read_job, source_by_kind
+    from ilp_planner.faces.cli.analyze_sources import source_by_kind
+    from ilp_planner.faces.cli.fit_sources import read_job
     from ilp_planner.formats.logs.printed import printed_arguments
 
     asked = said | source_by_kind(file, said)
