@@ -98,6 +98,12 @@ def shared_of(model: Decoder) -> Shared:
     return Shared()
 
 
+def steps_that_count(settings: Settings, micro_batches: int) -> int:
+    """Return how many micro-batches share the casts of weights to lower precision; 0: none are
+    cast."""
+    return micro_batches if settings.quantised else 0
+
+
 def _decisive(settings: Settings, *, experts: bool) -> Settings:
     """Return settings without all that the times of elements do not depend on."""
     optimizer = replace(
@@ -223,7 +229,7 @@ class RankCosts:
         """Return all that the work and the messages of elements depend on, with experts or without:
         not the sharding or place of states, nor recomputation, nor the place of ranks."""
         job = self.job
-        steps = job.micro_batches if job.settings.quantised else 0  # quantised once for all
+        steps = steps_that_count(job.settings, job.micro_batches)
         key = id(job.settings), experts
         settings, number = self.known.get(key, (None, 0))
         if settings is not job.settings:

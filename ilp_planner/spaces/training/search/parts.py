@@ -18,7 +18,7 @@ import numpy as np
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.costs.training.iteration import iteration_terms, lone_waits, moved_seconds
 from ilp_planner.costs.training.job import base_layout, layout_of, seats_of, virtual_sizes
-from ilp_planner.costs.training.ranks import RankCosts
+from ilp_planner.costs.training.ranks import RankCosts, steps_that_count
 from ilp_planner.job.memory import stage_of_rank
 from ilp_planner.job.quantised import most_saved
 from ilp_planner.job.states import state_widths
@@ -269,11 +269,8 @@ class MegatronPart:
         """Return a lower bound in seconds of the part's plans that takes next to no time: all
         kernels of all micro-batches, divided evenly, without any message."""
         d, known = self.degrees, self.costs.own.on(self.problem.cluster)
-        quantised = bool(self.settings.quantised)
-        key = (
-            "alone", d.choice, d.tp, d.cp, d.ep, d.etp, d.micro_batch, d.pp == 1,
-            self.micro_batches if quantised else 0,
-        )  # fmt: skip
+        steps = steps_that_count(self.settings, self.micro_batches)
+        key = "alone", d.choice, d.tp, d.cp, d.ep, d.etp, d.micro_batch, d.pp == 1, steps
         if key not in known:
             known[key] = self.ranks.least_alone
         least: float = known[key]
