@@ -58,7 +58,6 @@ CONSTANTS = (
     Constant("streaming", BLACKWELL, 0.8, 0.1),
     *(Constant("host_experts", some, 0.13e-3, 0.02e-3) for some in (HOPPER, BLACKWELL)),
     *(Constant("expert_waits", some, 0.065e-3, 0.02e-3) for some in (HOPPER, BLACKWELL)),
-    Constant("expert_exposed", GPUS, 0.3, 0.05),
     Constant("sharded_exposed", BLACKWELL, 0.5, 0.1),
 )
 
