@@ -342,7 +342,8 @@ class _Share:
         operands = self.tokens * (queries + 2 * keys + values) * self.width
         channels = (queries + values) / 2 * self.tp / self.model.heads
         if self.kernels.attention == "flash":
-            return self.fused_core(flops / 2, operands, channels)
+            sizes = self.tokens * queries * self.width, self.tokens * keys * self.width
+            return self.fused_core(flops / 2, operands, channels, *sizes)
         scores = self.tokens * seen * self.model.heads / self.tp * self.width
         dropout = scores * (2 + 1 / self.width) if self.model.dropout else 0.0
         heads = self.job.micro_batch * self.model.heads / self.tp
@@ -358,21 +359,30 @@ class _Share:
             name="core_attention", forward=tuple(forward), backward=tuple(backward), core=True
         )
 
-    def fused_core(self, flops: float, operands: float, channels: float) -> ModuleWork:
+    def fused_core(
+        self, flops: float, operands: float, channels: float, queries: float, keys: float
+    ) -> ModuleWork:
         """Return flash attention; layers with and without a window count by their shares.
 
+        Around a ring of context-parallel ranks each part of the keys has a kernel of its own.
+
+        Parameters
+        ----------
         flops: of causal attention that sees all tokens. operands: bytes. channels: of a head.
+            queries, keys: bytes of a rank.
         """
-        forward, backward = [], []
+        settings = self.job.settings
         # What torchtitan has in the package's place.
-        package = FLEX if self.job.settings.keeps_gathered else PACKAGE
+        package = FLEX if settings.keeps_gathered else PACKAGE
         library = package if self.kernels.flash_package else ""
+        steps = settings.cp if settings.passes_on else 1
+        forward, backward = map(list, _merges(steps, queries, keys))
         for layers, seen in self.model.attention_spans:
-            shape = FusedAttention(self.model.sequence * seen, channels, library=library)
-            part = layers * seen * flops
-            forward.append(Kernel(part, layers * operands, shape))
+            shape = FusedAttention(self.model.sequence * seen / steps, channels, library=library)
+            part, moved = layers * seen * flops / steps, layers * operands / steps
+            forward += steps * [Kernel(part, moved, shape)]
             back = shape._replace(backward=True)
-            backward.append(Kernel(FLASH_BACKWARD * part, 2 * layers * operands, back))
+            backward += steps * [Kernel(FLASH_BACKWARD * part, 2 * moved, back)]
         return ModuleWork(
             name="core_attention", forward=tuple(forward), backward=tuple(backward), core=True
         )
@@ -419,6 +429,24 @@ class _Share:
             *shared,
             self.streaming("unpermute", permutations / 2 * moved, permutations / 2 * moved),
         )
+
+
+def _merges(steps: int, queries: float, keys: float) -> tuple[tuple[Kernel, ...], ...]:
+    """Return what attention around a ring does between its kernels, forward and backward, as the
+    last rank: each output is scaled and added to those before, gradients of queries, and of keys
+    and values, likewise, and half of the keys and values is copied
+    (`AttnFuncWithCPAndKVP2P` of Transformer Engine 2, `context_parallel.py`).
+
+    queries, keys: bytes.
+    """
+    if steps == 1:
+        return (), ()
+    merged, copied = 3 * queries, 2 * keys
+    summed = merged + 3 * keys + copied
+    return (
+        (Kernel(0.0, 2 * queries), *(steps - 1) * (Kernel(0.0, merged + copied),)),
+        (steps - 1) * (Kernel(0.0, summed),),
+    )
 
 
 def _one_by_one(module: ModuleWork, count: int) -> ModuleWork:

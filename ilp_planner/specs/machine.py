@@ -31,19 +31,20 @@ class Machine:
     grouped, attention, attention_backward: rates of products in 8 and 4 bits, of the grouped ones
     of experts and of fused attention, of those of the kernels that were measured. links, network:
     share of the rate of links inside nodes and between them, as the cluster and measured
-    collectives have it, that training reaches. tensor_exposed, expert_exposed, data_exposed: share
-    of the messages of tensor, expert and data parallelism that overlap does not hide where it is
-    on. sharded_exposed: share of what every micro-batch sends of sharded gradients and parameters
-    that its passes do not hide, however long they are: fitted to MosaicML's 99 groups of FSDP runs
-    on A100 and H100 (`tests/benchmarks/step_defaults.py: exposed_errors`). host_forward,
-    host_backward: seconds that the host takes at least to start a layer's kernels; host_experts:
-    besides, each kernel and message of a layer with experts; expert_waits: seconds for each of
-    these that the device is idle, as the host first had to read how many tokens each expert takes.
-    host_link, host_memory: share of the rates of the link to the host and of its memory that large
-    copies, and steps of the optimiser there, reach; the latter by the five shares of one published
-    series of runs on H100, one thread to a process as torchrun has it
-    (`tests/benchmarks/ablations.py: host_share`). stepping: share of the rate of `streaming` that
-    the optimiser's step on the device reaches, as if it read and wrote every state once.
+    collectives have it, that training reaches. tensor_exposed, data_exposed: share of the messages
+    of tensor and data parallelism that overlap does not hide where it is on. expert_exposed: share
+    of the seconds of exchanged tokens that the kernels beside them lose, where these overlap, as
+    DeepEP's 20 multiprocessors are busy. sharded_exposed: share of what every micro-batch sends of
+    sharded gradients and parameters that its passes do not hide, however long they are: fitted to
+    MosaicML's 99 groups of FSDP runs on A100 and H100 (`tests/benchmarks/step_defaults.py:
+    exposed_errors`). host_forward, host_backward: seconds that the host takes at least to start a
+    layer's kernels; host_experts: besides, each kernel and message of a layer with experts;
+    expert_waits: seconds for each of these that the device is idle, as the host first had to read
+    how many tokens each expert takes. host_link, host_memory: share of the rates of the link to the
+    host and of its memory that large copies, and steps of the optimiser there, reach; the latter by
+    the five shares of one published series of runs on H100, one thread to a process as torchrun has
+    it (`tests/benchmarks/ablations.py: host_share`). stepping: share of the rate of `streaming`
+    that the optimiser's step on the device reaches, as if it read and wrote every state once.
     ring_growth: by so much of its seconds a reduce-scatter or all-gather over nodes takes longer
     with every doubling of the nodes. step: seconds of an iteration that are nobody's. error: mean
     relative error of iteration times on runs that no constant was fitted to; None where no run of
@@ -96,40 +97,41 @@ def with_constants(machine: Machine, values: Mapping[str, float]) -> Machine:
 
 
 # Of machines that nobody calibrated, by GPU. Constants of Hopper's and Blackwell's are fitted by
-# `tests/benchmarks/machine_fit.py`, those of A100 by `step_defaults.py`. Matrix products on AMD's
-# MI325X reach 831 TFLOP/s in the best shape, 616 in those of DeepSeek-V3 (0.87: the mean of both),
-# and in 8 bits 0.91 of what their larger peak suggests (AMD, 'Completing the GPU Performance
-# Picture: Understanding TAF Alongside Peak FLOPs and MAF', 2026), each under load. Their errors are
-# those of `time_errors`.
+# `tests/benchmarks/machine_fit.py`, those of A100 by `step_defaults.py`; `expert_exposed` is 20 of
+# a GPU's multiprocessors. Matrix products on AMD's MI325X reach 831 TFLOP/s in the best shape, 616
+# in those of DeepSeek-V3 (0.87: the mean of both), and in 8 bits 0.91 of what their larger peak
+# suggests (AMD, 'Completing the GPU Performance Picture: Understanding TAF Alongside Peak FLOPs and
+# MAF', 2026), each under load. Their errors are those of `time_errors`.
 _A100 = Machine(
     sustained=0.92,
     streaming=0.8,
     links=0.9,
     network=0.9,
-    expert_exposed=0.063,
+    expert_exposed=0.185,
     host_experts=0.142e-3,
-    expert_waits=0.057e-3,
+    expert_waits=0.058e-3,
     step=0.005,
 )
-_H100 = replace(_A100, sustained=0.805, low_precision=0.89)
+_H100 = replace(_A100, sustained=0.809, low_precision=0.891, expert_exposed=0.152)
 _B200 = replace(
     _A100,
-    sustained=0.66,
-    streaming=0.69,
-    low_precision=1.36,
-    grouped=0.86,
-    attention=0.96,
+    sustained=0.659,
+    streaming=0.739,
+    low_precision=1.37,
+    grouped=0.864,
+    attention=0.865,
     attention_backward=1.23,
-    sharded_exposed=0.44,
-    host_experts=0.118e-3,
-    expert_waits=0.066e-3,
+    expert_exposed=0.135,
+    sharded_exposed=0.446,
+    host_experts=0.116e-3,
+    expert_waits=0.067e-3,
 )
 USUAL = {
     "A100": _A100,
     "H100": _H100,
     "B200": _B200,
-    "GB200": replace(_B200, sustained=0.635),
-    "B300": replace(_B200, sustained=0.733),
+    "GB200": replace(_B200, sustained=0.633),
+    "B300": replace(_B200, sustained=0.737),
     "GB300": replace(_B200, sustained=0.761),
     "MI300X": replace(_H100, sustained=0.87, low_precision=0.91),
 }

@@ -34,6 +34,7 @@ GPUS = (*HOPPER, *BLACKWELL)
 EVALUATIONS, TOLERANCE = 25, 1e-4
 PULL = 2.0  # scales of a constant, as `calibration.free` has them
 WORKERS = 2
+NO_EXPERTS = {"grouped": 1.0, "host_experts": 0.0, "expert_waits": 0.0}
 
 
 class Constant(NamedTuple):
@@ -58,7 +59,6 @@ CONSTANTS = (
     Constant("streaming", BLACKWELL, 0.8, 0.1),
     *(Constant("host_experts", some, 0.13e-3, 0.02e-3) for some in (HOPPER, BLACKWELL)),
     *(Constant("expert_waits", some, 0.065e-3, 0.02e-3) for some in (HOPPER, BLACKWELL)),
-    Constant("expert_exposed", GPUS, 0.3, 0.05),
     Constant("sharded_exposed", BLACKWELL, 0.5, 0.1),
 )
 
@@ -94,9 +94,18 @@ def fitted(
     """
     prior = np.array([constant.prior for constant in CONSTANTS])
 
+    @cache
+    def time(number: int, machine: Machine) -> float:
+        return seconds(seen[number], machine)
+
+    def own(run: Run, of: Mapping[str, Machine]) -> Machine:
+        """Return a run's machine; what is of experts alone changes no dense model."""
+        machine = of[gpu(run.gpu).machine]
+        return machine if run.job.model.experts else with_constants(machine, NO_EXPERTS)
+
     def predict(values: np.ndarray) -> list[float]:
         of = machines(values.tolist())
-        return [seconds(run, of[gpu(run.gpu).machine]) for run in seen]
+        return [time(number, own(run, of)) for number, run in enumerate(seen)]
 
     found = nearest_values(
         [constant.name for constant in CONSTANTS],

@@ -12,9 +12,11 @@ from tests.benchmarks.nanotron import (
     MOST,
     NEAR,
     WORST,
+    by_shipped,
     choice,
     known,
     left_out,
+    listed,
     near,
     panels,
     runs,
@@ -67,6 +69,18 @@ def test_regret_is_of_the_plan_that_is_predicted_fastest():
     last = choice(Judged(few, (5, 4, 3, 2, 1)))
     assert last == pytest.approx((times[4] / times[0] - 1, times[2] / times[0] - 1, False))
     assert choice(Judged(few, (3, 4, 5, 2, 1))).holds
+
+
+@given
+def test_a_short_list_has_the_plan_that_is_predicted_fastest():
+    of = panels(runs())["3B", 8]
+    machine = base_of(of[0])
+    judged = judge(of, machine)
+    plans = listed(judged, machine)
+    assert 1 <= len(plans) <= 3
+    assert min(range(len(of)), key=lambda plan: judged.predicted[plan]) in plans
+    _, regret = by_shipped(("3B", 8))
+    assert regret <= choice(judged).regret
 
 
 @given

@@ -142,6 +142,31 @@ def test_attention_says_whose_library_it_is(package, gathered, library):
     assert {kernel.shape.library for way in core.ways for kernel in way} == {library}
 
 
+@for_each("model", [DENSE, LATENT])
+@for_each("cp", [2, 4])
+def test_attention_around_a_ring_has_a_kernel_a_step_and_merges_what_they_give(model, cp):
+    """As much arithmetic as with keys and values gathered, over parts of the sequence."""
+    ring, whole = (
+        next(module for module in layer_work(one, experts=False) if module.core)
+        for one in (
+            job(model, cp=cp, attention="flash", cp_comm=how) for how in ("p2p", "all_gather")
+        )
+    )
+    queries = 2 * 1024 // cp * model.query_width * 2
+    keys = 2 * 1024 // cp * (model.query_width if model.latent else 4 * 64) * 2
+    for way, alone, merged in zip(
+        ring.ways,
+        whole.ways,
+        (2 * queries + (cp - 1) * (3 * queries + 2 * keys), (cp - 1) * (3 * queries + 5 * keys)),
+        strict=True,
+    ):
+        fused = [kernel for kernel in way if kernel.shape]
+        assert [kernel.shape.length for kernel in fused] == cp * [1024 / cp]
+        assert [kernel.shape.length for kernel in alone] == [1024]
+        assert flops([ring]) == pytest.approx(flops([whole]))
+        assert sum(kernel.traffic for kernel in way if not kernel.shape) == merged
+
+
 def test_a_prediction_layer_is_a_layer_and_an_output():
     model = dataclasses.replace(DENSE, prediction_layers=1)
     found = job(model)

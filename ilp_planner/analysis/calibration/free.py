@@ -53,7 +53,7 @@ FREE = {
     "links": Free(0.2, 1.2, 0.15),
     "network": Free(0.1, 1.0, 0.2),
     "tensor_exposed": Free(0.0, 1.0, 0.2),
-    "expert_exposed": Free(0.0, 1.0, 0.3),
+    "expert_exposed": Free(0.0, 1.0, 0.1),
     "data_exposed": Free(0.0, 1.0, 0.15),
     "sharded_exposed": Free(0.0, 1.0, 0.2),
     "host_forward": Free(0.0, 0.02, 0.001),
@@ -281,7 +281,6 @@ _BLACKWELL = {
     "streaming": 0.25,
     "host_experts": 0.015e-3,
     "expert_waits": 0.027e-3,
-    "expert_exposed": 0.14,
     "sharded_exposed": 0.14,
 }
 FITTED: Mapping[str, Mapping[str, float]] = {
@@ -290,7 +289,6 @@ FITTED: Mapping[str, Mapping[str, float]] = {
         "low_precision": 0.027,
         "host_experts": 0.037e-3,
         "expert_waits": 0.034e-3,
-        "expert_exposed": 0.14,
     },
     "B200": {"sustained": 0.015, **_BLACKWELL},
     "GB200": {"sustained": 0.089, **_BLACKWELL},

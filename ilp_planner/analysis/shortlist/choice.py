@@ -56,6 +56,18 @@ def least_regret(regrets: NDArray[np.int64], count: int, first: int = 0) -> Choi
     return by_program(regrets, more + 1, first)
 
 
+def helpful(regrets: NDArray[np.int64], count: int) -> list[Choice]:
+    """Choose one plan, two plans, ... up to `count`, as long as one more helps in some scenario;
+    the first plan is among all of them."""
+    found = [least_regret(regrets, 1)]
+    for some in range(2, count + 1):
+        more = least_regret(regrets, some)
+        if more[1:3] >= found[-1][1:3]:
+            break
+        found.append(more)
+    return found
+
+
 def judged(regrets: NDArray[np.int64], plans: Sequence[int], *, proved: bool = True) -> Choice:
     """Return plans with their regrets."""
     left = regrets[list(plans)].min(axis=0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.calibration.free import FELT, FREE, spread_of
-from ilp_planner.analysis.shortlist.choice import MILLION, least_regret, regrets_of
+from ilp_planner.analysis.shortlist.choice import MILLION, helpful, regrets_of
 from ilp_planner.base.errors import UsageError, interruptible
 from ilp_planner.costs.training.iteration import iteration_terms
 from ilp_planner.evaluate import evaluate
@@ -219,14 +219,8 @@ class _Work:
         regrets = regrets_of(
             [[self.time(plan, number) for number in every] for plan in range(len(self.plans))]
         )
-        choices = [least_regret(regrets, some) for some in range(1, count + 1)]
-        # A plan more that helps nowhere is none to try.
-        helpful = [choices[0]]
-        for one in choices[1:]:
-            if one[1:3] >= helpful[-1][1:3]:
-                break
-            helpful.append(one)
-        last = helpful[-1]
+        choices = helpful(regrets, count)  # a plan more that helps nowhere is none to try
+        last = choices[-1]
         others = sorted((p for p in last.plans if p), key=lambda plan: self.time(plan, 0))
         listed = (0, *others)
         return Shortlist(
@@ -240,8 +234,8 @@ class _Work:
                 )
                 for plan in listed
             ),
-            worst=tuple(one.worst / MILLION for one in helpful),
-            mean=tuple(one.total / MILLION / len(every) for one in helpful),
+            worst=tuple(one.worst / MILLION for one in choices),
+            mean=tuple(one.total / MILLION / len(every) for one in choices),
             asked=count,
             scenarios=len(every),
             searched=len(self.found & {*every}),

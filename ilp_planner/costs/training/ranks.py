@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
 LAYER_GROUPS = ("tp", "cp", "ep", "etp", "etp-ep")
 SYNC_GROUPS = ("dp-cp", "edp")
+BUCKET, BUCKET_OF_REPLICA = 40e6, 1e6  # parameters
 MOST_ALONE = 50_000  # elements that are kept without their messages
 
 
@@ -444,12 +445,14 @@ class RankCosts:
     def _exposed(self, one: Ring, kind: int) -> float:
         """Return the share of a ring's seconds that the passes do not hide: gradients are reduced
         while others are computed, and parameters gathered while the first layers run."""
-        optimizer = self.job.settings.optimizer
-        gathering = one.collective == "all_gather"
-        hidden = optimizer.overlap_parameters if gathering else optimizer.overlap_gradients
-        if not hidden:
+        if not self._overlapped(one):
             return 1.0
         return max(machine.data_exposed for machine in self._machines(kind))
+
+    def _overlapped(self, one: Ring) -> bool:
+        optimizer = self.job.settings.optimizer
+        gathering = one.collective == "all_gather"
+        return optimizer.overlap_parameters if gathering else optimizer.overlap_gradients
 
     def _machines(self, kind: int) -> list[Machine]:
         """Return the constants of the device types of a kind of rank."""
@@ -500,11 +503,27 @@ class RankCosts:
             sent = {"all_reduce": gradient * count}
             if job.settings.optimizer.sharding != "none":
                 sent = {"reduce_scatter": gradient * count, "all_gather": width * count - less}
-            found += [ring(name, shard, size, links) for name, size in sent.items()]
+            found += [
+                self._in_buckets(ring(name, shard, size, links), count)
+                for name, size in sent.items()
+            ]
             if several:
                 peers = net.route(job, group, kind, ACROSS)
                 found.append(ring("all_reduce", peers, gradient * count / shard.size, links))
         return found
+
+    def _in_buckets(self, one: Ring, count: NDArray[np.float64]) -> Ring:
+        """Return a ring that is passed once for each bucket of parameters, if passes overlap it:
+        of 40 million, or of as many as there are replicas, in millions, whichever is more
+        (`distributed_data_parallel.py` of `megatron.core`).
+
+        count: parameters of every element.
+        """
+        if not self._overlapped(one) or rhythm(self.job).in_passes:
+            return one
+        bucket = max(BUCKET, BUCKET_OF_REPLICA * sharing(self.job, expert=False))
+        later = one.latency * count.sum() / bucket / one.sizes.sum()
+        return one._replace(per_byte=one.per_byte + later)
 
     def undivided_rings(self, kind: int) -> list[Ring]:
         """Return the rings for gradients of parameters that tensor-parallel ranks hold whole: a

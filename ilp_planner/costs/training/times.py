@@ -39,6 +39,11 @@ CORE, CORE_PATH = "core_attn", "self_attention.core_attention"
 FORWARD, BACKWARD = 0, 1
 KEPT = 128  # jobs whose elements are kept: the runs of a calibration
 EXCHANGES = ("mlp.dispatch", "mlp.combine")  # messages of expert parallelism
+# Modules that compute on tokens that have been sent: how their names begin.
+INNER = ("permute", "experts_", "shared_experts_", "unpermute")
+# Multiprocessors that exchanges of tokens run on, by dispatcher, as a multiple of those of DeepEP:
+# 20 (`moe_deepep_num_sms` of `megatron.core`); NCCL has up to 32 channels, of one each.
+PROCESSORS = {"flex": 1.0, "alltoall": 1.6, "allgather": 1.6}
 # Products with divided columns: how the names of their messages end.
 COLUMNS = ("_qkv", "_fc1", "_up_proj", "linear_q_proj", "eh_proj", "output_layer")
 
@@ -255,7 +260,7 @@ class Lone(NamedTuple):
 
     kernels: seconds of each pass by module. weight: share of the backward kernels that make
     gradients of weights alone. again: seconds of a recomputed module's kernels, and its share of
-    the messages.
+    the messages. experts: it has some.
     """
 
     messages: Messages
@@ -263,14 +268,14 @@ class Lone(NamedTuple):
     host: _Host
     weight: float
     again: Mapping[str, tuple[float, Callable[[str], float]]]
+    experts: bool
 
     @property
     def seconds(self) -> float:
-        """Both passes if no message took any time: no more than with messages."""
-        return sum(
-            max(sum(own.values()), floor) + wait
-            for own, floor, wait in zip(self.kernels, *self.host[:2], strict=True)
-        )
+        """Both passes if no message took any time, at least: no more than with messages, and where
+        the host starts both in turn."""
+        busy = sum(sum(own.values()) for own in self.kernels)
+        return max(busy, sum(self.host.floors)) + sum(self.host.waits)
 
 
 Alone = tuple[tuple[Lone, int], ...]
@@ -316,6 +321,7 @@ def _lone(job: TrainingJob, device: Device, element: _Element) -> Lone:
             )
             for name, share in element.again.items()
         },
+        experts=element.experts,
     )
 
 
@@ -347,11 +353,18 @@ class _Rank(NamedTuple):
     def _passes(self, lone: Lone) -> Passes:
         job, machine, host = self.job, self.device.machine, lone.host
         ways = [self.way(lone, way) for way in (FORWARD, BACKWARD)]
-        passes = []
-        for way, floor, wait in zip(ways, host.floors, host.waits, strict=True):
-            sent = _exposed(job, machine, way, backward=way is ways[BACKWARD])
-            passes.append((max(sum(way.kernels.values()), floor - sent) + wait, sent))
-        (forward, sent), (backward, returned) = passes
+        exposed = [_exposed(job, machine, way, backward=way is ways[BACKWARD]) for way in ways]
+        busy = [sum(way.kernels.values()) for way in ways]
+        if job.settings.overlap_experts and lone.experts:
+            exposed = [a + b for a, b in zip(exposed, _exchanged(job, machine, ways), strict=True)]
+            # The host starts a pass of either micro-batch in turn.
+            late = max(0.0, sum(host.floors) - sum(exposed) - sum(busy))
+            busy = [each + late / len(ways) for each in busy]
+        else:
+            rows = zip(busy, host.floors, exposed, strict=True)
+            busy = [max(each, floor - sent) for each, floor, sent in rows]
+        sent, returned = exposed
+        forward, backward = (each + wait for each, wait in zip(busy, host.waits, strict=True))
         messages = ways[FORWARD].messages
         return Passes(
             kernels=(forward, backward),
@@ -497,13 +510,41 @@ def _exposed(job: TrainingJob, machine: Machine, way: _Way, *, backward: bool) -
     settings = job.settings
     tensor = machine.tensor_exposed if settings.overlap_tensor else 1.0
     columns = machine.tensor_exposed if backward and settings.async_tensor else tensor
-    experts = machine.expert_exposed if settings.overlap_experts else 1.0
     total = 0.0
     for name, seconds in way.messages.items():
         if name == CORE_PATH and settings.passes_on:
             others = (settings.cp - 1) / settings.cp
             total += max(0.0, seconds - others * way.kernels["core_attention"])
-        else:
-            inner = columns if name.endswith(COLUMNS) else tensor
-            total += seconds * (experts if name in EXCHANGES else inner)
+        elif not name.endswith(EXCHANGES):
+            total += seconds * (columns if name.endswith(COLUMNS) else tensor)
+        elif not settings.overlap_experts:
+            total += seconds
     return total
+
+
+def _exchanged(job: TrainingJob, machine: Machine, ways: Sequence[_Way]) -> tuple[float, float]:
+    """Return the seconds of both passes' exchanges of tokens that kernels do not hide.
+
+    A layer's forward pass of a micro-batch is beside its backward pass of another one
+    (`model_chunk_schedule_plan.py: TransformerLayerSchedulePlan.run` of `megatron.core`): attention
+    beside the other's combining, the experts beside the other's dispatch. A message takes as long
+    as there is nothing else, and of the kernels beside it the share of multiprocessors that it
+    runs on.
+    """
+    share = min(1.0, machine.expert_exposed * PROCESSORS[job.settings.kernels.dispatcher])
+    there, back = ([_sent(way, name) for name in EXCHANGES] for way in ways)
+    experts = [sum(s for name, s in way.kernels.items() if name.startswith(INNER)) for way in ways]
+    others = [sum(way.kernels.values()) - own for way, own in zip(ways, experts, strict=True)]
+
+    def late(message: float, beside: float) -> float:
+        return max(share * message, message - beside)
+
+    forward, backward = (
+        late(dispatched, experts[other]) + late(combined, others[other])
+        for (dispatched, combined), other in ((there, BACKWARD), (back, FORWARD))
+    )
+    return forward, backward
+
+
+def _sent(way: _Way, name: str) -> float:
+    return sum(seconds for path, seconds in way.messages.items() if path.endswith(name))

@@ -28,7 +28,7 @@ SAID = {
     "links": "messages inside nodes reach {} of the links' rate",
     "network": "messages between nodes reach {} of the links' rate",
     "tensor_exposed": "overlap leaves {} of the messages of tensor parallelism exposed",
-    "expert_exposed": "overlap leaves {} of the messages of expert parallelism exposed",
+    "expert_exposed": "kernels beside an exchange of tokens lose {} of its time",
     "data_exposed": "overlap leaves {} of the messages of data parallelism exposed",
     "sharded_exposed": "passes leave {} of the messages of sharded states exposed",
     "host_forward": "the host takes {} to start a layer's forward pass",

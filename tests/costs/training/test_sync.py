@@ -263,6 +263,27 @@ def test_scatters_grow_with_the_nodes_and_sums_do_not(nodes, doublings, sharding
         assert after.latency == before.latency
 
 
+@pytest.mark.parametrize(("dp", "bucket"), [(4, 40e6), (128, 128e6)])
+@pytest.mark.parametrize("overlapped", [False, True])
+def test_gradients_are_reduced_in_buckets_where_they_overlap(dp, bucket, overlapped):
+    """Every bucket of parameters takes the latency of its ring."""
+    what = job(dp=dp)
+    optimizer = dataclasses.replace(
+        what.settings.optimizer, overlap_gradients=overlapped, overlap_parameters=overlapped
+    )
+    what = dataclasses.replace(
+        what, settings=dataclasses.replace(what.settings, optimizer=optimizer)
+    )
+    costs = RankCosts(what, Network(small_cluster(nodes=dp // 2), tuple(range(dp // 2))))
+    parameters = sum(one.dense for one in costs.held)
+    for one in costs.rings(0):
+        alone = one.route.line(one.collective)
+        later = one.latency * parameters / bucket if overlapped else 0.0
+        size = one.sizes.sum()
+        assert one.latency == alone[0] > 0
+        assert one.per_byte * size == pytest.approx(alone[1] * size + later)
+
+
 def test_messages_of_tensor_parallelism_over_nodes_grow_alike():
     plain = Network(small_cluster(nodes=2), (0, 1))
     grown = with_machine(plain, ring_growth=0.25)

@@ -1,12 +1,19 @@
-"""Seconds of elements on a rank whose devices differ."""
+"""Seconds of elements: on devices that differ, and where messages are beside other kernels."""
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.times import element_time
+from ilp_planner.specs.decoder import Experts
+from ilp_planner.specs.link import Link
+from ilp_planner.specs.machine import Machine
+from ilp_planner.specs.training import Kernels, Settings, TrainingJob
 from tests.analysis.calibration.machines import DEFAULT, h100, job, lab
+from tests.examples import examples
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -21,3 +28,59 @@ def test_the_slowest_device_decides_compute_and_messages_apart(order: int) -> No
     both = element_time(one, network, [slow, open_][::order], 0, "dense")
     assert (both.compute, both.messages) == (each[0].compute, each[1].messages)
     assert 0 < both.forward < both.total
+
+
+# Nobody waits for the host.
+PLAIN = Machine(expert_exposed=0.15)
+
+
+def experts_job(dispatcher: str, overlap: bool) -> TrainingJob:
+    """Return a job whose ranks exchange tokens."""
+    kernels = Kernels(dispatcher=dispatcher, attention="flash", grouped_experts=True)
+    settings = Settings(ep=8, kernels=kernels, overlap_experts=overlap)
+    return job(tp=1, experts=Experts(count=16, top_k=2, ffn=1024), settings=settings)
+
+
+def of_layer(dispatcher: str, overlap: bool, bandwidth: float, machine: Machine = PLAIN):
+    """Return the seconds of a layer with experts where links within a node are so fast."""
+    device = h100(machine=machine, kernels=replace(h100().kernels, curves={}))
+    cluster = replace(lab(device), intra_node=Link(bandwidth=bandwidth, latency=1e-9))
+    one = experts_job(dispatcher, overlap)
+    return element_time(one, Network(cluster, (0, 1)), [device], 0, "expert")
+
+
+@examples(30)
+@given(
+    dispatcher=st.sampled_from(("alltoall", "flex")),
+    bandwidth=st.floats(1e9, 1e13),
+    share=st.floats(0.0, 1.0),
+)
+def test_an_overlapped_exchange_takes_no_longer_and_costs_its_multiprocessors(
+    dispatcher: str, bandwidth: float, share: float
+) -> None:
+    machine = replace(PLAIN, expert_exposed=share)
+    alone, beside = (of_layer(dispatcher, flag, bandwidth, machine) for flag in (False, True))
+    assert beside.compute == pytest.approx(alone.compute)
+    least = max(share * alone.messages, alone.messages - alone.compute)
+    assert least * (1 - 1e-9) <= beside.messages <= alone.messages * (1 + 1e-9)
+
+
+def test_exchanges_are_hidden_by_what_is_beside_them() -> None:
+    """Fast links cost the share of multiprocessors, more of them with NCCL; slow ones hide the
+    kernels instead."""
+    for dispatcher, share in (("flex", 0.15), ("alltoall", 0.24)):
+        alone, beside = (of_layer(dispatcher, flag, 1e13) for flag in (False, True))
+        assert beside.messages == pytest.approx(share * alone.messages)
+        alone, beside = (of_layer(dispatcher, flag, 1e9) for flag in (False, True))
+        assert beside.total == pytest.approx(alone.messages)
+
+
+def test_the_host_starts_both_passes_beside_each_other() -> None:
+    """Kernels of the long backward pass leave it time for those of the forward pass."""
+    seconds = 0.045e-3
+    slow = replace(PLAIN, host_experts=seconds)
+    free, alone, beside = (
+        of_layer("flex", flag, 1e13, machine)
+        for flag, machine in ((True, PLAIN), (False, slow), (True, slow))
+    )
+    assert free.compute == beside.compute < alone.compute

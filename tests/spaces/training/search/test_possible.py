@@ -274,7 +274,8 @@ def test_a_start_is_there_though_there_is_no_time_to_list_the_parts(
     assert evaluate(problem, found.plan).legal
     (note,) = (note for note in found.notes if note.startswith("start: "))
     if batch == 64:
-        assert found.plan == ended.plan
+        # A plan that was taken as it is plainer has the fastest one beside it.
+        assert found.plan == (ended.plan if ended.fastest is None else ended.fastest.plan)
         assert note.endswith("none of its bounds: there was no time to list the parts")
     else:
         assert note.startswith("start: a plan like that of ")
