@@ -30,7 +30,7 @@ Answer = TypeVar("Answer")
 LOOK = 0.5  # seconds between two looks whether a process stands still
 MANY = 8  # questions at once, with which it is worth while to ask other processes
 ALONE = 0.25  # seconds that everything is answered here
-SHARE = 3  # of the questions that wait for a process, it is sent one in so many at once
+SHARE = 4  # of the questions that wait for a process, it is sent one in so many at once
 
 
 def cores() -> int:

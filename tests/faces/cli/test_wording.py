@@ -21,6 +21,8 @@ OWN = (
         "faces/cli",
         "faces/report",
         "formats/captured",
+        "formats/imported",
+        "formats/imports",
         "formats/megatron",
         "inputs/table",
         "settings/table",

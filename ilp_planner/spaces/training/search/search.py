@@ -46,7 +46,7 @@ from ilp_planner.spaces.training.search.possible import megatron_parts, plainest
 from ilp_planner.specs.pipeline_layout import ANYHOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ilp_planner.optimize.search.group_search import PartSearch
     from ilp_planner.plan import GroupPlan
@@ -117,8 +117,12 @@ def judge_each(search: PartSearch[MegatronPart], plans: Sequence[GroupPlan]) -> 
 
 
 SCHEDULE = "schedule bound"
-FIRST_BATCH, LAST_BATCH = 4, 64  # variants that are looked at with one cutoff, at first and at last
+FIRST_BATCH, LAST_BATCH = (
+    16,
+    256,
+)  # variants that are looked at with one cutoff, at first and at last
 LIGHT = 8  # bounds of parts that count as one variant
+TOGETHER = 8  # things to know of parts that share results, in one question
 EARLIEST, TRIVIAL, BOUNDED = -3, -2, -1  # how well a part in the queue is bounded
 NEARBY = 2  # turns of the best plan's variant, before others have one
 BETWEEN_REPORTS = 0.2  # seconds
@@ -136,28 +140,27 @@ class Solved:
 
 class Entry(NamedTuple):
     """What waits for its turn: a part, or one of its variants. bound: seconds, at least. place: how
-    well a part is bounded, or the place of the variant in its part."""
+    well a part is bounded (one less than `EARLIEST`: not at all), or the place of the variant in
+    its part."""
 
     bound: float
     number: int
     place: int
     variant: Variant | None = None
 
-
-class Question(NamedTuple):
-    """What may be asked of parts, as `MegatronSearch.answer` has it. place: as in an `Entry`, or
-    one less for the first bounds of parts. cutoff: in seconds. turn: of the variant."""
-
-    place: int
-    numbers: tuple[int, ...]
-    variant: Variant | None = None
-    cutoff: float = NEVER
-    turn: int = 0
-
     @property
     def alone(self) -> bool:
-        """Whether the answer depends on what was answered before."""
+        """Whether what is to know depends on what was known before."""
         return self.variant is not None and self.variant.remainder == ANYHOW
+
+
+class Question(NamedTuple):
+    """What may be asked: the next thing to know of entries, as `MegatronSearch.answer` has it.
+    turns: of their variants. cutoff: in seconds."""
+
+    entries: tuple[Entry, ...]
+    turns: tuple[int, ...]
+    cutoff: float
 
 
 class Looked(NamedTuple):
@@ -263,7 +266,7 @@ class MegatronSearch:
             if not self.goon():
                 return False
             batch, before = self.next_of(queue, size), self.cutoff
-            for entry, answer in zip(batch, self.ask(map(self.question, batch)), strict=True):
+            for entry, answer in zip(batch, self.ask(batch), strict=True):
                 if answer is None:  # the time is up
                     heapq.heappush(queue, entry)
                 elif entry.place == BOUNDED:
@@ -280,28 +283,24 @@ class MegatronSearch:
                     if (entry.number, entry.variant) not in self.done:
                         least = self.open[entry.number][entry.variant]
                         heapq.heappush(queue, entry._replace(bound=least))
-            size = FIRST_BATCH if self.cutoff < before else min(2 * size, LAST_BATCH)
+            size = (
+                max(FIRST_BATCH, size // 2) if self.cutoff < before else min(2 * size, LAST_BATCH)
+            )
         return True
 
     def bound_first(self, numbers: Sequence[int]) -> bool:
         """Bound parts by their kernels; tell whether there was time for all."""
-        alike: dict[object, list[int]] = {}
-        for number in numbers:
-            if self.bounds[number] <= self.floor:
-                d = self.parts[number].degrees
-                key = d.tp, d.cp, d.ep, d.etp, d.micro_batch, d.choice
-                alike.setdefault(key, []).append(number)
-        every = [*alike.values()]
-        for begin in range(0, len(every), LAST_BATCH):
-            some = every[begin : begin + LAST_BATCH]
-            answers = self.ask(Question(EARLIEST - 1, tuple(numbers)) for numbers in some)
-            for numbers, answer in zip(some, answers, strict=True):
-                if answer is None:
-                    return False
-                for number, bound in zip(numbers, answer, strict=True):
-                    self.bounds[number] = max(self.floor, bound)
-                    self.sources[number] = ARITHMETIC
-                    self.raised(number)
+        left = [
+            Entry(0.0, number, EARLIEST - 1)
+            for number in numbers
+            if self.bounds[number] <= self.floor
+        ]
+        for entry, bound in zip(left, self.ask(left), strict=True):
+            if bound is None:
+                return False
+            self.bounds[entry.number] = max(self.floor, bound)
+            self.sources[entry.number] = ARITHMETIC
+            self.raised(entry.number)
         return self.goon()
 
     # ---- questions that any process may answer --------------------------------------------------
@@ -320,38 +319,60 @@ class MegatronSearch:
                 weight += LIGHT if entry.place >= BOUNDED else 1
         return batch
 
-    def question(self, entry: Entry) -> Question:
-        """Return what is to be asked of an entry."""
-        turn = self.turns[entry.number, entry.variant] if entry.variant is not None else 0
-        return Question(entry.place, (entry.number,), entry.variant, self.cutoff, turn)
+    def ask(self, entries: Sequence[Entry]) -> list[Any]:
+        """Return what there is to know of entries, in order: perhaps of other processes, but for
+        layouts that are searched step by step. What shares results is asked together."""
+        groups: dict[object, list[list[int]]] = {}
+        for place, entry in enumerate(entries):
+            one = entry.variant is not None
+            key = one, entry.alone, self.family(entry.number), entry.number if one else entry.place
+            several = groups.setdefault(key, [[]])
+            if len(several[-1]) == TOGETHER:
+                several.append([])
+            several[-1].append(place)
+        asked = [(key, places) for key, several in groups.items() for places in several]
+        questions = [self.question([entries[place] for place in places]) for _, places in asked]
+        others = [
+            (self.family(question.entries[0].number), question)
+            for question in questions
+            if not question.entries[0].alone
+        ]
+        answers = iter(self.team.ask(others))
+        found: list[Any] = [None] * len(entries)
+        for (_, places), question in zip(asked, questions, strict=True):
+            own = self.answer(question) if question.entries[0].alone else next(answers)
+            for place, one in zip(places, own, strict=True):
+                found[place] = one
+        return found
 
-    def ask(self, questions: Iterable[Question]) -> list[Any]:
-        """Return the answers to questions, in order: perhaps of other processes, but for layouts
-        that are searched step by step."""
-        asked = list(questions)
-        others = [one for one in asked if not one.alone]
-        found = iter(self.team.ask([(self.family(one.numbers[0]), one) for one in others]))
-        return [self.answer(one) if one.alone else next(found) for one in asked]
+    def question(self, entries: Sequence[Entry]) -> Question:
+        """Return what is to be asked of entries."""
+        turns = (0 if e.variant is None else self.turns[e.number, e.variant] for e in entries)
+        return Question(tuple(entries), tuple(turns), self.cutoff)
 
     def family(self, number: int) -> tuple[int, ...]:
         """Return what parts have in common that share most results."""
         d = self.parts[number].degrees
         return d.tp, d.cp, d.ep, d.etp, d.micro_batch
 
-    def answer(self, question: Question) -> Any:
-        """Answer a question; None if the time is up. The search itself stays as it is."""
-        if not self.goon():
-            return None
-        part = self.parts[question.numbers[0]]
-        if question.variant is not None:
-            return self.look(question.numbers[0], question.variant, question.cutoff, question.turn)
-        if question.place == BOUNDED:
-            return bounded_variants(part, question.cutoff)
-        if question.place == TRIVIAL:
+    def answer(self, question: Question) -> list[Any]:
+        """Answer a question, with None for what is left when the time is up. The search itself
+        stays as it is."""
+        return [
+            self.known_of(entry, turn, question.cutoff) if self.goon() else None
+            for entry, turn in zip(question.entries, question.turns, strict=True)
+        ]
+
+    def known_of(self, entry: Entry, turn: int, cutoff: float) -> Any:
+        """Return the next thing to know of an entry."""
+        part = self.parts[entry.number]
+        if entry.variant is not None:
+            return self.look(entry.number, entry.variant, cutoff, turn)
+        if entry.place == BOUNDED:
+            return bounded_variants(part, cutoff)
+        if entry.place == TRIVIAL:
             return part.least_bound()
-        if question.place == EARLIEST:
-            return part.trivial_bound()
-        return [self.parts[number].earliest_bound() for number in question.numbers]
+        return part.trivial_bound() if entry.place == EARLIEST else part.earliest_bound()
 
     def improve(self) -> None:
         """Look at layouts near to that of the best plan, and at a few others of its variant."""

@@ -1,0 +1,129 @@
+"""How long it takes until a training plan is proved, on one core and on two, beside another commit.
+
+python -m tests.benchmarks --suite proof [--only TEXT] [--seconds 60]
+
+Every row is the whole command in a process of its own, the median of three, each time beside the
+commit that `BESIDE` names. A loop of Python that is measured with them says how fast the machine
+is.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ilp_planner.base.numerics import PROVED
+from tests.benchmarks.cases import ROOT
+from tests.benchmarks.kept import Kept, on_cores
+from tests.benchmarks.mixed_table import line
+from tests.benchmarks.table import percent, write_table
+
+Row = dict[str, Any]
+
+SECONDS, TIMES = 60.0, 1
+BESIDE = "ee45d751"  # whose seconds those that are asked for are a share of
+ADDITIONS = 20_000_000  # of the loop
+CASES = (
+    "llama3-70b --gpus 64xH100 --global-batch-size 512",
+    "mixtral-8x7b --gpus 128xH100 --global-batch-size 1024",
+    "deepseek-v3 --gpus 2048xH100 --global-batch-size 8192",
+    "Qwen/Qwen3-30B-A3B --gpus 64xH100 --global-batch-size 512",
+    "Qwen/Qwen3-235B-A22B --gpus 256xGB200 --global-batch-size 4096 --precision mxfp8",
+    "gpt3-175b --gpus 2048xH100 --space groups --global-batch-size 1920",
+    "gpt3-1.3b --cluster mixed-v100-t4 --space groups --global-batch-size 256",
+    "llama3-70b --gpus 64xH100 --runtime torchtitan --global-batch-size 1024",
+    "llama3-405b --gpus 2048xH100 --global-batch-size 2048",
+)
+WAYS = ("before", "one core", "two cores")
+
+
+def measure(only: str, seconds: float | None) -> None:
+    """Measure the cases whose words contain `only`; write the results and the table."""
+    kept = Kept("proof", CASES)
+    with tempfile.TemporaryDirectory() as folder:
+        before = Path(folder) / "before"
+        subprocess.run(
+            ["git", "worktree", "add", "--quiet", "--detach", str(before), BESIDE],
+            cwd=ROOT, check=True,
+        )  # fmt: skip
+        try:
+            for words in CASES:
+                if only in words:
+                    kept.add(_row(words, seconds or SECONDS, before))
+        finally:
+            remove = ["git", "worktree", "remove", "--force", str(before)]
+            subprocess.run(remove, cwd=ROOT, check=True)
+    write_table("proof", table(kept.rows))
+
+
+def _row(words: str, limit: float, before: Path) -> Row:
+    runs: dict[str, list[Row]] = {way: [] for way in WAYS}
+    loops = []
+    for _ in range(TIMES):
+        loops.append(_loop())
+        for way in WAYS:
+            root, count = (before if way == "before" else ROOT), 1 + (way == "two cores")
+            runs[way].append(_run(words, limit, root, None if way == "before" else count))
+    each = {way: _median(found) for way, found in runs.items()}
+    return {"case": words, "loop_s": statistics.median(loops), **each}
+
+
+def _loop() -> float:
+    """Return the CPU seconds of the loop."""
+    begun, count = time.process_time(), 0
+    while count < ADDITIONS:
+        count += 1
+    return time.process_time() - begun
+
+
+def _run(words: str, limit: float, root: Path, workers: int | None) -> Row:
+    """Solve in a process of its own; return its seconds, and those of its processes."""
+    command = [sys.executable, "-m", "ilp_planner", "solve", "--json", "--model", *words.split()]
+    command += ["--time-limit", str(limit)]
+    command += [] if workers is None else ["--workers", str(workers)]
+    begun, used = time.monotonic(), os.times()
+    done = subprocess.run(
+        command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, text=True,
+        capture_output=True, check=True, preexec_fn=on_cores(workers or 1),
+    )  # fmt: skip
+    wall, after = time.monotonic() - begun, os.times()
+    cpu = after.children_user + after.children_system - used.children_user - used.children_system
+    return {"wall_s": wall, "cpu_s": cpu, "gap": json.loads(done.stdout)["gap"]}
+
+
+def _median(runs: Sequence[Row]) -> Row:
+    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return as Markdown how long proofs take."""
+    head = ["case", "loop (s)", f"{BESIDE}: CPU-s", "gap", "CPU-s", "gap", "of the CPU-s"]
+    head += ["wall, two cores (s)", "of its wall", "of one core's wall"]
+    lines = [line(head), "|---|" + "---:|" * (len(head) - 1)]
+    for row in rows:
+        before, one, two = (row[way] for way in WAYS)
+        cells = [
+            f"`{row['case']}`",
+            f"{row['loop_s']:.1f}",
+            f"{before['cpu_s']:.1f}",
+            gap_of(before),
+            f"{one['cpu_s']:.1f}",
+            gap_of(one),
+            f"{one['cpu_s'] / before['cpu_s']:.2f}",
+            f"{two['wall_s']:.1f}",
+            f"{two['wall_s'] / before['wall_s']:.2f}",
+            f"{two['wall_s'] / one['wall_s']:.2f}",
+        ]
+        lines.append(line(cells))
+    return "\n".join(lines)
+
+
+def gap_of(run: Row) -> str:
+    """Return the proved gap of a run."""
+    return percent(0.0 if run["gap"] <= PROVED else run["gap"])
