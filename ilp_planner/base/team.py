@@ -28,9 +28,21 @@ if TYPE_CHECKING:
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 LOOK = 0.5  # seconds between two looks whether a process stands still
+FEW = 3  # questions that are answered sooner than they are sent
 MANY = 8  # questions at once, with which it is worth while to ask other processes
 ALONE = 0.25  # seconds that everything is answered here
 SHARE = 4  # of the questions that wait for a process, it is sent one in so many at once
+
+
+def together(keys: Sequence[Hashable], most: int) -> list[list[int]]:
+    """Return the places of equal keys, so many of them in one group at most."""
+    groups: dict[Hashable, list[list[int]]] = {}
+    for place, key in enumerate(keys):
+        several = groups.setdefault(key, [[]])
+        if len(several[-1]) == most:
+            several.append([])
+        several[-1].append(place)
+    return [group for several in groups.values() for group in several]
 
 
 def cores() -> int:
@@ -92,6 +104,8 @@ class Team(Generic[Question, Answer]):
         """
         if self.count > 1 and len(questions) >= MANY and time.monotonic() - self.begun > ALONE:
             self._begin_all()
+        if len(questions) < FEW:
+            return [self.answer(question) for _, question in questions]
         found: dict[int, Answer] = {}
         waiting: list[deque[int]] = [deque() for _ in self.workers]
         for place, (key, _) in enumerate(questions):

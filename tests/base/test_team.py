@@ -18,6 +18,7 @@ HERE = os.getpid()
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(team_module, "MANY", 1)
     monkeypatch.setattr(team_module, "ALONE", -1.0)
+    monkeypatch.setattr(team_module, "FEW", 1)
     monkeypatch.setattr("threading.active_count", lambda: 1)  # not those of the test runner
 
 

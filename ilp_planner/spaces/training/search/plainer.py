@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.base.team import Team
+from ilp_planner.base.team import Team, together
 from ilp_planner.spaces.training.bounds.near_cuts import NEAR, best_spread
 from ilp_planner.spaces.training.bounds.variant import never_fits
 from ilp_planner.spaces.training.enumerate.layouts import best_layout, even_ends, fits_layout
@@ -29,7 +29,7 @@ from ilp_planner.spaces.training.search.any_layout import AnyLayout
 from ilp_planner.specs.pipeline_layout import ANYHOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ilp_planner.optimize.search.group_search import PartSearch
     from ilp_planner.optimize.search.preference import Grades, Preference
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.training.search.parts import MegatronPart
 
 
-FIRST_BATCH, LAST_BATCH = 4, 64  # variants that are looked at with one limit, at first and at last
+TOGETHER = 8  # questions about one part that are asked at once
+FIRST_BATCH, LAST_BATCH = 8, 128  # variants that are looked at with one limit, at first and at last
 
 
 class Pipeline(NamedTuple):
@@ -81,44 +82,69 @@ def offer_plainer(search: PartSearch[MegatronPart], preference: Preference) -> N
     """Offer plans that are plainer than the chosen one, or as plain and faster, until there are
     none or the time is up. Beside a plan that is proved to be the fastest, none is faster."""
 
-    def answer(question: Question) -> Found:
-        if not search.goon():
-            return Found()
-        return _look(search.states[question.number].part, question, search.goon)
+    def answer(questions: tuple[Question, ...]) -> list[Found]:
+        return [
+            _look(search.states[one.number].part, one, search.goon) if search.goon() else Found()
+            for one in questions
+        ]
 
     with Team(answer, search.limits.workers) as team:
         _offer(search, preference, team)
 
 
 def _offer(
-    search: PartSearch[MegatronPart], preference: Preference, team: Team[Question, Found]
+    search: PartSearch[MegatronPart],
+    preference: Preference,
+    team: Team[tuple[Question, ...], list[Found]],
 ) -> None:
     fastest = preference.chosen if search.proved() else None
     found = _classes(search, preference.limit, preference.chosen.grades[:-1])
-    for plain in sorted(found):
-        if plain > preference.chosen.grades[:-1]:
-            return
-        left = _bounded(found[plain], preference.limit, search.goon)
-        begin, size = 0, FIRST_BATCH
-        while begin < len(left):
-            if not search.goon():
-                return
-            chosen, asked = preference.chosen, []
+    left, size = _in_order(found, preference.limit, search.goon), FIRST_BATCH
+    while batch := [*islice(left, size)]:
+        chosen, asked = preference.chosen, []
+        for plain, bound, number, variant in batch:
+            if plain > chosen.grades[:-1]:
+                break
             alike = chosen.grades[:-1] == plain
             equal = chosen.seconds if alike and not chosen.grades[-1] else preference.limit
             limit = chosen.seconds if alike else preference.limit
             if alike and (chosen is fastest or not chosen.grades[-1]):
                 limit = 0.0
-            for bound, number, variant in left[begin : begin + size]:
-                if bound < equal:
-                    asked.append((number, Question(number, variant, equal, limit)))
-            for (_, question), one in zip(asked, team.ask(asked), strict=True):
-                part = search.states[question.number].part
-                for ends in filter(None, one):
-                    preference.offer(part.group_plan(question.variant, ends))
-            if len(asked) < size:
-                break
-            begin, size = begin + size, min(2 * size, LAST_BATCH)
+            if bound < equal:
+                asked.append((plain, Question(number, variant, equal, limit)))
+        answers = _answers(team, [question for _, question in asked])
+        for (plain, question), one in zip(asked, answers, strict=True):
+            if plain > preference.chosen.grades[:-1]:
+                return
+            part = search.states[question.number].part
+            for ends in filter(None, one):
+                preference.offer(part.group_plan(question.variant, ends))
+        if not search.goon() or batch[-1][0] > preference.chosen.grades[:-1]:
+            return
+        size = min(2 * size, LAST_BATCH)
+
+
+def _answers(
+    team: Team[tuple[Question, ...], list[Found]], questions: Sequence[Question]
+) -> list[Found]:
+    """Return the answers to questions, in order; those about a part are asked together."""
+    groups = together([question.number for question in questions], TOGETHER)
+    asked = [tuple(questions[place] for place in group) for group in groups]
+    found = [Found()] * len(questions)
+    for group, own in zip(groups, team.ask([(one[0].number, one) for one in asked]), strict=True):
+        for place, one in zip(group, own, strict=True):
+            found[place] = one
+    return found
+
+
+def _in_order(
+    found: dict[Grades, list[Pipeline]], limit: float, goon: Callable[[], bool]
+) -> Iterator[tuple[Grades, float, int, Variant]]:
+    """Yield the variants that may take at most `limit` seconds, the plainest class first, in each
+    the least bound first."""
+    for plain in sorted(found):
+        for bound, number, variant in _bounded(found[plain], limit, goon):
+            yield plain, bound, number, variant
 
 
 def _look(part: MegatronPart, question: Question, goon: Callable[[], bool]) -> Found:

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
-from ilp_planner.base.team import Team
+from ilp_planner.base.team import Team, together
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import LAYOUT
 from ilp_planner.optimize.result import ALL_JUDGED, Ranked, Stop
@@ -322,16 +322,17 @@ class MegatronSearch:
     def ask(self, entries: Sequence[Entry]) -> list[Any]:
         """Return what there is to know of entries, in order: perhaps of other processes, but for
         layouts that are searched step by step. What shares results is asked together."""
-        groups: dict[object, list[list[int]]] = {}
-        for place, entry in enumerate(entries):
-            one = entry.variant is not None
-            key = one, entry.alone, self.family(entry.number), entry.number if one else entry.place
-            several = groups.setdefault(key, [[]])
-            if len(several[-1]) == TOGETHER:
-                several.append([])
-            several[-1].append(place)
-        asked = [(key, places) for key, several in groups.items() for places in several]
-        questions = [self.question([entries[place] for place in places]) for _, places in asked]
+        keys = [
+            (
+                entry.variant is None,
+                entry.alone,
+                self.family(entry.number),
+                entry.place if entry.variant is None else entry.number,
+            )
+            for entry in entries
+        ]
+        groups = together(keys, TOGETHER)
+        questions = [self.question([entries[place] for place in group]) for group in groups]
         others = [
             (self.family(question.entries[0].number), question)
             for question in questions
@@ -339,9 +340,9 @@ class MegatronSearch:
         ]
         answers = iter(self.team.ask(others))
         found: list[Any] = [None] * len(entries)
-        for (_, places), question in zip(asked, questions, strict=True):
+        for group, question in zip(groups, questions, strict=True):
             own = self.answer(question) if question.entries[0].alone else next(answers)
-            for place, one in zip(places, own, strict=True):
+            for place, one in zip(group, own, strict=True):
                 found[place] = one
         return found
 

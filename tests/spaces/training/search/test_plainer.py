@@ -151,7 +151,9 @@ def test_a_search_that_was_ended_may_find_a_faster_plan_on_the_way() -> None:
 
 
 def test_classes_are_looked_at_from_the_plainest_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to the one that has a plan."""
+    """Up to the one that has a plan: of many variants, those of one batch in any order."""
+    monkeypatch.setattr(plainer, "FIRST_BATCH", 1)
+    monkeypatch.setattr(plainer, "LAST_BATCH", 1)
     problem = small_problem(layers=5, constraints=constraints_of({**FEW, "pp": 2}))
     search = problem.space.begin(problem, Task(Limits(prefer_plain=0.5), "auto"))
     problem.space.search(search)

@@ -43,6 +43,7 @@ class Counted(Team[Question, Any]):
 def _always_several(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(team, "MANY", 2)
     monkeypatch.setattr(team, "ALONE", -1.0)
+    monkeypatch.setattr(team, "FEW", 1)
     monkeypatch.setattr("threading.active_count", lambda: 1)  # not those of the test runner
     for module in (engine, plainer):
         monkeypatch.setattr(module, "Team", Counted)
