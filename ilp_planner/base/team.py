@@ -90,7 +90,8 @@ class Team(Generic[Question, Answer]):
     def _begin(self) -> Worker:
         context = multiprocessing.get_context("fork")  # all that was found is there already
         here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(there, self.answer), daemon=True)
+        ends = [here, *(worker.connection for worker in self.workers)]
+        process = context.Process(target=_serve, args=(there, ends, self.answer), daemon=True)
         process.start()
         there.close()
         assert process.pid is not None
@@ -164,8 +165,16 @@ class Team(Generic[Question, Answer]):
         self.workers = []
 
 
-def _serve(connection: Connection, answer: Callable[[Any], Any]) -> None:
-    """Answer questions until there is nobody to ask them. Signals are the asking process's."""
+def _serve(
+    connection: Connection, ends: Sequence[Connection], answer: Callable[[Any], Any]
+) -> None:
+    """Answer questions until there is nobody to ask them. Signals are the asking process's.
+
+    ends: of whoever asks, which this process has inherited: while they are open, it cannot notice
+    that nobody has them any more.
+    """
+    for end in ends:
+        end.close()
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     gc.freeze()  # pages that are shared stay so

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -126,3 +127,29 @@ def test_few_questions_are_answered_here(monkeypatch: pytest.MonkeyPatch) -> Non
         assert team.ask([(0, 0), (1, 1)]) == [HERE, HERE]
         monkeypatch.setattr(team_module, "ALONE", 1e9)
         assert team.ask([(n, n) for n in range(9)]) == [HERE] * 9
+
+
+def test_processes_end_with_a_process_that_is_killed() -> None:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        team = Team(elsewhere(lambda: None), 2)
+        team.ask([(0, 1), (1, 2)])
+        os.write(writing, " ".join(str(w.process.pid) for w in team.workers).encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    workers = [int(word) for word in os.read(reading, 100).split()]
+    assert len(workers) == 2
+    until = time.monotonic() + 20
+    while any(map(alive, workers)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not any(map(alive, workers))
+
+
+def alive(process: int) -> bool:
+    """Tell whether a process runs: what has ended may wait to be asked for its status."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
