@@ -341,7 +341,10 @@ class MegatronSearch:
         answers = iter(self.team.ask(others))
         found: list[Any] = [None] * len(entries)
         for group, question in zip(groups, questions, strict=True):
-            own = self.answer(question) if question.entries[0].alone else next(answers)
+            own = None if question.entries[0].alone else next(answers)
+            # Another process may have reached the memory limit by itself for a moment.
+            if own is None or any(one is None for one in own):
+                own = self.answer(question)
             for place, one in zip(group, own, strict=True):
                 found[place] = one
         return found

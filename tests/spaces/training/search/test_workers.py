@@ -92,3 +92,16 @@ def test_lost_processes_change_nothing(end: signal.Signals) -> None:
         patch.setattr(MegatronSearch, "answer", lost)
         assert found(*CASES[1], 2) == alone
     assert asked
+
+
+def test_what_others_have_no_memory_for_is_answered_here() -> None:
+    here, alone, answer = os.getpid(), found(*CASES[1], 1), MegatronSearch.answer
+
+    def full(search: MegatronSearch, question: Question) -> list[Any]:
+        if os.getpid() == here:
+            return answer(search, question)
+        return [None] * len(question.entries)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MegatronSearch, "answer", full)
+        assert found(*CASES[1], 2) == alone
