@@ -512,7 +512,7 @@ def _exposed(job: TrainingJob, machine: Machine, way: _Way, *, backward: bool) -
     columns = machine.tensor_exposed if backward and settings.async_tensor else tensor
     total = 0.0
     for name, seconds in way.messages.items():
-        if name == CORE_PATH and settings.passes_on:
+        if name.endswith(CORE_PATH) and settings.passes_on:
             others = (settings.cp - 1) / settings.cp
             total += max(0.0, seconds - others * way.kernels["core_attention"])
         elif not name.endswith(EXCHANGES):

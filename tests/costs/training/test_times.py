@@ -84,3 +84,19 @@ def test_the_host_starts_both_passes_beside_each_other() -> None:
         for flag, machine in ((True, PLAIN), (False, slow), (True, slow))
     )
     assert free.compute == beside.compute < alone.compute
+
+
+def test_keys_are_passed_on_beside_attention_in_predictions_as_well() -> None:
+    """A layer that predicts further tokens has the same attention around the same ring."""
+    device = h100(machine=PLAIN)
+    settings = Settings(cp=2, cp_comm="p2p", kernels=Kernels(attention="flash"))
+    one = job(tp=1, dp=4, settings=settings)
+    one = replace(one, model=replace(one.model, prediction_layers=1))
+    for bandwidth, hidden in ((1e13, True), (1e9, False)):
+        cluster = replace(lab(device), intra_node=Link(bandwidth=bandwidth, latency=1e-9))
+        layer, output = (
+            element_time(one, Network(cluster, (0, 1)), [device], 0, name)
+            for name in ("dense", "output")
+        )
+        assert output.messages == pytest.approx(layer.messages)
+        assert (layer.messages == 0) == hidden
