@@ -1,11 +1,31 @@
-"""Processes that this one has started: how one has ended, and whether one stands still."""
+"""Processes of this one: how many have cores, how one has ended, and whether one stands still."""
 
 from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
+from math import ceil
+from pathlib import Path
 
 MOMENT = 0.5  # seconds that a process may stand still: whoever stopped it may let it go on
+
+# Microseconds of all cores that a container may use, and of each period: of cgroups 2, and 1.
+CONTROL = Path("/sys/fs/cgroup")
+QUOTAS = ("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+
+
+def cores() -> int:
+    """Return how many cores this process may use: those it may be on, and no more than its
+    container has time of."""
+    own = getattr(os, "sched_getaffinity", None)  # not on every system
+    count = len(own(0)) if own else os.cpu_count() or 1
+    for names in QUOTAS:
+        with suppress(OSError, ValueError, ZeroDivisionError):  # there may be no limit: max
+            words = " ".join((CONTROL / name).read_text(encoding="ascii") for name in names)
+            quota, period = map(int, words.split())
+            count = min(count, ceil(quota / period)) if quota > 0 else count
+    return count
 
 
 def ended(status: int) -> str:

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.base.children import Watched
+from ilp_planner.base.children import Watched, cores
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.interrupts import postponed
 
@@ -104,12 +104,6 @@ def compile_alone(module: str) -> None:
     ahead = import_module(module).compile_ahead
     _ahead.clear()
     ahead()
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    own = getattr(os, "sched_getaffinity", None)  # not on every system
-    return len(own(0)) if own else os.cpu_count() or 1
 
 
 def _begin_beside() -> None:

@@ -45,11 +45,6 @@ def together(keys: Sequence[Hashable], most: int) -> list[list[int]]:
     return [group for several in groups.values() for group in several]
 
 
-def cores() -> int:
-    """Return the cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def may_fork() -> bool:
     """Tell whether this process may have processes of its own: those of others do not."""
     return not multiprocessing.current_process().daemon and threading.active_count() == 1

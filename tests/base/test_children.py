@@ -1,15 +1,17 @@
-"""Processes that were started: how they ended, and whether they stand still."""
+"""Processes that were started: how many, how they ended, and whether they stand still."""
 
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ilp_planner.base import children
-from ilp_planner.base.children import Watched, ended, stopped
+from ilp_planner.base.children import Watched, cores, ended, stopped
+from tests.examples import for_each
 
 
 @pytest.fixture
@@ -73,3 +75,29 @@ def test_only_who_stands_still_for_more_than_a_moment_is_frozen(
     assert not watched.frozen
     hold(child.pid)
     assert not watched.frozen  # the moment begins anew
+
+
+@for_each(
+    ("files", "found"),
+    [
+        ({}, 8),
+        ({"cpu.max": "max 100000\n"}, 8),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "1000 100000\n"}, 1),
+        ({"cpu.max": "6400000 100000\n"}, 8),
+        ({"cpu.max": "300000 0\n"}, 8),
+        ({"cpu.max": ""}, 8),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+    ],
+)
+def test_a_container_has_time_of_so_many_cores(
+    files: dict[str, str], found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / str(len(list(tmp_path.iterdir())))
+    for name, text in files.items():
+        (own / name).parent.mkdir(parents=True, exist_ok=True)
+        (own / name).write_text(text)
+    monkeypatch.setattr(children, "CONTROL", own)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert cores() == found

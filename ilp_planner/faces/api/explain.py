@@ -125,8 +125,8 @@ def why(
     """
     from ilp_planner.analysis.compare.judge import Asked
     from ilp_planner.analysis.why.why import why as ask
+    from ilp_planner.base.children import cores
     from ilp_planner.base.deadline import Deadline
-    from ilp_planner.base.team import cores
 
     deadline = Deadline(seconds)
     if not 0 < within < 1:

@@ -64,7 +64,7 @@ def why(
     """
     from ilp_planner.analysis.compare.judge import Asked
     from ilp_planner.analysis.why.why import read_case
-    from ilp_planner.base.team import cores
+    from ilp_planner.base.children import cores
     from ilp_planner.faces.report.why import Told
 
     if not 0 < within < 1:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.base.children import cores
 from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import UsageError
 from ilp_planner.base.limits import beyond
 from ilp_planner.base.resident import MemoryLimit
-from ilp_planner.base.team import cores
 
 if TYPE_CHECKING:
     from ilp_planner.optimize.result import Status, Stop

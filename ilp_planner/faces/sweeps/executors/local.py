@@ -13,8 +13,7 @@ from contextlib import suppress
 from multiprocessing import Pipe, connection
 from typing import TYPE_CHECKING
 
-from ilp_planner.base.children import Watched, ended, stopped
-from ilp_planner.base.kernels import cores
+from ilp_planner.base.children import Watched, cores, ended, stopped
 from ilp_planner.faces.sweeps.executors.base import Done
 from ilp_planner.faces.sweeps.work import THREADS
 
