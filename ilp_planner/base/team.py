@@ -87,7 +87,11 @@ class Team(Generic[Question, Answer]):
         here, there = context.Pipe()
         ends = [here, *(worker.connection for worker in self.workers)]
         process = context.Process(target=_serve, args=(there, ends, self.answer), daemon=True)
-        process.start()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # for ever in the process
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         there.close()
         assert process.pid is not None
         return Worker(here, process, Watched(process.pid))
@@ -163,15 +167,13 @@ class Team(Generic[Question, Answer]):
 def _serve(
     connection: Connection, ends: Sequence[Connection], answer: Callable[[Any], Any]
 ) -> None:
-    """Answer questions until there is nobody to ask them. Signals are the asking process's.
+    """Answer questions until there is nobody to ask them.
 
     ends: of whoever asks, which this process has inherited: while they are open, it cannot notice
     that nobody has them any more.
     """
     for end in ends:
         end.close()
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
     gc.freeze()  # pages that are shared stay so
     with suppress(EOFError, OSError):
         while True:

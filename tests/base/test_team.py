@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,6 +100,22 @@ def test_signals_are_for_whoever_asks() -> None:
         assert team.ask([(0, 0)]) != [HERE]
     finally:
         team.end()
+
+
+def test_signals_at_the_very_beginning_are_as_well(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    serve, before = team_module._serve, signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    def interrupted(*given: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        serve(*given)
+
+    monkeypatch.setattr(team_module, "_serve", interrupted)
+    with Team(lambda _: os.getpid(), 2) as team:
+        assert HERE not in team.ask([(0, 0), (1, 1)])
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    assert capfd.readouterr().err == ""
 
 
 def test_no_process_is_left() -> None:
