@@ -43,7 +43,9 @@ INTERNET = (2, 10)  # families of addresses
 KEPT_BYTES = 256 * 2**20  # of a file that is put back as it was
 AFTER = 5.0  # seconds that background jobs have once the command has ended
 ABSENT = ".absent"  # the name under which a shell says that it found no such program
+PROGRAMS = ("bin", "sbin")  # names of folders whose programs are what they are called
 SHEBANG = 128  # bytes
+DELETED = " (deleted)"  # behind the name of a file that only an open descriptor leads to
 NOT_FOUND = 127  # status of a program that is not there
 
 
@@ -242,7 +244,7 @@ class Guard:
         path = call.path(1 if at else 0, 0 if at else None)
         words = call.texts(2 if at else 1) or [path]
         environment = dict(text.split("=", 1) for text in call.texts(3 if at else 2) if "=" in text)
-        words[0] = call.text(1) if at else call.text(0)
+        words[0] = (call.text(1) if at else call.text(0)) or path  # none: a file that is held open
         absent = path == str(self.folder / ABSENT)
         skipped = 0
         if absent:
@@ -260,15 +262,17 @@ class Guard:
         *,
         absent: bool,
     ) -> None:
-        here = not absent and Path(path).exists()
+        here = not absent and (Path(path).exists() or path.endswith(DELETED))
         ours = self.folder in Path(path).parents
         if ours:
             words = (name_of(words[0]), *words[1:])
         name = name_of(words[0])
         folder = held_by(call.process, "cwd")
-        known = os.path.dirname(path) in environment.get("PATH", "").split(":")  # noqa: PTH120
+        around = os.path.dirname(path)  # noqa: PTH120
+        known = around in map(os.path.normpath, environment.get("PATH", "").split(":"))
         script = here and not known and is_shell_script(path)
-        ruling = ruling_on(words, self.allowed, script=script, folder=folder)
+        listed = known or absent or ours or name_of(around) in PROGRAMS
+        ruling = ruling_on(words, self.allowed, script=script, folder=folder, listed=listed)
         outer = self._outer.get(call.process, ())
         output = held_by(call.process, "fd/1")
         piped = output.startswith("pipe:") and output != self._output
@@ -298,6 +302,8 @@ class Guard:
         elif here or absent:
             self.noted.append(started)
             call.end()
+        else:  # as far as can be seen from here; what cannot be seen does not start
+            call.answer(-errno.ENOENT)
 
     def _task_script(self, started: Started, ruling: Ruling) -> str:
         """Write a script that runs the words behind it as the first task of a launcher."""
@@ -327,12 +333,15 @@ class Guard:
 
     def _signal(self, call: kernel.Call) -> None:
         number = kernel.signed(call.argument(0))
+        if call.name == "pidfd_send_signal":
+            number = kernel.field_of(call.process, "Pid", f"fdinfo/{number}") or -1
         known = abs(number) in self._parents or number == 0
-        if known and number != -1:
+        if (known and number != -1) or self._is_free(call.process, "kill"):
             return
-        if self._is_free(call.process, "kill"):
-            return
-        self._note(call, "kill", f"-{call.argument(1)}", str(number))
+        if call.name == "prlimit64":
+            self._note(call, "prlimit", "--pid", str(number))
+        else:
+            self._note(call, "kill", f"-{call.argument(SIGNAL_AT.get(call.name, 1))}", str(number))
         call.answer(0)
 
     def _host(self, call: kernel.Call) -> None:
@@ -348,7 +357,7 @@ class Guard:
         self._note(call, "connect", f"{host}:{port}")
         call.answer(-errno.ENETUNREACH)
 
-    def _trace(self, call: kernel.Call) -> None:
+    def _refuse(self, call: kernel.Call) -> None:
         call.answer(-errno.EPERM)
 
     def _input(self, call: kernel.Call) -> None:
@@ -416,7 +425,7 @@ class Guard:
             found = os.lstat(path)
         except OSError:
             return False
-        first = min(found.st_ctime, found.st_mtime)
+        first = min(found.st_ctime, found.st_mtime, kernel.birth_of(path))
         return first < self._begun and not stat.S_ISCHR(found.st_mode)
 
     def _put_back(self) -> None:
@@ -452,12 +461,22 @@ class Guard:
                 kernel.go_on(process)
 
 
+SIGNAL_AT = {"tgkill": 2, "rt_tgsigqueueinfo": 2}  # places of the signal, if not the second
+# What a program would do past the guard: to other processes' memory, to files by another way than
+# the calls below, to the machine.
+REFUSED = (
+    "ptrace", "process_vm_writev", "seccomp", "io_uring_setup", "open_by_handle_at", "chroot",
+    "pivot_root", "mount", "move_mount", "umount2", "swapon", "swapoff", "reboot", "sethostname",
+    "settimeofday", "clock_settime", "init_module", "finit_module", "delete_module", "kexec_load",
+    "kexec_file_load", "bpf",
+)  # fmt: skip
 # Call -> the method that decides on it.
 CALLS = {
     **dict.fromkeys(("execve", "execveat"), "program"),
-    **dict.fromkeys(("kill", "pidfd_send_signal"), "signal"),
+    **dict.fromkeys(("kill", "tkill", "tgkill", "pidfd_send_signal", "prlimit64"), "signal"),
+    **dict.fromkeys(("rt_sigqueueinfo", "rt_tgsigqueueinfo"), "signal"),
     "connect": "host",
-    "ptrace": "trace",
+    **dict.fromkeys(REFUSED, "refuse"),
     "read": "input",
     **dict.fromkeys(("open", "openat", "openat2", "creat", "truncate", "ftruncate"), "file"),
     **dict.fromkeys(("unlink", "unlinkat", "rmdir", "rename", "renameat", "renameat2"), "file"),

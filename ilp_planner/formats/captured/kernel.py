@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
+import math
 import os
 import platform
 import re
@@ -47,6 +48,13 @@ MACHINES = {
             "rename": 82, "rmdir": 84, "creat": 85, "unlink": 87, "ptrace": 101, "exit_group": 231,
             "openat": 257, "unlinkat": 263, "renameat": 264, "renameat2": 316, "execveat": 322,
             "pidfd_send_signal": 424, "openat2": 437,
+            "rt_sigqueueinfo": 129, "pivot_root": 155, "chroot": 161, "settimeofday": 164,
+            "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169,
+            "sethostname": 170, "init_module": 175, "delete_module": 176, "tkill": 200,
+            "clock_settime": 227, "tgkill": 234, "kexec_load": 246, "rt_tgsigqueueinfo": 297,
+            "prlimit64": 302, "open_by_handle_at": 304, "process_vm_writev": 311,
+            "finit_module": 313, "seccomp": 317, "kexec_file_load": 320, "bpf": 321,
+            "io_uring_setup": 425, "move_mount": 429,
         },
     ),
     "aarch64": Machine(
@@ -55,12 +63,26 @@ MACHINES = {
             "unlinkat": 35, "renameat": 38, "truncate": 45, "ftruncate": 46, "openat": 56,
             "read": 63, "exit_group": 94, "ptrace": 117, "kill": 129, "connect": 203, "execve": 221,
             "renameat2": 276, "execveat": 281, "pidfd_send_signal": 424, "openat2": 437,
+            "umount2": 39, "mount": 40, "pivot_root": 41, "chroot": 51, "kexec_load": 104,
+            "init_module": 105, "delete_module": 106, "clock_settime": 112, "tkill": 130,
+            "tgkill": 131, "rt_sigqueueinfo": 138, "reboot": 142, "sethostname": 161,
+            "settimeofday": 170, "swapon": 224, "swapoff": 225, "rt_tgsigqueueinfo": 240,
+            "prlimit64": 261, "open_by_handle_at": 265, "process_vm_writev": 271,
+            "finit_module": 273, "seccomp": 277, "bpf": 280, "kexec_file_load": 294,
+            "io_uring_setup": 425, "move_mount": 429,
         },
     ),
 }  # fmt: skip
 # Calls that stop only if an argument has one of these bits, or is 0.
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
-FLAGS = {"open": (1, WRITING), "openat": (2, WRITING), "read": (0, 0)}
+LISTENER = 8  # of seccomp(2): another process decides on calls, before this one is asked
+FLAGS = {
+    "open": (1, WRITING),
+    "openat": (2, WRITING),
+    "read": (0, 0),
+    "seccomp": (1, LISTENER),
+    "prlimit64": (0, 2**32 - 1),  # of another process than the one that calls
+}
 FREE = ("exit_group",)  # in the table as an answer, and never stopped
 # Of ptrace(2), seccomp(2) and prctl(2).
 GET_MESSAGE, GET_SET, PUT_SET, CONTINUE, SEIZE, LISTEN = 0x4201, 0x4204, 0x4205, 7, 0x4206, 0x4208
@@ -84,6 +106,7 @@ OWN_FILES = {
     "/proc/thread-self": ".",
 }
 HERE = -100  # a folder's number that means the current one
+NO_FOLLOW, BIRTH = 0x100, 0x800  # of statx(2)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
@@ -179,14 +202,25 @@ def signed(value: int) -> int:
     return ctypes.c_int(value & 0xFFFFFFFF).value
 
 
-def field_of(process: int, name: str) -> int:
-    """Return a number of a process's status in /proc, as PPid; 0 if it has ended."""
+def field_of(process: int, name: str, file: str = "status") -> int:
+    """Return a number of a process's status in /proc, as PPid; 0 if it has ended. file: another
+    one with such lines."""
     try:
-        text = Path(f"/proc/{process}/status").read_text()
+        text = Path(f"/proc/{process}/{file}").read_text()
     except OSError:
         return 0
     found = re.search(rf"^{name}:\s*(\d+)", text, re.MULTILINE)
     return int(found[1]) if found else 0
+
+
+def birth_of(path: str) -> float:
+    """Return when a file was made; infinite where the file system does not say."""
+    held = ctypes.create_string_buffer(256)
+    if _libc.statx(HERE, os.fsencode(path), NO_FOLLOW, BIRTH, held):
+        return math.inf
+    (known,) = struct.unpack_from("=I", held, 0)
+    seconds, nanoseconds = struct.unpack_from("=qI", held, 80)
+    return float(seconds + nanoseconds * 1e-9) if known & BIRTH else math.inf
 
 
 class Call:
@@ -229,10 +263,13 @@ class Call:
             start = Path(f"/proc/{self.process}/{held}").readlink()
         except OSError:
             start = Path("/")
-        path = os.path.normpath(start / self.text(place))
+        written = start / self.text(place)
+        path = os.path.normpath(written)
         for name, its in OWN_FILES.items():  # what is of the process, and would be of this one
             if path == name or path.startswith(f"{name}/"):
                 return f"/proc/{self.process}/{its}{path.removeprefix(name)}"
+        if ".." in written.parts:  # of what a link leads to, where there is one before it
+            return os.path.join(os.path.realpath(written.parent), written.name)  # noqa: PTH118
         return path
 
     def memory(self, at: int, size: int) -> bytes:

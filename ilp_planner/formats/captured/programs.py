@@ -157,7 +157,12 @@ def counts_gpus(words: Words) -> str:
 
 
 def ruling_on(
-    words: Words, allowed: Sequence[str] = (), *, script: bool = False, folder: str = ""
+    words: Words,
+    allowed: Sequence[str] = (),
+    *,
+    script: bool = False,
+    folder: str = "",
+    listed: bool = True,
 ) -> Ruling:
     """Return what becomes of a program.
 
@@ -165,7 +170,8 @@ def ruling_on(
     ----------
     words: its name, as a path or not, and its arguments. allowed: names that the user lets run.
     script: its file is a text that a shell reads, and none of the programs that go by their name
-    alone. folder: that the words are typed in.
+    alone. folder: that the words are typed in. listed: its file is where programs are installed, so
+    that it does what others of its name do.
     """
     name = name_of(words[0])
     if PYTHON.fullmatch(name):
@@ -182,7 +188,7 @@ def ruling_on(
         return Ruling(Kind.LAUNCH)
     if name in allowed:
         return Ruling(Kind.RUN)
-    if name in HARMLESS:
+    if name in HARMLESS and (listed or name in SHELLS):
         return Ruling(Kind.RUN if HARMLESS[name](words[1:]) else Kind.NOTED)
     if name in REMOTE and (text := _remote_text(words)):
         return Ruling(Kind.INNER, len(words), ("-c", text))

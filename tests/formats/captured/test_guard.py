@@ -1,7 +1,9 @@
 """What a guarded script cannot do: to programs, processes, hosts and files of others."""
 
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -59,6 +61,109 @@ def test_a_script_may_end_its_own_processes(place: Place) -> None:
     assert not found.late
 
 
+CODE = """\
+python3 - {argument} <<'E'
+import ctypes, os, signal, struct, sys
+pid, call = int(sys.argv[1]), ctypes.CDLL(None, use_errno=True).syscall
+{code}
+print("done")
+E
+"""
+X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of calls of x86_64")
+# Code of Python that would end another process by calls that `kill` does not make.
+SIGNALS = {
+    "tkill": "call(200, pid, 9)",
+    "tgkill": "call(234, pid, pid, 9)",
+    "rt_sigqueueinfo": "call(129, pid, 9, struct.pack('iii116x', 9, 0, -1))",
+    "prlimit64": "call(302, pid, 0, struct.pack('qq', 1, 1), 0)",
+    "pidfd_send_signal": "signal.pidfd_send_signal(os.pidfd_open(pid), 9)",
+}
+
+
+@X86
+@pytest.mark.parametrize("call", SIGNALS)
+def test_no_other_call_ends_a_process_of_others(place: Place, call: str) -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        try:
+            found = place.record(CODE.format(argument=other.pid, code=SIGNALS[call]))
+            assert other.poll() is None
+            assert place.printed == "done\n"
+            assert str(other.pid) in found.noted[0].words
+        finally:
+            other.kill()
+
+
+def test_a_process_of_its_own_is_ended_by_its_descriptor(place: Place) -> None:
+    code = (
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    signal.pause()\n"
+        "signal.pidfd_send_signal(os.pidfd_open(child), 9)\n"
+        "print(os.waitpid(child, 0)[1], flush=True)"
+    )
+    found = place.record(CODE.format(argument=1, code=code))
+    assert place.printed == "9\ndone\n"
+    assert not found.noted
+
+
+# Calls by which a program would pass the guard: rings of calls, another that decides on calls, the
+# memory of another process, another root.
+PAST = {
+    "io_uring_setup": "call(425, 4, bytes(256))",
+    "seccomp": "call(317, 1, 8, 0)",
+    "process_vm_writev": "call(311, pid, 0, 0, 0, 0, 0)",
+    "chroot": "call(161, b'/')",
+    "mount": "call(165, 0, b'/nowhere', 0, 0, 0)",
+}
+
+
+@X86
+@pytest.mark.parametrize("call", PAST)
+def test_no_call_passes_the_guard(place: Place, call: str) -> None:
+    """Each is answered by the guard: not permitted."""
+    code = f"{PAST[call]}\nprint(ctypes.get_errno())"
+    place.record(CODE.format(argument=1, code=code))
+    assert place.printed == "1\ndone\n"
+
+
+HELD = """\
+held = os.memfd_create("x")
+os.write(held, open("{program}", "rb").read())
+os.fork() or os.execve(held, ["date", "{mark}"], {{}})
+os.wait()"""
+
+
+def test_a_program_that_only_a_descriptor_leads_to_does_not_start(place: Place) -> None:
+    """Whatever it calls itself."""
+    mark = place.folder / "made"
+    program = shutil.which("touch")
+    found = place.record(CODE.format(argument=1, code=HELD.format(program=program, mark=mark)))
+    assert not mark.exists()
+    assert place.printed.endswith("done\n")
+    assert found.noted[0].words[1:] == (str(mark),)
+
+
+def test_a_path_through_a_link_is_followed_as_the_system_does(place: Place) -> None:
+    (place.folder / "other" / "inner").mkdir(parents=True)
+    (place.folder / "link").symlink_to("other/inner")
+    program = place.program(place.folder / "other" / "date")
+    program.write_text(f"#!/usr/bin/env python3\nopen({str(place.folder / 'marks')!r}, 'w')\n")
+    found = place.record("link/../date a\n")
+    assert not (place.folder / "marks").exists()
+    assert words_of(found.noted) == [("date", "a")]
+
+
+def test_a_program_of_the_users_own_is_not_the_listed_one_of_its_name(place: Place) -> None:
+    """Those that are installed run."""
+    for name in ("date", "sort"):
+        file = place.program(place.folder / name)
+        file.write_text(f"#!/usr/bin/env python3\nopen({str(place.folder / 'marks')!r}, 'w')\n")
+    found = place.record("./date a; $PWD/sort b; env -i /bin/date > /dev/null && echo ran\n")
+    assert not (place.folder / "marks").exists()
+    assert words_of(found.noted) == [("date", "a"), ("sort", "b")]
+    assert place.printed == "ran\n"
+
+
 def test_no_host_is_reached(place: Place) -> None:
     import socket
 
@@ -96,6 +201,9 @@ CHANGES = {
     ),
     "its folder": "python3 -c 'import shutil; shutil.rmtree(\".\", ignore_errors=True)'; echo new",
     "edited in place": "sed -i s/precious/new/ old; echo new",
+    "renamed with its folder, in which a file was made": (
+        "echo a > b; python3 -c 'import os; os.rename(os.getcwd(), \"../gone\")' || echo new"
+    ),
     "removed by perl": '/usr/bin/perl -e \'unlink("old") or print "new\\n"\'',
 }
 
