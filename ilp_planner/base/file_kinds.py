@@ -53,7 +53,7 @@ class FileKind(Enum):
         "the line that it runs"
     )
     PYTHON = f"a program in Python, {INSTEAD}"
-    YAML = f"YAML, {INSTEAD}"
+    YAML = f"YAML of no training system that is known here, {INSTEAD}"
     JSON = "JSON of no kind that is known here, which no command reads"
     PICKLE = "a pickle, which `ilp-plan profile import alpa` reads if it is of Alpa"
     ZIP = "a zip archive (PyTorch's checkpoints are some), which no command reads"
@@ -141,6 +141,9 @@ BYTES = (
     (FileKind.PARQUET, rb"PAR1"),
     (FileKind.PICTURE, rb"\x89PNG|\xff\xd8\xff|%PDF"),
 )
+# Kinds of texts without a mark of their own: there the end of the name says more.
+UNMARKED = (None, FileKind.JSON, FileKind.YAML)
+BY_SUFFIX = {".sh": FileKind.LAUNCH, **dict.fromkeys((".yaml", ".yml"), FileKind.YAML)}
 OF_JSON = (
     FileKind.PLAN, FileKind.JOB, FileKind.OUTPUT, FileKind.ACESO, FileKind.HUGGING_FACE,
     FileKind.METIS, FileKind.AMP, FileKind.CLUSTERFILE, FileKind.DEEPSPEED, FileKind.JSON,
@@ -171,11 +174,12 @@ def file_kind(path: Path) -> FileKind | None:
     except OSError:
         return None
     try:
-        return kind_of_text(content.decode("utf-8-sig", errors="strict"))
+        found = kind_of_text(content.decode("utf-8-sig", errors="strict"))
     except UnicodeDecodeError as error:
         if error.start > len(content) - 4 and error.start > HEAD:  # in the middle of a character
             return kind_of_text(content[: error.start].decode("utf-8-sig"))
         return kind_of_bytes(content)
+    return BY_SUFFIX.get(path.suffix, found) if found in UNMARKED else found
 
 
 def kind_of_text(text: str) -> FileKind | None:

@@ -221,7 +221,12 @@ def recognise_file(path: Path) -> Recognised | None:
         return None
     from ilp_planner.formats.imported.words import Files, keys_of, with_files
 
-    pairs = with_files(keys_of(path, row.section), Files(path.parent))
+    pairs = list(with_files(keys_of(path, row.section), Files(path.parent)))
+    written: dict[str, str] = {}
+    for key, _ in pairs:
+        other = written.setdefault(system_of(row).normal(key), key)
+        if other != key:
+            raise SpecError(f"{path}: {key}: found {other} too, the same key, expected one")
     return Recognised(row, tuple(pairs), str(path))
 
 

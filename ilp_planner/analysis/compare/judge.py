@@ -83,7 +83,7 @@ def read_candidate(asked: Asked, problem: Problem[Any]) -> Candidate:
             f"one of {known}"
         )
     found = file_kind(path)
-    if found in LAUNCHES or path.suffix == ".sh":
+    if found in LAUNCHES:
         return _launched(asked, problem)
     return _aceso(asked, problem) if found is FileKind.ACESO else _saved(asked, problem)
 

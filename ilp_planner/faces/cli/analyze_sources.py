@@ -182,7 +182,7 @@ def source_by_kind(file: Path | None, asked: Mapping[str, object]) -> dict[str, 
     if file is None:
         return {"plan_file": None}
     kind = file_kind(file)
-    if kind in LAUNCHES or (kind is None and file.suffix == ".sh"):
+    if kind in LAUNCHES:
         name: str = "megatron_script"
     elif names_model(file):
         name = "model"

@@ -95,7 +95,7 @@ def run(command: Sequence[str], output: Path, limits: Limits, launch: int | None
     if chosen is None:
         raise UsageError(
             f"{output}: holds {count} launches, and a job is one of them: --launch 1 to "
-            f"--launch {count} says which"
+            f"--launch {count} says which, or its number as `launch` in the file"
         )
     echo(f"{output}: the job: `ilp-plan fit {output} --gpus NxGPU` judges it", err=True)
 

@@ -154,8 +154,21 @@ class Reading:
             said = _said(row, value)
         except ValueError as error:
             raise self.error(key, value, str(error)) from None
+        before = self._other(key, row)
         for argument, one in said.items():
             self.say(argument, one, key)
+        if before and isinstance(row, str) and before[1] != self.said[row]:
+            self.remarks.append(
+                f"{before[0]}: found {shown(self.given[before[0]])}, and {key}: {shown(value)}, "
+                "which counts: they are one setting"
+            )
+
+    def _other(self, key: str, row: Says) -> tuple[str, Value] | None:
+        """Return another key that has said what this one says, and what that was."""
+        other = self.keys.get(row) if isinstance(row, str) else None
+        if other in (None, key) or other not in self.given or row not in self.said:
+            return None
+        return other, self.said[row]
 
     def _same(self, key: str) -> Says | None:
         """Return the row of a key that is named like an argument, or like a switch of it."""

@@ -85,3 +85,41 @@ def test_torchtitan_is_judged_as_it_runs(ilp_plan: Command, folder: Path) -> Non
     assert done.code == 0, done.err
     assert "judged as torchtitan 0.2.2 runs it" in done.out
     assert "takes" in done.out
+
+
+@pytest.mark.parametrize(
+    ("key", "other", "said"),
+    [
+        ("num-layers", "num_layers", "num_layers: found num-layers too, the same key"),
+        ("gradient_accumulation_steps", "gas", "gradient_accumulation_steps: found 4, and gas: 3"),
+    ],
+)
+def test_a_key_that_is_said_twice_is_told(
+    ilp_plan: Command, folder: Path, key: str, other: str, said: str
+) -> None:
+    """In two spellings, or by two names."""
+    path = write(folder, "gpt-neox")
+    text = path.read_text().replace(key.replace("-", "_") + ":", f"{key}:")
+    assert f"{key}:" in text
+    path.write_text(f"{text}\n{other}: 3\n")
+    done = ilp_plan("fit", str(path), *GPUS, *FEW)
+    assert done.code == int("_" not in key)
+    assert said in done.out + done.err
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "hello\n", "[1, 2]\n", "a: 1\na: 2\n"])
+def test_yaml_of_no_system_is_refused_by_name(ilp_plan: Command, folder: Path, text: str) -> None:
+    """Whatever is in it, it is no plan in JSON."""
+    (folder / "run.yaml").write_text(text)
+    for words in (("fit", "run.yaml", *GPUS), ("analyze", "run.yaml")):
+        done = ilp_plan(*words)
+        assert done.code == 2
+        assert "run.yaml: found YAML of no training system that is known here" in done.err
+        assert done.err.count("\n") == 1
+
+
+def test_a_script_that_begins_like_json_is_a_script(ilp_plan: Command, folder: Path) -> None:
+    line = LINES["ms-swift"]
+    (folder / "run.sh").write_text(f'[ "$#" = 1 ] || exit 2\n{line}\n')
+    done = ilp_plan("fit", "run.sh", *GPUS, *FEW, "--", "a")
+    assert done.code == 0, done.err
