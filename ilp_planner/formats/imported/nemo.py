@@ -132,6 +132,7 @@ ROWS: dict[str, Says] = {
     "ddp.grad_reduce_in_fp32": switch({}, {"grad_reduce_in_bf16": True}),
     "ddp.average_in_collective": only(True, False),
     "optimizer.use_distributed_optimizer": lambda value: {},
+    "model.fp8_params": Uncounted("parameters in 8 bits; counted in 16"),
     "model.teacher": Uncounted("the teacher"),
 }  # fmt: skip
 

@@ -89,6 +89,9 @@ ROWS: dict[str, Says] = {
     f"{PARALLEL}.pipeline_parallel_layers_per_stage": Uncounted(
         "virtual stages of so many layers; counted as one for each rank", (None, 0)
     ),
+    f"{PARALLEL}.disable_loss_parallel": Uncounted(
+        "logits gathered before the loss; counted as divided over tensor-parallel ranks"
+    ),
     "model.name": lambda value: {},
     "model.flavor": lambda value: {},
     "world_size": WORLD,
@@ -124,9 +127,9 @@ SYSTEM = System(
     aside=(
         "job.*", "profiling.*", "metrics.*", "lr_scheduler.*", "optimizer.*", "checkpoint.*",
         "training.*", "comm.*", "debug.*", "validation.*", "fault_tolerance.*", "experimental.*",
-        "compile.*", "model.hf_assets_path", "model.tokenizer_path", "model.converters",
+        "compile.*", "model.hf_assets_path", "model.tokenizer_path",
         "model.print_after_conversion", "activation_checkpoint.*", "memory_estimation.*",
-        "quantize.*", "float8.*", "mx.*", f"{PARALLEL}.disable_loss_parallel",
+        "quantize.*", "float8.*", "mx.*",
     ),
     usual={
         "bf16": True,

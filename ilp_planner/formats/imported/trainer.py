@@ -36,6 +36,9 @@ STAGES: dict[Any, Arguments] = {
     2: {**SHARED, "data_parallel_sharding_strategy": "optim_grads"},
     3: {**SHARED, "data_parallel_sharding_strategy": "optim_grads_params"},
 }
+FLASH = (
+    None, "auto", "fa2", "fa3", "sdpa", "flash_attn", "flash_attention_2", "flash_attention_3",
+)  # fmt: skip
 AGAIN: Arguments = {
     "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
 }  # fmt: skip
@@ -97,7 +100,24 @@ DEEPSPEED: dict[str, Says] = {
     "zero_optimization.offload_param.device": Uncounted(
         "parameters in the host's memory; counted on the device"
     ),
+    "zero_optimization.offload_optimizer.ratio": Uncounted(
+        "a part of the optimizer on the device; counted as all in the host's memory", (1, None)
+    ),
+    "zero_optimization.cpu_offload": switch({"optimizer_cpu_offload": True}),
     "zero_optimization.overlap_comm": only(True, False, "auto"),
+    "zero_optimization.zero_hpz_partition_size": Uncounted(
+        "a second copy of the parameters in each node; counted as none", (1, None)
+    ),
+    **{
+        f"zero_optimization.zero_quantized_{what}": Uncounted(
+            f"messages of {what} in fewer bits; counted in 16"
+        )
+        for what in ("weights", "gradients")
+    },
+    "communication_data_type": Uncounted(
+        "another type of messages; counted in that of the gradients", (None, "auto")
+    ),
+    "compression_training": Uncounted("compressed parameters", (None,)),
     "bf16.enabled": _on({"bf16": True}),
     "fp16.enabled": _on({"fp16": True}),
     "tensor_parallel.autotp_size": "tensor_model_parallel_size",
@@ -177,6 +197,10 @@ TRAINER: dict[str, Says] = {
             {"optimizer": "adam"},
         ),
     },
+    **dict.fromkeys(
+        ("flash_attn", "attn_implementation", "attn_impl"),
+        Uncounted("attention without flash kernels; counted with them", FLASH),
+    ),
     "use_liger_kernel": Uncounted("kernels of Liger"),
     "enable_liger_kernel": Uncounted("kernels of Liger"),
     "use_unsloth": Uncounted("kernels of Unsloth"),

@@ -82,6 +82,10 @@ ROWS: dict[str, Says] = {
         otherwise="ppo_micro_batch_size_per_gpu, which replaced it"
     ),
     f"{ACTOR}.use_dynamic_bsz": lambda value: {},
+    **dict.fromkeys(
+        (f"{ACTOR}.calculate_entropy", f"{ACTOR}.entropy_coeff"),
+        Uncounted("the entropy of the logits, and what is kept for its gradient"),
+    ),
     f"{ACTOR}.ppo_max_token_len_per_gpu": TOKENS,
     f"{ENGINE}.virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
     f"{ENGINE}.dtype": {"bfloat16": {"bf16": True}, "float16": {"bf16": False, "fp16": True}},

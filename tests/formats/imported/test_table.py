@@ -7,7 +7,15 @@ from operator import attrgetter
 
 import pytest
 
-from ilp_planner.formats.imported.table import COUNTS, MODEL, OF_SETTINGS, System, spelling
+from ilp_planner.formats.imported.table import (
+    COUNTS,
+    MODEL,
+    OF_SETTINGS,
+    Reading,
+    System,
+    Uncounted,
+    spelling,
+)
 from ilp_planner.formats.imports import IMPORTS
 from ilp_planner.formats.megatron.changes import line_change
 from ilp_planner.formats.megatron.flags import flags_by_key
@@ -54,6 +62,40 @@ def test_no_key_is_dropped(name: str) -> None:
     text = "\n".join(args.remarks)
     assert text.count("other_key") == 1
     assert text.count("another.key") == 1
+
+
+COSTLY = {
+    "verl": ({"actor_rollout_ref.actor.calculate_entropy": True}, "entropy"),
+    "nemo": ({"model.fp8_params": True}, "8 bits"),
+    "trainer": ({"attn_implementation": "eager"}, "flash"),
+    "deepspeed": ({"deepspeed.zero_optimization.zero_quantized_weights": True}, "fewer bits"),
+    "torchtitan": ({"parallelism.disable_loss_parallel": True}, "logits"),
+}
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_settings_that_cost_are_not_passed_over(name: str) -> None:
+    """Patterns of keys that are not about the plan would take them."""
+    (((key, value),), text) = COSTLY[name][0].items(), COSTLY[name][1]
+    reading = Reading(SYSTEMS[name], "")
+    reading.take(key, value)
+    assert not reading.aside
+    (remark,) = reading.remarks
+    assert remark.startswith(f"{key}: not counted: ")
+    assert text in remark
+
+
+@pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
+def test_uncounted_keys_are_told_but_for_values_that_do_nothing(system: System) -> None:
+    for key, row in system.rows.items():
+        if not isinstance(row, Uncounted):
+            continue
+        reading = Reading(system, "")
+        for value in row.unless:
+            reading.take(key, value)
+        assert not reading.remarks, key
+        reading.take(key, "something else")
+        assert reading.remarks == [f"{key}: not counted: {row.text}"]
 
 
 @pytest.mark.parametrize("name", SMALLEST)
