@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ilp_planner.formats.imported.table import MODEL, TOKENS, WORLD, Reading, Says, System, only
+from ilp_planner.formats.imported.rows import RECENT, Says, only
+from ilp_planner.formats.imported.table import MODEL, TOKENS, WORLD, Reading, System
 from ilp_planner.settings.table import SEQUENCE
 
 TRAINER = "models.policy_trainer"
@@ -36,14 +37,10 @@ SYSTEM = System(
         f"{TRAINER}.*clip_ratio", f"{TRAINER}.use_group_sequence_policy", "runtime_env*",
     ),
     usual={
+        **RECENT,
         SEQUENCE: True,
         "bf16": True,
         "use_distributed_optimizer": True,
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
-        "create_attention_mask_in_dataloader": False,
-        "moe_token_dispatcher_type": "alltoall",
-        "moe_grouped_gemm": True,
     },
     notes=(
         "of an RL job the trainer alone is judged: rollout engine, reference model and "

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ilp_planner.formats.imported.table import (
-    WORLD,
+from ilp_planner.formats.imported.rows import (
+    NO_DROPOUT,
     Arguments,
-    Reading,
     Says,
-    System,
     Uncounted,
     each,
     only,
     switch,
     window,
 )
+from ilp_planner.formats.imported.table import WORLD, Reading, System
 from ilp_planner.formats.megatron.values import STEPS
 from ilp_planner.settings.table import SEQUENCE
 
@@ -225,9 +224,8 @@ SYSTEM = System(
         "decay_lr_to", "git_hash", "exit_interval", "lazy_mpu_init", "local_rank", "elasticity*",
     ),
     usual={
+        **NO_DROPOUT,
         "transformer_impl": "local",
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
         "bias_gelu_fusion": False,
         "bias_dropout_fusion": False,
         "masked_softmax_fusion": False,

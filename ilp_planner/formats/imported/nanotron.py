@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from ilp_planner.formats.imported.table import (
+from ilp_planner.formats.imported.rows import (
+    NO_DROPOUT,
     Arguments,
-    Reading,
     Says,
-    System,
     Uncounted,
     only,
     switch,
     window,
 )
+from ilp_planner.formats.imported.table import Reading, System
 from ilp_planner.formats.megatron.values import REPLICAS, STEPS
-from ilp_planner.settings.table import SEQUENCE
+from ilp_planner.settings.table import DISPATCHER, SEQUENCE
 
 MODEL = "model.model_config"
 FULL: Arguments = {
@@ -132,7 +132,7 @@ ROWS: dict[str, Says] = {
     f"{MODEL}.moe_config.moe_intermediate_size": "moe_ffn_hidden_size",
     f"{MODEL}.moe_config.shared_expert_intermediate_size": "moe_shared_expert_intermediate_size",
     f"{MODEL}.moe_config.enable_shared_expert": only(True, False),
-    f"{MODEL}.moe_config.token_dispatcher_type": "moe_token_dispatcher_type",
+    f"{MODEL}.moe_config.token_dispatcher_type": DISPATCHER,
     f"{MODEL}.moe_config.layers": lambda value: {},
     f"{MODEL}.is_mamba_config": only(False, otherwise="a decoder-only transformer, not Mamba"),
     f"{MODEL}.is_starcoder2_config": only(
@@ -160,6 +160,7 @@ SYSTEM = System(
         "model.model_config.moe_config.router_*", "model.model_config.ring_attn_*",
     ),
     usual={
+        **NO_DROPOUT,
         "bf16": True,
         "hidden_size": 4096,
         "ffn_hidden_size": 11008,
@@ -173,11 +174,9 @@ SYSTEM = System(
         "swiglu": True,
         "add_bias_linear": False,
         "untie_embeddings_and_output_weights": True,
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
         "make_vocab_size_divisible_by": 1,
         "moe_grouped_gemm": True,
-        "moe_token_dispatcher_type": "alltoall",
+        DISPATCHER: "alltoall",
     },
     notes=(
         "a job of Nanotron: judged by the kernels, buffers and messages of Megatron-LM, the "

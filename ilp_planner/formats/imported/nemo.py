@@ -5,20 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ilp_planner.formats.imported.table import (
-    EACH,
-    MODEL,
-    NODES,
-    WORLD,
+from ilp_planner.formats.imported.rows import (
+    RECENT,
     Arguments,
-    Reading,
     Says,
-    System,
     Uncounted,
+    both_activations,
     each,
     only,
     switch,
 )
+from ilp_planner.formats.imported.table import EACH, MODEL, NODES, WORLD, Reading, System
 
 # Mixed precisions by the registered names that `formats.nemo` writes, after the first word.
 RECIPES = {
@@ -114,9 +111,7 @@ ROWS: dict[str, Says] = {
     "model.activations_checkpoint_granularity": "recompute_granularity",
     "model.activations_checkpoint_method": "recompute_method",
     "model.activations_checkpoint_num_layers": "recompute_num_layers",
-    "model.bias_activation_fusion": lambda value: {
-        "bias_swiglu_fusion": value, "bias_gelu_fusion": value,
-    },
+    "model.bias_activation_fusion": both_activations,
     "model.fp8": lambda value: {"fp8": "hybrid"} if value else {},
     "model.optim.name": {
         **each(
@@ -159,12 +154,8 @@ SYSTEM = System(
         "model.moe_*coeff", "model.layer_type", "model.headscale",
     ),
     usual={
+        **RECENT,
         "bf16": True,
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
-        "create_attention_mask_in_dataloader": False,
-        "moe_token_dispatcher_type": "alltoall",
-        "moe_grouped_gemm": True,
         "use_distributed_optimizer": True,
     },
     finish=_finish,

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from ilp_planner.formats.imported.table import (
-    EACH,
-    LENGTH,
-    NODES,
-    TOKENS,
-    Reading,
-    Says,
-    System,
-    Uncounted,
-    only,
-)
+from ilp_planner.formats.imported.rows import UNMASKED, Says, Uncounted, only
+from ilp_planner.formats.imported.table import EACH, LENGTH, NODES, TOKENS, Reading, System
 
 ROLLOUT = "rollout_max_{}_len"
 
@@ -100,11 +91,9 @@ SYSTEM = System(
         "apply_rope_fusion", "qwen_gdn_backend", "mtp_loss_scaling_factor", "enable_mtp_training",
     ),
     usual={
+        **UNMASKED,
         "bf16": True,
         "use_distributed_optimizer": True,
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
-        "create_attention_mask_in_dataloader": False,
         NODES: 1,
     },
     notes=(

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ilp_planner.formats.imported.table import (
-    EACH,
-    LENGTH,
-    MODEL,
-    NODES,
+from ilp_planner.formats.imported.rows import (
+    FULL,
+    RECENT,
     Arguments,
-    Reading,
     Says,
-    System,
     Uncounted,
+    both_activations,
     only,
 )
+from ilp_planner.formats.imported.table import EACH, LENGTH, MODEL, NODES, Reading, System
 
-FULL = "full: adapters, which train few parameters, are not modelled"
 PAIRS = ("dpo", "rm")  # whose samples are a chosen and a rejected answer, in one batch
 
 
@@ -69,9 +66,7 @@ ROWS: dict[str, Says] = {
         "recompute_granularity": None if value is None or value == "none" else value,
     },
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
-    "bias_activation_fusion": lambda value: {
-        "bias_swiglu_fusion": value, "bias_gelu_fusion": value,
-    },
+    "bias_activation_fusion": both_activations,
     "apply_rope_fusion": only(True, False),
     "torch_dtype": lambda value: {
         "bf16": value == "bfloat16", "fp16": value == "float16",
@@ -111,19 +106,15 @@ SYSTEM = System(
         "moe_z_loss_coeff", "calculate_*", "modelscope*", "use_chat_template", "length", "resume*",
     ),
     usual={
+        **RECENT,
         "micro_batch_size": 1,
         "global_batch_size": 16,
         "recompute_granularity": "selective",
         "cross_entropy_loss_fusion": True,
         "use_distributed_optimizer": True,
         "bf16": True,
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
-        "moe_token_dispatcher_type": "alltoall",
-        "moe_grouped_gemm": True,
         "expert_tensor_parallel_size": 1,
         "attention_backend": "flash",
-        "create_attention_mask_in_dataloader": False,
         NODES: 1,
     },
     finish=_finish,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ilp_planner.base.errors import MISSING, SpecError, shown
 from ilp_planner.base.limits import DIGITS, RANKS, SAMPLES
 from ilp_planner.formats.imported.models import model_arguments
+from ilp_planner.formats.imported.rows import Arguments, Says, Uncounted, switch
 from ilp_planner.formats.megatron.flags import Value, flag_of, flags, flags_by_key
 from ilp_planner.formats.megatron.launcher import smallest_world
 from ilp_planner.formats.megatron.launchers import Open, Said
@@ -58,20 +59,6 @@ VOCABULARY = defaultdict[str, frozenset[str]](
     frozenset, dict.fromkeys(("vocab_size", "padded_vocab_size", "vocab_extra_ids"), ASIDE)
 )
 OF_SETTINGS = "settings."  # before the fields that no argument says
-
-Arguments = Mapping[str, Value]
-
-
-class Uncounted(NamedTuple):
-    """The row of a key that is not counted, unless its value is one of these. text: what is not."""
-
-    text: str
-    unless: tuple[Any, ...] = (False, 0, "", "none")
-
-
-# An argument; arguments by value; or what makes them of a value, with a ValueError for one that is
-# not modelled: what is expected instead.
-Says = str | Mapping[Any, Arguments] | Callable[[Any], Arguments] | Uncounted
 
 
 class System(NamedTuple):
@@ -314,35 +301,6 @@ def _said(row: Says, value: Any) -> Arguments:
 def _like(row: Mapping[Any, Any], wanted: Any) -> Any:
     """Return the value of a row that is equal: 1 is not true."""
     return next((value for value in row if value == wanted), None)
-
-
-def only(*values: Any, otherwise: str = "") -> Callable[[Any], Arguments]:
-    """Return a row for a key whose other values are not modelled. otherwise: what is expected."""
-
-    def row(value: Any) -> Arguments:
-        if value not in values:
-            raise ValueError(otherwise or f"one of {', '.join(map(shown, values))}")
-        return {}
-
-    return row
-
-
-def switch(on: Arguments, off: Arguments | None = None) -> Mapping[Any, Arguments]:
-    """Return a row for true and false, also as words of a command line."""
-    off = off or {}
-    return {True: on, False: off, "true": on, "false": off}
-
-
-def window(value: Any) -> Arguments:
-    """Return the row of a key with the tokens that attention sees, a token's own among them."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= RANKS:
-        raise ValueError("a whole number of tokens")
-    return {"window_size": (value - 1, 0)}
-
-
-def each(values: Iterable[Any], said: Arguments) -> dict[Any, Arguments]:
-    """Return a row's part whose values all say the same."""
-    return {value: said for value in values}  # noqa: C420 - dict.fromkeys of a mutable value
 
 
 def flat(values: Any, before: str = "") -> Iterable[tuple[str, Any]]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.formats.imported.table import (
-    MODEL,
-    WORLD,
+from ilp_planner.formats.imported.rows import (
+    RECENT,
     Arguments,
-    Reading,
     Says,
-    System,
     Uncounted,
     each,
     only,
     switch,
 )
+from ilp_planner.formats.imported.table import MODEL, WORLD, Reading, System
 from ilp_planner.settings.keys import KEYS
 from ilp_planner.settings.table import COMPILED_FIELD, SHARED_FIELD
 from ilp_planner.specs.training import OPERATORS
@@ -132,15 +130,11 @@ SYSTEM = System(
         "quantize.*", "float8.*", "mx.*",
     ),
     usual={
+        **RECENT,
         "bf16": True,
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
         "micro_batch_size": 8,
         "seq_length": 2048,
         "make_vocab_size_divisible_by": 1,
-        "create_attention_mask_in_dataloader": False,
-        "moe_token_dispatcher_type": "alltoall",
-        "moe_grouped_gemm": True,
     },
     finish=_finish,
     runtime=RUNTIME,

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+from ilp_planner.formats.imported.rows import (
+    FULL,
+    RECENT,
+    Arguments,
+    Says,
+    Uncounted,
+    both_activations,
+    each,
+    only,
+    switch,
+)
 from ilp_planner.formats.imported.table import (
     EACH,
     LENGTH,
     MODEL,
     NODES,
     WORLD,
-    Arguments,
     Reading,
-    Says,
     System,
-    Uncounted,
-    each,
-    only,
-    switch,
 )
 from ilp_planner.formats.megatron.values import STEPS
 from ilp_planner.settings.table import CP_COMM
 
-FULL = "full: adapters, which train few parameters, are not modelled"
 SHARED: Arguments = {
     "use_megatron_fsdp": True,
     "ckpt_format": "fsdp_dtensor",
@@ -214,9 +218,7 @@ TRAINER: dict[str, Says] = {
     "neat_packing": only(True, False),
     "use_packed_sequences": only(True, False),
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
-    "bias_activation_fusion": lambda value: {
-        "bias_swiglu_fusion": value, "bias_gelu_fusion": value,
-    },
+    "bias_activation_fusion": both_activations,
     "kt_config.enabled": only(False, otherwise="false: experts on the host are not modelled"),
     **{f"deepspeed.{key}": row for key, row in DEEPSPEED.items()},
 }  # fmt: skip
@@ -253,11 +255,7 @@ SYSTEM = System(
         "deepspeed_*",
     ),
     usual={
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
-        "create_attention_mask_in_dataloader": False,
-        "moe_token_dispatcher_type": "alltoall",
-        "moe_grouped_gemm": True,
+        **RECENT,
         "accumulate_allreduce_grads_in_fp32": True,
     },
     notes=(NOTE,),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ilp_planner.formats.imported.rows import RECENT, Says, Uncounted, both_activations, only
 from ilp_planner.formats.imported.table import (
     EACH,
     LENGTH,
@@ -9,10 +10,7 @@ from ilp_planner.formats.imported.table import (
     NODES,
     TOKENS,
     Reading,
-    Says,
     System,
-    Uncounted,
-    only,
 )
 from ilp_planner.settings.table import SEQUENCE
 
@@ -98,9 +96,7 @@ ROWS: dict[str, Says] = {
     **{f"{ENGINE}.override_ddp_config.{name}": name for name in OF_DDP},
     f"{CONFIG}.num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
     f"{CONFIG}.num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
-    f"{CONFIG}.bias_activation_fusion": lambda value: {
-        "bias_swiglu_fusion": value, "bias_gelu_fusion": value,
-    },
+    f"{CONFIG}.bias_activation_fusion": both_activations,
 }  # fmt: skip
 
 SYSTEM = System(
@@ -125,15 +121,11 @@ SYSTEM = System(
         "global_tool_config.*", "prometheus.*", f"{CONFIG}.variable_seq_lengths",
     ),
     usual={
+        **RECENT,
         SEQUENCE: True,
         "use_distributed_optimizer": True,
         "bf16": True,
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
         "attention_backend": "flash",
-        "moe_token_dispatcher_type": "alltoall",
-        "moe_grouped_gemm": True,
-        "create_attention_mask_in_dataloader": False,
         NODES: 1,
         EACH: 8,
     },

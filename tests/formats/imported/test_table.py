@@ -7,15 +7,8 @@ from operator import attrgetter
 
 import pytest
 
-from ilp_planner.formats.imported.table import (
-    COUNTS,
-    MODEL,
-    OF_SETTINGS,
-    Reading,
-    System,
-    Uncounted,
-    spelling,
-)
+from ilp_planner.formats.imported.rows import Uncounted
+from ilp_planner.formats.imported.table import COUNTS, MODEL, OF_SETTINGS, Reading, System, spelling
 from ilp_planner.formats.imports import IMPORTS
 from ilp_planner.formats.megatron.changes import line_change
 from ilp_planner.formats.megatron.flags import flags_by_key
