@@ -462,13 +462,13 @@ class Guard:
 
 
 SIGNAL_AT = {"tgkill": 2, "rt_tgsigqueueinfo": 2}  # places of the signal, if not the second
-# What a program would do past the guard: to other processes' memory, to files by another way than
-# the calls below, to the machine.
+# What a program would do past the guard: to other processes' memory, to files and hosts by another
+# way than the calls below, to the machine.
 REFUSED = (
     "ptrace", "process_vm_writev", "seccomp", "io_uring_setup", "open_by_handle_at", "chroot",
     "pivot_root", "mount", "move_mount", "umount2", "swapon", "swapoff", "reboot", "sethostname",
     "settimeofday", "clock_settime", "init_module", "finit_module", "delete_module", "kexec_load",
-    "kexec_file_load", "bpf",
+    "kexec_file_load", "bpf", "sendto", "sendmsg", "sendmmsg",
 )  # fmt: skip
 # Call -> the method that decides on it.
 CALLS = {

@@ -54,7 +54,7 @@ MACHINES = {
             "clock_settime": 227, "tgkill": 234, "kexec_load": 246, "rt_tgsigqueueinfo": 297,
             "prlimit64": 302, "open_by_handle_at": 304, "process_vm_writev": 311,
             "finit_module": 313, "seccomp": 317, "kexec_file_load": 320, "bpf": 321,
-            "io_uring_setup": 425, "move_mount": 429,
+            "io_uring_setup": 425, "move_mount": 429, "sendto": 44, "sendmsg": 46, "sendmmsg": 307,
         },
     ),
     "aarch64": Machine(
@@ -69,18 +69,23 @@ MACHINES = {
             "settimeofday": 170, "swapon": 224, "swapoff": 225, "rt_tgsigqueueinfo": 240,
             "prlimit64": 261, "open_by_handle_at": 265, "process_vm_writev": 271,
             "finit_module": 273, "seccomp": 277, "bpf": 280, "kexec_file_load": 294,
-            "io_uring_setup": 425, "move_mount": 429,
+            "io_uring_setup": 425, "move_mount": 429, "sendto": 206, "sendmsg": 211,
+            "sendmmsg": 269,
         },
     ),
 }  # fmt: skip
 # Calls that stop only if an argument has one of these bits, or is 0.
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
+FAST_OPEN = 0x20000000  # of send(2): it connects
 LISTENER = 8  # of seccomp(2): another process decides on calls, before this one is asked
 FLAGS = {
     "open": (1, WRITING),
     "openat": (2, WRITING),
     "read": (0, 0),
     "seccomp": (1, LISTENER),
+    "sendto": (3, FAST_OPEN),
+    "sendmsg": (2, FAST_OPEN),
+    "sendmmsg": (3, FAST_OPEN),
     "prlimit64": (0, 2**32 - 1),  # of another process than the one that calls
 }
 FREE = ("exit_group",)  # in the table as an answer, and never stopped

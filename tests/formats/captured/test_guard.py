@@ -179,6 +179,26 @@ def test_no_host_is_reached(place: Place) -> None:
     assert words_of(found.noted) == [("connect", f"127.0.0.1:{port}")]
 
 
+@pytest.mark.parametrize("send", ["sendto(b'x', 1 << 29, a)", "sendmsg([b'x'], [], 1 << 29, a)"])
+def test_no_host_is_reached_with_the_first_data(place: Place, send: str) -> None:
+    """TCP's fast open connects without `connect`."""
+    import socket
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        code = (
+            "import socket\na = ('127.0.0.1', pid)\n"
+            f"try:\n    socket.socket().{send}\nexcept PermissionError:\n    print('no')"
+        )
+        place.record(CODE.format(argument=port, code=code))
+        server.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            server.accept()
+    assert place.printed == "no\ndone\n"
+
+
 # What a script does to the file `old`, or to the folder that it is in.
 CHANGES = {
     "truncated as a stream": "exec 3>>old; echo lost > /dev/fd/3; echo new",
