@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import re
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.units import format_bytes
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST = 1 << 31  # bytes of a log, unpacked
 HEAD = 1 << 16
+PIECE = 1 << 13  # bytes unpacked at once
+CUT = "the compressed file is cut off or damaged at its end: what comes before counts"
 GZIP, PICKLE = b"\x1f\x8b", re.compile(rb"\x80[\x02-\x05]")
 JSON = re.compile(rb"\{|\[\s*[{\]]")  # not `[2026-01-01` of a line
 ZIP = b"PK\x03\x04"
@@ -36,7 +41,14 @@ def read_log(path: Path, run: int | None = None) -> RunLog | Trace | Snapshot:
     ------
     LogError: it is none of them, or says nothing of a run.
     """
-    content = _content(path)
+    content, whole = _content(path)
+    found = _read(content, path, run)
+    if whole or isinstance(found, Snapshot):
+        return found
+    return replace(found, notes=(CUT, *found.notes))
+
+
+def _read(content: bytes, path: Path, run: int | None) -> RunLog | Trace | Snapshot:
     head = content[:HEAD]
     if not content.strip():
         raise LogError(f"{path}: found an empty file, expected {KNOWN}")
@@ -96,14 +108,14 @@ def _of_json(
     return log_of(tables.read_document(content, path), path, run)
 
 
-def _content(path: Path) -> bytes:
-    """Return the bytes of a file, unpacked."""
+def _content(path: Path) -> tuple[bytes, bool]:
+    """Return the bytes of a file, unpacked, and whether these are all."""
+    whole = True
     try:
         with path.open("rb") as file:
             content = file.read(MOST + 1)
         if content.startswith(GZIP):
-            # As far as it goes: a run that was killed leaves a file without an end.
-            content = zlib.decompressobj(wbits=31).decompress(content, MOST + 1)
+            content, whole = _unpacked(content)
     except FileNotFoundError:
         raise LogError(f"{path}: no such file") from None
     except zlib.error as error:
@@ -115,4 +127,18 @@ def _content(path: Path) -> bytes:
             f"{path}: found more than {format_bytes(MOST)}, expected at most that; `tail -c 1G` "
             "keeps its end"
         )
-    return content
+    return content, whole
+
+
+def _unpacked(packed: bytes) -> tuple[bytes, bool]:
+    """Return the bytes of a compressed file, one after another if several were joined, as far as
+    they go, and whether these are all: a run that was killed leaves a file without an end."""
+    pieces, size = [], 0
+    with gzip.open(io.BytesIO(packed)) as file:
+        try:
+            while size <= MOST and (piece := file.read1(PIECE)):
+                pieces.append(piece)
+                size += len(piece)
+        except (EOFError, gzip.BadGzipFile):  # cut off, or followed by something else
+            return b"".join(pieces), False
+    return b"".join(pieces), True

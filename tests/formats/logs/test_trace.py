@@ -113,7 +113,13 @@ def test_a_packed_trace_without_its_end(tmp_path: Path) -> None:
     path = tmp_path / "t.json.gz"
     whole = gzip.compress(json.dumps({"schemaVersion": 1, "traceEvents": trace() * 40}).encode())
     path.write_bytes(whole[:-20])
-    assert isinstance(read_log(path), Trace)
+    found = read_log(path)
+    assert isinstance(found, Trace)
+    assert any("cut off" in note for note in found.notes)
+    path.write_bytes(whole)
+    found = read_log(path)
+    assert isinstance(found, Trace)
+    assert not any("cut off" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
