@@ -146,8 +146,8 @@ def write_files(folder: Path) -> None:
 
 def _write_logs(folder: Path) -> None:
     """Write a table of steps with a stall every tenth, a memory snapshot and a trace."""
-    steps = "".join(f"{step},{2.0 if step % 10 else 3.0}\n" for step in range(1, 61))
-    (folder / "steps.csv").write_text(f"step,step_time\n{steps}")
+    steps = "".join(f"{step},{2.0 if step % 10 else 3.0},16\n" for step in range(1, 61))
+    (folder / "steps.csv").write_text(f"step,step_time,global_batch_size\n{steps}")
     block = {"size": 2**20, "state": "active_allocated"}
     segment = {"device": 0, "total_size": 2**22, "blocks": [block]}
     (folder / "snapshot.json").write_text(json.dumps({"segments": [segment]}))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ilp_planner.analysis.doctor.case import Case, Cause, NotTold
-from ilp_planner.analysis.doctor.prediction import Prediction, other_settings
+from ilp_planner.analysis.doctor.prediction import Other, Prediction, other_settings
 from ilp_planner.base.units import format_percent, format_seconds
 from ilp_planner.formats.logs import metrics as m
-from ilp_planner.specs.training import Recompute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ilp_planner.formats.logs.base import RunLog
 
@@ -124,39 +124,56 @@ def padding(case: Case) -> Cause | None:
     )
 
 
-def another_setting(case: Case) -> Iterator[Cause]:
-    """Yield the settings that the log prints otherwise than the job has them, with what they
-    cost."""
+class Difference(NamedTuple):
+    """A setting that the log prints otherwise than the job has it. seconds: that it costs a step,
+    below 0: saves; None: alone it does not run."""
+
+    other: Other
+    seconds: float | None
+
+
+def printed_differences(case: Case) -> list[Difference]:
+    """Return the settings that the log prints otherwise than the job has them.
+
+    Raises
+    ------
+    NotTold: no job is known, or the log prints none.
+    """
     prediction = case.needed_prediction()
     if case.printed is None:
         raise NotTold("a log that prints its arguments")
+    found = []
     for other in other_settings(prediction.job, case.printed):
         changed = prediction.changed(other.fields)
-        if changed is None:
-            continue
-        seconds = changed.seconds - prediction.seconds
-        if seconds > case.least:
-            values, ours = _words(tuple(other.fields.values())), _words(other.ours)
+        seconds = None if changed is None else changed.seconds - prediction.seconds
+        found.append(Difference(other, seconds))
+    return found
+
+
+def as_printed(case: Case) -> Prediction | None:
+    """Return the prediction of the job as its log prints it, with the batch that is asked for; None
+    if its training system does not run that."""
+    if case.prediction is None or case.printed is None:
+        return None
+    job = case.prediction.job
+    try:
+        printed = replace(case.printed, model=job.model, global_batch=job.global_batch)
+    except ValueError:
+        return None
+    return case.prediction.of(printed)
+
+
+def flags(case: Case, differences: Iterable[Difference]) -> Iterator[Cause]:
+    """Yield the settings that the log prints otherwise than the job has them, and that cost."""
+    prediction = case.needed_prediction()
+    for other, seconds in differences:
+        if seconds is not None and seconds > case.least:
             yield Cause(
                 "flag",
                 f"a flag that costs: {other.title}",
                 seconds,
-                f"the log prints {other.title} {values}, the job has {ours}: "
-                f"{format_seconds(changed.seconds)} predicted instead of "
+                f"the log prints {other.theirs}, the job has {other.ours}: "
+                f"{format_seconds(prediction.seconds + seconds)} predicted instead of "
                 f"{format_seconds(prediction.seconds)}",
-                f"start it with {other.title} {ours}",
+                f"start it with {other.ours}",
             )
-
-
-def _words(values: tuple[object, ...]) -> str:
-    """Return the values of a setting's fields, without those that say nothing."""
-    said = [_word(value) for value in values if value not in ((), "", 0, "none", None)]
-    return ", ".join(said) or _word(values[0])
-
-
-def _word(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, Recompute):
-        return str(value)
-    return str(value) or "none"

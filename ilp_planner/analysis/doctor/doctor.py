@@ -11,7 +11,12 @@ import numpy as np
 from ilp_planner.analysis.doctor.case import JOB, TIMERS, TRACE, Case, Cause, NotTold
 from ilp_planner.analysis.doctor.causes import ROWS
 from ilp_planner.analysis.doctor.causes_kernels import BACKWARD, FORWARD, SYNC
-from ilp_planner.analysis.doctor.causes_settings import another_setting, samples_of
+from ilp_planner.analysis.doctor.causes_settings import (
+    as_printed,
+    flags,
+    printed_differences,
+    samples_of,
+)
 from ilp_planner.analysis.doctor.causes_steps import LOADING
 from ilp_planner.analysis.doctor.prediction import COMPUTE, DATA, Prediction
 from ilp_planner.analysis.fit.fit import Changes, all_free, draft_of
@@ -36,6 +41,7 @@ OTHER_MODEL = (1.6, 2.5)
 OTHER_RUN = 1.5  # by which steps of a trace and of a log differ if they are of two runs
 PROFILED = 2.0  # by which a profiler slows a step down, at most
 OPTIMIZER = ("optimizer",)
+OF_THE_JOB = ("flag", "batch")  # causes by which the job that ran is another one
 
 
 class Part(NamedTuple):
@@ -57,13 +63,17 @@ class Untold(NamedTuple):
 class Diagnosis:
     """The answer.
 
-    case: with the job as it was asked for. causes: in order of their seconds. parts: measured and
-    predicted. untold: what the files do not tell. unexplained: seconds of a step above the
-    predicted ones that no cause explains; None without a prediction. changes: of one setting, the
-    fastest first. best: the fastest plan with all settings free.
+    case: with the job as it was asked for. ran: the prediction of what ran by the log, the same
+    where nothing differs. differs: in words, most seconds first. causes: in order of their seconds.
+    parts: measured, and predicted of what ran. untold: what the files do not tell. unexplained:
+    seconds of a step above those predicted of what ran that no cause explains; None without a
+    prediction. changes: of one setting, the fastest first. best: the fastest plan with all settings
+    free.
     """
 
     case: Case
+    ran: Prediction | None
+    differs: tuple[str, ...]
     causes: tuple[Cause, ...]
     parts: tuple[Part, ...]
     untold: tuple[Untold, ...]
@@ -74,8 +84,7 @@ class Diagnosis:
     @property
     def as_expected(self) -> bool:
         """Whether the steady step is within the expected error, or faster."""
-        prediction = self.case.prediction
-        return prediction is None or self.case.steady <= prediction.high
+        return self.ran is None or self.case.steady <= self.ran.high
 
     @property
     def fastest(self) -> float | None:
@@ -113,11 +122,11 @@ def diagnose(
     breaks a rule of its training system.
     """
     case = _case(files, judge)
-    causes, untold = _causes(case)
+    causes, untold, ran, differs = _causes(case)
     unexplained = None
-    if case.prediction is not None:
-        explained = sum(cause.seconds for cause in causes)
-        unexplained = case.seconds - case.prediction.seconds - explained
+    if ran is not None:
+        explained = sum(cause.seconds for cause in causes if cause.name not in OF_THE_JOB)
+        unexplained = case.seconds - ran.seconds - explained
     changes: tuple[Change, ...] = ()
     best = None
     if judge is not None and writer is not None and seconds > 0:
@@ -128,8 +137,10 @@ def diagnose(
         best = all_free(judge, writer, seconds)
     return Diagnosis(
         case=case,
-        causes=tuple(sorted(causes, key=lambda cause: -cause.seconds)),
-        parts=tuple(parts_of(case)),
+        ran=ran,
+        differs=differs,
+        causes=tuple(sorted(causes, key=lambda cause: -abs(cause.seconds))),
+        parts=tuple(parts_of(replace(case, prediction=ran))),
         untold=untold,
         unexplained=unexplained,
         changes=changes,
@@ -244,18 +255,22 @@ def _flops(prediction: Prediction) -> float:
     return done.flops * done.devices * prediction.seconds
 
 
-def _causes(case: Case) -> tuple[list[Cause], tuple[Untold, ...]]:
-    """Return the causes that are there, and what is not told."""
+def _causes(
+    case: Case,
+) -> tuple[list[Cause], tuple[Untold, ...], Prediction | None, tuple[str, ...]]:
+    """Return the causes that are there, what is not told, the prediction of what ran, and by what
+    that differs from the job."""
     causes: list[Cause] = []
+    differs: list[str] = []
     needs: dict[str, list[str]] = {}
-    asked = case.prediction
     try:
-        causes += another_setting(case)
+        found = printed_differences(case)
+        causes += flags(case, found)
+        found.sort(key=lambda one: -abs(one.seconds or 0.0))
+        differs += [one.other.theirs for one in found]
+        case = replace(case, prediction=as_printed(case) or case.prediction)
     except NotTold as missing:
         needs.setdefault(str(missing), []).append("another setting than meant")
-    if causes and case.printed is not None and asked is not None:
-        run = asked.changed({"settings": case.printed.settings})
-        case = replace(case, prediction=run or asked)
     for row in ROWS:
         try:
             cause = row.find(case)
@@ -267,15 +282,17 @@ def _causes(case: Case) -> tuple[list[Cause], tuple[Untold, ...]]:
         causes.append(cause)
         if cause.name == "batch" and case.prediction is not None:
             samples = _samples(case)
-            case = replace(case, prediction=case.prediction.changed({"global_batch": samples}))
-    found = {cause.name for cause in causes}
+            run = case.prediction.changed({"global_batch": samples})
+            differs.append(f"{samples:,} samples in a step")
+            case = replace(case, prediction=run or case.prediction)
+    named = {cause.name for cause in causes}
     names = {row.title: row.name for row in ROWS}
     untold = []
     for need in (JOB, TIMERS, TRACE, *needs):
-        titles = [title for title in needs.pop(need, []) if names.get(title) not in found]
+        titles = [title for title in needs.pop(need, []) if names.get(title) not in named]
         if titles:
             untold.append(Untold(need, tuple(titles)))
-    return causes, tuple(untold)
+    return causes, tuple(untold), case.prediction, tuple(differs)
 
 
 def _samples(case: Case) -> int:

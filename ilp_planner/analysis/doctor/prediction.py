@@ -12,11 +12,12 @@ from ilp_planner.base.errors import PlannerError
 from ilp_planner.costs.training.iteration import stage_times, stages_of
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.plan import plan_of_job
-from ilp_planner.settings.table import SETTINGS
+from ilp_planner.settings.table import OF_DEGREES, SETTINGS
 from ilp_planner.settings.values import with_fields
+from ilp_planner.specs.pipeline_layout import PipelineLayout, write_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ilp_planner.analysis.fit.judge import Judged
     from ilp_planner.specs.training import TrainingJob
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 GROUPS = ("tp", "cp", "ep", "dp")
 DATA = "data communication"
 COMPUTE = ("compute", "recomputation")
+# Fields of which one cannot change alone, as they divide the same GPUs and layers.
+TOGETHER = {
+    *("tp", "pp", "dp", "layout", "virtual", "settings.turn", "settings.schedule"),
+    *(f"settings.{name}" for name in OF_DEGREES if not name.startswith("recompute")),
+}
+NO_SETTINGS = ("inputs", "carried")  # the job itself, and words of a line that change no plan
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,15 @@ class Prediction:
         """Return the prediction of the job with other values of some fields; None if its training
         system does not run it. fields: attributes of a `TrainingJob`."""
         try:
-            job, judge = with_values(self.job, fields), self.judge
+            return self.of(with_values(self.job, fields))
+        except ValueError:
+            return None
+
+    def of(self, job: TrainingJob) -> Prediction | None:
+        """Return the prediction of another job of the model; None if its training system does not
+        run it."""
+        judge = self.judge
+        try:
             if job.global_batch != judge.job.global_batch:
                 judge = Judge(judge.site, judge.model, job, judge.space)
             found = Prediction(judge, job)
@@ -120,21 +135,54 @@ def with_values(job: TrainingJob, fields: Mapping[str, Any]) -> TrainingJob:
 
 @dataclass(frozen=True)
 class Other:
-    """A setting that two jobs have different values of. title: in the table of settings."""
+    """A setting that two jobs have different values of, or several of which none can change alone.
+
+    title: in the table of settings. theirs, ours: titles and values. fields: theirs.
+    """
 
     title: str
+    theirs: str
+    ours: str
     fields: Mapping[str, Any]
-    ours: tuple[Any, ...]
 
 
 def other_settings(ours: TrainingJob, theirs: TrainingJob) -> list[Other]:
     """Return the settings whose values differ, by the rows of the table; those of inputs aside."""
+    jobs = (theirs, ours)
+    rows = [
+        row
+        for row in SETTINGS
+        if row.fields
+        and row.name not in NO_SETTINGS
+        and attrgetter(*row.fields)(theirs) != attrgetter(*row.fields)(ours)
+    ]
+    together = [row for row in rows if TOGETHER.issuperset(row.fields)]
     found = []
-    for row in SETTINGS:
-        if not row.fields or row.name == "inputs":
-            continue
-        values = {name: attrgetter(name)(theirs) for name in row.fields}
-        own = tuple(attrgetter(name)(ours) for name in row.fields)
-        if tuple(values.values()) != own:
-            found.append(Other(row.title or row.name, values, own))
+    for some in filter(None, (together, *([row] for row in rows if row not in together))):
+        titles = [row.title or row.name for row in some]
+        said = [
+            ", ".join(
+                f"{title} {_values([attrgetter(name)(job) for name in row.fields])}"
+                for title, row in zip(titles, some, strict=True)
+            )
+            for job in jobs
+        ]
+        # The stages of a rank follow from the layout.
+        names = [name for row in some for name in row.fields if name != "virtual"]
+        values = {name: attrgetter(name)(theirs) for name in names}
+        found.append(Other(", ".join(titles), said[0], said[1], values))
     return found
+
+
+def _values(values: Sequence[object]) -> str:
+    """Return the values of a setting's fields, without those that say nothing."""
+    said = [_word(value) for value in values if value not in ((), "", 0, "none", None)]
+    return ", ".join(said) or _word(values[0])
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, PipelineLayout):
+        return write_layout(value)
+    return "none" if value is None else str(value) or "none"

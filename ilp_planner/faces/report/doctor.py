@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ilp_planner.analysis.doctor.doctor import Diagnosis
+    from ilp_planner.analysis.doctor.prediction import Prediction
 
 COLUMN = 16
+FEW = 3  # differences from the job that the first line names
 SHORT = 0.1  # seconds from which on an interval is in seconds
 
 
@@ -65,18 +67,40 @@ def _verdict(found: Diagnosis) -> Iterator[str]:
             "use; a memory snapshot tells nothing of time"
         )
     if prediction is not None:
-        interval = f" ({_between(prediction.low, prediction.high)})"
-        shown = interval if prediction.judged.known.error is not None else ""
-        yield f"this plan should take {format_seconds(prediction.seconds)}{shown}"
+        yield f"this plan should take {_expected(prediction)}{_as_it_ran(found)}"
     best = found.best
     if best is None or prediction is None:
         return
     title, gpus = prediction.judge.space.runtime.title, prediction.job.world
     fastest = found.fastest
     if fastest is not None:
-        yield f"the best plan of {title} on these {gpus:,} GPUs takes {format_seconds(fastest)}"
-        if best.bound > 0:
-            yield f"none below {format_seconds(best.bound)} exists (proved)"
+        samples = f" for {prediction.job.global_batch:,} samples" if found.differs else ""
+        yield (
+            f"the best plan of {title}{samples} on these {gpus:,} GPUs should take "
+            f"{format_seconds(fastest)}"
+        )
+        if best.bound > fastest:  # this plan is none of those that were searched
+            yield "none of the plans that were searched is faster (proved of predicted times)"
+        elif best.bound > 0:
+            yield f"none below {format_seconds(best.bound)} exists (proved of predicted times)"
+
+
+def _expected(prediction: Prediction) -> str:
+    """Return predicted seconds, with the interval of most runs where it is known."""
+    seconds = format_seconds(prediction.seconds)
+    known = prediction.judged.known.error is not None
+    return f"{seconds} ({_between(prediction.low, prediction.high)})" if known else seconds
+
+
+def _as_it_ran(found: Diagnosis) -> str:
+    """Return what is predicted of the job that ran by the log, if it is another one."""
+    if not found.differs or found.ran is None:
+        return ""
+    more = f" and {len(found.differs) - FEW} more" if len(found.differs) > FEW else ""
+    said = f"{', '.join(found.differs[:FEW])}{more}"
+    if found.ran is found.case.prediction:
+        return f" (the log has {said}: nothing is predicted of that)"
+    return f", and {_expected(found.ran)} as it ran by the log, with {said}"
 
 
 def _between(low: float, high: float) -> str:
@@ -124,14 +148,14 @@ def _causes(found: Diagnosis, top: int) -> Iterator[str]:
         yield f"{'causes':<{COLUMN}}none found: {_as_predicted(found)}"
         return
     rest = found.unexplained
-    if rest is not None and found.case.prediction is not None:
-        within = found.case.prediction.high - found.case.prediction.seconds
+    if rest is not None and found.ran is not None:
+        within = found.ran.high - found.ran.seconds
         if rest > within:
             yield f"{'not explained':<{COLUMN}}{format_seconds(rest)} of a step"
 
 
 def _as_predicted(found: Diagnosis) -> str:
-    prediction = found.case.prediction
+    prediction = found.ran
     if prediction is None:
         return "its steps are even; whether they could be faster, only the job tells (`job_file`)"
     if found.case.steady < prediction.low:
@@ -172,6 +196,8 @@ def _to_do(found: Diagnosis, words: str, top: int) -> Iterator[str]:
         yield f"{'change':<{COLUMN}}none of one setting is faster, nor is another plan"
     if (found.changes or best is not None) and words:
         yield f"{'words':<{COLUMN}}what to add to the {words}, or to change or leave out there"
+    if found.best is not None and found.best.among:
+        yield f"{'searched':<{COLUMN}}{found.best.among}"
 
 
 def _of_files(found: Diagnosis) -> Iterator[str]:
@@ -207,6 +233,13 @@ def diagnosis_object(found: Diagnosis, notes: Sequence[str]) -> dict[str, Any]:
         else {
             "seconds": prediction.seconds,
             **known_object(prediction.judged.known, prediction.seconds),
+        },
+        "ran": None
+        if not found.differs or found.ran is None
+        else {
+            "differs": list(found.differs),
+            "seconds": found.ran.seconds,
+            **known_object(found.ran.judged.known, found.ran.seconds),
         },
         "parts": [
             {"name": part.name, "measured_s": part.measured, "predicted_s": part.predicted}

@@ -55,7 +55,8 @@ def test_a_run_as_predicted(ilp_plan: Command, folder: Path, predicted: float) -
     first = done.out.partition("\n")[0]
     assert first.startswith("your step takes ")
     assert " over 100 steps); this plan should take " in first
-    assert "; the best plan of Megatron-LM on these 32 GPUs takes " in done.out.replace("\n", " ")
+    plain = done.out.replace("\n", " ")
+    assert "; the best plan of Megatron-LM on these 32 GPUs should take " in plain
     assert "none below" in done.out
     assert "none found: the step takes what is predicted" in done.out
     assert "recomputation that was not meant" in done.out  # is not told
@@ -175,6 +176,44 @@ def test_logs_of_other_jobs(ilp_plan: Command, folder: Path) -> None:
     )  # fmt: skip
     assert "found the log of another job: " in done.err
     assert "PFLOP of the job" in done.err
+
+
+@pytest.mark.parametrize(
+    ("ran", "said", "cause"),
+    [
+        ("--tensor-model-parallel-size 4", "with tp 4, dp 4", "a flag that costs: tp, dp"),
+        ("--tensor-model-parallel-size 1", "with tp 1, dp 16", "none found"),
+        ("--pipeline-model-parallel-size 1", "with pp 1, dp 32", "none found"),
+        (
+            "--num-layers-per-virtual-pipeline-stage 4",
+            "with virtual stages 2",
+            "causes          none",
+        ),
+        ("--global-batch-size 64", "with 64 samples in a step", "another batch than asked for: -"),
+    ],
+)
+def test_what_ran_is_another_job(
+    ilp_plan: Command,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ran: str,
+    said: str,
+    cause: str,
+) -> None:
+    """Degrees differ together; a run is judged by what its log prints, not by the job."""
+    from tests.benchmarks.doctor_logs import LINES, Fault, megatron, run_of
+
+    line = f"torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py {LINES['dense']}"
+    (folder / "run.sh").write_text(line)
+    monkeypatch.setitem(LINES, ran, f"{LINES['dense']} {ran}")
+    log = megatron(run_of(ran, Fault(), 40, 1), timers="minmax", arguments=True)
+    (folder / "a.log").write_bytes(log)
+    done = ilp_plan("doctor", "a.log", "--job", "run.sh", "--cluster", "h100-8x8", *QUICK)
+    assert done.code == 0, done.err
+    assert f" as it ran by the log, {said}" in done.out.replace("\n", " ")
+    assert cause in done.out
+    assert "not explained" not in done.out
+    assert "clocks below" not in done.out.partition("not told")[0]
 
 
 def test_two_files_of_a_kind(ilp_plan: Command, folder: Path) -> None:
