@@ -1,6 +1,6 @@
 """The tables of docs/benchmarks/recipes.md, from the kept results."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tests.benchmarks.mixed_table import line
@@ -46,6 +46,19 @@ def _judged(pairs: Sequence[tuple[Recipe, Row]]) -> list[str]:
         cells += [f"{memory:.1f}", f"{theirs['limit_gib'] - memory:.1f}"]
         lines.append(line(cells))
     return lines
+
+
+def now_table(rows: Sequence[Row], judged: Callable[[Recipe], float]) -> str:
+    """Return NVIDIA's plans as kept rows have them, and as they are judged now."""
+    known = {recipe.name: recipe for recipe in RECIPES}
+    heads = ("recipe", "in the tables (s)", "now (s)", "more", "published (s)", "error now")
+    lines = [line(heads), "|---|" + "---:|" * 5]
+    for row in rows:
+        before, now = row["theirs"]["seconds"], judged(known[row["recipe"]])
+        measured = row["published_s"]
+        cells = [row["recipe"], f"{before:.2f}", f"{now:.2f}", f"{now / before - 1:+.1%}"]
+        lines.append(line(cells + (["-", "-"] if measured is None else _against(now, measured))))
+    return _table(lines)
 
 
 def _against(seconds: float, measured: float) -> list[str]:
