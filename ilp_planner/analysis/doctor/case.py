@@ -37,7 +37,8 @@ class NotTold(Exception):  # noqa: N818 - no error: what is there does not tell
 
 
 TRACE = "a trace of one rank (torch.profiler, 3 steps)"
-TIMERS = "timers (Megatron-LM: --timing-log-level 2 --timing-log-option minmax) or a trace"
+OF_RANKS = "timers (Megatron-LM: --timing-log-level 2 --timing-log-option minmax)"
+TIMERS = f"{OF_RANKS} or a trace"
 JOB = "the job (`job_file`)"
 
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from operator import attrgetter
 
-from ilp_planner.analysis.doctor.case import TIMERS, Case, Cause, NotTold
+from ilp_planner.analysis.doctor.case import OF_RANKS, TIMERS, Case, Cause, NotTold
 from ilp_planner.analysis.doctor.prediction import COMPUTE, DATA, Prediction
 from ilp_planner.base.units import format_bytes, format_percent, format_seconds
 from ilp_planner.formats.logs import metrics as m
@@ -26,11 +26,11 @@ UNKNOWN = 1.25  # measured over predicted seconds of kernels, where no error is 
 SURE = 1.8
 
 
-def _passes(case: Case) -> tuple[tuple[float, float], tuple[float, float]]:
+def _passes(case: Case, needs: str = TIMERS) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return the seconds of forward and of backward passes of the fastest and the slowest rank."""
     forward, backward = case.timed(*FORWARD), case.timed(*BACKWARD)
     if forward is None or backward is None:
-        raise NotTold(TIMERS)
+        raise NotTold(needs)
     return forward, backward
 
 
@@ -90,9 +90,9 @@ RECOMPUTED = (FULL_RECOMPUTE, Recompute(granularity="selective", modules=("core_
 def straggler(case: Case) -> Cause | None:
     """Look for a rank that computes longer than others with as much to do."""
     prediction = case.needed_prediction()
-    forward, backward = _passes(case)
+    forward, backward = _passes(case, OF_RANKS)
     if math.isnan(forward[0]) or math.isnan(backward[0]):
-        raise NotTold(TIMERS.replace("minmax", "minmax, not max"))
+        raise NotTold(OF_RANKS.replace("minmax", "minmax, not max"))
     seconds, apart = 0.0, []
     for (least, most), passes in zip((forward, backward), prediction.passes, strict=True):
         even = max(passes) / min(passes)

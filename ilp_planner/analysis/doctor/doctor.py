@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.analysis.doctor.case import JOB, TIMERS, TRACE, Case, Cause, NotTold
+from ilp_planner.analysis.doctor.case import JOB, OF_RANKS, TIMERS, TRACE, Case, Cause, NotTold
 from ilp_planner.analysis.doctor.causes import ROWS
 from ilp_planner.analysis.doctor.causes_kernels import BACKWARD, FORWARD, SYNC
 from ilp_planner.analysis.doctor.causes_settings import (
@@ -288,7 +288,7 @@ def _causes(
     named = {cause.name for cause in causes}
     names = {row.title: row.name for row in ROWS}
     untold = []
-    for need in (JOB, TIMERS, TRACE, *needs):
+    for need in (JOB, OF_RANKS, TIMERS, TRACE, *needs):
         titles = [title for title in needs.pop(need, []) if names.get(title) not in named]
         if titles:
             untold.append(Untold(need, tuple(titles)))

@@ -234,6 +234,18 @@ def test_a_trace_of_another_run(ilp_plan: Command, folder: Path) -> None:
         assert ("t.json: found the trace of another run" in done.err) == bool(code)
 
 
+def test_a_trace_of_one_rank_tells_no_straggler(
+    ilp_plan: Command, folder: Path, predicted: float
+) -> None:
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 0, "dur": 1e6 * predicted}
+    (folder / "t.json").write_text(json.dumps({"traceEvents": [kernel]}))
+    done = ilp_plan("doctor", "t.json", *JOB, *QUICK, "--json")
+    untold = {one["needs"]: one["titles"] for one in json.loads(done.out)["untold"]}
+    (needs,) = [needs for needs, titles in untold.items() if "a straggler" in titles]
+    assert "timers" in needs
+    assert "trace" not in needs
+
+
 def test_gpus_without_a_job(ilp_plan: Command, folder: Path) -> None:
     (folder / "a.log").write_text(log([1.0] * 5))
     done = ilp_plan("doctor", "a.log", "--cluster", "h100-8x8")
