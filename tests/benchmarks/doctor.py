@@ -1,8 +1,9 @@
 """How often `ilp-plan doctor` names the injected cause first, and none in healthy runs.
 
-Each log is simulated anew on `RUNS` machines; beside it with half the fault, which nobody tuned
-anything for. Logs of real training on CPUs are made once, and judged by their steps alone. With
-arguments it reads public logs out of a copy of their repository instead:
+Each log is simulated anew on `RUNS` machines; beside it with half the fault. One limit was set with
+half faults in view: `ALONE` of `analysis.doctor.causes_kernels`, for slow links. Logs of real
+training on CPUs are made once, and judged by their steps alone. With arguments it reads public logs
+out of a copy of their repository instead:
 python -m tests.benchmarks.doctor REPOSITORY PATTERN
 """
 
