@@ -48,6 +48,8 @@ DIGITS = 6  # binary ones of prices that stages were solved with
 COSTS = ("aceso", "native")
 COLUMNS = 8  # of a row: forward, backward, input, output, weights, activations, two reserved
 LONGEST_COLLECTIVE = 100  # seconds
+MOST_SECONDS, MOST_BYTES = 10**9, 1 << 60  # of one row: far below NEVER, whatever is added up
+MOST_DEVICES = 1 << 16
 OPTIMIZER_BANDWIDTH = 700 * 10**9  # bytes per second
 
 
@@ -119,8 +121,15 @@ def typed(value, key, kind, least=None, most=None):
         names = {int: "a whole number", Fraction: "a number", str: "a text", bool: "true or false",
                  list: "a list", dict: "an object"}  # fmt: skip
         span = "" if least is None else f" from {least}" + ("" if most is None else f" to {most}")
-        raise RefusedError(f"{key}: found {str(value)[:60]!r}, expected {names[kind]}{span}")
+        raise RefusedError(f"{key}: found {shown(value)}, expected {names[kind]}{span}")
     return value
+
+
+def shown(value):
+    """Return a value of a file as part of one line: short, without line ends."""
+    if isinstance(value, list | dict):  # perhaps too deep for `repr`
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
+    return repr(value[:60]) if isinstance(value, str) else str(value)[:60]
 
 
 def wholes(record, key, least, most):
@@ -208,7 +217,15 @@ class Costs:
             if not isinstance(row, list) or len(row) != 4 + COLUMNS:
                 raise RefusedError(f"rows: expected lists of {4 + COLUMNS} numbers")
             u, m, t, split = (typed(x, "rows", int, 0) for x in row[:4])
-            values = tuple(Fraction(typed(x, "rows", Fraction, 0)) for x in row[4:])
+            ways = (("samples", self.samples), ("tensor_degrees", self.degrees),
+                    ("splits", self.splits))  # fmt: skip
+            for x, (key, known) in zip(row[1:4], ways, strict=True):
+                if x not in known:  # the set of plans would be narrower than the rows allow
+                    raise RefusedError(f"rows: found {shown(x)}, expected one of {key}")
+            values = tuple(
+                Fraction(typed(x, "rows", Fraction, 0, MOST_SECONDS if i < 2 else MOST_BYTES))
+                for i, x in enumerate(row[4:])
+            )
             if (u, m, t, split) in self.rows:
                 raise RefusedError(
                     f"rows: operator {u} with {m} samples, tp {t}, split {split} twice"
@@ -216,9 +233,9 @@ class Costs:
             self.rows[u, m, t, split] = values
         self.links = []
         for key in ("intra_node", "inter_node"):
-            rates = [Fraction(typed(x, key, Fraction)) for x in get(record, key, list)]
-            if not rates or min(rates) <= 0:
-                raise RefusedError(f"{key}: expected positive bandwidths")
+            rates = [Fraction(typed(x, key, Fraction, 1)) for x in get(record, key, list)]
+            if not rates:
+                raise RefusedError(f"{key}: found no bandwidths, expected some")
             self.links.append(rates)
         self.tables = {}
         for table in get(record, "collectives", list):
@@ -228,7 +245,8 @@ class Costs:
                 raise RefusedError("collectives: mib and seconds differ in length")
             both = zip(*sizes, strict=True)
             times = {
-                typed(s, "mib", int): Fraction(typed(t, "seconds", Fraction, 0)) for s, t in both
+                typed(s, "mib", int): Fraction(typed(t, "seconds", Fraction, 0, MOST_SECONDS))
+                for s, t in both
             }
             self.tables[key] = times
         self._moves, self._sent = {}, {}
@@ -384,8 +402,8 @@ class Costs:
 def judge(costs, plans, plan):
     """Return (seconds of an iteration, [(seconds, bytes) per stage], faults) of a plan, exactly."""
     faults, stages, first, position = [], [], 0, 0
-    batch, micro_batches = plans["batch"], get(plan, "micro_batches", int, 1)
-    if get(plan, "global_batch", int, 1) != batch or batch % micro_batches:
+    batch, micro_batches = plans["batch"], get(plan, "micro_batches", int, 1, plans["batch"])
+    if get(plan, "global_batch", int, 1, 1 << 40) != batch or batch % micro_batches:
         faults.append(f"{micro_batches} micro-batches of a batch of {batch}")
     M = batch // micro_batches
     if M not in plans["micro_batches"]:
@@ -393,17 +411,19 @@ def judge(costs, plans, plan):
     listed = get(plan, "stages", list)
     for s, stage in enumerate(listed):
         start, stop = get(stage, "start", int, 0), get(stage, "stop", int, 0, len(costs.chain))
-        g = get(stage, "devices", int, 1)
-        if get(stage, "first_device", int, 0) != first or not legal(plans, first, g):
+        g = get(stage, "devices", int, 1, MOST_DEVICES)
+        if get(stage, "first_device", int, 0, MOST_DEVICES) != first or not legal(plans, first, g):
             faults.append(f"stage {s}: {g} devices from {stage['first_device']} on")
         if start != position or start >= stop:
             faults.append(f"stage {s}: operators {start} to {stop}, expected from {position} on")
             return Fraction(0), stages, faults
         ways = []
         for run in get(stage, "strategies", list):
-            option = tuple(get(run, key, int, 0) for key in ("tp", "dp", "split"))
+            option = tuple(get(run, key, int, 0, 1 << 20) for key in ("tp", "dp", "split"))
             count = get(run, "count", int, 1, len(costs.chain)) if "count" in run else 1
             ways += [(option, get(run, "recompute", bool))] * count
+            if len(ways) > stop - start:
+                break
         known = costs.options(M, g)
         bad = [x for x, _ in ways if x not in known]
         if len(ways) != stop - start or bad:
@@ -1248,11 +1268,15 @@ def set_of_plans(record):
         "devices": per * nodes[-1],
         "per_node": per,
         "groups": wholes(record, "devices_of_stages", 1, 1 << 14),
-        "max_stages": get(record, "max_stages", int, 1),
+        "max_stages": get(record, "max_stages", int, 1, MOST_DEVICES),
         "batch": get(record, "global_batch", int, 1, 1 << 40),
         "micro_batches": wholes(record, "micro_batches", 1, 1 << 20),
         "limit": get(record, "memory_limit_bytes", int, 1, 1 << 60),
     }
+    if found["devices"] > MOST_DEVICES:
+        raise RefusedError(
+            f"nodes: found {found['devices']} devices, expected {MOST_DEVICES} at most"
+        )
     for size in found["micro_batches"]:
         if found["batch"] % size:
             raise RefusedError(f"micro_batches: {size} does not divide the batch {found['batch']}")
@@ -1296,26 +1320,36 @@ def agree(root, plans, costs):
     for key, value in said.items():
         found = inputs.get(key, value)
         if found != value and not (isinstance(found, Fraction) and 0 <= value - found < 1):
-            raise RefusedError(
-                f"inputs.{key}: found {str(found)[:60]!r}, expected {value!r} as proved"
-            )
+            raise RefusedError(f"inputs.{key}: found {shown(found)}, expected {value!r} as proved")
     for name in ("model", "cluster"):
         one = inputs.get(name)
         text = one.get("text") if isinstance(one, dict) else None
-        if isinstance(text, str):
-            digest = hashlib.sha256(text.encode()).hexdigest()
-            if digest != one.get("sha256"):
-                raise RefusedError(f"inputs.{name}: the text is not the one of its sha256")
-    cluster = inputs.get("cluster")
-    if isinstance(cluster, dict) and isinstance(cluster.get("text"), str):
-        try:
-            nodes = tomllib.loads(cluster["text"]).get("nodes", [])
-            sizes = [node["devices"] for node in nodes for _ in range(node.get("count", 1))]
-        except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError):
-            raise RefusedError("inputs.cluster: expected TOML with nodes of devices") from None
-        if len(sizes) < plans["nodes"][-1] or set(sizes) != {plans["per_node"]}:
-            raise RefusedError(f"set.nodes: {plans['nodes'][-1]}, expected some of inputs.cluster")
-        plans["all_nodes"] = len(sizes)
+        if not isinstance(text, str):
+            continue
+        if hashlib.sha256(text.encode(errors="replace")).hexdigest() != one.get("sha256"):
+            raise RefusedError(f"inputs.{name}: the text is not the one of its sha256")
+        if name == "cluster":
+            plans["all_nodes"] = nodes_of(text, plans)
+
+
+def nodes_of(text, plans):
+    """Return how many nodes a cluster has; it must have those of the plans."""
+    try:
+        count = 0
+        for nodes in get(tomllib.loads(text), "nodes", list):
+            count += get(nodes, "count", int, 1, MOST_DEVICES) if "count" in nodes else 1
+            per = get(nodes, "devices", int)
+            if per != plans["per_node"]:
+                expected = f"{plans['per_node']} of each node as proved"
+                raise RefusedError(f"devices: found {shown(per)}, expected {expected}")
+    except (ValueError, TypeError, RecursionError, RefusedError) as error:
+        said = str(error) if isinstance(error, RefusedError) else "expected TOML with nodes"
+        raise RefusedError(f"inputs.cluster: {said}") from None
+    if count < plans["nodes"][-1]:
+        raise RefusedError(
+            f"inputs.cluster: {count} nodes, expected {plans['nodes'][-1]} as proved"
+        )
+    return count
 
 
 def misstated(root, seconds, stages):
@@ -1336,10 +1370,22 @@ def misstated(root, seconds, stages):
             yield from _differs(f"evaluation.stages.{s}.{key}", found, expected)
 
 
+def overstated(root, claimed):
+    """Yield the bounds that the file says and that are above the claim of its proof."""
+    for part in ("result", "certificate"):
+        one = root.get(part)
+        if isinstance(one, dict) and one.get("bound_s") is not None:
+            said = typed(one["bound_s"], f"{part}.bound_s", Fraction, 0, MOST_SECONDS)
+            if said > claimed * (1 + SLACK):
+                yield (f"{part}.bound_s: found {float(said):.12g}, expected at most "
+                       f"{float(claimed):.12g} as in the proof")  # fmt: skip
+
+
 def _differs(key, found, expected):
     number = isinstance(found, int | Fraction) and not isinstance(found, bool)
     if not number or abs(found - expected) > SAVED * expected:
-        yield f"{key}: found {str(found)[:40]}, expected {float(expected):.12g}"
+        said = f"{float(found):.12g}" if number and abs(found) < 10**300 else shown(found)
+        yield f"{key}: found {said}, expected {float(expected):.12g}"
 
 
 def narrower(plans, costs):
@@ -1370,11 +1416,13 @@ def opened(record: Any) -> tuple[Any, Any, Any, int]:
     picoseconds, rounded down by as much as rounding may be."""
     version = get(record, "version", int)
     if version != VERSION:
-        raise RefusedError(f"certificate.independent.version: found {version}, expected {VERSION}")
+        raise RefusedError(
+            f"certificate.independent.version: found {shown(version)}, expected {VERSION}"
+        )
     plans = set_of_plans(get(record, "set", dict))
     costs = Costs(get(record, "table", dict), plans)
     cases = read_prices(get(record, "cases", list), plans["micro_batches"], costs.aceso)
-    claimed = get(record, "bound_s", Fraction, 0, 10**9) * PS * (1 - SLACK)
+    claimed = get(record, "bound_s", Fraction, 0, MOST_SECONDS) * PS * (1 - SLACK)
     return plans, costs, cases, down(Fraction(claimed))
 
 
@@ -1410,11 +1458,13 @@ def check(root: Any) -> dict[str, Any]:
     bound = Fraction(min(parts.values()), PS)
     if not faults:
         faults += misstated(root, seconds, stages)
+    faults += overstated(root, record["bound_s"])
     if not faults and bound > seconds:
         faults.append("the bound is above the plan: one of the two is wrong")
     return {
         "seconds": seconds, "stages": stages, "faults": faults, "bound": bound, "parts": parts,
         "claimed": Fraction(claimed, PS), "plans": plans, "left_out": list(narrower(plans, costs)),
+        "rows": len(costs.rows), "operators": len(costs.chain),
         "took": time.perf_counter() - begin,
     }  # fmt: skip
 
@@ -1452,7 +1502,10 @@ def told(verdict: dict[str, Any]) -> Iterator[str]:
     )
     yield (f"set       {nodes} nodes of {plans['per_node']} devices, at most "
            f"{plans['max_stages']} stages of {groups} devices, micro-batch {sizes} of "
-           f"{plans['batch']} samples")  # fmt: skip
+           f"{plans['batch']} samples, {plans['limit'] / MIB:.1f} MiB of a device")  # fmt: skip
+    rows, chain = verdict["rows"], verdict["operators"]
+    yield (f"believed  {rows} rows and the tables of the profile, and the chain of {chain} "
+           "operators: as in this file, compared with no other")  # fmt: skip
     if verdict["left_out"]:
         yield f"left out  {'; '.join(verdict['left_out'])}"
     if weaker(verdict):

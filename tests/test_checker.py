@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import hashlib
 import itertools
 import json
 import math
@@ -365,18 +366,71 @@ def test_a_large_file_is_refused_unread(tmp_path: Path, capsys: pytest.CaptureFi
     assert "not read" in capsys.readouterr().err
 
 
-def test_a_missing_case_is_refused() -> None:
+SURELY = 10**4200  # json reads it; no float holds it
+
+
+def in_cluster(text: str) -> Record:
+    return {"text": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+NODES = "[[nodes]]\ndevices = "
+# where in the proof or the file, what stands there, what the checker says
+WRONG: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
+    ((*PROOF, "cases", 0), None, "micro-batch 1 of the set is missing"),
+    ((*PROOF, "cases", 1, "micro_batch"), 1, "micro-batch 1 twice"),
+    ((*PROOF, "cases", 0, "prices"), [[1, 1, 0, -1]], "found -1, expected a whole number"),
+    ((*PROOF, "cases", 0, "prices"), [[1, 1, 0, True]], "found True, expected a whole number"),
+    ((*PROOF, "cases", 0, "prices"), [[1, 1, 0, SURELY]], "expected a whole number from 0"),
+    ((*PROOF, "set", "max_stages"), SURELY, "max_stages: found 1000"),
+    ((*PROOF, "set", "nodes"), [1 << 14], "1 stages on 2 devices"),
+    ((*PROOF, "table", "samples"), [1], "rows: found 2, expected one of samples"),
+    ((*PROOF, "table", "tensor_degrees"), [1], "rows: found 2, expected one of tensor_degrees"),
+    ((*PROOF, "table", "rows", 0, 4), SURELY, "expected a number from 0 to 1000000000"),
+    ((*PROOF, "table", "intra_node", 0), 1e-300, "expected a number from 1"),
+    (("plan", "micro_batches"), SURELY, "expected a whole number from 1 to 16"),
+    (("inputs", "model"), {"text": "\ud800"}, "inputs.model: the text is not the one"),
+    (("inputs", "cluster"), {"text": "", "sha256": ""}, "inputs.cluster: the text is not the one"),
+    (("inputs", "cluster"), in_cluster("nodes = " + "[" * 50_000), "expected TOML"),
+    (("inputs", "cluster"), in_cluster(NODES + "9" * 6000), "expected TOML"),
+    (("inputs", "cluster"), in_cluster(NODES + "[2]"), "devices: found a list of 1"),
+    (("inputs", "cluster"), in_cluster(NODES + "4"), "devices: found 4, expected 2"),
+    (("inputs", "cluster"), in_cluster(NODES + "2\ncount = 1000000000000"), "count: found 1000"),
+    (("inputs", "cluster"), in_cluster("nodes = []"), "0 nodes, expected 1"),
+    (("result",), {"bound_s": 0.47}, "result.bound_s: found 0.47, expected at most 0.46"),
+    (("result",), {"objective_s": "a\nb"}, "result.objective_s: found 'a\\nb', expected 0.46"),
+    (("certificate", "bound_s"), SURELY, "certificate.bound_s: found 1000"),
+)  # fmt: skip
+
+
+@for_each(("path", "value", "said"), WRONG)
+def test_what_is_wrong_in_a_file_is_said_in_one_line(
+    path: tuple[Any, ...], value: Any, said: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     record = copy.deepcopy(small()[0])
-    del record["certificate"]["independent"]["cases"][0]
-    with pytest.raises(checker.RefusedError, match="micro-batch 1 of the set is missing"):
-        checker.check(read(record))
+    inner: Any = record
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(record))
+    assert checker.main([str(file)]) == 1
+    out, told = capsys.readouterr()
+    lines = [x for x in (out + told).splitlines() if "FAULT" in x or "checker: " in x]
+    assert len(lines) == 1
+    assert said in lines[0]
 
 
 def test_a_file_is_checked_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(small()[0]))
     assert checker.main([str(file)]) == 0
-    assert "checked   independently" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "checked   independently" in told
+    assert "rows and the tables of the profile, and the chain of 5 operators" in told
 
 
 # ---- it shares nothing ---------------------------------------------------------------------------
