@@ -26,6 +26,8 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.optimize.bounds import stages as stage_bounds
+from ilp_planner.optimize.bounds.operator_part import OperatorPart
+from ilp_planner.optimize.bounds.pipeline import Landscape
 from ilp_planner.optimize.solve import solve
 from ilp_planner.peers.aceso.costs import AcesoCosts
 from ilp_planner.problem import Problem
@@ -153,6 +155,15 @@ def tighter(old: Any) -> Any:
     return lambda *args, **said: old(*args, **{**said, "limit": said["limit"] * 0.9})
 
 
+def poorer(old: Any) -> Any:
+    """Give stages 85 % of the memory: fast plans are missed."""
+    return lambda self, *args, limit, **said: old(self, *args, limit=limit * 0.85, **said)
+
+
+def lower_cutoff(old: Any) -> Any:
+    return lambda self, cutoff: old(self, cutoff * 0.97)
+
+
 COSTS = {
     "transfer": [scaled(x) for x in (0.0, 0.5, 0.9, 1.1, 2.0)],
     "collective": [scaled(x) for x in (0.0, 0.5, 2.0)],
@@ -165,16 +176,28 @@ COSTS = {
     "stage_work": [always(1e-3)],
 }
 MISTAKES = [
-    *((costs, name, wrong) for costs in (NativeCosts, AcesoCosts) for name in COSTS
-      for wrong in COSTS[name]),
+    *(
+        (costs, name, wrong)
+        for costs in (NativeCosts, AcesoCosts)
+        for name in COSTS
+        for wrong in COSTS[name]
+    ),
     *((stage_bounds, "solve_stage", wrong) for wrong in (quicker, tighter)),
     *((stage_bounds, "stage_bounds", wrong) for wrong in (scaled(1.02), scaled(1.2), tighter)),
+]
+# Of the search and its bounds; seeded apart, so that each is tried as often as all of the costs.
+SEARCH = [
+    (stage_bounds.StageBounds, "__init__", poorer),
+    (stage_bounds.StageBounds, "in_flight", shifted(1)),
+    (Landscape, "exists", always(False)),
+    (OperatorPart, "expand", lower_cutoff),
 ]  # fmt: skip
 
 
 def false_claims(problem: Problem[Any], seed: int) -> Iterator[Record]:
     """Yield the file of a planner with a mistake, if anything in it is false."""
-    place, name, wrong = random.Random(seed).choice(MISTAKES)
+    drawn = random.Random(seed)
+    place, name, wrong = drawn.choice(drawn.choice((MISTAKES, SEARCH)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(place, name, wrong(getattr(place, name)))
         costs = type(problem.costs)(
