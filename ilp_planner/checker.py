@@ -721,46 +721,26 @@ class Stages:
         return self._swept[key]
 
     def _sweep(self, group, priced, leave, stop, length, found):
-        chain, closes, there, size = self.costs.chain, self.closes, group.there, len(group.options)
+        start, there = stop - length, group.there
+        ops, closes = self.costs.chain[start:stop], self.closes[start:stop]
+        rest = completion(group, priced, ops, closes, priced.leave[leave][ops[-1]])
         enter0, enter1 = priced.enter
         price, floor = priced.price, priced.floor
         forward = backward = 0  # reserved by all operators but the last
-        y0 = y1 = None
-        last0 = last1 = NEVER
-        for q in range(stop - 1, stop - 1 - length, -1):
-            u = chain[q]
-            plain, again = priced.plain[u], priced.again[u]
-            z0, z1, least0, least1, in0, in1 = [NEVER] * size, [NEVER] * size, *[NEVER] * 4
-            if y0 is None:
-                x0 = x1 = priced.leave[leave][u]
-                for o in there[u]:
-                    z0[o], z1[o] = plain[o] + x0[o], plain[o] + again[o] + x1[o]
-            else:
-                steps, save, keep = group.steps[u, chain[q + 1]], priced.save[u], closes[q]
-                for p in there[u]:
-                    b0, b1 = last0, last1
-                    if steps is not None:
-                        b0 = b1 = NEVER
-                        for o, r in steps[p]:
-                            a, b = y0[o] + r, y1[o] + r
-                            b0, b1 = a if a < b0 else b0, b if b < b1 else b1
-                    z0[p] = (b0 if b0 < b1 else b1) + plain[p]
-                    b1 = b1 if keep else b1 - save[p]
-                    z1[p] = (b0 if b0 < b1 else b1) + plain[p] + again[p]
+        for pair, u, (x0, x1) in zip(found, reversed(ops), reversed(rest), strict=True):
+            if pair is not found[0]:
                 forward = max(forward, group.reserve[0][u])
                 backward = max(backward, group.reserve[1][u])
+            plain, again, in0, in1 = priced.plain[u], priced.again[u], NEVER, NEVER
             e0, e1 = enter0[u], enter1[u]
             for o in there[u]:
-                a, b = z0[o], z1[o]
-                least0, least1 = a if a < least0 else least0, b if b < least1 else least1
-                a = a if a < b else b
+                a, b = x0[o], again[o] + x1[o]
+                a = plain[o] + (a if a < b else b)
                 b = a + e1[o]
                 a += e0[o]
                 in0, in1 = a if a < in0 else in0, b if b < in1 else in1
-            y0, y1, last0, last1 = z0, z1, least0, least1
             # with a floor, the weights stand for what is reserved
             room = price * (self.limit - (0 if floor else forward + backward))
-            pair = found[stop - 1 - q]
             a, b = (in0 - room) // Q, (in1 - room) // Q
             pair[0], pair[1] = max(a, pair[0]), max(b, pair[1])
 
