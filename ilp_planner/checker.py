@@ -13,7 +13,7 @@ Every rounding makes a bound smaller: times of rows and sizes are rounded down, 
 up, a price is whole, and the quotient of a priced sum is rounded down.
 """
 
-# mypy: ignore-errors
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
 
 import hashlib
 import heapq
@@ -51,6 +51,9 @@ LONGEST_COLLECTIVE = 100  # seconds
 MOST_SECONDS, MOST_BYTES = 10**9, 1 << 60  # of one row: far below NEVER, whatever is added up
 MOST_DEVICES = 1 << 16
 OPTIMIZER_BANDWIDTH = 700 * 10**9  # bytes per second
+
+
+Table = dict[Any, Any]
 
 
 class RefusedError(Exception):
@@ -149,8 +152,9 @@ TOKEN = ("enc-1st-layernorm", "enc-2nd-layernorm", "enc-post-attention-dropout",
          "enc-post-MLP-dropout")  # fmt: skip
 
 
-def layout(name, tp, dp, split, of_input):
-    """Return (replicas, parts of three dimensions), None: any."""
+def layout(name, option, of_input):
+    """Return (copies, parts of three dimensions), None: any."""
+    tp, dp, split = option
     token, column, head = (tp, (1, dp, 1)), (1, (1, dp, tp)), (1, (dp, tp, 1))
     batch = (tp, (dp, 1, 1))
     if name == "encoder-embedding":
@@ -212,7 +216,7 @@ class Costs:
         self.state = 4 if self.family == "resnet" else 8
         if not self.chain or len(self.chain) > 1 << 17:
             raise RefusedError(f"chain: found {len(self.chain)} operators, expected 1 to {1 << 17}")
-        self.rows = {}
+        self.rows: Table = {}
         for row in get(record, "rows", list):
             if not isinstance(row, list) or len(row) != 4 + COLUMNS:
                 raise RefusedError(f"rows: expected lists of {4 + COLUMNS} numbers")
@@ -237,9 +241,9 @@ class Costs:
             if not rates:
                 raise RefusedError(f"{key}: found no bandwidths, expected some")
             self.links.append(rates)
-        self.tables = {}
+        self.tables: Table = {}
         for table in get(record, "collectives", list):
-            key = get(table, "name", str), get(table, "devices", int, 2)
+            name, devices = get(table, "name", str), get(table, "devices", int, 2)
             sizes = get(table, "mib", list), get(table, "seconds", list)
             if len(sizes[0]) != len(sizes[1]):
                 raise RefusedError("collectives: mib and seconds differ in length")
@@ -248,8 +252,9 @@ class Costs:
                 typed(s, "mib", int): Fraction(typed(t, "seconds", Fraction, 0, MOST_SECONDS))
                 for s, t in both
             }
-            self.tables[key] = times
-        self._moves, self._sent = {}, {}
+            self.tables[name, devices] = times
+        self._moves: Table = {}
+        self._sent: Table = {}
 
     # ---- the rules of the two models
 
@@ -367,9 +372,10 @@ class Costs:
     def _reshard(self, a, have, b, want, size):
         if self.nodes(have[0] * have[1]) > 1:
             dp = have[1]
-            if change(layout(a, 1, dp, have[2], False), layout(b, 1, dp, want[2], True)) != ():
+            alone = layout(a, (1, dp, have[2]), False), layout(b, (1, dp, want[2]), True)
+            if change(*alone) != ():
                 return None
-        move = change(layout(a, *have, False), layout(b, *want, True))
+        move = change(layout(a, have, False), layout(b, want, True))
         if move is None:
             return None
         each = [self.collective(x, move[2], size) for x in move[:2] if x != "split"]
@@ -401,7 +407,9 @@ class Costs:
 
 def judge(costs, plans, plan):
     """Return (seconds of an iteration, [(seconds, bytes) per stage], faults) of a plan, exactly."""
-    faults, stages, first, position = [], [], 0, 0
+    faults: list[str] = []
+    stages: list[tuple[Fraction, Fraction]] = []
+    first = position = 0
     batch, micro_batches = plans["batch"], get(plan, "micro_batches", int, 1, plans["batch"])
     if get(plan, "global_batch", int, 1, 1 << 40) != batch or batch % micro_batches:
         faults.append(f"{micro_batches} micro-batches of a batch of {batch}")
@@ -519,10 +527,12 @@ class Group:
         self.degree = [self.degrees.index(o[0]) for o in options]
         once = costs.stage_work(g) / B
         kinds = range(len(costs.names))
-        self.cost, self.enter, self.leave = [], ([], []), ([], [])
+        self.cost: list[Any] = []
+        self.enter: tuple[list[Any], list[Any]] = ([], [])
+        self.leave: tuple[list[Any], list[Any]] = ([], [])
         for u in kinds:
             known = [costs.row(u, M, o) for o in options]
-            each = []
+            each: list[Any] = []
             for row, o in zip(known, options, strict=True):
                 if row is None:
                     each.append(None)
@@ -542,11 +552,12 @@ class Group:
         pairs = dict.fromkeys(zip(costs.chain, costs.chain[1:], strict=False))
         self.moves = {}
         for u, v in pairs:
-            sizes = [costs.row(v, M, o) for o in options]
-            self.moves[u, v] = [[self._move(u, p, v, o, sizes[o]) for o in range(len(options))]
+            rows = [costs.row(v, M, o) for o in options]
+            self.moves[u, v] = [[self._move(u, p, v, o, rows[o]) for o in range(len(options))]
                                 for p in range(len(options))]  # fmt: skip
         self._drop_dominated(pairs)
-        self.steps, self.back = {}, {}
+        self.steps: Table = {}
+        self.back: Table = {}
         for u, v in pairs:
             table = self.moves[u, v]
             ways = [(p, o) for p in self.there[u] for o in self.there[v]]
@@ -575,7 +586,8 @@ class Group:
 
     def _drop_dominated(self, pairs):
         """Forget options that another one of the same degree is no worse than in everything."""
-        before, after = {}, {}
+        before: Table = {}
+        after: Table = {}
         for u, v in pairs:
             before.setdefault(v, []).append(u)
             after.setdefault(u, []).append(v)
@@ -642,7 +654,7 @@ def completion(group, priced, ops, closes, leave, most=NEVER):
     most: bytes that one pair of recomputed neighbours may keep.
     """
     size, there = len(group.options), group.there
-    rest = [None] * len(ops)
+    rest: list[Any] = [None] * len(ops)
     x0 = x1 = list(leave)
     rest[-1] = (x0, x1)
     for q in range(len(ops) - 1, 0, -1):
@@ -758,7 +770,8 @@ class Stages:
         most = Q * longest + priced.price * self.limit
         last, q = -1, low
         end = bisect_right(group.sums, group.sums[high] + longest) - 1
-        y0 = y1 = None
+        y0: Any = None
+        y1: Any = None
         last0 = last1 = NEVER
         while q < end:
             u = chain[q]
@@ -812,7 +825,9 @@ class Stages:
         group, closes = self.groups[g], self.closes[start:stop]
         ops = self.costs.chain[start:stop]
         shared = len(ops) > 1 and self.costs.shared(ops[-2])
-        heap, classes, hint = [], [], None
+        heap: list[Any] = []
+        classes: list[Class] = []
+        hint = None
         for degree in range(len(group.degrees)):
             first = [o for o in group.there[ops[0]] if group.degree[o] == degree]
             for run in run_classes(group, ops, shared) if first else ():
@@ -825,7 +840,8 @@ class Stages:
             price, floor = classes[heap[0][2]].top
             rest = max(0, price.bit_length() - DIGITS)
             self.met.setdefault((g, flight), set()).add((floor, price >> rest << rest))
-        seen, count, serial = {}, 0, len(classes)
+        seen: Table = {}
+        count, serial = 0, len(classes)
         while heap:
             bound, _, number, label = heapq.heappop(heap)
             if bound >= cutoff * Q:
@@ -892,7 +908,8 @@ class Class:
         for c in (0, 1):
             for q in range(m - 2, -1, -1):
                 self.rest[c][q] = max(self.rest[c][q + 1], group.reserve[c][ops[q]])
-        self.tried, self.bound, self.top = {}, -NEVER, None
+        self.tried: Table = {}
+        self.bound, self.top = -NEVER, (0, 0)
 
     def ascend(self, hint, enough):
         """Look for the best price from one of another class on, until the bound is high enough;
@@ -1080,7 +1097,7 @@ class Pipelines:
         """List (step, start, stop, bound) of all stages that may be part of a plan below the
         target: from the end, then only those that the beginning reaches."""
         live = {(self.plans["devices"], 0): {self.n}}
-        into = {}
+        into: Table = {}
         for d, g, k in sorted(self.steps, key=lambda x: (x[2], -x[0])):
             a, b = self.low[d, k + 1], self.high[d, k + 1]
             flight, enter, leave = self.place(d, g, k)[1:]
@@ -1153,7 +1170,7 @@ class Pipelines:
             for label in found if d == 0 and start == 0 else ():
                 if more * label[0] + label[1] < value:
                     value, path = more * label[0] + label[1], label
-        listed = []
+        listed: list[Any] = []
         while path is not None and path[2] is not None:
             listed.append(path[2])
             path = path[3]
@@ -1169,10 +1186,11 @@ class Pipelines:
             return self.target
         if self.pairs > MOST_PAIRS:
             lower = (self.target * (1000 - x) // 1000 for x in FALLBACK)
-            tried = (Pipelines(self.stages, self.plans, target) for target in lower)
-            return next((one.target for one in tried if not one.pairs), 0)
+            lesser = (Pipelines(self.stages, self.plans, target) for target in lower)
+            return next((one.target for one in lesser if not one.pairs), 0)
         self._arcs()
-        stages, tried, left = self.stages, {}, LABELS
+        tried: Table = {}
+        stages, left = self.stages, LABELS
         for count in range(1, ROUNDS + 1):
             value, path = self.best()
             if not path:
@@ -1266,7 +1284,7 @@ def set_of_plans(record):
 def read_prices(records, micro_batches, floors):
     """Read the prices of every size of micro-batch; each must have a case. floors: whether the
     costs reserve the weights at least."""
-    found = {}
+    found: Table = {}
     for record in records:
         size = get(record, "micro_batch", int, 1)
         if size in found:
