@@ -83,30 +83,38 @@ def _loop() -> float:
 
 
 def _run(words: str, limit: float, root: Path, workers: int | None) -> Row:
-    """Solve in a process of its own; return its seconds, and those of its processes."""
+    """Solve in a process of its own; return its seconds, and the memory of its largest process."""
     command = [sys.executable, "-m", "ilp_planner", "solve", "--json", "--model", *words.split()]
     command += ["--time-limit", str(limit)]
     command += [] if workers is None else ["--workers", str(workers)]
-    begun, used = time.monotonic(), os.times()
-    done = subprocess.run(
-        command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, text=True,
-        capture_output=True, check=True, preexec_fn=on_cores(workers or 1),
-    )  # fmt: skip
-    wall, after = time.monotonic() - begun, os.times()
-    cpu = after.children_user + after.children_system - used.children_user - used.children_system
-    result = json.loads(done.stdout)
+    environment, begun = {**os.environ, "PYTHONPATH": str(root)}, time.monotonic()
+    with tempfile.TemporaryFile("w+") as printed:
+        done = subprocess.Popen(
+            command, cwd=root, env=environment, stdout=printed, stderr=subprocess.DEVNULL,
+            preexec_fn=on_cores(workers or 1),
+        )  # fmt: skip
+        _, status, used = os.wait4(done.pid, 0)
+        wall = time.monotonic() - begun
+        printed.seek(0)
+        result = json.load(printed) if status == 0 else {"gap": None}
     gap = (result.get("fastest") or result)["gap"]  # not that of a plainer plan
-    return {"wall_s": wall, "cpu_s": cpu, "gap": gap}
+    cpu, most = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    return {"wall_s": wall, "cpu_s": cpu, "gap": gap, "peak_mib": most}
 
 
 def _median(runs: Sequence[Row]) -> Row:
-    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+    """Return the median of each figure; None if a run has none."""
+    found = {}
+    for key in runs[0]:
+        values = [run[key] for run in runs]
+        found[key] = None if None in values else statistics.median(values)
+    return found
 
 
 def table(rows: Sequence[Row]) -> str:
     """Return as Markdown how long proofs take."""
     head = ["case", "loop (s)", f"{BESIDE}: CPU-s", "gap", "CPU-s", "gap", "of the CPU-s"]
-    head += ["wall, two cores (s)", "of its wall", "of one core's wall"]
+    head += ["wall, two cores (s)", "of its wall", "of one core's wall", "MiB"]
     lines = [line(head), "|---|" + "---:|" * (len(head) - 1)]
     for row in rows:
         before, one, two = (row[way] for way in WAYS)
@@ -121,11 +129,14 @@ def table(rows: Sequence[Row]) -> str:
             f"{two['wall_s']:.1f}",
             f"{two['wall_s'] / before['wall_s']:.2f}",
             f"{two['wall_s'] / one['wall_s']:.2f}",
+            f"{max(one['peak_mib'], two['peak_mib']):.0f}",
         ]
         lines.append(line(cells))
     return "\n".join(lines)
 
 
 def gap_of(run: Row) -> str:
-    """Return the proved gap of a run."""
+    """Return the proved gap of a run, or that it had no plan."""
+    if run["gap"] is None:
+        return "no plan"
     return percent(0.0 if run["gap"] <= PROVED else run["gap"])
