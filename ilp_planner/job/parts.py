@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +32,14 @@ from ilp_planner.job.overheads import (
     workspace,
 )
 from ilp_planner.job.quantised import quantised_counts
-from ilp_planner.job.recompute import checkpoint, recomputes, remembering
+from ilp_planner.job.recompute import (
+    OF_DENSE,
+    OF_EXPERTS,
+    PARTS,
+    checkpoint,
+    recomputes,
+    remembering,
+)
 from ilp_planner.job.shard import shard_of
 from ilp_planner.job.states import quantised_width, state_widths, stepped_width
 from ilp_planner.job.work import Product, layer_work, output_work
@@ -282,26 +290,22 @@ Known = dict[object, Any]
 def memory_parts(job: TrainingJob, known: Known | None = None) -> MemoryParts:
     """Return the memory of each part of a job's model on one rank.
 
-    known: results of other jobs of the same model, on the same devices.
+    known: results of other jobs of the same model and batch, on the same devices.
     """
     job, known = _on_device(job), {} if known is None else known
+    found = _states(job, known)
+    seen = known.setdefault(("activations", *_divided(job)), {})
     parts = dict.fromkeys(KINDS, Part())
-    users: dict[tuple[int, ...], set[str]] = {}
-    sizes: dict[tuple[int, ...], float] = {}
-    for kind, tensors in _tensors_of(job, known).items():
-        parts[kind] = _part(job, kind, tensors)
-        for shape, size in spare_gradients(job, tensors.module).items():
-            users.setdefault(shape, set()).add(kind)
-            sizes[shape] = size
-    found = MemoryParts(
-        job=job,
-        parts=parts,
-        spare=tuple((sizes[shape], frozenset(kinds)) for shape, kinds in users.items()),
-        handles=_handles(job),
-        checkpoint=checkpoint(job).size,
-        fixed={"workspace": workspace(job), "rotary table": tables(job)},
-    )
-    return with_layout(found, job)
+    for kind, own in found.parts.items():
+        parts[kind] = replace(own, **_activations(job, kind, seen)._asdict())
+    return with_layout(replace(found, parts=parts, checkpoint=checkpoint(job).size), job)
+
+
+def _divided(job: TrainingJob) -> tuple[object, ...]:
+    """Return all that modules depend on, recomputation aside: not replicas, nor the number of
+    pipeline ranks, unless there is only one."""
+    settings = replace(job.settings, order=ORDERS[0], recompute=Recompute())
+    return settings, job.tp, job.micro_batch, job.pp == 1
 
 
 def with_layout(parts: MemoryParts, job: TrainingJob) -> MemoryParts:
@@ -339,70 +343,72 @@ def _handles(job: TrainingJob) -> tuple[float, frozenset[str]]:
     return handles(job), frozenset(("expert layer", "output", "prediction layer"))
 
 
-def _modules(job: TrainingJob) -> dict[str, Module]:
-    """Return a module of every kind that the model has."""
-    model = job.model
-    kinds = set(model.expert_layers)
-    found = {"embedding": embedding_module(job), "output": output_module(job)}
-    if False in kinds:
-        found["layer"] = layer_module(job, experts=False)
-    if True in kinds:
-        found["expert layer"] = layer_module(job, experts=True)
-    if model.prediction_layers:
-        found["final norm"] = final_norm_module(job)
-        found["prediction layer"] = prediction_module(job)
-        found["copied words"] = found["embedding"].children[0]
-    return found
+def _copied_words(job: TrainingJob) -> Module:
+    return embedding_module(job).children[0]
 
 
+# Kind of part -> its module, and the names of selective recomputation that it does not know.
+NO_LAYER = frozenset(PARTS)
+MODULES: dict[str, tuple[Callable[[TrainingJob], Module], frozenset[str]]] = {
+    "embedding": (embedding_module, NO_LAYER),
+    "output": (output_module, NO_LAYER),
+    "layer": (partial(layer_module, experts=False), frozenset(OF_EXPERTS)),
+    "expert layer": (partial(layer_module, experts=True), frozenset(OF_DENSE)),
+    "final norm": (final_norm_module, NO_LAYER),
+    "prediction layer": (prediction_module, frozenset()),
+    "copied words": (_copied_words, NO_LAYER),
+}
+OF_PREDICTION = ("final norm", "prediction layer", "copied words")
 OF_WORDS = ("embedding", "output", "copied words")
 
 
-class Tensors(NamedTuple):
-    """A part of a model on one rank, with all that depends neither on replicas nor on the number of
-    pipeline ranks, unless there is only one.
-
-    moments: `moment`, `again` and `chunk` of a `Part`. moved: bytes for the host, by groups. low:
-    parameters of quantised products, all and routed ones.
-    """
-
-    module: Module
-    moments: tuple[float, float, float]
-    moved: tuple[float, ...]
-    captured: float
-    low: tuple[int, int]
+def _kinds(job: TrainingJob) -> Iterator[str]:
+    """Yield the kinds of parts that the model has."""
+    layers = {"layer": False, "expert layer": True}
+    for kind in MODULES:
+        has = layers[kind] in job.model.expert_layers if kind in layers else True
+        if has and (job.model.prediction_layers or kind not in OF_PREDICTION):
+            yield kind
 
 
-def _tensors_of(job: TrainingJob, known: Known) -> dict[str, Tensors]:
-    """Return every kind of part that the model has."""
-    settings = replace(job.settings, order=ORDERS[0])
-    key = "tensors", settings, job.tp, job.micro_batch, job.pp == 1
+def _states(job: TrainingJob, known: Known) -> MemoryParts:
+    """Return the memory of every kind of part that the model has, without activations."""
+    key = "states", _divided(job), job.pp, job.dp
     if key not in known:
-        known[key] = {
-            kind: Tensors(
-                module=module,
-                moments=_moments(job, kind, module, known),
-                moved=_moved(job, kind, module),
-                captured=captured(job, kind, module),
-                low=quantised_counts((module,)) if job.settings.quantised else (0, 0),
-            )
-            for kind, module in _modules(job).items()
-        }
-    found: dict[str, Tensors] = known[key]
+        job = remembering(job)
+        seen = known.setdefault(("modules", *_divided(job)), {})
+        users: dict[tuple[int, ...], set[str]] = {}
+        sizes: dict[tuple[int, ...], float] = {}
+        parts = {}
+        for kind in _kinds(job):
+            if kind not in seen:
+                seen[kind] = MODULES[kind][0](job)
+            parts[kind] = _part(job, kind, seen[kind])
+            for shape, size in spare_gradients(job, seen[kind]).items():
+                users.setdefault(shape, set()).add(kind)
+                sizes[shape] = size
+        known[key] = MemoryParts(
+            job=job,
+            parts=parts,
+            spare=tuple((sizes[shape], frozenset(kinds)) for shape, kinds in users.items()),
+            handles=_handles(job),
+            checkpoint=0.0,
+            fixed={"workspace": workspace(job), "rotary table": tables(job)},
+        )
+    found: MemoryParts = known[key]
     return found
 
 
-def _part(job: TrainingJob, kind: str, tensors: Tensors) -> Part:
-    module = tensors.module
+def _part(job: TrainingJob, kind: str, module: Module) -> Part:
+    """Return a part without its activations."""
     routed = module.expert_parameters
     others = module.parameters - routed
     dense_width = state_widths(job, expert=False, words=kind in OF_WORDS)
     expert_width = state_widths(job, expert=True)
-    moment, again, chunk = tensors.moments
     deferred = deferred_output(job) if kind == "output" else 0.0
     weights = others * dense_width.parameter + routed * expert_width.parameter
     if job.settings.quantised:
-        low, low_routed = tensors.low
+        low, low_routed = quantised_counts((module,))
         for count, width, expert in (
             (low - low_routed, dense_width, False),
             (low_routed, expert_width, True),
@@ -414,18 +420,47 @@ def _part(job: TrainingJob, kind: str, tensors: Tensors) -> Part:
         weights=weights,
         gradients=others * dense_width.gradient + routed * expert_width.gradient + deferred,
         optimizer=others * dense_width.optimizer + routed * expert_width.optimizer,
-        kept=module.activations,
-        waiting=gradients_waiting(job, kind, module),
-        moved=sum(tensors.moved),
-        ahead=tensors.moved[-1] if tensors.moved else 0.0,
-        captured=tensors.captured,
-        moment=moment,
-        again=again,
-        chunk=chunk,
         stepped=others * stepped_width(job, expert=False)
         + routed * stepped_width(job, expert=True),
         deferred=deferred,
     )
+
+
+class Activations(NamedTuple):
+    """What a micro-batch keeps of a part, as `Part` has it."""
+
+    kept: float
+    waiting: float
+    moved: float
+    ahead: float
+    captured: float
+    moment: float
+    again: float
+    chunk: float
+
+
+def _activations(job: TrainingJob, kind: str, seen: Known) -> Activations:
+    """Return the activations of a part. seen: of other recomputations."""
+    make, others = MODULES[kind]
+    again = job.settings.recompute
+    names = tuple(name for name in again.modules if name not in others)
+    key = kind, again.granularity == "full", again.distribute, names
+    if key not in seen:
+        module = make(job)
+        moved = _moved(job, kind, module)
+        moment, whole, chunk = _moments(job, kind, module, seen)
+        seen[key] = Activations(
+            kept=module.activations,
+            waiting=gradients_waiting(job, kind, module),
+            moved=sum(moved),
+            ahead=moved[-1] if moved else 0.0,
+            captured=captured(job, kind, module),
+            moment=moment,
+            again=whole,
+            chunk=chunk,
+        )
+    found: Activations = seen[key]
+    return found
 
 
 def _moved(job: TrainingJob, kind: str, module: Module) -> tuple[float, ...]:
@@ -441,7 +476,7 @@ def _inside(prediction: Module) -> Module:
 
 
 def _moments(
-    job: TrainingJob, kind: str, module: Module, known: Known
+    job: TrainingJob, kind: str, module: Module, seen: Known
 ) -> tuple[float, float, float]:
     """Return `moment`, `again` and `chunk` of a part."""
     if kind == "embedding":
@@ -456,11 +491,10 @@ def _moments(
         module = _inside(module)
     remembered = module
     if job.settings.recompute.granularity == "selective":
-        every = replace(job.settings, recompute=Recompute(), order=ORDERS[0])
-        key = "remembered", every, job.tp, job.micro_batch, experts
-        if key not in known:
-            known[key] = layer_module(remembering(job), experts)
-        remembered = known[key]
+        key = "remembered", experts
+        if key not in seen:
+            seen[key] = layer_module(remembering(job), experts)
+        remembered = seen[key]
     whole = remembered.activations
     largest = restored = _layer_moment(job, remembered, remembered, experts)
     if remembered is not module:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,18 +79,23 @@ class Shared:
     def __init__(self) -> None:
         self.alone: dict[tuple[object, ...], Alone] = {}
         self._numbers: dict[object, int] = {}
-        self._devices: dict[int, Device] = {}  # they keep their numbers as long as they are here
+        self._devices: dict[int, tuple[Device, int]] = {}  # they keep their numbers while here
 
     def number(self, value: Hashable) -> int:
         """Return the same number for equal values."""
         return self._numbers.setdefault(value, len(self._numbers))
 
-    def keep(self, key: tuple[object, ...], device: Device, found: Alone) -> None:
-        """Keep a result on a device; old ones are forgotten if there are too many."""
+    def device(self, device: Device) -> int:
+        """Return the same number for equal devices."""
+        if id(device) not in self._devices:
+            self._devices[id(device)] = device, self.number(device)
+        return self._devices[id(device)][1]
+
+    def keep(self, key: tuple[object, ...], found: Alone) -> None:
+        """Keep a result; old ones are forgotten if there are too many."""
         if len(self.alone) >= MOST_ALONE:
             self.alone.clear()
             self._devices.clear()
-        self._devices[id(device)] = device
         self.alone[key] = found
 
 
@@ -103,6 +109,12 @@ def steps_that_count(settings: Settings, micro_batches: int) -> int:
     """Return how many micro-batches share the casts of weights to lower precision; 0: none are
     cast."""
     return micro_batches if settings.quantised else 0
+
+
+def fewest_replicas(job: TrainingJob) -> int:
+    """Return the least number of replicas that experts can be divided over as in this job."""
+    experts = job.settings.ep * job.expert_tp
+    return experts // gcd(experts, job.tp * job.settings.cp)
 
 
 def _decisive(settings: Settings, *, experts: bool) -> Settings:
@@ -205,23 +217,26 @@ class RankCosts:
 
     def alone(self, device: Device, name: str) -> Alone:
         """Return an element of `JobTimes` on a device type without the seconds of its messages."""
-        key = (name, id(device), *self.own(experts=has_experts(self.job, name)))
+        key = (name, self.shared.device(device), *self.own(experts=has_experts(self.job, name)))
         if key not in self.shared.alone:
             found = element_alone(self.job, device, name)
-            self.shared.keep(key, device, found)
+            self.shared.keep(key, found)
         return self.shared.alone[key]
 
     @property
     def least_alone(self) -> float:
         """Seconds that a micro-batch takes at least through the chain on any of the cluster's
-        devices, messages left out: 0.0 for measured layers, and where some are not quantised."""
+        devices, whatever the number of replicas and micro-batches: messages left out, and weights
+        cast as seldom as with the fewest replicas; 0.0 for measured layers, and where some are not
+        quantised."""
         if self.profile is not None or any(self.stays_exact):
             return 0.0
         layers, experts = self.job.model.layers, sum(self.job.model.expert_layers)
         counts = zip(JobPasses._fields, (1, layers - experts, experts, 1), strict=True)
         devices = self.network.cluster.device_types.values()
+        few = replace(self, job=replace(self.job, dp=fewest_replicas(self.job)))
         return sum(
-            count * min(least_alone(self.alone(device, name)) for device in devices)
+            count * min(least_alone(few.alone(device, name)) for device in devices)
             for name, count in counts
             if count
         )
@@ -237,8 +252,7 @@ class RankCosts:
             number = self.shared.number(_decisive(job.settings, experts=experts))
             self.known[key] = job.settings, number
         return (
-            number, job.tp, job.micro_batch, job.pp == 1, steps, job.devices_per_node,
-            job.gpu_architecture.name,
+            number, job.tp, job.micro_batch, steps, job.devices_per_node, job.gpu_architecture.name,
         )  # fmt: skip
 
     def seen(self, kind: int, *, experts: bool = True) -> object:

@@ -24,6 +24,8 @@ from ilp_planner.spaces.training.enumerate.variants import (
 from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from ilp_planner.spaces.training.search.parts import MegatronPart
@@ -74,15 +76,14 @@ def bounded_variants(part: MegatronPart, below: float) -> tuple[dict[Variant, fl
     """Return the variants of a part with a bound below so many seconds, in the order of `variants`,
     with their bounds; and the least bound of all others."""
     found: dict[Variant, float] = {}
-    rest, wholes = INFINITE, part.recomputations
+    rest = INFINITE
     for pipeline in pipelines(part):
-        for again in (NOTHING,) if pipeline.divided else wholes:
-            variant = replace(pipeline, recompute=again)
-            bound = part.bound(variant)
-            if bound < below:
-                found[variant] = bound
-            else:
-                rest = min(rest, bound)
+        wholes = (NOTHING,) if pipeline.divided else part.recomputations
+        bounds = whole_bounds(part, pipeline, wholes)
+        open_ = bounds < below
+        rest = min(rest, float(bounds[~open_].min(initial=INFINITE)))
+        for place in np.flatnonzero(open_).tolist():
+            found[replace(pipeline, recompute=wholes[place])] = float(bounds[place])
         layers = block_layers(part, pipeline)
         if not layers.size:
             continue
@@ -100,6 +101,26 @@ def bounded_variants(part: MegatronPart, below: float) -> tuple[dict[Variant, fl
 
 def _block(pipeline: Variant, layers: int) -> Variant:
     return replace(pipeline, recompute=block_of(layers))
+
+
+def whole_bounds(
+    part: MegatronPart, pipeline: Variant, wholes: Sequence[Recompute]
+) -> NDArray[np.float64]:
+    """Return lower bounds in seconds of a schedule's plans with each of some recomputations without
+    a number of layers, float64 [recomputations]."""
+    every = [replace(pipeline, recompute=again) for again in wholes]
+    if not every or not part.fits_at_all or part.problem.constraints.one_layout is not None:
+        return np.array([part.bound(variant) for variant in every])
+    key = pipeline.divided, _last(part, pipeline), len(wholes)
+    if key not in part.wholes:
+        rows = [(*_least_work(part, one), _slowest_of(part, one)) for one in every]
+        part.wholes[key] = np.array(rows).T
+    once, again, _, _, through, sync, slowest = part.wholes[key]
+    work = _passes(part, pipeline, slowest, once + again, through)
+    if pipeline.remainder == ANYHOW:
+        anyhow = [_anyhow_bound(part, part.repeated(one), 0) for one in wholes]
+        work = np.maximum(work, anyhow)
+    return np.asarray(work + sync + part.ranks.constant)
 
 
 def block_bounds(part: MegatronPart, variant: Variant) -> NDArray[np.float64]:
@@ -125,13 +146,18 @@ def block_bounds(part: MegatronPart, variant: Variant) -> NDArray[np.float64]:
 
 def _slowest_of(part: MegatronPart, variant: Variant) -> float:
     """Return the result of `_slowest` where all layers are computed again, in all or in parts."""
-    pp, again = part.degrees.pp, variant.recompute
-    last = rank_of_stage(pp * variant.virtual - 1, pp, v_shaped=variant.v_shaped)
+    again, last = variant.recompute, _last(part, variant)
     key = again.granularity, again.modules, last
     if key not in part.slowest:
         found = _slowest(part, part.repeated(again), np.zeros(0, np.int64), last)
         part.slowest[key] = float(found)
     return part.slowest[key]
+
+
+def _last(part: MegatronPart, variant: Variant) -> int:
+    """Return the rank of the last virtual stage."""
+    pp = part.degrees.pp
+    return rank_of_stage(pp * variant.virtual - 1, pp, v_shaped=variant.v_shaped)
 
 
 def _least_work(part: MegatronPart, variant: Variant) -> LeastWork:

@@ -18,7 +18,7 @@ import numpy as np
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.costs.training.iteration import iteration_terms, lone_waits, moved_seconds
 from ilp_planner.costs.training.job import base_layout, layout_of, seats_of, virtual_sizes
-from ilp_planner.costs.training.ranks import RankCosts, steps_that_count
+from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.job.memory import stage_of_rank
 from ilp_planner.job.quantised import most_saved
 from ilp_planner.job.states import state_widths
@@ -78,6 +78,7 @@ class MegatronPart:
         self.slowest: dict[tuple[object, ...], float] = {}
         self.slowest_blocks: NDArray[np.float64] | None = None
         self.blocks: dict[tuple[int, str], NDArray[np.float64]] = {}
+        self.wholes: dict[tuple[bool, int, int], NDArray[np.float64]] = {}
         self.least: dict[tuple[object, ...], LeastWork] = {}
 
     @property
@@ -269,8 +270,7 @@ class MegatronPart:
         """Return a lower bound in seconds of the part's plans that takes next to no time: all
         kernels of all micro-batches, divided evenly, without any message."""
         d, known = self.degrees, self.costs.own.on(self.problem.cluster)
-        steps = steps_that_count(self.settings, self.micro_batches)
-        key = "alone", d.choice, d.tp, d.cp, d.ep, d.etp, d.micro_batch, d.pp == 1, steps
+        key = "alone", d.choice, d.tp, d.cp, d.ep, d.etp, d.micro_batch
         if key not in known:
             known[key] = self.ranks.least_alone
         least: float = known[key]
