@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.job.memory import MemoryParts, StageMemory
     from ilp_planner.schedule.formulas import Schedule
+    from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import TrainingJob
 
     Chunks = tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
@@ -112,17 +113,28 @@ def chain_ranges(expert_layers: tuple[bool, ...], ends: bool = False) -> ChainRa
 
 
 def fits(parts: MemoryParts, limits: Sequence[float], remainder: str = FIRST) -> Fits:
-    """Return the fitting counts.
+    """Return the fitting ranges.
 
     Parameters
     ----------
     parts: of a job with the right number of virtual stages per rank. limits: bytes on the devices
         of each rank. remainder: as in `spread`.
     """
-    model = parts.job.model
-    ranges = chain_ranges(model.expert_layers, model.prediction_layers > 0)
-    row, good = _good(parts, ranges.counts, limits, remainder)
-    return Fits(row=row, possible=good[:, ranges.number])
+    return of_ranges(fitting_counts(parts, limits, remainder), parts.job.model)
+
+
+def fitting_counts(parts: MemoryParts, limits: Sequence[float], remainder: str = FIRST) -> Fits:
+    """Return the result of `fits` by number of `chain_ranges`: possible [rows, counts]."""
+    return Fits(*_good(parts, _ranges(parts.job.model).counts, limits, remainder))
+
+
+def of_ranges(found: Fits, model: Decoder) -> Fits:
+    """Return the fitting ranges of a model's chain. found: by counts."""
+    return Fits(row=found.row, possible=found.possible[:, _ranges(model).number])
+
+
+def _ranges(model: Decoder) -> ChainRanges:
+    return chain_ranges(model.expert_layers, model.prediction_layers > 0)
 
 
 def most_layers(

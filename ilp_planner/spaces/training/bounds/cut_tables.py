@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.costs.training.memory import chain_ranges, fits, stage_layers
+from ilp_planner.costs.training.memory import (
+    chain_ranges,
+    fits,
+    fitting_counts,
+    of_ranges,
+    stage_layers,
+)
+from ilp_planner.job.parts import Part
 from ilp_planner.spaces.training.enumerate.keeping import fits_kept
 from ilp_planner.spaces.training.enumerate.partition import CutTables, Spread
 from ilp_planner.spaces.training.enumerate.variants import Variant
 from ilp_planner.specs.pipeline_layout import FIRST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from ilp_planner.spaces.training.search.parts import MegatronPart
     from ilp_planner.specs.training import Recompute
+
+
+PARTS_KEPT = 8  # parts whose times of ranges are kept: as many as are looked at in turn
 
 
 def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
@@ -33,6 +45,34 @@ def with_memory(part: MegatronPart, variant: Variant, tables: CutTables) -> CutT
     return replace(tables, row=found.row, fits=found.possible)
 
 
+def with_least_memory(part: MegatronPart, variant: Variant, tables: CutTables) -> CutTables:
+    """Return the tables of a variant in which some ranges that do not fit are ruled out: those that
+    would not with one virtual stage per rank, for any number of them.
+
+    As in `variant.never_fits`: ranks keep no less than in 1F1B with as many recomputed layers, at
+    most V times as many if these are the first ones of V virtual stages.
+    """
+    again = variant.recompute
+    if again.method == "block":
+        layers = min(again.layers * variant.virtual, part.costs.model.layers)
+        again = replace(again, layers=layers)
+    if again not in part.least_memory:
+        parts = part.memory(Variant(1, again))
+        norm = {"final norm": Part()}  # which rank has it depends on all
+        fixed = {**parts.fixed, "between stages": 0.0}
+        parts = replace(parts, parts={**parts.parts, **norm}, fixed=fixed)
+        layers_kept = [parts.parts[name].left for name in ("layer", "expert layer")]
+        if again.method == "block" and min(layers_kept) < parts.checkpoint:
+            part.least_memory[again] = None  # recomputed ones keep more
+        else:
+            part.least_memory[again] = fitting_counts(parts, part.limits)
+    counts = part.least_memory[again]
+    if counts is None:
+        return tables
+    found = of_ranges(counts, part.costs.model)
+    return replace(tables, row=found.row, fits=found.possible)
+
+
 def timed_tables(part: MegatronPart, variant: Variant) -> CutTables:
     """Return the seconds of every range of the chain, as if all fitted."""
     sends = part.sends(variant.virtual)
@@ -41,15 +81,17 @@ def timed_tables(part: MegatronPart, variant: Variant) -> CutTables:
     kind = [rows.setdefault(pair, len(rows)) for pair in pairs]
     load, peak, work, ahead = [], [], [], []
     waits = part.waits(variant.recompute)
-    again = [_again(part, variant, row) for row in range(len(part.ranks.distinct))]
+    moved = variant.recompute if waits.any() else None
     for row, send in rows:
-        own = _ranges(part.elements[row, 0] + waits[row].sum(axis=0)) + again[row]
-        work.append(_settled(part, own / variant.virtual))
-        ahead.append(
-            _settled(part, _ranges(part.elements[row, 2] + waits[row, 0]) / variant.virtual)
-        )
-        load.append(_settled(part, (own + send) / variant.virtual))
-        peak.append(_settled(part, _ranges(part.syncs[row, 1:]) + part.syncs[row, 0]))
+        (total, _, forward), (there, back) = part.elements[row], waits[row]
+        both = _kept(part, ("both", row, moved), partial(_ranges, total + there + back))
+        own = both + _kept_again(part, variant, row)
+        passes = _kept(part, ("forward", row, moved), partial(_ranges, forward + there))
+        sync = _kept(part, ("sync", row), partial(_ranges, part.syncs[row, 1:]))
+        work.append(own / variant.virtual)
+        ahead.append(passes / variant.virtual)
+        load.append((own + send) / variant.virtual)
+        peak.append(sync + part.syncs[row, 0])
     v, pp, count = variant.virtual, part.degrees.pp, part.costs.model.layers + 3
     least = [v + (v > 1 and variant.remainder == FIRST), *[v] * (pp - 1)]
     return CutTables(
@@ -99,6 +141,31 @@ def _spread(part: MegatronPart, variant: Variant, rows: list[int]) -> Spread:
         remainder=variant.remainder,
         turn=variant.turn or part.degrees.pp,
     )
+
+
+@lru_cache(maxsize=PARTS_KEPT)
+def _tables_of(part: MegatronPart) -> dict[object, NDArray[np.float64]]:
+    """Return what is kept of a part."""
+    return {}
+
+
+def _kept(
+    part: MegatronPart, key: tuple[object, ...], make: Callable[[], NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Return the settled times of ranges that several variants of a part share."""
+    known = _tables_of(part)
+    if key not in known:
+        known[key] = _settled(part, make())
+    return known[key]
+
+
+def _kept_again(part: MegatronPart, variant: Variant, row: int) -> NDArray[np.float64]:
+    """Return the settled recomputation seconds of every range."""
+    again = variant.recompute
+    if again.method == "block":
+        return _settled(part, _again(part, variant, row))
+    key = "again", row, again.granularity, again.modules
+    return _kept(part, key, partial(_again, part, variant, row))
 
 
 def _sample(part: MegatronPart) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

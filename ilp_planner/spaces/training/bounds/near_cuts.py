@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.numerics import NEVER
-from ilp_planner.spaces.training.bounds.cut_tables import timed_tables, with_memory
+from ilp_planner.spaces.training.bounds.cut_tables import (
+    timed_tables,
+    with_least_memory,
+    with_memory,
+)
 from ilp_planner.spaces.training.bounds.schedule import LeastCuts
 from ilp_planner.spaces.training.enumerate.partition import (
     INFINITE,
@@ -40,8 +44,13 @@ def best_spread(
     end, nothing is faster.
     """
     tables = timed_tables(part, variant)
-    bound = LeastCuts(tables).seconds + least_peak(tables) + part.ranks.constant
-    if bound >= cutoff:  # before it is asked what fits, which takes longer
+    if variant.virtual > 1:  # what fits takes longer to say than what fits one virtual stage
+        tables = with_least_memory(part, variant, tables)
+    cuts = LeastCuts(tables)
+    if cuts.seconds >= INFINITE:
+        return CutSearch(None, NEVER)
+    bound = cuts.seconds + least_peak(tables) + part.ranks.constant
+    if bound >= cutoff:
         return CutSearch(None, bound)
     tables = with_memory(part, variant, tables)
     cuts = LeastCuts(tables)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ilp_planner.costs.training.memory import Fits
     from ilp_planner.costs.training.times import ElementTime
     from ilp_planner.job.memory import MemoryParts
     from ilp_planner.problem import Problem
@@ -80,6 +81,7 @@ class MegatronPart:
         self.blocks: dict[tuple[int, str], NDArray[np.float64]] = {}
         self.wholes: dict[tuple[bool, int, int], NDArray[np.float64]] = {}
         self.least: dict[tuple[object, ...], LeastWork] = {}
+        self.least_memory: dict[Recompute, Fits | None] = {}  # of `with_least_memory`
 
     @property
     def name(self) -> str:
@@ -159,6 +161,8 @@ class MegatronPart:
     def waits(self, recompute: Recompute) -> NDArray[np.float64]:
         """Return the seconds [kinds, 2, n] that passes through elements wait for activations on the
         host, forward and backward, at least."""
+        if not self.settings.offload.modules:
+            return np.zeros((len(self._chains), 2, len(self._chains[0])))
         job, found = self.variant_job(Variant(1, recompute)), []
         for kind, chain in zip(self.ranks.distinct, self._chains, strict=True):
             sent = moved_seconds(job, self.ranks.network, kind)
