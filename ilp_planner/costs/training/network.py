@@ -38,7 +38,7 @@ from ilp_planner.job.groups import Axis, grid, spanned
 from ilp_planner.specs.link import Link
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -197,6 +197,11 @@ class Network:
         return {}
 
     @cached_property
+    def alike(self) -> dict[object, tuple[int, ...]]:
+        """Results of `kinds`."""
+        return {}
+
+    @cached_property
     def stages(self) -> dict[object, tuple[str, ...]]:
         """Results of `stage_types`."""
         return {}
@@ -248,16 +253,25 @@ class Network:
             self.stages[key] = self.types(stage_ranks(job, pp_rank))
         return self.stages[key]
 
+    def kinds(self, job: TrainingJob, groups: Sequence[str]) -> tuple[int, ...]:
+        """Return for each pipeline rank the first one with the same devices, and the same routes
+        of these kinds of groups."""
+        key = groups, _shape(job)
+        if key not in self.alike:
+            known: dict[object, int] = {}
+            self.alike[key] = tuple(
+                known.setdefault((self.stage_types(job, rank), *routes), rank)
+                for rank in range(job.pp)
+                for routes in [[self.route(job, kind, rank) for kind in groups]]
+            )
+        return self.alike[key]
+
     def route(self, job: TrainingJob, kind: str, pp_rank: int, part: str = "") -> Route:
         """Return how the groups of a kind communicate on a pipeline rank.
 
         part: of the replicas that divide the optimiser's states, as in `spanned`.
         """
-        settings = job.settings
-        key = (
-            kind, part, pp_rank, job.tp, job.dp, job.pp, settings.cp, settings.ep, settings.etp,
-            settings.order, settings.optimizer.instances,
-        )  # fmt: skip
+        key = kind, part, pp_rank, _shape(job)
         if key not in self.routes:
             members, others = spanned(job, kind, part)
             inner = tuple(axis for axis in others if axis.name != "pp")
@@ -460,6 +474,15 @@ def stage_ranks(job: TrainingJob, pp_rank: int) -> NDArray[np.int64]:
     axes = dict(grid(job))
     pipeline = axes.pop("pp")
     return pp_rank * pipeline.stride + _offsets(tuple(axes.values()))
+
+
+def _shape(job: TrainingJob) -> tuple[object, ...]:
+    """Return all that the places of a job's groups depend on."""
+    settings = job.settings
+    return (
+        job.tp, job.dp, job.pp, settings.cp, settings.ep, settings.etp, settings.order,
+        settings.optimizer.instances,
+    )  # fmt: skip
 
 
 def _sizes(axes: tuple[Axis, ...]) -> tuple[tuple[int, int], ...]:

@@ -117,7 +117,7 @@ def fewest_replicas(job: TrainingJob) -> int:
     return experts // gcd(experts, job.tp * job.settings.cp)
 
 
-def _decisive(settings: Settings, *, experts: bool) -> Settings:
+def decisive(settings: Settings, *, experts: bool = True) -> Settings:
     """Return settings without all that the times of elements do not depend on."""
     optimizer = replace(
         settings.optimizer,
@@ -150,15 +150,7 @@ class RankCosts:
         whole_nodes = grid(job)["pp"].stride % net.per_node == 0
         if whole_nodes and len(net.cluster.type_names) == 1:
             return (0,) * job.pp
-        known: dict[object, int] = {}
-        found = []
-        for rank in range(job.pp):
-            key = (
-                net.stage_types(job, rank),
-                tuple(net.route(job, kind, rank) for kind in (*LAYER_GROUPS, *SYNC_GROUPS)),
-            )
-            found.append(known.setdefault(key, rank))
-        return tuple(found)
+        return net.kinds(job, (*LAYER_GROUPS, *SYNC_GROUPS))
 
     @property
     def distinct(self) -> tuple[int, ...]:
@@ -234,7 +226,9 @@ class RankCosts:
         layers, experts = self.job.model.layers, sum(self.job.model.expert_layers)
         counts = zip(JobPasses._fields, (1, layers - experts, experts, 1), strict=True)
         devices = self.network.cluster.device_types.values()
-        few = replace(self, job=replace(self.job, dp=fewest_replicas(self.job)))
+        few = self
+        if self.job.settings.quantised:
+            few = replace(self, job=replace(self.job, dp=fewest_replicas(self.job)))
         return sum(
             count * min(least_alone(few.alone(device, name)) for device in devices)
             for name, count in counts
@@ -249,7 +243,7 @@ class RankCosts:
         key = id(job.settings), experts
         settings, number = self.known.get(key, (None, 0))
         if settings is not job.settings:
-            number = self.shared.number(_decisive(job.settings, experts=experts))
+            number = self.shared.number(decisive(job.settings, experts=experts))
             self.known[key] = job.settings, number
         return (
             number, job.tp, job.micro_batch, steps, job.devices_per_node, job.gpu_architecture.name,

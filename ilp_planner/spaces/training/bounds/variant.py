@@ -36,7 +36,8 @@ class LeastWork(NamedTuple):
     """Lower bounds of a part's cuts, in seconds of a micro-batch.
 
     once: all elements, each on the fastest kind of rank. again: recomputation of all layers.
-    layer, layer_again: the same of the shortest layer. through: the first virtual stages of the
+    layer, layer_again: the same of the shortest layer. longest: of the longest one, recomputation
+    included. through: the first virtual stages of the
     ranks before each rank, one layer in each or the embedding, added up over all ranks. sync: of an
     iteration, after the passes.
     """
@@ -45,6 +46,7 @@ class LeastWork(NamedTuple):
     again: float
     layer: float
     layer_again: float
+    longest: float
     through: float
     sync: float
 
@@ -66,7 +68,7 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
         every = block_bounds(part, variant)
         return float(every[min(again.layers, every.size) - 1])
     least, slowest = _least_work(part, variant), _slowest_of(part, variant)
-    work = _passes(part, variant, slowest, least.once + least.again, least.through)
+    work = _passes(part, variant, slowest, least.once + least.again, least)
     if variant.remainder == ANYHOW:
         work = max(work, _anyhow_bound(part, part.repeated(again), 0))
     return float(work + least.sync + part.ranks.constant)
@@ -83,7 +85,7 @@ def bounded_variants(part: MegatronPart, below: float) -> tuple[dict[Variant, fl
         open_ = bounds < below
         rest = min(rest, float(bounds[~open_].min(initial=INFINITE)))
         for place in np.flatnonzero(open_).tolist():
-            found[replace(pipeline, recompute=wholes[place])] = float(bounds[place])
+            found[pipeline.computing(wholes[place])] = float(bounds[place])
         layers = block_layers(part, pipeline)
         if not layers.size:
             continue
@@ -100,7 +102,7 @@ def bounded_variants(part: MegatronPart, below: float) -> tuple[dict[Variant, fl
 
 
 def _block(pipeline: Variant, layers: int) -> Variant:
-    return replace(pipeline, recompute=block_of(layers))
+    return pipeline.computing(block_of(layers))
 
 
 def whole_bounds(
@@ -108,19 +110,20 @@ def whole_bounds(
 ) -> NDArray[np.float64]:
     """Return lower bounds in seconds of a schedule's plans with each of some recomputations without
     a number of layers, float64 [recomputations]."""
-    every = [replace(pipeline, recompute=again) for again in wholes]
-    if not every or not part.fits_at_all or part.problem.constraints.one_layout is not None:
-        return np.array([part.bound(variant) for variant in every])
+    if not wholes or not part.fits_at_all or part.problem.constraints.one_layout is not None:
+        return np.array([part.bound(pipeline.computing(again)) for again in wholes])
     key = pipeline.divided, _last(part, pipeline), len(wholes)
     if key not in part.wholes:
+        every = [pipeline.computing(again) for again in wholes]
         rows = [(*_least_work(part, one), _slowest_of(part, one)) for one in every]
         part.wholes[key] = np.array(rows).T
-    once, again, _, _, through, sync, slowest = part.wholes[key]
-    work = _passes(part, pipeline, slowest, once + again, through)
+    *columns, slowest = part.wholes[key]
+    least = LeastWork(*columns)
+    work = _passes(part, pipeline, slowest, least.once + least.again, least)
     if pipeline.remainder == ANYHOW:
         anyhow = [_anyhow_bound(part, part.repeated(one), 0) for one in wholes]
         work = np.maximum(work, anyhow)
-    return np.asarray(work + sync + part.ranks.constant)
+    return np.asarray(work + least.sync + part.ranks.constant)
 
 
 def block_bounds(part: MegatronPart, variant: Variant) -> NDArray[np.float64]:
@@ -175,6 +178,7 @@ def _least_work(part: MegatronPart, variant: Variant) -> LeastWork:
             again=float(repeated.sum()),
             layer=float(times[:, 1:-1].min()),
             layer_again=float(repeated[1:-1].min()),
+            longest=float((times + part.repeated(again))[:, 1:-1].max()),
             through=float(through @ np.arange(pp)[::-1]),
             sync=float(syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())),
         )
@@ -192,34 +196,63 @@ def _block_passes(
     its time for them. One n is that of the plan, so the least of all n is a bound.
     """
     pp, layers = part.degrees.pp, part.costs.model.layers
-    if part.slowest_blocks is None:
+    n = np.arange(-(-layers // pp), layers + 1)
+    if part.block_loads is None:
         every = np.arange(1, layers + 1)
-        part.slowest_blocks = _slowest(part, part.repeated(variant.recompute), every, pp - 1)
-    slowest = part.slowest_blocks[counts - 1][:, None]
-    n, few = np.arange(-(-layers // pp), layers + 1), counts[:, None]
-    load = np.maximum(slowest, n * least.layer + np.minimum(few, n) * least.layer_again)
-    full, rest = np.divmod(layers, n)
-    again = (full * np.minimum(few, n) + np.minimum(few, rest)) * least.layer_again
-    passes = np.asarray(_passes(part, variant, load, least.once + again, least.through))
+        slowest = _slowest(part, part.repeated(variant.recompute), every, pp - 1)[:, None]
+        few = every[:, None]
+        load = np.maximum(slowest, n * least.layer + np.minimum(few, n) * least.layer_again)
+        full, rest = np.divmod(layers, n)
+        again = (full * np.minimum(few, n) + np.minimum(few, rest)) * least.layer_again
+        part.block_loads = np.array([load, least.once + again])
+    loads, totals = part.block_loads[:, counts - 1]
+    passes = np.asarray(_passes(part, variant, loads, totals, least))
     return np.asarray(passes.min(axis=1), np.float64)
 
 
 def _passes(
-    part: MegatronPart, variant: Variant, slowest: Count, total: Count, through: float
+    part: MegatronPart, variant: Variant, slowest: Count, total: Count, least: LeastWork
 ) -> Count:
     """Return seconds that the passes of an iteration take at least, numbers or arrays.
 
-    slowest: of a micro-batch on the slowest rank, at least. total: on all ranks. through: of
-    `LeastWork`.
+    slowest: of a micro-batch on the slowest rank, at least. total: on all ranks. least: numbers or
+    arrays.
     """
-    if part.spread(variant) and (variant.virtual == 1 or variant.remainder == FIRST):
+    spread = part.spread(variant)
+    if spread and (variant.virtual == 1 or variant.remainder == FIRST):
         return _fair_bound(part, variant, slowest, total)
     # Whatever the first virtual stage of a rank has of its layers, one at least or the embedding:
     # a rank makes M of its own passes, and before them a micro-batch goes through the first virtual
     # stages of the ranks before it, and after them back; but gradients of weights, where they are
     # divided from the others, may come last.
-    m = part.micro_batches
-    return larger(m * slowest, (m * total + through) / part.degrees.pp)
+    m, pp, virtual = part.micro_batches, part.degrees.pp, variant.virtual
+    found = larger(m * slowest, (m * total + least.through) / pp)
+    if not spread:
+        return found
+    # The first virtual stage has a layer less than any other one at most, so all but that of its
+    # share of the rank's load.
+    loads, ranks = _shares(m, virtual, pp, variant.remainder == ALONE)
+    less = (virtual - 1) / virtual * least.longest
+    return larger(found, (total - ranks * less) / loads)
+
+
+@lru_cache(maxsize=4096)
+def _shares(micro_batches: int, virtual: int, ranks: int, alone: bool) -> tuple[float, float]:
+    """Return (a, b): if within T seconds every rank r has time for M times its load x_r, after the
+    first virtual stages of the ranks before it, which take x_q / v - c each, then the loads add up
+    to a T + b c at most.
+
+    By duality: M x_r + sum of (x_q / v - c) over q < r is at most T; these rows with weights y that
+    add up to 1 in every column, which fall as M v grows and are never negative. alone: the first
+    rank's first virtual stage has no layer, and nothing is said of it.
+    """
+    loads = before = 0.0
+    for rank in reversed(range(ranks)):
+        counted = rank > 0 or not alone
+        weight = (1.0 - (loads / virtual if counted else 0.0)) / micro_batches
+        loads += weight
+        before += weight * max(0, rank - alone)
+    return loads, before
 
 
 def _anyhow_bound(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> float:

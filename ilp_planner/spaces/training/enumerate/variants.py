@@ -46,6 +46,10 @@ class Variant:
         """Virtual stages go down the ranks and back up."""
         return v_shaped(self.schedule)
 
+    def computing(self, recompute: Recompute) -> Variant:
+        """Return the same with another recomputation."""
+        return Variant(self.virtual, recompute, self.remainder, self.turn, self.schedule)
+
     @property
     def again(self) -> str:
         """The recomputation."""
@@ -166,9 +170,7 @@ def each_variant(part: MegatronPart) -> Iterator[Variant]:
     """Yield the result of `variants`."""
     for pipeline in pipelines(part):
         for again in recomputations_in(part, pipeline):
-            yield Variant(
-                pipeline.virtual, again, pipeline.remainder, pipeline.turn, pipeline.schedule
-            )
+            yield pipeline.computing(again)
 
 
 def recomputations_in(part: MegatronPart, pipeline: Variant) -> Iterator[Recompute]:

@@ -18,7 +18,7 @@ import numpy as np
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.costs.training.iteration import iteration_terms, lone_waits, moved_seconds
 from ilp_planner.costs.training.job import base_layout, layout_of, seats_of, virtual_sizes
-from ilp_planner.costs.training.ranks import RankCosts
+from ilp_planner.costs.training.ranks import RankCosts, decisive
 from ilp_planner.job.memory import stage_of_rank
 from ilp_planner.job.quantised import most_saved
 from ilp_planner.job.states import state_widths
@@ -77,7 +77,7 @@ class MegatronPart:
         # Of `variant_bound`, by what it sees:
         self.never: dict[tuple[object, ...], list[bool]] = {}
         self.slowest: dict[tuple[object, ...], float] = {}
-        self.slowest_blocks: NDArray[np.float64] | None = None
+        self.block_loads: NDArray[np.float64] | None = None
         self.blocks: dict[tuple[int, str], NDArray[np.float64]] = {}
         self.wholes: dict[tuple[bool, int, int], NDArray[np.float64]] = {}
         self.least: dict[tuple[object, ...], LeastWork] = {}
@@ -270,15 +270,24 @@ class MegatronPart:
         """Return a lower bound in seconds of a variant's plans, memory aside."""
         return variant_bound(self, variant)
 
-    def earliest_bound(self) -> float:
-        """Return a lower bound in seconds of the part's plans that takes next to no time: all
-        kernels of all micro-batches, divided evenly, without any message."""
-        d, known = self.degrees, self.costs.own.on(self.problem.cluster)
-        key = "alone", d.choice, d.tp, d.cp, d.ep, d.etp, d.micro_batch
+    @property
+    def alone(self) -> tuple[int, ...]:
+        """All that `least_alone` depends on."""
+        known, d = self.costs.own.on(self.problem.cluster), self.degrees
+        key = "decisive", id(self.settings)  # which is kept (`settings_of`)
         if key not in known:
-            known[key] = self.ranks.least_alone
-        least: float = known[key]
-        return self.micro_batches * least / d.pp
+            numbers = known.setdefault("numbers", {})
+            known[key] = numbers.setdefault(decisive(self.settings), len(numbers))
+        return known[key], d.tp, d.micro_batch
+
+    def least_alone(self) -> float:
+        """Return the seconds that a micro-batch takes at least, without any message."""
+        return self.ranks.least_alone
+
+    def earliest_bound(self, least: float) -> float:
+        """Return a lower bound in seconds of the part's plans: all kernels of all micro-batches,
+        divided evenly, without any message. least: what `least_alone` returns."""
+        return self.micro_batches * least / self.degrees.pp
 
     def trivial_bound(self) -> float:
         """Return a lower bound in seconds of the part's plans, without its elements: all work of

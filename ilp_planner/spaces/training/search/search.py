@@ -123,7 +123,7 @@ FIRST_BATCH, LAST_BATCH = (
 )  # variants that are looked at with one cutoff, at first and at last
 LIGHT = 8  # bounds of parts that count as one variant
 TOGETHER = 8  # things to know of parts that share results, in one question
-EARLIEST, TRIVIAL, BOUNDED = -3, -2, -1  # how well a part in the queue is bounded
+ALONE, EARLIEST, TRIVIAL, BOUNDED = -4, -3, -2, -1  # how well a part in the queue is bounded
 NEARBY = 2  # turns of the best plan's variant, before others have one
 BETWEEN_REPORTS = 0.2  # seconds
 
@@ -140,8 +140,7 @@ class Solved:
 
 class Entry(NamedTuple):
     """What waits for its turn: a part, or one of its variants. bound: seconds, at least. place: how
-    well a part is bounded (one less than `EARLIEST`: not at all), or the place of the variant in
-    its part."""
+    well a part is bounded (`ALONE`: not at all), or the place of the variant in its part."""
 
     bound: float
     number: int
@@ -212,6 +211,7 @@ class MegatronSearch:
         self.turns: Counter[tuple[int, Variant]] = Counter()
         self.done: set[tuple[int, Variant]] = set()
         self.layouts: dict[tuple[int, Variant], AnyLayout] = {}
+        self.behind: dict[tuple[int, Variant | None], list[Entry]] = {}
 
     @property
     def cutoff(self) -> float:
@@ -271,8 +271,8 @@ class MegatronSearch:
                     heapq.heappush(queue, entry)
                 elif entry.place == BOUNDED:
                     left = self.take_variants(entry.number, *answer)
-                    for place, (variant, least) in enumerate(left.items()):
-                        heapq.heappush(queue, Entry(least, entry.number, place, variant))
+                    for first in self.firsts(entry.number, left):
+                        heapq.heappush(queue, first)
                 elif entry.variant is None:
                     self.bounds[entry.number] = max(entry.bound, min(answer, NEVER))
                     self.raised(entry.number)
@@ -283,6 +283,7 @@ class MegatronSearch:
                     if (entry.number, entry.variant) not in self.done:
                         least = self.open[entry.number][entry.variant]
                         heapq.heappush(queue, entry._replace(bound=least))
+                    self.release(queue, entry)
             size = (
                 max(FIRST_BATCH, size // 2) if self.cutoff < before else min(2 * size, LAST_BATCH)
             )
@@ -290,17 +291,19 @@ class MegatronSearch:
 
     def bound_first(self, numbers: Sequence[int]) -> bool:
         """Bound parts by their kernels; tell whether there was time for all."""
-        left = [
-            Entry(0.0, number, EARLIEST - 1)
-            for number in numbers
-            if self.bounds[number] <= self.floor
-        ]
-        for entry, bound in zip(left, self.ask(left), strict=True):
-            if bound is None:
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for number in numbers:
+            if self.bounds[number] <= self.floor:
+                alike.setdefault(self.parts[number].alone, []).append(number)
+        groups = list(alike.values())
+        answers = self.ask([Entry(0.0, group[0], ALONE) for group in groups])
+        for group, least in zip(groups, answers, strict=True):
+            if least is None:
                 return False
-            self.bounds[entry.number] = max(self.floor, bound)
-            self.sources[entry.number] = ARITHMETIC
-            self.raised(entry.number)
+            for number in group:
+                self.bounds[number] = max(self.floor, self.parts[number].earliest_bound(least))
+                self.sources[number] = ARITHMETIC
+                self.raised(number)
         return self.goon()
 
     # ---- questions that any process may answer --------------------------------------------------
@@ -317,7 +320,29 @@ class MegatronSearch:
             if entry.variant is None or (entry.number, entry.variant) not in self.done:
                 batch.append(entry)
                 weight += LIGHT if entry.place >= BOUNDED else 1
+            else:
+                self.release(queue, entry)
         return batch
+
+    def firsts(self, number: int, left: dict[Variant, float]) -> list[Entry]:
+        """Return the variants of a part that are looked at first: of those that memory rules out
+        for one reason, the one with the least bound. The others wait for it."""
+        alike: dict[tuple[object, ...], list[Entry]] = {}
+        for place, (variant, least) in enumerate(left.items()):
+            entry = Entry(least, number, place, variant)
+            alike.setdefault(kind_of(variant), []).append(entry)
+        found = []
+        for entries in alike.values():
+            first, *others = sorted(entries, key=lambda one: one[:3])
+            found.append(first)
+            self.behind[number, first.variant] = others
+        return found
+
+    def release(self, queue: list[Entry], entry: Entry) -> None:
+        """Let the variants have their turn that wait for this one."""
+        for one in self.behind.pop((entry.number, entry.variant), ()):
+            if (one.number, one.variant) not in self.done:
+                heapq.heappush(queue, one)
 
     def ask(self, entries: Sequence[Entry]) -> list[Any]:
         """Return what there is to know of entries, in order: perhaps of other processes, but for
@@ -376,7 +401,7 @@ class MegatronSearch:
             return bounded_variants(part, cutoff)
         if entry.place == TRIVIAL:
             return part.least_bound()
-        return part.trivial_bound() if entry.place == EARLIEST else part.earliest_bound()
+        return part.trivial_bound() if entry.place == EARLIEST else part.least_alone()
 
     def improve(self) -> None:
         """Look at layouts near to that of the best plan, and at a few others of its variant."""

@@ -72,6 +72,19 @@ def test_layers_of_two_kinds(limit: float) -> None:
 # ---- bounds of all variants at once --------------------------------------------------------------
 
 
+def shared_bound(part: MegatronPart, variant: Variant, total: float, less: float) -> float:
+    """Return the seconds in which all ranks have time for `total`, if each begins after the first
+    virtual stages of those before it: their share of a rank's load, less so many seconds."""
+    m, v, found = part.micro_batches, variant.virtual, []
+    for seconds in (0.0, 1.0):
+        loads: list[float] = []
+        for _ in range(part.degrees.pp):
+            before = loads[1:] if variant.remainder == ALONE else loads
+            loads.append((seconds - sum(one / v - less for one in before)) / m)
+        found.append(sum(loads))
+    return (total - found[0]) / (found[1] - found[0])
+
+
 def block_bound(part: MegatronPart, variant: Variant) -> float:
     """Return the bound of a variant with recomputed first layers, number by number."""
     pp, layers, m = part.degrees.pp, part.costs.model.layers, part.micro_batches
@@ -108,6 +121,9 @@ def block_bound(part: MegatronPart, variant: Variant) -> float:
             through = [times[rows[0], 0], *[layer.min()] * (pp - 1)]
             first = sum(each * (pp - 1 - rank) for rank, each in enumerate(through))
             took = max(m * load, (m * total + first) / pp)
+            if part.spread(variant):
+                longest = (times + repeated)[:, 1:-1].max()
+                took = max(took, shared_bound(part, variant, total, (v - 1) / v * longest))
         best = min(best, took)
     syncs = part.syncs.min(axis=0)
     sync = syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())
@@ -138,6 +154,6 @@ def test_bounds_of_parts_only_rise(runtime: str) -> None:
     """The first one leaves messages out, the next one sees no single element."""
     problem = runtime_problem(runtime, cluster=small_cluster(2, 2, between=2e9), global_batch=16)
     for part in megatron_parts(problem, problem.costs):
-        least, trivial = part.earliest_bound(), part.trivial_bound()
+        least, trivial = part.earliest_bound(part.least_alone()), part.trivial_bound()
         assert 0 < least <= trivial * (1 + 1e-12)
         assert trivial <= part.least_bound() * (1 + 1e-12)
