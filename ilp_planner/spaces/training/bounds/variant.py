@@ -61,7 +61,7 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
     if not part.fits_at_all:
         return INFINITE
     if part.problem.constraints.one_layout is not None:
-        bounds = layout_bounds(part, variant, layouts_of(part, variant))
+        (bounds,) = layout_bounds(part, variant, [variant.recompute], layouts_of(part, variant))
         return float(bounds[0] + part.ranks.constant)
     again = variant.recompute
     if again.method == "block":
@@ -78,26 +78,29 @@ def bounded_variants(part: MegatronPart, below: float) -> tuple[dict[Variant, fl
     """Return the variants of a part with a bound below so many seconds, in the order of `variants`,
     with their bounds; and the least bound of all others."""
     found: dict[Variant, float] = {}
-    rest = INFINITE
+    rest, one_layout = INFINITE, part.problem.constraints.one_layout is not None
     for pipeline in pipelines(part):
         wholes = (NOTHING,) if pipeline.divided else part.recomputations
-        bounds = whole_bounds(part, pipeline, wholes)
-        open_ = bounds < below
-        rest = min(rest, float(bounds[~open_].min(initial=INFINITE)))
-        for place in np.flatnonzero(open_).tolist():
-            found[pipeline.computing(wholes[place])] = float(bounds[place])
         layers = block_layers(part, pipeline)
-        if not layers.size:
-            continue
-        if not part.fits_at_all or part.problem.constraints.one_layout is not None:
-            every = [part.bound(_block(pipeline, count)) for count in layers.tolist()]
-            bounds = np.array(every)
-        else:
-            bounds = block_bounds(part, pipeline)[layers - 1]
-        open_ = bounds < below
-        rest = min(rest, float(bounds[~open_].min(initial=INFINITE)))
-        for place in np.flatnonzero(open_).tolist():
-            found[_block(pipeline, int(layers[place]))] = float(bounds[place])
+        every = [*wholes, *map(block_of, layers.tolist())]
+        bounds = whole_bounds(part, pipeline, wholes)
+        if layers.size and (one_layout or not part.fits_at_all):
+            more = [part.bound(pipeline.computing(again)) for again in every[len(wholes) :]]
+            bounds = np.concatenate((bounds, more))
+        elif layers.size:
+            bounds = np.concatenate((bounds, block_bounds(part, pipeline)[layers - 1]))
+        places = np.flatnonzero(bounds < below)
+        if places.size and not (
+            one_layout or part.spread(pipeline) or pipeline.remainder == ANYHOW
+        ):
+            some = [every[place] for place in places.tolist()]
+            layouts = layouts_of(part, pipeline)
+            own = layout_bounds(part, pipeline, some, layouts).min(axis=1, initial=INFINITE)
+            bounds[places] = np.maximum(bounds[places], own + part.ranks.constant)
+            places = np.flatnonzero(bounds < below)
+        rest = min(rest, float(bounds[bounds >= below].min(initial=INFINITE)))
+        for place in places.tolist():
+            found[pipeline.computing(every[place])] = float(bounds[place])
     return found, rest
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.training.search.parts import MegatronPart
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.pipeline_layout import PipelineLayout
+    from ilp_planner.specs.training import Recompute
 
 
 # ---- layouts that may fit memory -----------------------------------------------------------------
@@ -149,10 +150,11 @@ def stage_bytes(parts: MemoryParts, limits: Sequence[float]) -> StageBytes:
 BOTH, FORWARD = 0, 2  # rows of `MegatronPart.elements`: seconds of both passes, of one
 
 
+@lru_cache(maxsize=256)
 def equal_layouts(layers: int, stages: int) -> NDArray[np.int64]:
     """Return the ends of the virtual stages on the chain, [layouts, stages + 1]."""
     found = []
-    for each in range(1, layers // max(1, stages - 2) + 1):
+    for each in range(1, (layers // (stages - 2) if stages > 2 else 1) + 1):
         rest = layers - each * (stages - 2)
         for first in range(rest + 1):
             found.append((first + 1, *[each] * (stages - 2), rest - first + 1))
@@ -242,10 +244,11 @@ def best_layout(
     part: MegatronPart, variant: Variant, cutoff: float, goon: Callable[[], bool] = lambda: True
 ) -> CutSearch:
     """Return the fastest of these layouts that fits and is below the cutoff, and a bound on all."""
-    layouts, parts = layouts_of(part, variant), part.memory(variant)
+    layouts = layouts_of(part, variant)
     if variant.divided:
-        layouts = layouts[may_fit(parts, part.limits, layouts)]
-    bounds = layout_bounds(part, variant, layouts) + part.ranks.constant
+        layouts = layouts[may_fit(part.memory(variant), part.limits, layouts)]
+    (bounds,) = layout_bounds(part, variant, [variant.recompute], layouts) + part.ranks.constant
+    parts = part.memory(variant) if (bounds < cutoff).any() else None
     best: Cut | None = None
     for place in np.argsort(bounds, kind="stable").tolist():
         least = float(bounds[place])
@@ -253,6 +256,7 @@ def best_layout(
             break
         if not goon():
             return CutSearch(best, least)
+        assert parts is not None
         ends = tuple(layouts[place].tolist())
         job = dataclasses.replace(parts.job, layout=layout_of(ends, part.costs.model))
         if fits_layout(part, dataclasses.replace(parts, job=job)):
@@ -273,14 +277,28 @@ def fits_layout(part: MegatronPart, own: MemoryParts) -> bool:
     )
 
 
+@lru_cache(maxsize=256)
+def _places(pp: int, virtual: int, *, v_shaped: bool) -> NDArray[np.int64]:
+    """Return the virtual stages of each rank, [pp, virtual]."""
+    ranks = np.array([rank_of_stage(k, pp, v_shaped=v_shaped) for k in range(pp * virtual)])
+    return np.argsort(ranks, kind="stable").reshape(pp, virtual)
+
+
 def layout_bounds(
-    part: MegatronPart, variant: Variant, layouts: NDArray[np.int64]
+    part: MegatronPart,
+    variant: Variant,
+    recomputations: Sequence[Recompute],
+    layouts: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """Return seconds per iteration that layouts take at least, without the constant: a rank's work,
-    and a micro-batch through the first virtual stages of the ranks before it and back; forward
-    alone if gradients of weights, divided from the others, may come last."""
-    pp, again = part.degrees.pp, variant.recompute
-    place = np.array([part.variant_job(variant).stages_of(rank) for rank in range(pp)])
+    """Return seconds per iteration that layouts take at least with each recomputation, without the
+    constant, float64 [recomputations, layouts]: a rank's work, and a micro-batch through the first
+    virtual stages of the ranks before it and back; forward alone if gradients of weights, divided
+    from the others, may come last.
+
+    variant: any recomputation. layouts: int64 [layouts, stages + 1].
+    """
+    pp = part.degrees.pp
+    place = _places(pp, variant.virtual, v_shaped=variant.v_shaped)
     row = np.empty(place.size, np.int64)
     row[place] = part.rank_rows[:, None]
     start, stop = layouts[:, :-1], layouts[:, 1:]
@@ -288,22 +306,28 @@ def layout_bounds(
     def between(
         values: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        sums = np.pad(values.cumsum(axis=1), ((0, 0), (1, 0)))
+        sums = np.zeros((values.shape[0], values.shape[1] + 1))
+        np.cumsum(values, axis=1, out=sums[:, 1:])
         found: NDArray[np.float64] = sums[row, last] - sums[row, first]
         return found
 
-    times = between(part.elements[:, BOTH], start, stop)
     layers = part.costs.model.layers
     first, last = np.maximum(start, 1), np.minimum(stop, layers + 1)
-    if again.method == "block":
-        last = np.minimum(last, first + again.layers)
-    times = times + between(part.repeated(again), first, np.maximum(first, last))
+    last = np.maximum(first, last)
+    times = np.repeat(between(part.elements[:, BOTH], start, stop)[None], len(recomputations), 0)
+    blocks = [n for n, again in enumerate(recomputations) if again.method == "block"]
+    if blocks:
+        counts = np.array([recomputations[n].layers for n in blocks])[:, None, None]
+        repeated = part.repeated(recomputations[blocks[0]])
+        times[blocks] += between(repeated, first, np.minimum(last, first + counts))
+    for n in {*range(len(recomputations))}.difference(blocks):
+        times[n] += between(part.repeated(recomputations[n]), first, last)
     syncs = between(part.syncs[:, 1:], start, stop)
-    first_stages = times[:, :pp]
+    first_stages = times[:, :, :pp]
     if variant.divided:
-        first_stages = between(part.elements[:, FORWARD], start, stop)[:, :pp]
-    before = first_stages.cumsum(axis=1) - first_stages
-    load = times[:, place].sum(axis=2)
+        first_stages = between(part.elements[:, FORWARD], start, stop)[None, :, :pp]
+    before = first_stages.cumsum(axis=2) - first_stages
+    load = times[:, :, place].sum(axis=3)
     sync = syncs[:, place].sum(axis=2) + part.syncs[part.rank_rows, 0]
-    seconds = (before + part.micro_batches * load).max(axis=1) + sync.max(axis=1)
+    seconds = (before + part.micro_batches * load).max(axis=2) + sync.max(axis=1)
     return np.asarray(seconds, np.float64)
