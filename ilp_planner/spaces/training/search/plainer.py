@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import cache
 from itertools import islice, pairwise
+from math import inf, nextafter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.base.team import Team, together
 from ilp_planner.spaces.training.bounds.near_cuts import NEAR, best_spread
-from ilp_planner.spaces.training.bounds.variant import never_fits
+from ilp_planner.spaces.training.bounds.variant import bounded_variants, never_fits
 from ilp_planner.spaces.training.enumerate.layouts import best_layout, even_ends, fits_layout
 from ilp_planner.spaces.training.enumerate.partition import best_cut
 from ilp_planner.spaces.training.enumerate.plainness import (
@@ -99,7 +101,13 @@ def _offer(
 ) -> None:
     fastest = preference.chosen if search.proved() else None
     found = _classes(search, preference.limit, preference.chosen.grades[:-1])
-    left, size = _in_order(found, preference.limit, search.goon), FIRST_BATCH
+
+    @cache
+    def bounds(number: int) -> dict[Variant, float]:
+        """Return the variants of a part that may be within the limit, with their bounds."""
+        return bounded_variants(search.states[number].part, nextafter(preference.limit, inf))[0]
+
+    left, size = _in_order(found, bounds, search.goon), FIRST_BATCH
     while batch := [*islice(left, size)]:
         chosen, asked = preference.chosen, []
         for plain, bound, number, variant in batch:
@@ -138,12 +146,14 @@ def _answers(
 
 
 def _in_order(
-    found: dict[Grades, list[Pipeline]], limit: float, goon: Callable[[], bool]
+    found: dict[Grades, list[Pipeline]],
+    bounds: Callable[[int], dict[Variant, float]],
+    goon: Callable[[], bool],
 ) -> Iterator[tuple[Grades, float, int, Variant]]:
-    """Yield the variants that may take at most `limit` seconds, the plainest class first, in each
-    the least bound first."""
+    """Yield the variants that may be within the limit, the plainest class first, in each the least
+    bound first."""
     for plain in sorted(found):
-        for bound, number, variant in _bounded(found[plain], limit, goon):
+        for bound, number, variant in _bounded(found[plain], bounds, goon):
             yield plain, bound, number, variant
 
 
@@ -201,18 +211,20 @@ def _grades(part: MegatronPart, variant: Variant) -> Grades:
 
 
 def _bounded(
-    pipelines: list[Pipeline], limit: float, goon: Callable[[], bool]
+    pipelines: list[Pipeline],
+    bounds: Callable[[int], dict[Variant, float]],
+    goon: Callable[[], bool],
 ) -> list[tuple[float, int, Variant]]:
-    """Return the variants that may take at most `limit` seconds with their bounds, the least first;
-    fewer if the time is up."""
+    """Return the variants that may be within the limit with their bounds, the least first; fewer if
+    the time is up."""
     found = []
     for pipeline in pipelines:
         if not goon():
             break
+        known = bounds(pipeline.number)
         for variant in pipeline.variants():
-            bound = pipeline.part.bound(variant)
-            if bound <= limit:
-                found.append((bound, pipeline.number, variant))
+            if variant in known:
+                found.append((known[variant], pipeline.number, variant))
     return sorted(found, key=lambda entry: entry[0])
 
 
