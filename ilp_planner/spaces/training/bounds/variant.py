@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.base.numerics import FINE_ROUNDING
+from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.costs.training.memory import most_by_states, most_layers
 from ilp_planner.job.counts import Count, larger
 from ilp_planner.schedule.formulas import rank_of_stage
@@ -361,14 +361,34 @@ def never_fits(part: MegatronPart, variant: Variant) -> bool:
     not examined. Layers with and without experts must fit all ranks together, each kind if there
     were no others.
     """
+    return most_of_a_rank(part, variant) > part.costs.model.layers
+
+
+def most_of_a_rank(part: MegatronPart, variant: Variant) -> int:
+    """Return how many layers some rank has at least, as memory leaves the others fewer; more than
+    there are if memory rules the variant out (`never_fits`)."""
     if variant.divided:
-        return False
+        return 0
     again, size, kind = variant.recompute, 1, kind_of(variant)
     if again.method == "block":
         size = min(again.layers * variant.virtual, part.costs.model.layers)
-    if kind not in part.never:
-        part.never[kind] = _never(part, again)
-    return part.never[kind][size - 1]
+    if kind not in part.crowded:
+        part.crowded[kind] = _crowded(part, again)
+    return part.crowded[kind][size - 1]
+
+
+def crowded_bound(part: MegatronPart, variant: Variant) -> float:
+    """Return a lower bound in seconds of a variant's plans: of the passes of the rank that has the
+    most layers, as memory leaves the others fewer."""
+    count = most_of_a_rank(part, variant)
+    if count > part.costs.model.layers:
+        return NEVER
+    if not count or not part.fits_at_all or part.problem.constraints.one_layout is not None:
+        return 0.0
+    least, again = _least_work(part, variant), variant.recompute
+    repeated = min(again.layers, count) if again.method == "block" else count
+    load = count * least.layer + repeated * least.layer_again
+    return float(part.micro_batches * load + least.sync + part.ranks.constant)
 
 
 def kind_of(variant: Variant) -> tuple[object, ...]:
@@ -379,9 +399,9 @@ def kind_of(variant: Variant) -> tuple[object, ...]:
     return again.granularity, again.method, again.layers, again.modules
 
 
-def _never(part: MegatronPart, again: Recompute) -> list[bool]:
-    """Return whether memory rules out a recomputation in 1F1B: one answer, or, if the first layers
-    of each rank are recomputed, one for every number of them from 1."""
+def _crowded(part: MegatronPart, again: Recompute) -> list[int]:
+    """Return the result of `most_of_a_rank` for a recomputation in 1F1B: one number, or, if the
+    first layers of each rank are recomputed, one for every number of them from 1."""
     parts, kinds = part.memory(Variant(1, again)), part.costs.model.expert_layers
     parts = replace(parts, fixed={**parts.fixed, "between stages": 0.0})
     sizes = range(1, len(kinds) + 1) if again.method == "block" else ()
@@ -390,11 +410,15 @@ def _never(part: MegatronPart, again: Recompute) -> list[bool]:
         for kind, count in counts.items():
             most = np.floor(most_by_states(parts, part.limits, expert=kind) + FINE_ROUNDING)
             if np.minimum(most, count).sum() < count:
-                return [True]
-    found = np.zeros(max(1, len(sizes)), bool)
+                return [len(kinds) + 1]
+    found = np.zeros(max(1, len(sizes)), np.int64)
     for kind, count in counts.items():
         if sizes and parts.parts["expert layer" if kind else "layer"].left < parts.checkpoint:
             continue  # with its activations on the host, a layer keeps less than its input
         held = most_layers(parts, part.limits, count, expert=kind, sizes=sizes)
-        found |= held.sum(axis=1) < count
-    return [bool(one) for one in found]
+        # The least n with which ranks that have n at most hold all.
+        each = np.arange(1, count + 1)[:, None]
+        enough = np.minimum(held[:, None, :], each).sum(axis=2) >= count
+        least = np.where(enough.any(axis=1), enough.argmax(axis=1) + 1, len(kinds) + 1)
+        found = np.maximum(found, least)
+    return [int(one) for one in found]

@@ -28,8 +28,8 @@ AFTER = 40  # of them that are looked at after a plan was found
 SAMPLES = 100  # parts in which one is looked for before there is any bound
 SOONEST = 12  # of the samples, in which any plan will do
 AFTER_SAMPLE, POLISHED_SAMPLE = 4, 8  # of the samples
-NEAREST = 24  # parts that are near to that of a plan
-POLISHED, TRIED = 40, 16  # parts in which less is computed again, and variants of each
+NEAREST = 12  # parts that are near to that of a plan
+POLISHED, TRIED = 40, 8  # parts in which less is computed again, and variants of each
 
 
 def look_at_samples(search: MegatronSearch) -> None:

@@ -75,7 +75,7 @@ class MegatronPart:
         self.constant = 0.0
         self._repeated: dict[tuple[object, ...], NDArray[np.float64]] = {}
         # Of `variant_bound`, by what it sees:
-        self.never: dict[tuple[object, ...], list[bool]] = {}
+        self.crowded: dict[tuple[object, ...], list[int]] = {}
         self.slowest: dict[tuple[object, ...], float] = {}
         self.block_loads: NDArray[np.float64] | None = None
         self.blocks: dict[tuple[int, str], NDArray[np.float64]] = {}

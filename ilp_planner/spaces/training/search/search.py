@@ -25,7 +25,12 @@ from ilp_planner.inputs.constraints import LAYOUT
 from ilp_planner.optimize.result import ALL_JUDGED, Ranked, Stop
 from ilp_planner.optimize.solvers import registry
 from ilp_planner.spaces.training.bounds.near_cuts import NEAR, ROUNDING, best_spread
-from ilp_planner.spaces.training.bounds.variant import bounded_variants, kind_of, never_fits
+from ilp_planner.spaces.training.bounds.variant import (
+    bounded_variants,
+    crowded_bound,
+    kind_of,
+    never_fits,
+)
 from ilp_planner.spaces.training.bounds.work import ARITHMETIC
 from ilp_planner.spaces.training.enumerate.layouts import best_layout, layouts_of
 from ilp_planner.spaces.training.enumerate.partition import Cut, CutSearch, CutTables, best_cut
@@ -164,12 +169,12 @@ class Question(NamedTuple):
 
 class Looked(NamedTuple):
     """What was found of a variant. bound: of its plans, in seconds. best: the fastest cut below the
-    cutoff, with the microbatch groups that it has. never: of variants that memory rules out, as
-    `MegatronPart.never` has it."""
+    cutoff, with the microbatch groups that it has. crowded: of the first look, as
+    `MegatronPart.crowded` has it."""
 
     bound: float
     best: tuple[Variant, Cut] | None = None
-    never: Sequence[bool] = ()
+    crowded: Sequence[int] = ()
 
 
 class MegatronSearch:
@@ -340,9 +345,19 @@ class MegatronSearch:
 
     def release(self, queue: list[Entry], entry: Entry) -> None:
         """Let the variants have their turn that wait for this one."""
-        for one in self.behind.pop((entry.number, entry.variant), ()):
-            if (one.number, one.variant) not in self.done:
-                heapq.heappush(queue, one)
+        number, part = entry.number, self.parts[entry.number]
+        for one in self.behind.pop((number, entry.variant), ()):
+            if one.variant is None or (number, one.variant) in self.done:
+                continue
+            bound = max(one.bound, crowded_bound(part, one.variant))
+            if bound >= NEVER:
+                self.close(number, one.variant)
+                continue
+            if one.variant in self.open[number]:
+                self.open[number][one.variant] = bound
+            heapq.heappush(queue, one._replace(bound=bound))
+        if number in self.opened:
+            self.settle(number)
 
     def ask(self, entries: Sequence[Entry]) -> list[Any]:
         """Return what there is to know of entries, in order: perhaps of other processes, but for
@@ -448,8 +463,12 @@ class MegatronSearch:
         """Look for plans of a variant below the cutoff, and bound it. At first with the smallest
         microbatch groups alone: plans come soon, and all groups have one bound by arithmetic."""
         part = self.parts[number]
-        if not turn and never_fits(part, variant):
-            return Looked(NEVER, never=part.never[kind_of(variant)])
+        crowded: Sequence[int] = ()
+        if not turn and not variant.divided:
+            least = crowded_bound(part, variant)
+            crowded = part.crowded[kind_of(variant)]
+            if least >= cutoff:
+                return Looked(least, crowded=crowded)
         most, bound, best = NEAR[turn], NEVER, None
         for place, one in enumerate(in_turns(part, variant)):
             if place and (not turn or not self.goon()):
@@ -464,17 +483,20 @@ class MegatronSearch:
                 found = best_layout(part, one, limit, self.goon)
             bound = min(bound, found.bound)
             best = best if found.cut is None else (one, found.cut)
-        return Looked(bound, best)
+        return Looked(bound, best, crowded)
 
     def take_look(self, number: int, variant: Variant, looked: Looked, cutoff: float) -> None:
         """Take what was found of a variant."""
         part, key = self.parts[number], (number, variant)
-        if looked.never:
+        if looked.crowded:
             kind = kind_of(variant)
-            part.never[kind] = list(looked.never)
-            alike = [v for v in self.open[number] if kind_of(v) == kind and never_fits(part, v)]
-            self.close(number, variant, *alike)
-            return
+            part.crowded[kind] = list(looked.crowded)
+            if looked.bound >= NEVER and looked.best is None:
+                alike = [v for v in self.open[number] if kind_of(v) == kind and never_fits(part, v)]
+                self.close(number, *alike)
+                if never_fits(part, variant):
+                    self.close(number, variant)
+                    return
         self.turns[key] += 1
         if looked.best is not None and looked.best[1].value < cutoff:
             turned, cut = looked.best

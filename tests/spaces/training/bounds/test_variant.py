@@ -45,7 +45,7 @@ def test_nothing_is_said_where_layers_keep_less_than_their_inputs(
     assert all(never_fits(part, v) for v in blocks)
     measured = part.memory
     monkeypatch.setattr(part, "memory", lambda v: replace(measured(v), checkpoint=1e12))
-    part.never.clear()
+    part.crowded.clear()
     assert not any(never_fits(part, v) for v in blocks)
 
 
@@ -65,7 +65,7 @@ def test_layers_of_two_kinds(limit: float) -> None:
     assert gone
     for part, variant in gone[::5]:
         engine = MegatronSearch([part], goon=lambda: True)
-        part.never = defaultdict(lambda: [False] * 99)
+        part.crowded = defaultdict(lambda: [0] * 99)
         engine.work(0, variant)
         assert not engine.best
 
