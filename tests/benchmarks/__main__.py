@@ -82,6 +82,7 @@ SUITES: dict[str, Callable[[str, float | None], object]] = {
     "growth": growth.measure,
     "proof": proof.measure,
     "checked": checked.measure,
+    "soon": proof.measure_soon,
     "peers": peers.measure,
     "solutions": solutions.measure,
     "kernels": lambda only, seconds: of_rows(kernel_judge, "kernels", kernel_table),

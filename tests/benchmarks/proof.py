@@ -1,6 +1,7 @@
 """How long it takes until a training plan is proved, on one core and on two, beside another commit.
 
 python -m tests.benchmarks --suite proof [--only TEXT] [--seconds 60]
+python -m tests.benchmarks --suite soon [--only TEXT] [--seconds 15]
 
 Every row is the whole command in a process of its own, the median of `TIMES`, each time beside the
 commit that `BESIDE` names. A loop of Python that is measured with them says how fast the machine
@@ -41,6 +42,23 @@ CASES = (
     "llama3-405b --gpus 2048xH100 --global-batch-size 2048",
 )
 WAYS = ("before", "one core", "two cores")
+# NVIDIA's published runs, by model, GPUs, batch and precision (NVIDIA-NeMo/Megatron-Bridge,
+# docs/performance-summary.md and its archive, Apache-2.0), on two cores with little time.
+SOON = 15.0
+RECIPES = (
+    "qwen3-30b-a3b --gpus 8xGB300 --global-batch-size 512 --precision mxfp8",
+    "llama3-70b --gpus 64xGB300 --global-batch-size 256 --precision fp8-current",
+    "llama3.1-8b --gpus 8xGB300 --global-batch-size 128 --precision fp8-current",
+    "qwen3-30b-a3b --gpus 8xGB200 --global-batch-size 512 --precision mxfp8",
+    "llama3-70b --gpus 64xGB200 --global-batch-size 256 --precision fp8-current",
+    "qwen3-235b-a22b --gpus 256xGB200 --global-batch-size 4096 --precision mxfp8",
+    "deepseek-v3 --gpus 256xGB200 --global-batch-size 4096 --precision mxfp8",
+    "deepseek-v3 --gpus 256xB200 --global-batch-size 4096 --precision mxfp8",
+    "qwen3-30b-a3b --gpus 8xB200 --global-batch-size 512 --precision mxfp8",
+    "llama3.1-8b --gpus 8xB200 --global-batch-size 128 --precision fp8-current",
+    "qwen3-30b-a3b --gpus 16xH100 --global-batch-size 1024 --precision fp8-current",
+    "deepseek-v3 --gpus 1024xH100 --global-batch-size 8192 --precision fp8-current",
+)
 
 
 def measure(only: str, seconds: float | None) -> None:
@@ -60,6 +78,26 @@ def measure(only: str, seconds: float | None) -> None:
             remove = ["git", "worktree", "remove", "--force", str(before)]
             subprocess.run(remove, cwd=ROOT, check=True)
     write_table("proof", table(kept.rows))
+
+
+def measure_soon(only: str, seconds: float | None) -> None:
+    """Measure NVIDIA's recipes whose words contain `only`; write the results and the table."""
+    kept = Kept("soon", RECIPES)
+    for words in RECIPES:
+        if only in words:
+            loop = _loop()
+            kept.add({"case": words, "loop_s": loop, **_run(words, seconds or SOON, ROOT, 2)})
+    write_table("soon", soon_table(kept.rows))
+
+
+def soon_table(rows: Sequence[Row]) -> str:
+    """Return as Markdown what is proved of recipes with little time."""
+    head = ["case", "loop (s)", "wall (s)", f"gap after {SOON:.0f} s", "MiB"]
+    lines = [line(head), "|---|" + "---:|" * (len(head) - 1)]
+    for row in rows:
+        cells = [f"`{row['case']}`", f"{row['loop_s']:.1f}", f"{row['wall_s']:.1f}"]
+        lines.append(line([*cells, gap_of(row), f"{row['peak_mib']:.0f}"]))
+    return "\n".join(lines)
 
 
 def _row(words: str, limit: float, before: Path) -> Row:

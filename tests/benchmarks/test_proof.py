@@ -28,3 +28,10 @@ def test_a_run_without_a_plan_has_no_gap() -> None:
     assert proof.gap_of(run_of(1.0, 1.0, None)) == "no plan"
     assert proof._median([run_of(1.0, 1.0), run_of(3.0, 2.0, None)])["gap"] is None
     assert proof._median([run_of(1.0, 1.0), run_of(3.0, 2.0)])["cpu_s"] == 2.0
+
+
+def test_recipes_with_little_time_say_what_is_left() -> None:
+    row = {"case": "small", "loop_s": 0.71, **run_of(12.0, 14.96, 0.098)}
+    (cells,) = proof.soon_table([row]).splitlines()[2:]
+    told = [cell.strip() for cell in cells.split("|")[1:-1]]
+    assert told == ["`small`", "0.7", "15.0", "9.80 %", "300"]

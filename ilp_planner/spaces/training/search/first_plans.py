@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.training.search.search import MegatronSearch
 
 DIVES = 200  # parts in which a first plan is looked for
-FIRST = 2000  # parts with the least bounds in which it is looked for before all others
 AFTER = 40  # of them that are looked at after a plan was found
 SAMPLES = 100  # parts in which one is looked for before there is any bound
 SOONEST = 12  # of the samples, in which any plan will do

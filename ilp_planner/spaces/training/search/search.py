@@ -39,7 +39,7 @@ from ilp_planner.spaces.training.enumerate.variants import each_variant, in_turn
 from ilp_planner.spaces.training.search.any_layout import AnyLayout
 from ilp_planner.spaces.training.search.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.training.search.first_plans import (
-    FIRST,
+    DIVES,
     SAMPLES,
     by_settings,
     climb,
@@ -260,7 +260,7 @@ class MegatronSearch:
                 return False
             queue += [Entry(self.bounds[number], number, EARLIEST) for number in numbers]
             if not (closing or (satisfied and self.best)):
-                dive(self, [entry.number for entry in heapq.nsmallest(FIRST, queue)])
+                dive(self, [entry.number for entry in heapq.nsmallest(DIVES, queue)])
         heapq.heapify(queue)
         if not (closing or self.best):
             dive(self, range(len(self.parts)))
