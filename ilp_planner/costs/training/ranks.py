@@ -73,11 +73,12 @@ MOST_ALONE = 50_000  # elements that are kept without their messages
 class Shared:
     """Results of jobs of one model that no link decides, for all clusters.
 
-    alone: of `RankCosts.alone`.
+    alone: of `RankCosts.alone`. least: of `MegatronPart.least_alone`, by what it depends on.
     """
 
     def __init__(self) -> None:
         self.alone: dict[tuple[object, ...], Alone] = {}
+        self.least: dict[tuple[object, ...], float] = {}
         self._numbers: dict[object, int] = {}
         self._devices: dict[int, tuple[Device, int]] = {}  # they keep their numbers while here
 

@@ -18,7 +18,7 @@ import numpy as np
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.costs.training.iteration import iteration_terms, lone_waits, moved_seconds
 from ilp_planner.costs.training.job import base_layout, layout_of, seats_of, virtual_sizes
-from ilp_planner.costs.training.ranks import RankCosts, decisive
+from ilp_planner.costs.training.ranks import RankCosts, decisive, shared_of
 from ilp_planner.job.memory import stage_of_rank
 from ilp_planner.job.quantised import most_saved
 from ilp_planner.job.states import state_widths
@@ -271,14 +271,24 @@ class MegatronPart:
         return variant_bound(self, variant)
 
     @property
-    def alone(self) -> tuple[int, ...]:
-        """All that `least_alone` depends on."""
+    def alone(self) -> tuple[object, ...]:
+        """All that `least_alone` depends on, besides the model, for problems with any cluster."""
         known, d = self.costs.own.on(self.problem.cluster), self.degrees
+        if "devices" not in known:
+            known["devices"] = self._devices()
         key = "decisive", id(self.settings)  # which is kept (`settings_of`)
         if key not in known:
-            numbers = known.setdefault("numbers", {})
-            known[key] = numbers.setdefault(decisive(self.settings), len(numbers))
-        return known[key], d.tp, d.micro_batch
+            known[key] = shared_of(self.costs.model).number(decisive(self.settings))
+        return known["devices"], known[key], d.tp, d.micro_batch
+
+    def _devices(self) -> int:
+        """Return a number of the devices, the batch and the rest that all parts have."""
+        cluster, costs = self.problem.cluster, self.costs
+        shared = shared_of(costs.model)
+        types = (shared.device(one) for one in cluster.device_types.values())
+        measured = costs.profile is not None
+        own = self.problem.global_batch, cluster.nodes[0].devices, measured
+        return shared.number((*own, costs.gpu_architecture(cluster).name, *types))
 
     def least_alone(self) -> float:
         """Return the seconds that a micro-batch takes at least, without any message."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.base.team import Team, together
+from ilp_planner.costs.training.ranks import shared_of
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import LAYOUT
 from ilp_planner.optimize.result import ALL_JUDGED, Ranked, Stop
@@ -296,17 +297,20 @@ class MegatronSearch:
 
     def bound_first(self, numbers: Sequence[int]) -> bool:
         """Bound parts by their kernels; tell whether there was time for all."""
-        alike: dict[tuple[int, ...], list[int]] = {}
+        alike: dict[tuple[object, ...], list[int]] = {}
         for number in numbers:
             if self.bounds[number] <= self.floor:
                 alike.setdefault(self.parts[number].alone, []).append(number)
-        groups = list(alike.values())
-        answers = self.ask([Entry(0.0, group[0], ALONE) for group in groups])
-        for group, least in zip(groups, answers, strict=True):
+        known = shared_of(self.parts[0].costs.model).least if alike else {}
+        unknown = [key for key in alike if key not in known]
+        answers = self.ask([Entry(0.0, alike[key][0], ALONE) for key in unknown])
+        for key, least in zip(unknown, answers, strict=True):
             if least is None:
                 return False
+            known[key] = least
+        for key, group in alike.items():
             for number in group:
-                self.bounds[number] = max(self.floor, self.parts[number].earliest_bound(least))
+                self.bounds[number] = max(self.floor, self.parts[number].earliest_bound(known[key]))
                 self.sources[number] = ARITHMETIC
                 self.raised(number)
         return self.goon()
