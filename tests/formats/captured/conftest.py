@@ -1,12 +1,14 @@
 """A folder with scripts, and with programs that leave a mark where the real ones would do harm."""
 
 import os
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from ilp_planner.base.errors import PlannerError
+from ilp_planner.formats.captured import recording
 from ilp_planner.formats.captured.guard import Started
 from ilp_planner.formats.captured.recording import Recording, record
 
@@ -22,13 +24,15 @@ MARKS = "marks"
 
 
 class Place:
-    """A folder to run scripts in. bin: of the programs that leave a mark, first in PATH."""
+    """A folder to run scripts in. bin: of the programs that leave a mark, first in PATH; python3 is
+    this one itself there, as what chooses among several starts dozens of programs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.bin = folder, folder / "bin"
         self.bin.mkdir()
         for name in (*LAUNCHERS, *HARMFUL):
             self.program(self.bin / name)
+        (self.bin / "python3").symlink_to(os.path.realpath(sys.executable))
 
     def program(self, file: Path) -> Path:
         """Write a program that leaves a mark if it ever runs."""
@@ -78,9 +82,12 @@ def unguarded() -> str:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """Return a folder whose scripts run without a trial of the guard before each: one of all tests
+    has been."""
     if unguarded():
         pytest.skip(unguarded())
+    monkeypatch.setattr(recording, "_probe", lambda folder, environment: None)
     return Place(tmp_path)
 
 

@@ -1,16 +1,17 @@
-"""Forms in which scripts launch: each is recorded with its words, and no launcher runs."""
+"""Forms in which scripts launch: each is recorded with its words, and no launcher runs.
+
+All of them are inner scripts of one: a number in their words tells their launches apart.
+"""
 
 import re
 import shutil
 
-import pytest
-
 from tests.formats.captured.conftest import Place, words_of
 
-WORDS = "--nproc_per_node 8 pretrain_gpt.py --num-layers 2"
+WORDS = "--nproc_per_node 8 pretrain_gpt.py --num-layers {tag}"
 T = f"torchrun {WORDS}"
-# Form -> the script, and the words of its launch if they are not those of `T`. {bin}: the folder of
-# the real launchers.
+# Form -> the script, and the words of its launch: none are those of `T`, `=` the script's own.
+# {bin}: the folder of the real launchers; {tag}: its number.
 FORMS: dict[str, tuple[str, str]] = {
     "plain": (T, ""),
     "by an absolute path": (f"{{bin}}/{T}", ""),
@@ -76,15 +77,10 @@ FORMS: dict[str, tuple[str, str]] = {
         f"{{bin}}/python3.99 -u -m torch.distributed.run {WORDS}",
         f"python3.99 -u -m torch.distributed.run {WORDS}",
     ),
-    "by python, joined": (
-        f"python3.99 -mtorch.distributed.launch {WORDS}",
-        f"python3.99 -mtorch.distributed.launch {WORDS}",
-    ),
-    "by a launcher's file": (
-        f"python3.99 {{bin}}/torchrun {WORDS}", f"python3.99 {{bin}}/torchrun {WORDS}"
-    ),
-    "by python alone": ("python3.99 pretrain_gpt.py --a 1", "python3.99 pretrain_gpt.py --a 1"),
-    "by a program's path": ("/nowhere/pretrain_gpt.py --a 1", "pretrain_gpt.py --a 1"),
+    "by python, joined": (f"python3.99 -mtorch.distributed.launch {WORDS}", "="),
+    "by a launcher's file": (f"python3.99 {{bin}}/torchrun {WORDS}", "="),
+    "by python alone": ("python3.99 pretrain_gpt.py --a {tag}", "="),
+    "by a program's path": ("/nowhere/pretrain_gpt.py --a {tag}", "pretrain_gpt.py --a {tag}"),
     "by python that runs a shell": (
         f"python3 -c 'import os; os.execv(\"{{bin}}/torchrun\", \"{T}\".split())'", ""
     ),
@@ -93,22 +89,19 @@ FORMS: dict[str, tuple[str, str]] = {
     ),
     "by perl": (f"/usr/bin/perl -e 'exec \"{{bin}}/{T}\"'", ""),
     "by awk": (f"echo | awk '{{{{ system(\"{{bin}}/{T}\") }}}}'", ""),
-    "by srun": (f"srun -N 2 {T}", f"srun -N 2 {T}"),
+    "by srun": (f"srun -N 2 {T}", "="),
     "by srun of a shell": (f"srun -N 2 bash -c '{T}'", ""),
     "by srun of a container": (f"srun -N 2 singularity exec image bash -c '{T}'", ""),
-    "by mpirun": ("mpirun -np 8 python3.99 train.py", "mpirun -np 8 python3.99 train.py"),
+    "by mpirun": ("mpirun -np 8 python3.99 train.py --a {tag}", "="),
     "by mpirun of a script": (f"echo '{T}' > in.sh; mpirun -np 2 bash in.sh", ""),
     "by sbatch": (f"echo '{T}' > in.sh; sbatch -N 2 in.sh", ""),
     "by sbatch of a line": (f"sbatch --wrap '{T}'", ""),
     "by sbatch of a here-document": (f"sbatch -N 2 <<EOF\n#!/bin/bash\n{T}\nEOF", ""),
-    "by deepspeed": ("deepspeed --num_gpus 8 train.py", "deepspeed --num_gpus 8 train.py"),
-    "by accelerate": ("accelerate launch train.py", "accelerate launch train.py"),
-    "by ray": (
-        "ray job submit --address=x -- python3 train.py --a 1",
-        "ray job submit --address=x -- python3 train.py --a 1",
-    ),
-    "by ms-swift": ("{bin}/megatron sft --model x", "megatron sft --model x"),
-    "by LLaMA-Factory": ("llamafactory-cli train x.yaml", "llamafactory-cli train x.yaml"),
+    "by deepspeed": ("deepspeed --num_gpus 8 train.py --a {tag}", "="),
+    "by accelerate": ("accelerate launch train.py --a {tag}", "="),
+    "by ray": ("ray job submit --address=x -- python3 train.py --a {tag}", "="),
+    "by ms-swift": ("{bin}/megatron sft --model {tag}", "megatron sft --model {tag}"),
+    "by LLaMA-Factory": ("llamafactory-cli train {tag}.yaml", "="),
     "in a container": (f"docker run image bash -c '{T}'", ""),
 }  # fmt: skip
 
@@ -116,15 +109,28 @@ FORMS: dict[str, tuple[str, str]] = {
 NEEDS = {"by make": "make", "by perl": "perl"}  # of what few machines lack
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_launch_is_recorded_and_does_not_start(place: Place, form: str) -> None:
-    text, wanted = FORMS[form]
-    if form in NEEDS and not shutil.which(NEEDS[form]):
-        pytest.skip(f"no {NEEDS[form]}")
-    found = place.record(text.format(bin=place.bin) + "\n")
+def test_launches_are_recorded_and_do_not_start(place: Place) -> None:
+    known = {form for form in FORMS if form not in NEEDS or shutil.which(NEEDS[form])}
+    wanted, text = {}, ""
+    for tag, (form, (script, words)) in enumerate(FORMS.items(), 100):
+        if form not in known:
+            continue
+        folder = place.folder / str(tag)
+        folder.mkdir()
+        (folder / "bin").symlink_to(place.bin)
+        (folder / "run.sh").write_text(script.format(bin=place.bin, tag=tag) + "\n")
+        wanted[form] = [
+            tuple({"": T, "=": script}.get(words, words).format(bin=place.bin, tag=tag).split())
+        ]
+        text += f"(cd {tag} && bash run.sh)\n"
+    found = place.record(text, seconds=120.0)
     assert place.marks == "", place.printed
-    words = (wanted.format(bin=place.bin) or T).split()
-    assert words_of(found.launches) == [tuple(words)], place.printed
+    launched = words_of(found.launches)
+    for tag, form in enumerate(FORMS, 100):
+        if form in known:
+            its = [words for words in launched if any(str(tag) in word for word in words)]
+            assert its == wanted[form], (form, place.printed)
+    assert len(launched) == len(known)
     assert not found.late
 
 
@@ -136,4 +142,4 @@ def test_the_real_launchers_would_leave_a_mark(place: Place) -> None:
 
 def test_there_are_at_least_thirty_forms() -> None:
     assert len(FORMS) >= 30
-    assert not [form for form, (text, _) in FORMS.items() if re.search(r"[^{]\{[^{b]", text)]
+    assert not [form for form, (text, _) in FORMS.items() if re.search(r"[^{]\{[^{bt]", text)]
