@@ -29,6 +29,12 @@ settings.register_profile(
 settings.register_profile("new", settings.get_profile("same"), derandomize=False, max_examples=ALL)
 settings.load_profile("same")
 
+gc.set_threshold(50_000, 20, 20)  # nothing here comes near the memory of this machine
+
+# Files of tests need not be there after a power cut: waiting for the disk takes longer than most
+# tests do.
+os.fsync = lambda handle: None
+
 # What only `make test-all` reads: processes that are killed or signalled, what imports a training
 # system, and what tries every plan with every command.
 SLOW = (

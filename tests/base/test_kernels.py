@@ -306,34 +306,34 @@ def sealed(content: bytes) -> bytes:
     return sha256(content).digest() + content
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        lambda content: b"",
-        lambda content: content[:10],
-        lambda content: content[: len(content) // 2],
-        lambda content: content[:-1],
-        lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:],
-        lambda content: content[:-9] + bytes([content[-9] ^ 128]) + content[-8:],
-        lambda content: bytes(len(content)),
-        lambda content: b"no code at all" * 100,
-        lambda content: sealed(b""),
-        lambda content: sealed(b"no pickle"),
-        lambda content: sealed(pickle.dumps(None)),
-        lambda content: sealed(pickle.dumps({"a": 1})),
-        lambda content: sealed(pickle.dumps(Hostile())),
-        lambda content: sealed(b"cno_such_module\nname\n."),
-    ],
-)
+BROKEN: list[Callable[[bytes], bytes]] = [
+    lambda content: b"",
+    lambda content: content[:10],
+    lambda content: content[: len(content) // 2],
+    lambda content: content[:-1],
+    lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:],
+    lambda content: content[:-9] + bytes([content[-9] ^ 128]) + content[-8:],
+    lambda content: bytes(len(content)),
+    lambda content: b"no code at all" * 100,
+    lambda content: sealed(b""),
+    lambda content: sealed(b"no pickle"),
+    lambda content: sealed(pickle.dumps(None)),
+    lambda content: sealed(pickle.dumps({"a": 1})),
+    lambda content: sealed(pickle.dumps(Hostile())),
+    lambda content: sealed(b"cno_such_module\nname\n."),
+]
+
+
 def test_kept_code_that_is_broken_is_compiled_anew(
-    total: Callable[..., ModuleType], tmp_path: Path, broken: Callable[[bytes], bytes]
+    total: Callable[..., ModuleType], tmp_path: Path
 ) -> None:
     """Whatever reading it raises; and what was compiled takes its place."""
     assert taken(total()) == (609, 0)
-    (file,) = (tmp_path / "kept").rglob("caller.total-*")
-    file.write_bytes(broken(file.read_bytes()))
-    assert taken(total()) == (609, 0)
-    assert taken(total()) == (609, 1)
+    for broken in BROKEN:
+        (file,) = (tmp_path / "kept").rglob("caller.total-*")
+        file.write_bytes(broken(file.read_bytes()))
+        assert taken(total()) == (609, 0)
+        assert taken(total()) == (609, 1)
 
 
 @pytest.mark.parametrize("there", ["a folder", "a loop", "nothing", "a file for the folder"])
@@ -509,9 +509,12 @@ def test_a_signal_waits_until_a_kernel_is_compiled(
 @pytest.mark.parametrize(
     "others",
     [
-        "(a @ a)[0], np.dot(x, x)",
+        "x.sum(), a[0]",
         # Numba compiles these for seconds.
-        pytest.param("np.convolve(x, x), np.linalg.inv(a)", marks=pytest.mark.slow),
+        *(
+            pytest.param(code, marks=pytest.mark.slow)
+            for code in ("(a @ a)[0], np.dot(x, x)", "np.convolve(x, x), np.linalg.inv(a)")
+        ),
     ],
 )
 def test_no_linear_algebra_is_imported_to_compile_a_kernel(others: str) -> None:
@@ -522,7 +525,7 @@ def test_no_linear_algebra_is_imported_to_compile_a_kernel(others: str) -> None:
         "from ilp_planner.optimize.bounds import sweep, paths, arrays",
         "from ilp_planner.base.kernels import kernel",
         "@kernel",
-        "def total(x): return x.sum() + np.sort(x)[0]",
+        "def total(x): return x.sum()",
         "assert total(np.arange(4.0)) == 6.0",
         "assert 'scipy.linalg' not in sys.modules",
         "import numba",
