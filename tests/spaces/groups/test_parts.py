@@ -37,15 +37,15 @@ from tests.brute import (
     seatings,
     spread_problem,
 )
-from tests.examples import everything, examples, for_each, often
+from tests.examples import everything, examples, for_each, often, thinned
 from tests.metis_cases import synthetic_costs
 
 SEEDS = st.integers(0, 2**32 - 1)
 LINKS = ("flat", "one", "pairs", "matrix")
 FEW = examples(15)
 FEWER = examples(4, more=15)
-DIFFERING = (2, 7, 43, 45)  # of 60 seeds, some whose best plan has such a stage
-SPREAD = (12, 13, 17, 18, 22)  # likewise of 40, with a stage that is spread
+DIFFERING = (2, 7, 43)  # of 60 seeds, some whose best plan has such a stage
+SPREAD = (12, 13, 17, 18)  # likewise of 40, with a stage that is spread
 
 
 def solved(problem: Problem, best: float, **options: str) -> None:
@@ -63,7 +63,7 @@ def solved(problem: Problem, best: float, **options: str) -> None:
     assert result.status is Status.OPTIMAL
 
 
-@pytest.mark.parametrize("links", often(LINKS, "pairs", "matrix"))
+@pytest.mark.parametrize("links", often(LINKS, "matrix"))
 @FEWER
 @given(seed=SEEDS)
 def test_the_optimum_of_every_plan(links: str, seed: int) -> None:
@@ -72,7 +72,7 @@ def test_the_optimum_of_every_plan(links: str, seed: int) -> None:
     solved(problem, best)
 
 
-@pytest.mark.parametrize("links", often(LINKS, "pairs", "matrix"))
+@pytest.mark.parametrize("links", often(LINKS, "matrix"))
 @FEWER
 @given(seed=SEEDS)
 def test_the_optimum_where_types_differ_in_their_degree(links: str, seed: int) -> None:
@@ -110,7 +110,7 @@ def test_a_stage_whose_types_differ_in_their_degree_is_saved_proved_and_ranked()
     assert found > 2
 
 
-@pytest.mark.parametrize("links", often(LINKS, "pairs", "matrix"))
+@pytest.mark.parametrize("links", often(LINKS, "matrix"))
 @examples(4, more=9)
 @given(seed=SEEDS)
 def test_the_optimum_where_stages_may_be_spread(links: str, seed: int) -> None:
@@ -178,7 +178,7 @@ def test_the_best_plan_without_a_choice_is_there_before_others_are_searched(
 
 
 @for_each("solver", ["dp", "cp-sat", "milp", "gradient", "anneal"])
-@for_each("seed", [3, 14, 25])
+@for_each("seed", [3, 14])
 def test_solvers_where_stages_may_be_spread(solver: str, seed: int) -> None:
     """Exact ones find the optimum, heuristics a plan, and no bound is above it."""
     problem, best = known_optimum(seed, spread=True)
@@ -279,7 +279,7 @@ def random_row(
     return next((row for row in seatings(problem.cluster, some, stages)), None)
 
 
-@for_each("seed", range(100, 108))
+@for_each("seed", thinned(range(100, 108), 3))
 def test_the_optimum_on_more_devices(seed: int) -> None:
     problem = random_problem(seed, devices=7)
     best, _ = cheapest(problem)
@@ -287,7 +287,7 @@ def test_the_optimum_on_more_devices(seed: int) -> None:
 
 
 @for_each("solver", ["auto", "dp", "cp-sat", "milp", "pulp"])
-@for_each("seed", [1, 4, 7, 18, 22])
+@for_each("seed", [1, 7, 22])
 def test_every_solver_finds_it(solver: str, seed: int) -> None:
     problem, best = known_optimum(seed)
     solved(problem, best, solver=solver)
@@ -301,7 +301,7 @@ def known_optimum(seed: int, *, spread: bool = False) -> tuple[Problem, float]:
     return problem, cheapest(problem)[0]
 
 
-@for_each("seed", range(12))
+@for_each("seed", thinned(range(12), 5))
 def test_the_optimum_under_another_cost_model(seed: int) -> None:
     """Metis's costs in the planner's space: other groups than Metis has, idle devices too."""
     counts = [{"A": 3}, {"A": 2, "B": 2}, {"B": 3, "A": 2}, {"A": 1, "C": 1, "B": 2}][seed % 4]
@@ -374,7 +374,7 @@ def test_no_placement_undercuts_the_best_links(seed: int) -> None:
             ]
 
 
-@for_each("seed", range(6))
+@for_each("seed", thinned(range(6), 3))
 def test_more_memory_never_hurts(seed: int) -> None:
     problem = random_problem(seed, links="flat")
     found = []
