@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.manual import DOCS, ROOT
+from tests.sources import statements, tree_of
 
 RELATIVE = ("what", "which", "where", "those", "such", "whose", "whichever", "whatever")
 QUESTIONS = ("What", "Which", "Where", "How", "Whether")
@@ -55,8 +56,8 @@ def own_words() -> list[str]:
 
 def docstrings(path: Path) -> Iterator[str]:
     """Yield the docstrings of a module, its classes and functions; the module's is first."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
+    tree = tree_of(path)
+    for node in (tree, *statements(tree)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             yield ast.get_docstring(node) or ""
 

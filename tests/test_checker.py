@@ -34,6 +34,7 @@ from ilp_planner.problem import Problem
 from ilp_planner.spaces.operators.independent import independent_proof
 from tests import tiny
 from tests.examples import examples, for_each
+from tests.sources import statements, tree_of
 
 HUGE = 1e5  # seconds: more than any of these plans takes
 Record = dict[str, Any]
@@ -461,7 +462,7 @@ def test_a_file_is_checked_alone(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def imports(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

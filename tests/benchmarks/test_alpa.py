@@ -1,11 +1,14 @@
 """The protocols reach what is asked of them, and beat the regression on the same rows."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
 from ilp_planner.peers.alpa.profile import read_alpa
 from ilp_planner.profiler.predict.collectives import CollectivePredictor
 from tests.benchmarks import alpa as study
+from tests.examples import for_each
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +18,7 @@ def rows() -> dict[str, study.Row]:
     return {row.protocol: row for row in study.alpa_rows()}
 
 
+@pytest.mark.slow
 def test_every_limit_is_kept(rows) -> None:
     limits = {name: row for name, row in rows.items() if row.asked}
     assert len(limits) >= 5
@@ -23,6 +27,7 @@ def test_every_limit_is_kept(rows) -> None:
         assert row.median <= row.asked[-1], row
 
 
+@pytest.mark.slow
 def test_ours_beats_the_regression_on_the_same_rows(rows) -> None:
     compared = [row for row in rows.values() if row.regression is not None]
     assert compared
@@ -31,13 +36,19 @@ def test_ours_beats_the_regression_on_the_same_rows(rows) -> None:
         assert row.median < row.regression[1]
 
 
+@pytest.mark.slow
 def test_unseen_groups_on_two_hosts(rows) -> None:
     row = rows["two hosts: devices per host from other numbers of them"]
     assert row.mape < 15
 
 
+@cache
+def collectives() -> CollectivePredictor:
+    return CollectivePredictor(read_alpa(study.ALPA))
+
+
 @pytest.mark.skipif(not study.ALPA.exists(), reason="Alpa's database is not in ../shared/data")
-@pytest.mark.parametrize(
+@for_each(
     ("name", "speed", "apart"),
     [
         ("all_gather", 2.63e9, 0.09),
@@ -54,7 +65,7 @@ def test_four_hosts_are_near_what_their_networks_let_through(
     What each of the c = 8 / r groups of a host sends, r of its 8 devices in each; the speeds are
     those published for the two-host rows of this database.
     """
-    predictor = CollectivePredictor(read_alpa(study.ALPA))
+    predictor = collectives()
     sizes = 2.0 ** np.arange(26, 32)
     errors = []
     for r in (1, 2, 4, 8):

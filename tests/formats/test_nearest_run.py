@@ -127,7 +127,7 @@ def reached(start: TrainingJob, changes: int) -> set[TrainingJob]:
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=str)
-@examples(8)
+@examples(4, more=8)
 @given(case=jobs())
 def test_what_is_offered_is_run_and_legal_and_near(runtime: Runtime, case: TrainingJob) -> None:
     """The exporter accepts it, the judge gives its time, and nothing nearer is accepted."""

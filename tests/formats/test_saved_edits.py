@@ -231,7 +231,7 @@ def test_an_edit_is_refused_or_of_what_is_free(name: str) -> None:
         if value != had
     ]
     taken = []
-    for place, how, value in thinned(every, 7):
+    for place, how, value in thinned(every, 13):
         key = key_of(place)
         # The true bound of a part that has not the plan may be any higher one.
         other = key == "certificate.parts.bound_s" and not at_the_bound(data, place)

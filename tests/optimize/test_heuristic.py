@@ -16,12 +16,15 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.optimize.solvers.registry import HEURISTICS
 from ilp_planner.problem import Problem
-from tests.every_space import METIS, check_consistent, every_space, problem_in, result_in
+from tests.every_space import METIS, PROBLEMS, check_consistent, every_space, problem_in, result_in
 from tests.examples import often
 from tests.mixed_cases import room_problem
 from tests.tiny import fixed_problem
 
 FEW = Limits(starts=4, workers=1, seconds=60.0)
+some_spaces = pytest.mark.parametrize(
+    "space", often(PROBLEMS, "operators", "groups", "megatron, two types", "amp, free")
+)
 every_heuristic = pytest.mark.parametrize("solver", often(HEURISTICS, "anneal"))
 
 
@@ -43,7 +46,7 @@ def test_a_legal_plan_near_the_bound_of_the_portfolio(solver: str, space: str) -
 
 
 @every_heuristic
-@every_space
+@some_spaces
 def test_alone_it_has_no_portfolio(
     solver: str, space: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,7 +63,7 @@ def test_alone_it_has_no_portfolio(
 
 
 @every_heuristic
-@every_space
+@some_spaces
 def test_a_seed_gives_the_same_plan(solver: str, space: str) -> None:
     problem = problem_in(space)
     one, other = (

@@ -165,7 +165,7 @@ MIXTURE = placed(
 @pytest.mark.parametrize(
     ("job", "share"),
     [
-        (llama_job(), 0.35),
+        pytest.param(llama_job(), 0.35, marks=pytest.mark.slow),
         pytest.param(llama_job(), 0.9, marks=pytest.mark.slow),
         pytest.param(llama_job(pp=2, tp=2, dp=2), 0.6, marks=pytest.mark.slow),
         (MIXTURE, 0.9),

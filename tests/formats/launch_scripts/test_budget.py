@@ -28,8 +28,8 @@ NO_BASH = {
     "a function that calls itself twice": ("f() { f; f; }\nf", "calls itself|nested too deeply"),
     "texts that read themselves": ("A='eval $A; eval $A'\neval $A", "nested too deeply"),
     "many pipes": ("a|" * 100_000, "found more than 2000 signs"),
-    "operators without commands": ("<(>)$;&" * 30_000, "nested too deeply, or no bash"),
-    "arrays in arrays": ("A=(" * 50_000, "nested too deeply, or no bash"),
+    "operators without commands": ("<(>)$;&" * 10_000, "nested too deeply, or no bash"),
+    "arrays in arrays": ("A=(" * 15_000, "nested too deeply, or no bash"),
 }
 FOLLOWED = {
     "an expression that others go back in": f"X={'a' * 40}b; [[ $X =~ ^(a+)+$ ]] && A=1",

@@ -49,7 +49,7 @@ def arcs(graph: OpenStages) -> set[tuple[int, int, int, int, int, bool, bool]]:
     return found
 
 
-@FEW
+@examples(6, more=20)
 @given(listed(), DIGITS, FACTORS)
 def test_no_pipeline_is_faster_or_left_out(part: Listed, digits: int, factor: float) -> None:
     best, _ = part.best()

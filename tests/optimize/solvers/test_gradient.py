@@ -23,7 +23,7 @@ from ilp_planner.optimize.solvers.gradient import Gradient, Tuning, _Descent
 from ilp_planner.optimize.solvers.soft_graph import SoftGraph, path_counts, soft_graph
 from ilp_planner.optimize.solvers.soft_path import decode, path_cost, relaxed
 from tests.benchmarks.slicing import slicing
-from tests.examples import examples, for_each
+from tests.examples import examples, for_each, thinned
 from tests.optimize.solvers.graphs import (
     chain,
     dense_graphs,
@@ -215,9 +215,9 @@ def test_devices_are_shared_within_the_capacities() -> None:
     assert 0 < solution.bound <= best
 
 
-@for_each(("layers", "stages"), [(12, 4), (24, 12), (48, 12), (64, 16), (128, 50)])
+@for_each(("layers", "stages"), thinned([(12, 4), (24, 12), (48, 12), (64, 16), (128, 50)], 2))
 def test_slicing_problems_within_5_percent(layers: int, stages: int) -> None:
-    for seed in (11, 12):
+    for seed in thinned((11, 12), 2):
         problem = slicing(layers, stages, seed)
         graph = problem.graph()
         optimum = problem.value(ChainDP().solve(graph, Limits()).objective)

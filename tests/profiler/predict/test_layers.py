@@ -40,7 +40,7 @@ def time_at(made, tp, samples, **more):
 parts = st.floats(1e-5, 1e-1)
 
 
-@examples(12)
+@examples(6, more=8)
 @given(launch=parts, work=parts, replicated=parts, sent=parts)
 def test_a_roofline_is_found_again(launch, work, replicated, sent):
     def times(tp, n):
@@ -52,7 +52,7 @@ def test_a_roofline_is_found_again(launch, work, replicated, sent):
         assert found == pytest.approx(times(tp, n), rel=0.03), (tp, n)
 
 
-@examples(20)
+@examples(8, more=10)
 @given(
     noise=st.lists(st.floats(0.3, 3.0), min_size=12, max_size=12),
     tp=st.integers(1, 16),
@@ -73,7 +73,7 @@ def test_never_negative_and_never_falling_between_measured_rows(noise, tp, sampl
         assert found.error == 0
 
 
-@examples(12)
+@examples(6, more=8)
 @given(rises=st.lists(st.floats(0.0, 2.0), min_size=12, max_size=12), tp=st.sampled_from(DEGREES))
 def test_rising_rows_make_a_rising_curve(rises, tp):
     """Measured and predicted rows together never fall, where the measured ones do not."""
@@ -121,7 +121,7 @@ def test_other_widths_are_predicted_from_several():
         assert found.value == pytest.approx(times(n, h), rel=0.02)
 
 
-@examples(12)
+@examples(6, more=8)
 @given(
     fixed=st.integers(0, 4000),
     slope=st.integers(0, 4000),

@@ -9,7 +9,7 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.solve import solve
 from ilp_planner.spaces.registry import RUNTIMES
 from ilp_planner.specs.pipeline_layout import FIRST
-from tests.examples import for_each
+from tests.examples import for_each, often
 from tests.megatron_cases import small_cluster
 from tests.runtime_cases import runtime_problem
 
@@ -24,7 +24,7 @@ def remarks(space: str, model: str, said: Mapping[str, object], **options: Any) 
     return [note for note in solve(problem).notes if ": without effect, " in note]
 
 
-@pytest.mark.parametrize("space", INTERLEAVED)
+@pytest.mark.parametrize("space", often(INTERLEAVED, "megatron", "torchtitan"))
 @pytest.mark.parametrize(
     ("model", "said", "why"),
     [

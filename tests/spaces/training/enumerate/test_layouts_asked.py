@@ -47,7 +47,7 @@ def laid_out_so(problem: Problem, ends: tuple[int, ...]) -> list[GroupPlan]:
     return [plan for plan in every_plan(problem, only) if evaluate(problem, plan).legal]
 
 
-@examples(5)
+@examples(3, more=7)
 @given(
     ends=cuts(),
     cluster=st.sampled_from((small_cluster(), small_cluster(1, 2, slow=1), small_cluster(1, 4))),

@@ -266,7 +266,7 @@ def neighbours(plan: GroupPlan) -> Iterator[GroupPlan]:
 
 @pytest.mark.parametrize("space", ["torchtitan", "torchtitan@0.2.2", "deepspeed"])
 @given(data=st.data())
-@examples(6)
+@examples(3, more=8)
 def test_no_legal_neighbour_beats_the_bound(space: str, data: st.DataObject) -> None:
     """But for those that the space says its proof is not about."""
     problem = data.draw(problems(space))

@@ -28,7 +28,7 @@ SHORT = {"hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048}
 PIPELINE = {"pp": 2, "virtual_stages": 2, "recompute": "none,block"}
 
 
-@examples(5)
+@examples(3, more=7)
 @given(
     layers=st.integers(3, 4),
     vocab=st.sampled_from((501, 16000, 60000)),
@@ -156,7 +156,7 @@ def variants_of(problem, draw, most):
     return draw.sample(every, min(most, len(every)))
 
 
-@examples(12)
+@examples(6, more=8)
 @given(problem=interleaved(), draw=st.randoms(use_true_random=False))
 def test_the_tree_finds_the_best_of_all_layouts(problem, draw):
     """And no layout takes less than it says, of the whole tree or of a single layout."""
@@ -180,7 +180,7 @@ def test_the_tree_finds_the_best_of_all_layouts(problem, draw):
             assert least[layouts.index(ends)] == pytest.approx(part.seconds(variant, ends))
 
 
-@examples(12)
+@examples(6, more=8)
 @given(problem=interleaved(), draw=st.randoms(use_true_random=False))
 def test_what_the_tree_leaves_out_does_not_fit(problem, draw):
     """Bytes by stages are no more than those that the judge counts."""

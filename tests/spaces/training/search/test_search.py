@@ -394,8 +394,7 @@ def test_measured_times_of_layers_are_used(degrees):
 @for_each(
     ("seed", "cluster"),
     thinned(
-        [(10, small_cluster(1, 1, slow=1)), (15, small_cluster(1, 2)), (16, small_cluster(2, 1))],
-        2,
+        [(10, small_cluster(1, 1, slow=1)), (15, small_cluster(1, 2)), (16, small_cluster(2, 1))], 2
     ),
 )
 def test_measured_layers_may_differ(seed, cluster):
