@@ -138,7 +138,7 @@ def _demanded(given: Any, said: Mapping[str, object]) -> Constraints:
     ------
     SpecError, UsageError: it is no constraint.
     """
-    from ilp_planner.formats.kept_stages import with_kept_stages
+    from ilp_planner.formats.saved_start import with_kept_stages
     from ilp_planner.inputs.constraints import NAMES as KNOWN
     from ilp_planner.inputs.constraints import constraints_of
     from ilp_planner.inputs.constraints_file import read_constraints

@@ -62,7 +62,7 @@ def demanded(file: Path | None, said: Mapping[str, Any]) -> Constraints:
     PlanError, SpecError, UsageError: one line with the file, the name, the found and the expected
         value.
     """
-    from ilp_planner.formats.kept_stages import with_kept_stages
+    from ilp_planner.formats.saved_start import with_kept_stages
     from ilp_planner.inputs.constraints_file import read_constraints
 
     options = {name: value for name, value in said.items() if value}

@@ -165,7 +165,7 @@ def with_constraints(request: Request, said: Mapping[str, str]) -> Request:
 
 @lru_cache(maxsize=1024)
 def _read(said: tuple[tuple[str, str], ...]) -> Constraints:
-    from ilp_planner.formats.kept_stages import with_kept_stages
+    from ilp_planner.formats.saved_start import with_kept_stages
 
     return with_kept_stages(constraints_of(dict(said)))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.launch_scripts.unknowns import Unknown, known
-from ilp_planner.formats.megatron.dependence import is_free
+from ilp_planner.formats.megatron.earlier import is_free
 from ilp_planner.formats.megatron.flags import Flag, flags
 from ilp_planner.formats.megatron.launcher import own_options, program_place
 from ilp_planner.formats.megatron.launchers import Open

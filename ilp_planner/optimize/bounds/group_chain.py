@@ -13,8 +13,7 @@ from ilp_planner.base.numerics import ROUNDING
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ilp_planner.optimize.bounds.group_regions import Regions
-    from ilp_planner.optimize.bounds.group_states import States
+    from ilp_planner.optimize.bounds.group_states import Regions, States
 
 
 class ChainStages(NamedTuple):

@@ -16,8 +16,7 @@ import numpy as np
 
 from ilp_planner.base.kernels import inlined, kernel
 from ilp_planner.optimize.bounds.arrays import INFINITE, ascending, longer, longer_rows
-from ilp_planner.optimize.bounds.group_regions import onwards, taken_in
-from ilp_planner.optimize.bounds.group_states import step
+from ilp_planner.optimize.bounds.group_states import onwards, step, taken_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

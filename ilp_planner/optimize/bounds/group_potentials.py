@@ -12,8 +12,7 @@ import numpy as np
 
 from ilp_planner.base.kernels import inner, kernel
 from ilp_planner.optimize.bounds.arrays import INFINITE
-from ilp_planner.optimize.bounds.group_regions import onwards
-from ilp_planner.optimize.bounds.group_states import step
+from ilp_planner.optimize.bounds.group_states import onwards, step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

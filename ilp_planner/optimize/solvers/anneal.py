@@ -18,8 +18,7 @@ import numpy as np
 from ilp_planner.base.numerics import FINE_ROUNDING
 from ilp_planner.optimize.result import Stop
 from ilp_planner.optimize.solvers import anneal_moves as moves
-from ilp_planner.optimize.solvers.anneal_draws import INFINITE, chance
-from ilp_planner.optimize.solvers.anneal_graph import Arcs, Kinds
+from ilp_planner.optimize.solvers.anneal_graph import INFINITE, Arcs, Kinds, chance
 from ilp_planner.optimize.solvers.backend import Backend
 from ilp_planner.optimize.solvers.halving import rungs, successive_halving
 

@@ -1,11 +1,14 @@
-"""A stage graph for the compiled moves of simulated annealing."""
+"""A stage graph and random numbers for the compiled moves of simulated annealing."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from ilp_planner.base.kernels import inner, kernel
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -53,3 +56,27 @@ class Room(NamedTuple):
     stamp: NDArray[np.int64]
     into: NDArray[np.int64]
     active: NDArray[np.int64]
+
+
+INFINITE = np.inf
+
+
+@kernel
+def chance(state):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return a number from 0 to below 1 and step the generator (xorshift64*: Vigna, "An
+    experimental exploration of Marsaglia's xorshift generators, scrambled", 2016).
+
+    state: uint64 [1], not 0.
+    """
+    x = state[0]
+    x ^= x >> np.uint64(12)
+    x ^= x << np.uint64(25)
+    x ^= x >> np.uint64(27)
+    state[0] = x
+    return float((x * np.uint64(2685821657736338717)) >> np.uint64(11)) / 9007199254740992.0
+
+
+@inner
+def between(state, low, high):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Draw from low to high, every order of magnitude alike."""
+    return low * (high / low) ** chance(state)

@@ -21,8 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ilp_planner.base.kernels import inner, kernel
-from ilp_planner.optimize.solvers.anneal_draws import INFINITE, between, chance
-from ilp_planner.optimize.solvers.anneal_graph import Room
+from ilp_planner.optimize.solvers.anneal_graph import INFINITE, Room, between, chance
 
 # ---- anneal groups -------------------------------------------------------------------------------
 

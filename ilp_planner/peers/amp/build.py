@@ -10,7 +10,7 @@ from ilp_planner.evaluate import Violation
 from ilp_planner.optimize.result import Stop
 from ilp_planner.peers.amp.costs import AmpCosts, AmpDegrees, mixed_forward
 from ilp_planner.peers.amp.degrees import amp_space
-from ilp_planner.peers.amp.parts import AmpPart, part_name
+from ilp_planner.peers.amp.search import AmpPart, part_name
 from ilp_planner.peers.amp.source import amp_source
 from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.layers import Costing, layer_problem, refuse_stages

@@ -8,22 +8,33 @@ Annealing is as in AMP's own search; a dynamic program splits the layers, which 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ilp_planner.optimize.search.choice_annealing import ChoiceAnnealing, Nearness
+from ilp_planner.optimize.search.parts import FixedGraph
 from ilp_planner.peers.amp.costs import AmpCosts, AmpDegrees, AmpTables, slowness
-from ilp_planner.peers.amp.degrees import AmpPlan, amp_space, default_routes, rank_plans
+from ilp_planner.peers.amp.degrees import (
+    AmpPlan,
+    amp_space,
+    configuration_graph,
+    default_routes,
+    rank_plans,
+)
 from ilp_planner.peers.amp.partition import best_cut
-from ilp_planner.peers.amp.parts import part_name
 from ilp_planner.peers.amp.placement import in_order, place, placed_plan, room_of, route_of
 from ilp_planner.peers.amp.routes import Counts, Hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
+    from ilp_planner.optimize.graph import StageGraph
     from ilp_planner.optimize.search.group_search import GroupSearch
+    from ilp_planner.peers.amp.costs import AmpCosts, AmpDegrees
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.specs.cluster import ClusterSpec
 
 
 # ---- AMP's own program ---------------------------------------------------------------------------
@@ -179,3 +190,54 @@ class PlacementChoices:
         if number not in self.hosts:
             self.hosts[number] = Hosts(self.slow, room_of(self.cluster, self.degrees[number]))
         return self.hosts[number]
+
+
+class AmpPart(FixedGraph):
+    """One choice of degrees under AMP's placement."""
+
+    def __init__(
+        self,
+        costs: AmpCosts,
+        cluster: ClusterSpec,
+        degrees: AmpDegrees,
+        global_batch: int,
+        model: str,
+    ) -> None:
+        self.costs, self.cluster, self.degrees = costs, cluster, degrees
+        self.global_batch, self.model = global_batch, model
+        self.micro_batches = degrees.micro_batches(global_batch)
+        self.constant = 0.0
+        self.name = part_name(degrees)
+
+    @cached_property
+    def stage_graph(self) -> StageGraph:
+        """Every partition."""
+        tables = self.costs.tables(self.cluster, self.degrees, self.global_batch)
+        return configuration_graph(tables, default_routes(self.costs, self.cluster, self.degrees))
+
+    def holds(self, plan: GroupPlan) -> bool:
+        """Tell whether a plan has these degrees, and its ranks fill the nodes in order."""
+        tp, dp, pp, samples = self.degrees
+        first = plan.stages[0]
+        found = (first.tp, len(first.replicas), len(plan.stages), first.replicas[0].samples)
+        return found == (tp, dp, pp, samples) and plan.used == tuple(range(tp * dp * pp))
+
+    def plan(self, choices: Sequence[int]) -> GroupPlan | None:
+        """Return the plan of a path."""
+        arcs = np.asarray(choices, dtype=np.int64)
+        partition = (self.stage_graph.stop[arcs] - self.stage_graph.start[arcs]).tolist()
+        devices = tuple(range(self.degrees.tp * self.degrees.dp * self.degrees.pp))
+        plan = AmpPlan(
+            degrees=self.degrees, partition=tuple(partition), devices=devices, cost=0.0, bound=0.0
+        )
+        return plan.group_plan(self.model, self.global_batch)
+
+    def family(self, choice: int) -> Hashable:
+        """Return the degrees: plans of one part differ in cuts only."""
+        return self.degrees
+
+
+def part_name(degrees: AmpDegrees) -> str:
+    """Return the name of a choice of degrees in certificates."""
+    tp, dp, pp, samples = degrees
+    return f"tp {tp}, dp {dp}, pp {pp}, micro-batch {samples}"

@@ -13,7 +13,7 @@ reduction. All M nodes of a type together:
 
     sum over stages that are spread of nodes / M * seconds of the ring <= gradient reduction
 
-Zones of device types, counted along runs of stages (`bounds/group_regions`).
+Zones of device types, counted along runs of stages (`bounds/group_states`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from ilp_planner.optimize.bounds.group_chain import (
     Sending,
     first_stops,
 )
-from ilp_planner.optimize.bounds.group_regions import Regions, regions
-from ilp_planner.optimize.bounds.group_states import States, states
+from ilp_planner.optimize.bounds.group_states import Regions, States, regions, states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

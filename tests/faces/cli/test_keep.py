@@ -10,8 +10,8 @@ import pytest
 from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.inputs_json import STAGE_KEYS, decode_stages, encode_stages
 from ilp_planner.formats.json_fields import Fields
-from ilp_planner.formats.kept_stages import with_kept_stages
 from ilp_planner.formats.saved_json import encode_saved, read_saved
+from ilp_planner.formats.saved_start import with_kept_stages
 from ilp_planner.inputs.constraints import constraints_of
 from tests.faces.cli.conftest import Done
 from tests.small import CLUSTER, MODEL

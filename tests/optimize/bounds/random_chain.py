@@ -13,8 +13,7 @@ from ilp_planner.optimize.bounds.group_chain import (
     Sending,
     first_stops,
 )
-from ilp_planner.optimize.bounds.group_regions import Regions, regions
-from ilp_planner.optimize.bounds.group_states import states
+from ilp_planner.optimize.bounds.group_states import Regions, regions, states
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 import numpy as np
 
 from ilp_planner.optimize.bounds.group_chain import Cards, ChainStages, GroupChain, Sending
-from ilp_planner.optimize.bounds.group_regions import Regions, regions
-from ilp_planner.optimize.bounds.group_states import states
+from ilp_planner.optimize.bounds.group_states import Regions, regions, states
 
 Candidate = tuple[int, int, int, tuple[int, ...], float]
 """First layer, layer after the last, class of the group, devices of each type, seconds."""

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ilp_planner.optimize.bounds import group_regions
-from ilp_planner.optimize.bounds.group_regions import Regions, regions
+from ilp_planner.optimize.bounds import group_states
+from ilp_planner.optimize.bounds.group_states import Regions, regions
 from tests.examples import for_each
 from tests.optimize.bounds.test_arrays import plain
 
@@ -47,11 +47,11 @@ def test_a_number_counts_whole_units_of_what_a_group_takes_in_its_region() -> No
 def test_devices_are_counted_on_within_a_region(
     own: int, to: int, number: int, behind: int, expected: int
 ) -> None:
-    found = plain(group_regions.onwards)(own, to, number, behind, two())
+    found = plain(group_states.onwards)(own, to, number, behind, two())
     assert found == expected
 
 
 def test_what_is_used_of_a_region_has_a_number() -> None:
     used = np.array([3, 2, 6])
-    counted = [plain(group_regions.taken_in)(own, used, two()) for own in range(4)]
+    counted = [plain(group_states.taken_in)(own, used, two()) for own in range(4)]
     assert counted == [1, 2 + 2 * 3, 0, 2 + 2 * 3]

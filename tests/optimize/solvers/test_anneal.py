@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from ilp_planner.optimize.graph import StageGraph
 from ilp_planner.optimize.result import Status, Stop
 from ilp_planner.optimize.solvers.anneal import Anneal
-from ilp_planner.optimize.solvers.anneal_draws import chance
-from ilp_planner.optimize.solvers.anneal_graph import Arcs, Kinds, Room
+from ilp_planner.optimize.solvers.anneal_graph import Arcs, Kinds, Room, chance
 from ilp_planner.optimize.solvers.anneal_moves import recut, regroup
 from ilp_planner.optimize.solvers.base import GraphSolution, Limits
 from ilp_planner.optimize.solvers.brute_force import BruteForce

@@ -30,8 +30,8 @@ from ilp_planner.peers.amp.degrees import (
     rank_plans,
 )
 from ilp_planner.peers.amp.partition import best_cut, fixed_routes
-from ilp_planner.peers.amp.parts import AmpPart
 from ilp_planner.peers.amp.profile import read_amp
+from ilp_planner.peers.amp.search import AmpPart
 from tests.amp_cases import (
     EXPERIMENTS,
     clusters,
