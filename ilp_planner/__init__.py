@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ilp_planner.faces.api.explain import compare as compare
     from ilp_planner.faces.api.explain import why as why
     from ilp_planner.faces.api.problem import problem as problem
-    from ilp_planner.faces.api.replan import replan as replan
     from ilp_planner.faces.api.result import Check as Check
     from ilp_planner.faces.api.result import Result as Result
     from ilp_planner.faces.api.result import Saved as Saved
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from ilp_planner.faces.api.verbs import analyze as analyze
     from ilp_planner.faces.api.verbs import check as check
     from ilp_planner.faces.api.verbs import evaluate as evaluate
+    from ilp_planner.faces.api.verbs import replan as replan
     from ilp_planner.faces.api.verbs import solve as solve
     from ilp_planner.optimize.result import Status as Status
     from ilp_planner.optimize.solvers.base import Limits as Limits
@@ -61,10 +61,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "faces.api.explain": ("compare", "why"),
     "faces.api.problem": ("problem",),
-    "faces.api.replan": ("replan",),
     "faces.api.result": ("Check", "Result", "Saved", "load"),
     "faces.api.sweep": ("sweep",),
-    "faces.api.verbs": ("analyze", "check", "evaluate", "solve"),
+    "faces.api.verbs": ("analyze", "check", "evaluate", "replan", "solve"),
     "base.errors": ("PlanError", "PlannerError", "ProfileError", "SpecError", "UsageError"),
     "plan": ("Plan",),
     "problem": ("Problem",),

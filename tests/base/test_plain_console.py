@@ -10,7 +10,7 @@ import pytest
 from ilp_planner.base.printable import STEERING
 from ilp_planner.faces.api.result import Result
 from ilp_planner.faces.api.words import as_text
-from ilp_planner.faces.cli.progress import measuring_bar
+from ilp_planner.faces.cli.terminal import measuring_bar
 from ilp_planner.faces.report.tree import Table
 from tests.small import make_plan, make_problem, make_result
 

@@ -143,7 +143,7 @@ def _path(file: File | None) -> Path | None:
 def _told(progress: Callable[[int, str], None] | bool | None, points: int) -> Any:
     """Return a context with the callback while points are solved."""
     if progress is True:
-        from ilp_planner.faces.cli.progress import measuring_bar
+        from ilp_planner.faces.cli.terminal import measuring_bar
 
         return measuring_bar(points)
     if progress not in (None, False) and not callable(progress):

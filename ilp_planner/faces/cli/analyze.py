@@ -8,10 +8,9 @@ import typer
 
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.completion import plans
-from ilp_planner.faces.cli.groups import taking
 from ilp_planner.faces.cli.help import OUTPUT
 from ilp_planner.faces.cli.job_options import AnyJob
-from ilp_planner.faces.cli.options import number, script_arguments, shown
+from ilp_planner.faces.cli.options import number, script_arguments, shown, taking
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.base.errors import UsageError
 from ilp_planner.base.files import check_writable, to_json, write_text
 from ilp_planner.base.parts import part
-from ilp_planner.faces.cli.echo import echo
+from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.faces.report.analysis_judged import Judged, judged_object, judged_text
 

@@ -6,9 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ilp_planner.faces.cli.groups import options
 from ilp_planner.faces.cli.help import CONSTRAINTS
-from ilp_planner.faces.cli.options import option
+from ilp_planner.faces.cli.options import option, options
 from ilp_planner.inputs.constraints import Constraints, constraints_of
 from ilp_planner.settings.table import DEMANDS
 

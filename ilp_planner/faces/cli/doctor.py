@@ -9,11 +9,10 @@ from ilp_planner.base.errors import PlannerError, UsageError
 from ilp_planner.base.printable import printable_lines
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.completion import plans
-from ilp_planner.faces.cli.echo import echo
-from ilp_planner.faces.cli.groups import taking
 from ilp_planner.faces.cli.help import OUTPUT
 from ilp_planner.faces.cli.job_options import ABOUT, Job
-from ilp_planner.faces.cli.options import number, option, shown, solving
+from ilp_planner.faces.cli.options import number, option, shown, solving, taking
+from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.faces.cli.wording import as_typed
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ilp_planner.base.files import check_writable
 from ilp_planner.base.parts import part
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.completion import targets
-from ilp_planner.faces.cli.echo import echo
+from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.formats.exports import EXPORTS, PROGRAMS, TARGETS, runtime_of
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.formats.saved_plan import SavedPlan

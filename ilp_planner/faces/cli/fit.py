@@ -8,11 +8,10 @@ import typer
 from ilp_planner.base.printable import printable_lines
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.completion import plans
-from ilp_planner.faces.cli.echo import echo
-from ilp_planner.faces.cli.groups import taking
 from ilp_planner.faces.cli.help import OUTPUT
 from ilp_planner.faces.cli.job_options import Job
-from ilp_planner.faces.cli.options import number, script_arguments, shown, solving
+from ilp_planner.faces.cli.options import number, script_arguments, shown, solving, taking
+from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.faces.cli.values import number_of_tokens
 
 

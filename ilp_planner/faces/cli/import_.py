@@ -11,10 +11,10 @@ from ilp_planner.base.files import check_writable, read_document, write_text
 from ilp_planner.base.library import library_files
 from ilp_planner.base.parts import part
 from ilp_planner.faces.cli import options as o
-from ilp_planner.faces.cli.echo import echo
-from ilp_planner.faces.cli.groups import taking
+from ilp_planner.faces.cli.options import taking
 from ilp_planner.faces.cli.request_options import request_options
 from ilp_planner.faces.cli.solve import build
+from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.faces.cli.values import references, settings_given, was_typed
 from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.faces.report.console import print_report

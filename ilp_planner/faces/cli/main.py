@@ -21,9 +21,15 @@ import typer
 from ilp_planner.base.errors import PlannerError, interruptible
 from ilp_planner.base.parts import part
 from ilp_planner.base.units import format_bytes
-from ilp_planner.faces.cli.echo import GONE, drop_output, echo, open_streams
 from ilp_planner.faces.cli.help import HELP, Group
-from ilp_planner.faces.cli.signals import end_like_ctrl_c, ignore
+from ilp_planner.faces.cli.terminal import (
+    GONE,
+    drop_output,
+    echo,
+    end_like_ctrl_c,
+    ignore,
+    open_streams,
+)
 
 TRACEBACK = "ILP_PLAN_TRACEBACK"
 # What all complaints about the command line are: Click's, that of the copy of Click in Typer, or

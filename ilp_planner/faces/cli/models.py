@@ -6,7 +6,7 @@ import typer
 
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.completion import models as complete
-from ilp_planner.faces.cli.echo import echo
+from ilp_planner.faces.cli.terminal import echo
 
 
 def models(

@@ -8,7 +8,7 @@ import typer
 from ilp_planner.base.errors import UsageError
 from ilp_planner.faces.cli import constraint_options as c
 from ilp_planner.faces.cli import options as o
-from ilp_planner.faces.cli.groups import taking
+from ilp_planner.faces.cli.options import taking
 from ilp_planner.faces.cli.values import solve_limits
 from ilp_planner.inputs.table import PROBLEM
 
@@ -82,7 +82,7 @@ def replan(
     from ilp_planner.analysis.replan.changes import Changes
     from ilp_planner.analysis.replan.replan import replan as ask
     from ilp_planner.analysis.why.why import read_case
-    from ilp_planner.faces.cli.signals import finish
+    from ilp_planner.faces.cli.terminal import finish
     from ilp_planner.faces.report.console import tell_of_compiling
     from ilp_planner.faces.report.live import Progress
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from ilp_planner.base.errors import UsageError
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.constraint_options import OPTIONS, demanded
-from ilp_planner.faces.cli.groups import options
+from ilp_planner.faces.cli.options import options
 from ilp_planner.inputs.files import cluster_or_gpus
 from ilp_planner.inputs.request import ANALYTIC, FILES, Reference, Request, request_of
 from ilp_planner.inputs.table import BY_KEYWORD, Flag, Input, Whole, Wholes

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ilp_planner.faces.cli.completion import schemas
-from ilp_planner.faces.cli.echo import echo
+from ilp_planner.faces.cli.terminal import echo
 
 
 def schema(

@@ -10,7 +10,7 @@ from ilp_planner.base.errors import PlanError, UsageError
 from ilp_planner.base.files import check_writable, resolved, write_text
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.completion import plans
-from ilp_planner.faces.cli.echo import echo
+from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.faces.cli.values import number_of_tokens
 from ilp_planner.formats.saved_json import read_saved
 

@@ -10,11 +10,10 @@ from ilp_planner.base.errors import InfeasibleError, ProfileError, UsageError
 from ilp_planner.base.files import check_writable
 from ilp_planner.faces.cli import objective as j
 from ilp_planner.faces.cli import options as o
-from ilp_planner.faces.cli.echo import echo
-from ilp_planner.faces.cli.groups import taking
 from ilp_planner.faces.cli.help import SOLVER
+from ilp_planner.faces.cli.options import taking
 from ilp_planner.faces.cli.request_options import request_options
-from ilp_planner.faces.cli.signals import finish
+from ilp_planner.faces.cli.terminal import echo, finish
 from ilp_planner.faces.cli.values import (
     Solver,
     idle_workers,

@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 from ilp_planner.base.limits import POINTS
 from ilp_planner.faces.cli import options as o
-from ilp_planner.faces.cli.echo import echo
-from ilp_planner.faces.cli.groups import taking
 from ilp_planner.faces.cli.help import OUTPUT, SOLVER, SWEEP
 from ilp_planner.faces.cli.objective import AllDevices
+from ilp_planner.faces.cli.options import taking
 from ilp_planner.faces.cli.request_options import SWEEP as SWEPT
 from ilp_planner.faces.cli.request_options import request_options
 from ilp_planner.faces.cli.sweep_request import asked_sweep, asked_wish
+from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.faces.cli.values import solve_limits
 from ilp_planner.faces.cli.wording import as_typed
 from ilp_planner.inputs.request import Request
@@ -159,7 +159,7 @@ def sweep(
 
     A point without a plan is a row that says why.
     """
-    from ilp_planner.faces.cli.progress import measuring_bar
+    from ilp_planner.faces.cli.terminal import measuring_bar
     from ilp_planner.faces.report.console import print_report
     from ilp_planner.faces.report.json_report import print_json
     from ilp_planner.faces.sweeps.axes import parse_axis

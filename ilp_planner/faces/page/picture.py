@@ -4,22 +4,24 @@ seconds; its iteration as data of the page."""
 from __future__ import annotations
 
 import io
+import math
 import zlib
 from base64 import b64encode
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ilp_planner.analysis.fullest import fullest_replica
 from ilp_planner.base.errors import UsageError
 from ilp_planner.base.files import check_writable, write_bytes
-from ilp_planner.base.units import format_percent
-from ilp_planner.faces.page.memory import part_names
+from ilp_planner.base.units import format_percent, number_ranges
 from ilp_planner.faces.report.tables import GIB, exact_seconds
 from ilp_planner.schedule.engine import delays
 from ilp_planner.schedule.orders import KINDS, NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.analysis.simulated import Simulated
+    from ilp_planner.evaluate import Evaluation
     from ilp_planner.faces.page.view import View
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
     from ilp_planner.schedule.engine import StageTimes, Timeline
 
 
@@ -359,3 +364,65 @@ def draw_terms(view: View, axes: Axes) -> None:
 def _say(axes: Axes, text: str) -> None:
     axes.axis("off")
     axes.text(0, 0.5, text, transform=axes.transAxes, fontsize=9, parse_math=False, wrap=True)
+
+
+WHOLE = "memory"  # of what the cost model does not split
+
+
+class RankBar(NamedTuple):
+    """The fullest device of pipeline ranks that are alike, bytes.
+
+    ranks: `0`, or `1-6`. parts: by name; they add up to `used`. limit: for plans. card: real memory
+    of the device. device: its type.
+    """
+
+    ranks: str
+    parts: tuple[tuple[str, float], ...]
+    used: float
+    limit: float
+    card: float
+    device: str
+
+    @property
+    def scale(self) -> float:
+        """Bytes that the whole width of a drawing needs."""
+        return max(self.used, self.limit, self.card)
+
+
+def memory_bars(
+    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
+) -> tuple[RankBar, ...]:
+    """Return a bar for all neighbouring pipeline ranks that hold the same; none if the plan has no
+    price, or its cost model counts no memory."""
+    bars = list(_bars(problem, plan, evaluation))
+    return tuple(
+        bar._replace(ranks=number_ranges(rank for rank, _ in run))
+        for bar, run in (
+            (bar, list(run)) for bar, run in groupby(enumerate(bars), key=lambda pair: pair[1])
+        )
+    )
+
+
+def _bars(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Iterator[RankBar]:
+    # The first virtual stage of a rank has the memory of all.
+    for stage, cost in zip(plan.stages[: plan.ranks], evaluation.stages, strict=False):
+        if not cost.memory_terms and not any(cost.memory):
+            return
+        used, name = fullest_replica(problem, stage, cost)
+        parts = tuple((part, size) for part, size in cost.memory_terms.items() if size > 0)
+        if not math.isclose(sum(size for _, size in parts), used, rel_tol=1e-6):
+            parts = ((WHOLE, used),)  # parts are of another replica than the fullest
+        device = problem.cluster.device_types[name]
+        yield RankBar(
+            ranks="",
+            parts=parts,
+            used=used,
+            limit=problem.memory_limits[name],
+            card=float(device.memory),
+            device=device.type,
+        )
+
+
+def part_names(bars: tuple[RankBar, ...]) -> tuple[str, ...]:
+    """Return the names of all parts, in their order."""
+    return tuple(dict.fromkeys(name for bar in bars for name, _ in bar.parts))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.units import format_bytes, format_percent, format_seconds
-from ilp_planner.faces.page.memory import part_names
+from ilp_planner.faces.page.picture import part_names
 from ilp_planner.faces.report.lines import NANOSECOND
 from ilp_planner.faces.report.tables import exact_seconds
 

@@ -18,8 +18,14 @@ import numpy as np
 from ilp_planner.base.errors import PlanError, PlannerError
 from ilp_planner.base.units import counted, format_seconds
 from ilp_planner.evaluate import evaluate
-from ilp_planner.faces.page.memory import RankBar, memory_bars
-from ilp_planner.faces.page.picture import MOST_OPERATIONS, packed, sends_of, timeline_data
+from ilp_planner.faces.page.picture import (
+    MOST_OPERATIONS,
+    RankBar,
+    memory_bars,
+    packed,
+    sends_of,
+    timeline_data,
+)
 from ilp_planner.faces.report.brief import fastest_text
 from ilp_planner.faces.report.evaluation import proof_lines
 from ilp_planner.faces.report.expected import known_of

@@ -1,7 +1,7 @@
 """`ilp-plan profile check`."""
 
 from ilp_planner.faces.cli import options as o
-from ilp_planner.faces.cli.echo import echo
+from ilp_planner.faces.cli.terminal import echo
 
 IMPLAUSIBLE = 1  # exit code where a row cannot be right
 

@@ -10,7 +10,7 @@ import typer
 from ilp_planner.base.errors import OutputError, PlannerError, ProfileError, SpecError, UsageError
 from ilp_planner.base.files import check_writable, missing_folder, resolved, write_text
 from ilp_planner.faces.cli import options as o
-from ilp_planner.faces.cli.echo import echo
+from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.faces.cli.wording import option_of
 from ilp_planner.inputs.files import find_model
 from ilp_planner.inputs.tables import find_tables, read_tables, wanted_rows

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from ilp_planner.base.errors import MeasureError, PlannerError, UsageError
 from ilp_planner.base.files import check_writable
 from ilp_planner.faces.cli import options as o
-from ilp_planner.faces.cli.echo import echo
+from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.faces.cli.values import finite_seconds, names_in, option_size
 from ilp_planner.profiler.measure.links_plan import OPERATIONS, ROWS, LinkSettings, default_sizes
 from ilp_planner.profiler.measure.links_rank import launch_links, under_torchrun

@@ -8,8 +8,8 @@ from ilp_planner.base.files import check_writable
 from ilp_planner.base.library import find_spec
 from ilp_planner.costs.profiles.measurements import Record, read_measurements
 from ilp_planner.faces.cli import options as o
-from ilp_planner.faces.cli.echo import echo
-from ilp_planner.faces.cli.groups import taking
+from ilp_planner.faces.cli.options import taking
+from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.faces.cli.values import whole_numbers
 from ilp_planner.faces.report.console import print_report
 from ilp_planner.profiler.measure.machine import need_torch

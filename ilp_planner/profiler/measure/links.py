@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 from ilp_planner.base.errors import MeasureError
 from ilp_planner.costs.profiles.measurements import RowStatus
-from ilp_planner.faces.cli.progress import measuring_bar
+from ilp_planner.faces.cli.terminal import measuring_bar
 from ilp_planner.profiler.measure.journal import Journal
 from ilp_planner.profiler.measure.links_ops import Operation, make_operation
 from ilp_planner.profiler.measure.links_plan import (

@@ -157,7 +157,7 @@ def test_a_second_signal_ends_it_at_once(
     """Here while the plan is saved, into a pipe that nobody reads."""
     code = """
 import sys, time
-import ilp_planner.faces.cli.signals as signals
+import ilp_planner.faces.cli.terminal as signals
 signals.SAME = 0.0
 signals.end_like_ctrl_c()
 try:
@@ -183,7 +183,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
     code = """
 import os, signal
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-from ilp_planner.faces.cli.signals import end_like_ctrl_c
+from ilp_planner.faces.cli.terminal import end_like_ctrl_c
 end_like_ctrl_c()
 os.kill(os.getpid(), signal.SIGHUP)
 print("still here")
