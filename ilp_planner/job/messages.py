@@ -261,10 +261,9 @@ def _experts(job: TrainingJob) -> Messages:
         found |= _mlp(job, "mlp.shared_experts")
     if job.settings.ep * job.expert_tp == 1:
         return found
-    dispatcher = job.settings.kernels.dispatcher
-    if dispatcher == "allgather":
+    if job.settings.kernels.gathers_tokens:
         return found | _gathered_experts(job, experts)
-    if dispatcher == "flex":
+    if job.settings.kernels.by_deep_ep:
         return found | _flex_experts(job, experts)
     return found | _exchanged_experts(job, experts)
 

@@ -238,7 +238,7 @@ def of_degrees(job: TrainingJob) -> Iterator[Broken]:
     if settings.overlap_experts:
         if settings.ep == 1:
             yield Broken(OVERLAP, "ep 1", "ep above 1")
-        if kernels.dispatcher == "allgather":
+        if kernels.gathers_tokens:
             yield Broken(OVERLAP, "dispatcher allgather", "alltoall or flex")
         if settings.width > 2:
             yield Broken(OVERLAP, settings.precision, "bf16 or fp16")
@@ -308,7 +308,7 @@ def does_otherwise(job: TrainingJob) -> bool:
         or 1 < settings.optimizer.instances == job.dp * settings.cp
         or (graphs_all and model.experts is not None and not padded)
         or (settings.optimizer.offload and settings.optimizer.sharding != "optimizer")
-        or (kernels.dispatcher == "flex" and not job.gpu_architecture.deep_ep)
+        or (kernels.by_deep_ep and not job.gpu_architecture.deep_ep)
     )
 
 

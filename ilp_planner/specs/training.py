@@ -292,6 +292,11 @@ class Kernels:
         """Whether ranks gather all tokens for their experts, instead of exchanging them."""
         return self.dispatcher == "allgather"
 
+    @property
+    def by_deep_ep(self) -> bool:
+        """Whether DeepEP's kernels exchange tokens with experts."""
+        return self.dispatcher == "flex"
+
 
 def usual_kernels(*, flash: bool, experts: bool) -> Kernels:
     """Return Transformer Engine's kernels; for experts the grouped products and the all-to-all that
