@@ -54,7 +54,7 @@ def test_every_gpu_on_part_of_a_node_a_node_several_and_more_than_a_domain(name:
 
 
 def test_every_pair_of_gpus() -> None:
-    for one, other in thinned(permutations(table(), 2), 7):
+    for one, other in thinned(permutations(table(), 2), 13):
         text = f"""
             name = "{one} and {other}"
             nodes = [{{ device = "a", devices = 8 }}, {{ device = "b", devices = 4, count = 2 }}]

@@ -1,5 +1,6 @@
 """No stage of a published plan is faster than its bound, nor than its exact optimum."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,12 @@ PLANS = [
 ROUNDING = 1e-9
 
 
+@cache
+def read_profile(small, name, devices):
+    database = DATA / ("miniset" if small else "eurosys")
+    return read_aceso_profile(database, name, devices_per_node=devices)
+
+
 @pytest.mark.skipif(not PLANS, reason="Aceso's plans are not in ../shared")
 @pytest.mark.parametrize(("file", "model", "cluster"), PLANS, ids=[p[0].stem for p in PLANS])
 def test_no_published_stage_beats_its_bound(file, model, cluster):
@@ -47,11 +54,7 @@ def test_no_published_stage_beats_its_bound(file, model, cluster):
         read_cluster(ROOT / "clusters" / f"{cluster}.toml"),
     )
     plan = read_aceso(file, spec)
-    profile = read_aceso_profile(
-        DATA / ("miniset" if small else "eurosys"),
-        spec.profile["aceso"],
-        devices_per_node=machine.devices_per_node,
-    )
+    profile = read_profile(small, spec.profile["aceso"], machine.devices_per_node)
     problem = build_problem(
         spec,
         machine,

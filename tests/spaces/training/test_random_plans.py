@@ -28,9 +28,9 @@ from tests.random_problems import large_problems, small_problems
 from tests.runtime_cases import runtime_problem
 
 MOST = 250  # plans of a problem that are legal and inside, where there are so many
-PLANS = MOST if everything() else MOST // 6
+PLANS = MOST if everything() else MOST // 8
 TRIES = 8  # plans that are drawn for each of them, at most
-LESS = 1 if everything() else 2
+LESS = 1 if everything() else 3
 TOGETHER = 4 * PLANS  # plans of the small problems that are legal and inside, at least
 # So many problems have them: some spaces are larger.
 PROBLEMS = {"megatron": 6, "torchtitan": 9, "torchtitan@0.2.2": 8, "deepspeed": 12}
@@ -102,7 +102,7 @@ def test_no_divided_plan_is_faster_than_the_bound(schedule: str, pp: int, layers
     assert assert_none_is_faster(problem, pp, MOST) >= 25
 
 
-@runtimes
+@pytest.mark.parametrize("space", often(RUNTIMES, "megatron"))
 def test_no_plan_is_faster_on_any_machine(space: str) -> None:
     count = PROBLEMS[space] // LESS
     assert checked(small_problems(space, any_machine=True), count) >= TOGETHER // LESS

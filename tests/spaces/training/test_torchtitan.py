@@ -21,7 +21,7 @@ from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, TrainingJob
 from tests.divided_layouts import DIVIDED
-from tests.examples import for_each
+from tests.examples import for_each, often
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import every_plan, runtime_problem
 from tests.training_jobs import job, settings
@@ -254,7 +254,7 @@ def test_a_result_says_how_many_copies_there_are() -> None:
         assert text in describe_training(one).split(", ")
 
 
-@pytest.mark.parametrize("space", ["torchtitan", "torchtitan@0.2.2"])
+@pytest.mark.parametrize("space", often(["torchtitan", "torchtitan@0.2.2"], "torchtitan"))
 @pytest.mark.parametrize("schedule", DIVIDED)
 def test_schedules_that_divide_backward_passes(space: str, schedule: str) -> None:
     """A plan has the schedule that is asked for, and is proved; what is not divided is no better

@@ -1,6 +1,7 @@
 """Turns of more micro-batches than pipeline ranks, where they are asked for."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -48,17 +49,22 @@ def test_those_that_megatron_runs_are_tried(batch: int, sizes: set[int]) -> None
         assert problem.space.contains(problem, own) == accepted
 
 
+@cache
+def least_of_all(batch: int) -> float:
+    """Return the seconds of the fastest legal plan, by enumeration."""
+    problem = asked_problem("1..9", batch=batch)
+    judged = (
+        evaluate(problem, p) for p in every_plan(problem) if problem.space.contains(problem, p)
+    )
+    return min(one.iteration_time for one in judged if one.legal)
+
+
 @for_each("batch", [4, 5, 7])
 @for_each("solver", ["auto", "gradient", "anneal"])
 def test_the_best_of_all_is_found(batch: int, solver: str) -> None:
     problem = asked_problem("1..9", batch=batch)
     found = solve(problem, solver=solver)
-    legal = [
-        evaluation.iteration_time
-        for plan in every_plan(problem)
-        if problem.space.contains(problem, plan) and (evaluation := evaluate(problem, plan)).legal
-    ]
-    assert found.objective == pytest.approx(min(legal), rel=1e-9)
+    assert found.objective == pytest.approx(least_of_all(batch), rel=1e-9)
     if solver == "auto":
         assert found.status is Status.OPTIMAL
         assert check_certificate(problem, found.certificate).holds

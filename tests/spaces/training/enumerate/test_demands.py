@@ -9,7 +9,7 @@ from ilp_planner.inputs.request import Request
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.registry import RUNTIMES, SPACES, build_problem, runtime_named
 from ilp_planner.specs.training import OPERATORS
-from tests.examples import for_each
+from tests.examples import for_each, often
 from tests.megatron_cases import small_cluster, small_model
 from tests.runtime_cases import MODELS
 
@@ -81,7 +81,7 @@ def test_the_table_has_all_that_can_be_asked_for() -> None:
     assert {*HEARD, "keep"} == {*NAMES}  # stages of a saved plan: `test_keeping`
 
 
-@pytest.mark.parametrize("space", RUNTIMES)
+@pytest.mark.parametrize("space", often(RUNTIMES, MEGATRON, TITAN, DEEPSPEED))
 def test_every_demand_is_heard_or_refused(space: str) -> None:
     for name, value in VALUES:
         check_heard_or_refused(space, name, value)

@@ -16,7 +16,7 @@ from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.spaces.training.search import plainer
 from ilp_planner.spaces.training.search import search as engine
 from ilp_planner.spaces.training.search.search import MegatronSearch, Question
-from tests.examples import for_each
+from tests.examples import for_each, thinned
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import runtime_problem
 
@@ -67,7 +67,7 @@ def found(space: str, asked: dict[str, Any], workers: int, top: int = 1) -> list
     return [result.plan, result.objective, result.bound, result.certificate, result.fastest, plans]
 
 
-@for_each(("space", "asked"), CASES)
+@for_each(("space", "asked"), thinned(CASES, 2))
 def test_nothing_depends_on_the_number_of_processes(space: str, asked: dict[str, Any]) -> None:
     alone = found(space, asked, 1)
     assert alone[0] is not None
