@@ -12,6 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ilp_planner.peers.amp.build import AmpSpace
 from ilp_planner.peers.amp.costs import AmpCosts, AmpDegrees
 from ilp_planner.peers.amp.models import AmpModel
 from ilp_planner.peers.amp.profile import (
@@ -22,6 +23,7 @@ from ilp_planner.peers.amp.profile import (
     amp_cluster,
     read_amp,
 )
+from ilp_planner.problem import Problem
 from ilp_planner.specs.cluster import ClusterSpec
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "amp"
@@ -158,6 +160,22 @@ def profiles(draw: st.DrawFn, cluster: ClusterSpec, most_layers: int = 6) -> Amp
     names = [cluster.device_types[kind].profile for kind in cluster.type_names]
     forward = {(name, tp): np.array(draw(row)) for name in names for tp in (1, 2)}
     return AmpProfile(source="amp:drawn", model=model, forward=forward)
+
+
+def drawn_problem(data: st.DataObject, *, free: bool) -> Problem[AmpCosts]:
+    """Return a problem of a drawn cluster and profile."""
+    cluster = data.draw(clusters())
+    return Problem(
+        model="drawn",
+        cluster=cluster,
+        costs=AmpCosts(profile=data.draw(profiles(cluster)), repaired=True),
+        global_batch=4,
+        micro_batches=(1, 2, 4),
+        memory_limits=dict.fromkeys(cluster.type_names, 1e30),
+        max_stages=9,
+        max_tp=2,
+        space=AmpSpace(free=free),
+    )
 
 
 def amp_cost_s(

@@ -183,6 +183,23 @@ def make_problem(
     )
 
 
+def one_device(operators: Sequence[str], rows: dict[RowKey, OperatorRow]) -> OperatorTables:
+    """Return the tables of a chain on one device with endless memory, of eight micro-batches."""
+    problem = make_problem(
+        operators,
+        "resnet",
+        make_profile(rows),
+        cost_model="native",
+        limit=math.inf,
+        micro_batches=(1,),
+        global_batch=8,
+        devices=1,
+    )
+    tables: OperatorTables | None = problem.costs.tables(1, 1, 8)
+    assert tables is not None
+    return tables
+
+
 def with_limit(problem: Problem, limit: float) -> Problem:
     """Return the problem with so many bytes on every device."""
     return replace(problem, memory_limits=dict.fromkeys(problem.memory_limits, limit))

@@ -15,8 +15,6 @@ from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.evaluate import evaluate
 from ilp_planner.optimize.coverage import coverage_of
 from ilp_planner.optimize.solve import solve
-from ilp_planner.peers.amp.build import AmpSpace
-from ilp_planner.peers.amp.costs import AmpCosts
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
 from ilp_planner.schedule.batches import Batches
@@ -266,19 +264,7 @@ def test_no_plan_of_metis_inside_is_below_the_bound() -> None:
 @examples(5)
 @given(st.data())
 def test_no_plan_of_amp_inside_is_below_the_bound(free: bool, data: st.DataObject) -> None:
-    cluster = data.draw(amp_cases.clusters())
-    costs = AmpCosts(profile=data.draw(amp_cases.profiles(cluster)), repaired=True)
-    problem = Problem(
-        model="drawn",
-        cluster=cluster,
-        costs=costs,
-        global_batch=4,
-        micro_batches=(1, 2, 4),
-        memory_limits=dict.fromkeys(cluster.type_names, 1e30),
-        max_stages=9,
-        max_tp=2,
-        space=AmpSpace(free=free),
-    )
+    problem = amp_cases.drawn_problem(data, free=free)
     try:
         check_peer(problem, 30)
     except InfeasibleError:

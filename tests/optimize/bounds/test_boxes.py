@@ -95,36 +95,30 @@ def every_chain(chain: GroupChain, *, sharing: bool = False) -> tuple[float, tup
     return best
 
 
+def assert_none_below(problem: Problem) -> None:
+    best, _ = cheapest(problem)
+    bounds = []
+    for batches in problem.micro_batches:
+        part = GroupPart(problem, batches)
+        for cutoff in (np.inf, best * 1.2):
+            boxes = searched(part.chain(cutoff), cutoff)
+            assert boxes.bound <= max(best, cutoff)
+            bounds.append(boxes.bound + part.constant)
+    assert min(bounds) <= best * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("sizes", often(SIZES, *USUAL))
 @pytest.mark.parametrize("links", often(["flat", "one", "pairs", "matrix"], "pairs", "matrix"))
 @examples(3, more=7)
 @given(seed=SEEDS)
 def test_no_plan_is_below_the_bound(sizes: tuple[int, ...], links: str, seed: int) -> None:
-    problem = random_problem(seed, links=links, sizes=sizes, devices=6)
-    best, _ = cheapest(problem)
-    bounds = []
-    for batches in problem.micro_batches:
-        part = GroupPart(problem, batches)
-        for cutoff in (np.inf, best * 1.2):
-            boxes = searched(part.chain(cutoff), cutoff)
-            assert boxes.bound <= max(best, cutoff)
-            bounds.append(boxes.bound + part.constant)
-    assert min(bounds) <= best * (1 + 1e-9)
+    assert_none_below(random_problem(seed, links=links, sizes=sizes, devices=6))
 
 
 @examples(6, more=14)
 @given(seed=SEEDS)
 def test_no_plan_is_below_the_bound_where_stages_may_be_spread(seed: int) -> None:
-    problem = spread_problem(seed, devices=6)
-    best, _ = cheapest(problem)
-    bounds = []
-    for batches in problem.micro_batches:
-        part = GroupPart(problem, batches)
-        for cutoff in (np.inf, best * 1.2):
-            boxes = searched(part.chain(cutoff), cutoff)
-            assert boxes.bound <= max(best, cutoff)
-            bounds.append(boxes.bound + part.constant)
-    assert min(bounds) <= best * (1 + 1e-9)
+    assert_none_below(spread_problem(seed, devices=6))
 
 
 @for_each("seed", [13, 25, 32, 39])

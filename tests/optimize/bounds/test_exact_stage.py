@@ -22,7 +22,7 @@ from ilp_planner.optimize.bounds.prices import completion, search_price
 from ilp_planner.optimize.bounds.sweep import Chain, spread
 from tests.examples import examples, for_each
 from tests.optimize.bounds.fixed_parts import body
-from tests.tiny import every_way, make_problem, make_profile, make_row, price_stages, random_profile
+from tests.tiny import every_way, make_problem, make_row, one_device, price_stages, random_profile
 
 ENOUGH = 10**9
 SAME = 1e-9  # relative
@@ -220,18 +220,7 @@ def test_a_recompute_run_between_two_sizes_of_pairs_is_charged_what_it_takes() -
         )
         for name, a, f in zip(operators, activations, forward, strict=True)
     }
-    problem = make_problem(
-        operators,
-        "resnet",
-        make_profile(rows),
-        cost_model="native",
-        limit=math.inf,
-        micro_batches=(1,),
-        global_batch=8,
-        devices=1,
-    )
-    tables = problem.costs.tables(1, 1, 8)
-    assert tables is not None
+    tables = one_device(operators, rows)
     case = Case(tables, 0, 5, 2, False, False)
     limit = 48 * unit * MIB
     assert optimum_of(case, limit) == pytest.approx(42e-3)
@@ -322,18 +311,7 @@ def test_of_many_sizes_of_pairs_six_make_classes(count: int) -> None:
         RowKey(operator=name, micro_batch=1, tp=1, split=0): make_row(activations=100.0 + 10 * i)
         for i, name in enumerate(names)
     }
-    problem = make_problem(
-        names,
-        "resnet",
-        make_profile(rows),
-        cost_model="native",
-        limit=math.inf,
-        micro_batches=(1,),
-        global_batch=8,
-        devices=1,
-    )
-    tables = problem.costs.tables(1, 1, 8)
-    assert tables is not None
+    tables = one_device(names, rows)
     classes = exact_stage._pair_classes(spread(tables), 0, count + 1)
     sizes = [100.0 + 10 * i for i in range(count)]
     kept = sizes if count == 6 else [sizes[k] for k in (0, 1, 2, 3, 4, 6)]

@@ -19,7 +19,7 @@ from ilp_planner.optimize.bounds.sweep import Chain, extent, spread
 from ilp_planner.problem import Problem
 from tests.examples import examples, for_each
 from tests.optimize.bounds.fixed_parts import FIXED, body, fixed_part
-from tests.tiny import StageCatalogue, make_problem, make_profile, make_row, problems, with_limit
+from tests.tiny import StageCatalogue, make_row, one_device, problems, with_limit
 
 FEW = examples(10)
 SAME = 1e-9  # relative
@@ -221,19 +221,7 @@ def one_kind(**rows: dict[str, float]) -> Chain:
         RowKey(operator=names[0], micro_batch=1, tp=1, split=split): make_row(**row)
         for split, row in enumerate(rows.values())
     }
-    problem = make_problem(
-        names,
-        "resnet",
-        make_profile(table),
-        cost_model="native",
-        limit=math.inf,
-        micro_batches=(1,),
-        global_batch=8,
-        devices=1,
-    )
-    tables = problem.costs.tables(1, 1, 8)
-    assert tables is not None
-    return spread(tables)
+    return spread(one_device(names, table))
 
 
 def test_of_equal_ways_one_stays_and_worse_ones_go() -> None:

@@ -16,10 +16,7 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.optimize.solvers.chain_dp import ChainDP
 from ilp_planner.optimize.solvers.registry import HEURISTICS
-from ilp_planner.peers.amp.build import AmpSpace
-from ilp_planner.peers.amp.costs import AmpCosts
 from ilp_planner.peers.amp.placement import place
-from ilp_planner.problem import Problem
 from ilp_planner.spaces.groups.parts import GroupPart, neighbours
 from tests import amp_cases
 from tests.examples import examples
@@ -36,19 +33,8 @@ every_heuristic = pytest.mark.parametrize("solver", HEURISTICS)
 def test_one_start_places_ranks_well_and_proves_nothing_of_other_placements(
     solver: str, data: st.DataObject
 ) -> None:
-    cluster = data.draw(amp_cases.clusters())
-    costs = AmpCosts(profile=data.draw(amp_cases.profiles(cluster)), repaired=True)
-    problem = Problem(
-        model="drawn",
-        cluster=cluster,
-        costs=costs,
-        global_batch=4,
-        micro_batches=(1, 2, 4),
-        memory_limits=dict.fromkeys(cluster.type_names, 1e30),
-        max_stages=9,
-        max_tp=2,
-        space=AmpSpace(free=True),
-    )
+    problem = amp_cases.drawn_problem(data, free=True)
+    costs, cluster = problem.costs, problem.cluster
     try:
         optimum = place(costs, cluster, 4, max_tp=2).plan.cost
     except InfeasibleError:
