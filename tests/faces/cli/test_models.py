@@ -9,6 +9,7 @@ import pytest
 
 from ilp_planner.base.library import hub_names, library_files
 from ilp_planner.specs.model_reader import read_model
+from tests.examples import thinned
 from tests.faces.cli.conftest import Done
 from tests.faces.cli.test_bad_input import refused
 
@@ -90,8 +91,10 @@ def test_a_name_of_the_configuration_here(ilp_plan: Command) -> None:
 
 
 def test_a_name_of_the_catalogue(ilp_plan: Command) -> None:
-    found = [json.loads(ilp_plan("models", hub, "--json").out)["name"] for hub in list(hub_names())]
-    assert found == [path.stem for path in hub_names().values()]
+    found = [
+        json.loads(ilp_plan("models", hub, "--json").out)["name"] for hub in thinned(hub_names(), 5)
+    ]
+    assert found == [path.stem for path in thinned(hub_names().values(), 5)]
     lower = json.loads(ilp_plan("models", "qwen/qwen3-32b", "--json").out)
     assert lower["name"] == "qwen3-32b"
 

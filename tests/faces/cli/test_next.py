@@ -36,7 +36,7 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("name", often(ASKED, "groups of profiles", "torchtitan", "both"))
+@pytest.mark.parametrize("name", often(ASKED, "groups of profiles", "both"))
 def test_what_to_type_next_works(ilp_plan: Callable[..., Done], folder: Path, name: str) -> None:
     asked = ASKED[name]
     write_room(folder)
