@@ -18,14 +18,17 @@ up, a price is whole, and the quotient of a priced sum is rounded down.
 import hashlib
 import heapq
 import json
+import operator
 import sys
 import time
 import tomllib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import combinations, permutations, product
+from math import lcm
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 VERSION = 1
 MIB = 1 << 20
@@ -50,6 +53,12 @@ COLUMNS = 8  # of a row: forward, backward, input, output, weights, activations,
 LONGEST_COLLECTIVE = 100  # seconds
 MOST_SECONDS, MOST_BYTES = 10**9, 1 << 60  # of one row: far below NEVER, whatever is added up
 MOST_DEVICES = 1 << 16
+MOST_LAYERS, MOST_GROUPS, MOST_TYPES = 1 << 12, 5_000, 5
+UNLIMITED = 1 << 40  # micro-batches
+LEVELS = 12  # stages after one that bounds tell apart
+LOOKS = (300, 300, 300, 1_000, 3_000, 30_000)  # labels of a box, by how often it was split
+BOXES = 2_000  # of a case, at most
+SPLITS = 10_000  # a box whose figures are closer than this part of the target is not split
 OPTIMIZER_BANDWIDTH = 700 * 10**9  # bytes per second
 
 
@@ -1252,6 +1261,867 @@ def pareto(labels):
     return kept
 
 
+# ---- plans of layers: costs (docs/reference/costs.md) --------------------------------------------
+
+
+class Link(NamedTuple):
+    """A message takes latency + bytes / rate; rings: rate of a collective, by least devices."""
+
+    latency: Fraction
+    rate: Fraction
+    rings: tuple[tuple[int, Fraction], ...] = ()
+
+    def ring(self, devices):
+        """Bytes per second of a ring of so many devices."""
+        return max((x for x in self.rings if x[0] <= devices), default=(0, self.rate))[1]
+
+
+class Replicas(NamedTuple):
+    """Replicas of a stage, with all that its layers take and hold on them.
+
+    name: of the set's plans, the same as one's stage. kinds: device types, ascending; use: devices
+    of each type, and seats. loads, last: seconds of every layer, of each kind of replica, with the
+    samples of a micro-batch and of a short last one. memory: (limit, bytes once, per micro-batch,
+    while it runs) of every layer. peaks: (seconds, [seconds of every layer]): the most of these,
+    beyond those. state: as `follow` has it. parts: (type, tp, samples of its replicas).
+    end: seconds that the last stage takes besides; None: it cannot be the last one. mean: samples
+    of a replica. after: in Metis's space, the first rank after it.
+    """
+
+    name: Any
+    kinds: tuple[int, ...]
+    use: tuple[int, ...]
+    parts: Any
+    loads: Any
+    last: Any
+    memory: Any
+    peaks: Any
+    state: Any
+    end: Any = Fraction(0)
+    mean: int = 0
+    after: int = 0
+
+
+def share(curves, counts, samples):
+    """Give each replica a sample and every further one to the replica that is done first with it;
+    curves[kind][x]: seconds of x samples. Return the samples of each, by kind."""
+    heap = [(max(curve[1:3]), kind, 1, r) for kind, curve in enumerate(curves)
+            for r in range(counts[kind])]  # fmt: skip
+    heapq.heapify(heap)
+    for _ in range(samples - len(heap)):
+        seconds, kind, x, r = heap[0]
+        more = max(seconds, curves[kind][x + 2]) if x + 2 < len(curves[kind]) else seconds
+        heapq.heapreplace(heap, (more, kind, x + 1, r))
+    return [sorted((x for _, kind, x, _ in heap if kind == k), reverse=True)
+            for k in range(len(counts))]  # fmt: skip
+
+
+class Layers:
+    """The cost models of whole layers over the rows of a certificate, and the groups that stages
+    may have; exact fractions of seconds and bytes."""
+
+    def __init__(self, record, plans):
+        self.plans, self.name = plans, get(record, "costs", str)
+        if self.name not in ("metis", "native"):
+            raise RefusedError(f"costs: found {shown(self.name)}, expected metis or native")
+        self.metis, types = self.name == "metis", len(plans["types"])
+        self.layers = get(record, "layers", int, 2, MOST_LAYERS)
+        self.rows: Table = {}
+        self.pairs: Table = {}
+        for pair in get(record, "pairs", list):
+            key = get(pair, "type", int, 0, types - 1), get(pair, "tp", int, 1, MOST_DEVICES)
+            if key in self.pairs:
+                raise RefusedError(f"pairs: type {key[0]} with tp {key[1]} twice")
+            samples, times = wholes(pair, "samples", 1, 1 << 40), get(pair, "time", list)
+            if len(samples) != len(times) or not (self.metis or (samples[0] == 1 < len(samples))):
+                raise RefusedError(f"time: found {len(times)} rows, of {samples[0]} samples first")
+            found = self.pairs[key] = {"samples": samples}
+            for x, row in zip(samples, times, strict=True):
+                self.rows[*key, x] = self._numbers({"time": row}, "time")
+            if self.metis:
+                found["mib"] = [self._numbers({"mib": x}, "mib") for x in get(pair, "mib", list)]
+                found["sync"] = [Fraction(typed(x, "sync", Fraction, -MOST_SECONDS, MOST_SECONDS))
+                                 for x in get(pair, "sync", list)]  # fmt: skip
+                if not len(found["mib"]) == len(found["sync"]) == len(samples):
+                    raise RefusedError("pairs: mib, sync and samples differ in length")
+            else:
+                for name in ("state", "activation", "workspace", "per_sample", "step"):
+                    found[name] = self._numbers(pair, name)
+                found["most"] = get(pair, "most_samples", int, 1) if "most_samples" in pair else 0
+        names = ("hidden", "sequence", "vocabulary")
+        self.links: Table = {}
+        if self.metis:
+            self.parameters = self._numbers(record, "parameters")
+            self.optimizer, self.generator = (
+                Fraction(get(record, x, Fraction, 0, MOST_SECONDS))
+                for x in ("optimizer", "batch_generator")
+            )
+            self.sizes = [get(record, x, int, 0, 1 << 40) for x in names]
+            self.rates = [Fraction(typed(x, "bandwidth", Fraction, Fraction(1, 10**6)))
+                          for x in get(record, "bandwidth", list)]  # fmt: skip
+            if len(self.rates) != types:
+                raise RefusedError(f"bandwidth: found {len(self.rates)}, expected {types}")
+        else:
+            self.gradients = self._numbers(record, "gradients")
+            self.boundary = self._numbers(record, "boundary", 1)
+            for link in get(record, "links", list):
+                a, b = (get(link, x, int, 0, types - 1) for x in ("from", "to"))
+                inside = get(link, "inside", bool)
+                rings = [typed(x, "rings", list) for x in link.get("rings", [])]
+                self.links[a, b, inside] = self.links[b, a, inside] = Link(
+                    Fraction(get(link, "latency", Fraction, 0, MOST_SECONDS)),
+                    Fraction(get(link, "rate", Fraction, 1)),
+                    tuple((typed(n, "rings", int, 2), Fraction(typed(x, "rings", Fraction, 1)))
+                          for n, x in rings),
+                )  # fmt: skip
+            for a, b in product(range(types), range(types)):
+                if (a, b, False) not in self.links or (a, a, True) not in self.links:
+                    raise RefusedError(f"links: none from type {a} to {b}, or inside its nodes")
+        self._sends: Table = {}
+
+    def _numbers(self, record, key, more=0):
+        found = [Fraction(typed(x, key, Fraction, 0, MOST_BYTES)) for x in get(record, key, list)]
+        if len(found) != self.layers + more:
+            raise RefusedError(f"{key}: found {len(found)}, expected {self.layers + more}")
+        return found
+
+    # ---- what is the same for all plans of so many micro-batches
+
+    def batch(self, B):
+        """Return (samples of a micro-batch, of the last one)."""
+        size = -(-self.plans["batch"] // B)
+        return size, self.plans["batch"] - (B - 1) * size
+
+    def constant(self, B):
+        """Seconds of an iteration, whatever the plan."""
+        return self.generator * B / 1000 if self.metis else Fraction(0)
+
+    # ---- groups
+
+    def row(self, kind, tp, samples, failed=False):
+        """Seconds of every layer with so many samples; None if that is not known."""
+        if self.metis or (kind, tp, samples) in self.rows:
+            found = self.rows.get((kind, tp, samples))
+            return found and [x / 1000 for x in found] if self.metis else found
+        pair = self.pairs[kind, tp]
+        if samples == 0:
+            return [Fraction(0)] * self.layers
+        known, most = pair["samples"], pair["most"]
+        if most and samples > most and not failed:
+            return None
+        low = min(bisect_right(known, samples), len(known) - 1) - 1
+        a, b = (self.rows[kind, tp, x] for x in known[low : low + 2])
+        far = Fraction(samples - known[low], known[low + 1] - known[low])
+        self.rows[kind, tp, samples] = found = [
+            p + (q - p) * (min(far, 1) if q < p else far) for p, q in zip(a, b, strict=True)
+        ]
+        return found
+
+    def groups(self, B, several, order):
+        """Yield the groups that a stage may have with so many micro-batches.
+
+        several: which groups of several types there are. order: of types, in Metis's space.
+        """
+        S, last = self.batch(B)
+        if self.plans["space"] == "metis":
+            ranks = [kind for kind in order for _ in range(self.plans["counts"][kind])]
+            for first in range(len(ranks)):
+                for size in powers(len(ranks) - first):
+                    types = ranks[first : first + size]
+                    for tp in powers(size):
+                        if all(tp in self.plans["degrees"][kind] for kind in types):
+                            yield from self.metis_groups(types, tp, S, (first, first + size), ranks)
+            return
+        for count, parts in enumerate(self._options(S, several)):
+            if count > MOST_GROUPS:
+                raise RefusedError(f"micro_batches: {B} has more than {MOST_GROUPS} groups")
+            if all(tp * n <= self.plans["counts"][kind]
+                   and sum(size // tp for size in self.plans["sizes"][kind]) >= n
+                   for kind, tp, n in parts):  # fmt: skip
+                if self.metis:
+                    by_name = sorted(parts, key=lambda x: self.plans["types"][x[0]])
+                    types = [kind for kind, tp, n in by_name for _ in range(tp * n)]
+                    yield from self.metis_groups(types, parts[0][1], S, (), ())
+                else:
+                    yield from self._native(parts, S, last)
+
+    def _options(self, S, several):
+        """Yield the (type, tp, replicas) of groups, whatever fits."""
+        plans = self.plans
+        counts, degrees, types = plans["counts"], plans["degrees"], range(len(plans["types"]))
+        for kind in types:
+            for tp in degrees[kind]:
+                for n in range(1, min(S, counts[kind] // tp) + 1):
+                    if (-(-S // n)) * (n - 1) < S if plans["uneven"] else S % n == 0:
+                        yield ((kind, tp, n),)
+        most = {"none": 1, "pairs": 2}.get(several, len(types))
+        replicas = [n for n in range(1, S + 1) if several == "all" or n & (n - 1) == 0]
+        for size in range(2, min(most, S) + 1):
+            for kinds in combinations(types, size):
+                for tps in product(*(degrees[kind] for kind in kinds)):
+                    if len({*tps}) > 1:
+                        continue
+                    fitting = [[n for n in replicas if n * tp <= counts[kind]]
+                               for kind, tp in zip(kinds, tps, strict=True)]  # fmt: skip
+                    for chosen in product(*fitting):
+                        if sum(chosen) <= S:
+                            yield tuple(zip(kinds, tps, chosen, strict=True))
+
+    def _made(self, name, parts, use, **said):
+        """Return a group: its devices and seats of each type, and its state."""
+        plans = self.plans
+        kinds = tuple(kind for kind, n in enumerate(use) if n)
+        seats = tuple(sum(len(own) * (t // tp) for k, t, own in parts if k == kind)
+                      for kind, tp, _ in plans["seats"])  # fmt: skip
+        within = len(kinds) == 1 and use[kinds[0]] < max(plans["sizes"][kinds[0]])
+        taken = use[kinds[0]] if within and plans["equal"][kinds[0]] else 0
+        return Replicas(name=name, kinds=kinds, use=(*use, *seats), parts=parts,
+                     state=(kinds, within, taken), **said)  # fmt: skip
+
+    def _native(self, parts, S, last):
+        if any((kind, tp) not in self.pairs for kind, tp, _ in parts):
+            return
+        total = sum(n for _, _, n in parts)
+        if len(parts) == 1:
+            shares = [[-(-(S - r) // total) for r in range(total)]]
+        else:
+            curves = [
+                [sum(self.row(kind, tp, x, True)) for x in range(S + 1)] for kind, tp, _ in parts
+            ]
+            shares = share(curves, [n for _, _, n in parts], S)
+        found = [(kind, tp, tuple(own)) for (kind, tp, _), own in zip(parts, shares, strict=True)]
+        keys = [(kind, tp, x) for kind, tp, own in found for x in sorted({*own})]
+        rows = [self.row(*key) for key in keys]
+        if None in rows:
+            return
+        short = last < S
+        rest = [self.row(kind, tp, x) for kind, tp, x in dict.fromkeys(
+            (kind, tp, -(-x * last // S)) for kind, tp, x in keys)] if short else []  # fmt: skip
+        use = [0] * len(self.plans["types"])
+        for kind, tp, own in found:
+            use[kind] = tp * len(own)
+        once, per_byte = self.best_ring(found)
+        memory = []
+        for kind, tp, x in keys:
+            pair = self.pairs[kind, tp]
+            growing = zip(pair["workspace"], pair["per_sample"], strict=True)
+            memory.append((self.plans["limits"][kind], pair["state"],
+                           [x * act for act in pair["activation"]],
+                           [fixed + x * more for fixed, more in growing]))  # fmt: skip
+        steps = [self.pairs[kind, tp]["step"] for kind, tp, _ in found]
+        peak = [[per_byte * g + s for g, s in zip(self.gradients, step, strict=True)]
+                for step in steps]  # fmt: skip
+        name = tuple((kind, tp, tuple(sorted(own))) for kind, tp, own in found)
+        yield self._made(name, found, use, loads=rows, last=rest, memory=memory,
+                         peaks=[(once, peak)])  # fmt: skip
+
+    def metis_groups(self, types, tp, S, span, ranks):
+        """Yield the group of these devices, by rank, if Metis can run it; all of it in
+        milliseconds and MiB."""
+        dp, L = len(types) // tp, self.layers
+        mean, leads = S // dp, types[::tp]
+        uniform = len({*types}) == 1
+        if uniform and mean * dp != S:
+            return
+        shares = [mean] * dp if uniform else self._metis_shares(leads, tp, S)
+        known = max((max(pair["samples"]) for pair in self.pairs.values()), default=0)
+        if shares is None or not 1 <= mean <= known or (not span and 0 in shares):
+            return
+        uniform = uniform or (len({*types}) == 1 and {*shares} == {mean})
+        runs = {(kind, x) for kind, x in zip(leads, shares, strict=True) if x}
+        loads, memory = [], []
+        for kind, x in sorted(runs):
+            rows = [self.row(kind, tp, part) for part in ([x] if uniform else halves(x))]
+            if None in rows:
+                return
+            loads.append([sum(row) for row in zip(*rows, strict=True)])
+        zero = [Fraction(0)] * L
+        for r, (kind, x) in enumerate(zip(leads, shares, strict=True)):
+            limit = min(self.plans["limits"][k] for k in types[r * tp : (r + 1) * tp])
+            mib = self._mib(kind, tp, x if uniform else halves(x)[0]) if x else zero
+            memory.append(
+                (NEVER if self.plans["summed"] else limit, [m * MIB for m in mib], zero, zero)
+            )
+        if self.plans["summed"]:
+            parts = [mean]
+            if not uniform:
+                size = len(ranks) // dp
+                split = self._metis_shares([ranks[r * size] for r in range(dp)], tp, S)
+                parts = [part for x in split or () for part in halves(x)]
+            wanted = [self._mib(ranks[0], tp, part) for part in parts]
+            if None in wanted or not parts:
+                return
+            limit = sum(self.plans["limits"][k] for k in types) - Fraction(MIB, 1000)
+            memory.append(
+                (limit, [5 * sum(m) * MIB for m in zip(*wanted, strict=True)], zero, zero)
+            )
+        rates = [self.rates[kind] for kind in {*types}]
+        ring = Fraction(2 * (dp - 1), dp) / (min(rates) * MIB) / 1000 / tp
+        inner = self.parameters[1]
+        sizes = [self.parameters[0], *[inner] * (L - 2), self.parameters[-1]]
+        step = [self.optimizer / tp / L / 1000] * L
+        sync = [self._sync(kind, tp, mean) for kind in {*types}]
+        use = [0] * len(self.plans["types"])
+        for kind in types:
+            use[kind] += 1
+        by_kind = [(kind, tp, tuple(x for k, x in zip(leads, shares, strict=True) if k == kind))
+                   for kind in sorted({*leads})]  # fmt: skip
+        name: Any = (span, tp, tuple(shares))
+        if not span:
+            name = tuple((kind, tp, tuple(sorted(own))) for kind, tp, own in by_kind)
+        found = self._made(
+            name, by_kind, use, loads=loads, last=[], memory=memory, mean=mean,
+            peaks=[(Fraction(0), [[ring * x for x in sizes]]), (Fraction(0), [step])],
+            end=None if None in sync else max(sync),
+        )  # fmt: skip
+        if span:
+            found = found._replace(state=(found.kinds, False, span[0]), use=(), after=span[1])
+        yield found
+
+    def _metis_shares(self, leads, tp, S):
+        """Split samples by the speed of whole models, in floating point as Metis does."""
+        speeds = []
+        for kind in leads:
+            seconds = 0.0
+            for x in self.rows.get((kind, tp, 1), ()):
+                seconds += float(x)
+            if not seconds:
+                return None
+            speeds.append(1.0 / seconds)
+        together = 0.0
+        for x in speeds:
+            together += x
+        parts = [S * (x / together) for x in speeds]
+        samples = [int(x) for x in parts]
+        order = sorted(range(len(parts)), key=lambda r: parts[r] - int(parts[r]), reverse=True)
+        for r in order[: S - sum(samples)]:
+            samples[r] += 1
+        return samples
+
+    def _mib(self, kind, tp, samples):
+        pair = self.pairs.get((kind, tp), {"samples": []})
+        known = pair["samples"]
+        return pair["mib"][known.index(samples)] if samples in known else None
+
+    def _sync(self, kind, tp, samples):
+        pair = self.pairs.get((kind, tp), {"samples": []})
+        known = pair["samples"]
+        return pair["sync"][known.index(samples)] / 1000 if samples in known else None
+
+    # ---- messages
+
+    def best_ring(self, parts):
+        """Return the least (seconds, seconds per byte) of reducing gradients over replicas that are
+        packed: of each type they fill a node, or are in one."""
+        dp = sum(len(own) for _, _, own in parts)
+        pieces, hops = lcm(*(tp for _, tp, _ in parts)), []
+        if dp == 1:
+            return Fraction(0), Fraction(0)
+        for kind, tp, own in parts:
+            sizes, within = self.plans["sizes"][kind], self.links[kind, kind, True]
+            between = self.links[kind, kind, False]
+            inside = within.latency, Fraction(pieces // tp) / within.ring(dp)
+            outside = between.latency, pieces / between.rate
+            if min(len(own), self.filled(kind, tp)) > 1:
+                hops.append(inside)
+            if len(own) > max(sizes) // tp:
+                hops.append(outside)
+            elif len(parts) == 1 and not hops:  # in one large node or in several small ones
+                hops.append(tuple(map(min, inside, outside)))
+        kinds = [kind for kind, _, _ in parts]
+        for a, b in zip(kinds, kinds[1:] + kinds[:1], strict=True) if len(kinds) > 1 else ():
+            hops.append((self.links[a, b, False].latency, pieces / self.links[a, b, False].rate))
+        return turns(hops, dp, pieces)
+
+    def filled(self, kind, tp):
+        """Replicas on a filled node of a type, at least."""
+        return min((n // tp for n in self.plans["sizes"][kind] if n >= tp), default=1)
+
+    def send(self, group, B, to, cut):
+        """Return the least seconds (of every micro-batch, of an iteration) of sending over a cut to
+        a group. to: (its types, whether it is smaller than a node, where it is: `near`, in the
+        sender's node; `apart`, in no node of the sender's; `any`)."""
+        if self.metis:
+            hidden, sequence, vocabulary = self.sizes
+            size = Fraction(group.mean * sequence * hidden)
+            if cut == self.layers - 1:
+                size = Fraction(group.mean * sequence * vocabulary, group.parts[0][1])
+            rate = min(self.rates[kind] for kind in {*group.kinds, *to[0]})
+            return Fraction(0), size / (rate * MIB) / 1000
+        key = group.name, B, to
+        if key not in self._sends:
+            S, last = self.batch(B)
+            full = self.best_transfer(group, [own for _, _, own in group.parts], to)
+            rest = Fraction(0), Fraction(0)
+            if last < S:
+                own = [[-(-x * last // S) for x in each] for _, _, each in group.parts]
+                rest = self.best_transfer(group, own, to)
+            self._sends[key] = full, [(1 - Fraction(last, S)) * x for x in rest]
+        size = self.boundary[cut]
+        return tuple(once + per_byte * size for once, per_byte in self._sends[key])
+
+    def best_transfer(self, group, shares, to):
+        """Return the least (seconds, seconds per byte of a sample) of a message there and back."""
+        kinds, within, where = to
+        if len(group.kinds) == 1:
+            shares = [[max(shares[0])] * len(shares[0])]
+            kind, tp = group.parts[0][:2]
+            beside = self.links[kind, kind, True]
+            inside = 2 * beside.latency, 2 * Fraction(shares[0][0], tp) / beside.rate
+            may = group.state[1] and within and kinds == group.kinds and where != "apart"
+            if may and (where == "near" or len(self.plans["sizes"][kind]) == 1):
+                return inside
+        ways = [(Fraction(0), Fraction(0))]
+        for (kind, tp, _), own in zip(group.parts, shares, strict=True):
+            sizes = self.plans["sizes"][kind]
+            fills = len({*sizes}) == 1 and sizes[0] % tp == 0 and tp * len(own) >= sizes[0]
+            alone = where == "apart" or fills
+            behind = within and kinds == (kind,) and not alone
+            if behind and len(group.parts) > 1:
+                continue  # these may share a node with the receiver: the others send
+            full = self.filled(kind, tp)
+            if behind and len(own) > full and any(n % tp for n in sizes):
+                full = 1  # the receiver may be where replicas leave devices over
+            load = sum(sorted(own)[:full])
+            others = kinds if alone else tuple(k for k in kinds if k != kind) or (kind,)
+            links = [self.links[kind, other, False] for other in others]
+            slowest = min(link.rate for link in links)
+            ways.append((2 * max(link.latency for link in links), 2 * load / slowest))
+        across = tuple(map(max, *ways)) if len(ways) > 1 else ways[0]
+        if len(group.kinds) == 1 and may:
+            return tuple(map(min, across, inside))
+        return across
+
+    def follow(self, group, state):
+        """Yield (state, where the next group is) of a group before another one. A state: types of
+        the group; whether it is smaller than a node; and its first rank in Metis's space, else the
+        devices that are taken in its node by it and by the groups after it, if these are known."""
+        kinds, within, taken = state
+        if self.plans["space"] == "metis":
+            if group.after == taken:
+                yield group.state, (kinds, within, "any")
+            return
+        kind = kinds[0]
+        size, own = max(self.plans["sizes"][kind]), group.use[kind]
+        if not taken or not 0 < own < size:
+            yield group.state, (kinds, within, "any")
+            return
+        yield group.state, (kinds, within, "apart")
+        if taken + own <= size:
+            alone = len(group.kinds) == 1
+            after = (kinds, True, taken + own) if alone else group.state
+            yield after, (kinds, within, "near" if alone else "any")
+
+    # ---- plans
+
+    def transfer(self, stage, after):
+        """Return (seconds, seconds per byte of a sample) of sending from replicas (node, devices,
+        samples) to others."""
+        nodes, there = self.plans["nodes"], {node for node, _, _ in after}
+        here, loads = {node for node, _, _ in stage}, dict[int, int]()
+        if len({nodes[node][0] for node in here}) == 1:
+            most = max(x for _, _, x in stage)
+            stage = [(node, tp, most) for node, tp, _ in stage]
+        if here == there and len(here) == 1:
+            kind = nodes[min(here)][0]
+            link = self.links[kind, kind, True]
+            return 2 * link.latency, 2 * max(Fraction(x, tp) for _, tp, x in stage) / link.rate
+        for node, _, x in stage:
+            loads[node] = loads.get(node, 0) + x
+        ways = []
+        for node, load in loads.items():
+            kind = nodes[node][0]
+            for other in sorted(there - {node}) or [node]:
+                link = self.links[kind, nodes[other][0], other == node]
+                ways.append((2 * link.latency, 2 * load / link.rate))
+        return tuple(map(max, (Fraction(0), Fraction(0)), *ways))
+
+    def ring(self, stage):
+        """Return (seconds, seconds per byte) of reducing gradients over replicas (node, devices,
+        samples)."""
+        nodes = self.plans["nodes"]
+        if len(stage) == 1:
+            return Fraction(0), Fraction(0)
+        pieces, hops = lcm(*(tp for _, tp, _ in stage)), []
+        seats: Table = {}
+        for node, tp, _ in stage:
+            seats.setdefault(node, []).append(tp)
+        order = sorted(seats, key=lambda node: (nodes[node][0], node))
+        for node in order:
+            link = self.links[nodes[node][0], nodes[node][0], True]
+            if len(seats[node]) > 1:
+                rings = Fraction(pieces // min(seats[node]))
+                hops.append((link.latency, rings / link.ring(len(stage))))
+        for a, b in zip(order, order[1:] + order[:1], strict=True) if len(order) > 1 else ():
+            link = self.links[nodes[a][0], nodes[b][0], False]
+            hops.append((link.latency, pieces / link.rate))
+        return turns(hops, len(stage), pieces)
+
+    def judged(self, B, stages, groups, seats):
+        """Return (seconds, [(seconds, bytes) per stage], faults) of stages (first layer, the one
+        after, ...) of groups, on replicas (node, devices, samples)."""
+        (S, last), costs, faults, extra = self.batch(B), [], [], self.constant(B)
+        part, peaks, count = Fraction(last, S), [], len(stages)
+        for s, ((i, j, *_), group) in enumerate(zip(stages, groups, strict=True)):
+            ranges, flight = Ranges(group, part, False), min(count - s, B)
+            seconds, most = ranges.time(i, j), ranges.most(i, j)
+            if s + 1 < count and self.metis:
+                extra += self.send(group, B, (groups[s + 1].kinds, False, "any"), j)[1]
+            elif s + 1 < count:
+                size = self.boundary[j]
+                once, per_byte = self.transfer(seats[s], seats[s + 1])
+                seconds += once + per_byte * size
+                if last < S:
+                    fewer = [(node, tp, -(-x * last // S)) for node, tp, x in seats[s]]
+                    once, per_byte = self.transfer(fewer, seats[s + 1])
+                    extra += (1 - part) * (once + per_byte * size)
+            if not self.metis:
+                once, per_byte = self.ring(seats[s])
+                step = max(sum(self.pairs[kind, tp]["step"][i:j]) for kind, tp, _ in group.parts)
+                most[0] = once + per_byte * sum(self.gradients[i:j]) + step
+            if s + 1 == count:
+                extra += B * (group.end or 0)
+            sizes = ranges.bytes(i, j, flight)
+            if (group.end is None and s + 1 == count) or any(x > y * (1 + SLACK) for x, y in sizes):
+                faults.append(f"stage {s}: {float(max(sizes)[0]):.0f} bytes, or rows that lack")
+            # under Metis's rule the last one is of all devices in sum
+            costs.append((seconds, max(x for x, _ in sizes[: len(sizes) - self.plans["summed"]])))
+            peaks.append(most)
+        times = [seconds for seconds, _ in costs]
+        total = (B - 2 + part) * max(times) + sum(times) + extra
+        return total + sum(map(max, zip(*peaks, strict=True))), costs, faults
+
+
+def turns(hops, dp, pieces):
+    """Return (seconds, seconds per byte) of a ring of dp ranks over these hops, the slowest of
+    which counts."""
+    once, per_byte = (max(hop[k] for hop in hops) for k in (0, 1))
+    return 2 * (dp - 1) * once, Fraction(2 * (dp - 1), dp * pieces) * per_byte
+
+
+def powers(limit):
+    """Powers of two up to a limit."""
+    return [1 << bit for bit in range(limit.bit_length())]
+
+
+def halves(samples):
+    """The powers of two that add up to a number, the largest first."""
+    return [x for x in reversed(powers(samples)) if samples & x]
+
+
+# ---- plans of layers: the plan -------------------------------------------------------------------
+
+
+class Ranges:
+    """What a group takes and holds of layers [i, j): exact, or (whole) in 1 / Q ps and bytes that
+    are rounded down."""
+
+    def __init__(self, group, part, whole):
+        of = (lambda x: down(x * Q * PS)) if whole else (lambda x: x)
+        byte = down if whole else (lambda x: x)
+        self.part, self.whole = part, whole
+        self.loads, self.last = ([sums(x, of) for x in rows] for rows in (group.loads, group.last))
+        self.peaks = [(of(once), [sums(x, of) for x in rows]) for once, rows in group.peaks]
+        self.memory = [(byte(limit) + whole + down(limit * SLACK) * whole, sums(fixed, byte),
+                        sums(each, byte), [byte(x) for x in running])
+                       for limit, fixed, each, running in group.memory]  # fmt: skip
+
+    def time(self, i, j):
+        """Seconds of a micro-batch, without messages."""
+        return max(x[j] - x[i] for x in self.loads)
+
+    def most(self, i, j):
+        """Return the seconds of which an iteration has the most of all its stages, once each."""
+        found = [once + max(x[j] - x[i] for x in rows) for once, rows in self.peaks]
+        if self.last:
+            full = self.part * (self.time(i, j) + (j - i) * self.whole)  # rounded up, if at all
+            busy = max(x[j] - x[i] for x in self.last) - (-down(-full) if self.whole else full)
+            found.append(max(busy, 0))
+        return found
+
+    def bytes(self, i, j, flight):
+        """Return (bytes, limit) of each kind of replica."""
+        return [(fixed[j] - fixed[i] + flight * (each[j] - each[i]) + max(running[i:j]), limit)
+                for limit, fixed, each, running in self.memory]  # fmt: skip
+
+    def held(self, i, j):
+        """Return the micro-batches in flight that fit, at most."""
+        found = UNLIMITED
+        for limit, fixed, each, running in self.memory:
+            room, more = limit - fixed[j] + fixed[i] - max(running[i:j]), each[j] - each[i]
+            found = min(found, -1 if room < 0 else room // more if more else found)
+        return found
+
+
+def sums(row, of):
+    """Return the sums of the first numbers of a row: of none, one ... all."""
+    found = [of(Fraction(0))]
+    for x in row:
+        found.append(found[-1] + of(x))
+    return found
+
+
+def judge_layers(costs, plans, cases, plan):
+    """Return (seconds of an iteration, [(seconds, bytes) per stage], faults) of a plan, exactly."""
+    nothing, stages, listed = Fraction(0), [], get(plan, "stages", list)
+    B, position, seen = get(plan, "micro_batches", int, 1, plans["batch"]), 0, list[int]()
+    if get(plan, "global_batch", int, 1, 1 << 40) != plans["batch"] or B not in cases:
+        return nothing, [], [f"{B} micro-batches of this batch are none of the set"]
+    place = [(node, kind) for node, (kind, size) in enumerate(plans["nodes"]) for _ in range(size)]
+    for s, stage in enumerate(listed):
+        start, stop = get(stage, "start", int, 0), get(stage, "stop", int, 0, costs.layers)
+        shares = [typed(x, "samples", int, 0, 1 << 40) for x in get(stage, "samples", list)]
+        devices = [typed(x, "devices", int, 0, len(place) - 1) for x in get(stage, "devices", list)]
+        tp = get(stage, "tp", int, 1) if isinstance(stage.get("tp"), int) else 0
+        if start != position or start >= stop or tp * len(shares) != len(devices) or not shares:
+            return nothing, [], [f"stage {s}: layers {start} to {stop} on {len(devices)} devices"]
+        if stage.get("recompute") is not None:
+            return nothing, [], [f"stage {s}: recomputation is none of the set"]
+        position, seen = stop, seen + devices
+        replicas = [devices[r : r + tp] for r in range(0, len(devices), tp)]
+        stages.append((start, stop, shares, replicas))
+    faults = []
+    if position != costs.layers or len(stages) > plans["max_stages"]:
+        faults.append(f"{position} layers in {len(stages)} stages")
+    order = list(dict.fromkeys(place[d][1] for d in seen))
+    ranks = [d for kind in order for d, (_, other) in enumerate(place) if other == kind]
+    whole = plans["space"] == "metis"
+    if len({*seen}) < len(seen) or (whole and (seen != ranks or len(ranks) < len(place))):
+        faults.append("a device is used twice, or not as the set has it")
+    if faults:
+        return nothing, [], faults
+    found, first, seats = [], 0, []
+    known = {} if whole else {x.name: x for x in costs.groups(B, cases[B][0], ())}
+    for s, (_, _, shares, replicas) in enumerate(stages):
+        tp, size = len(replicas[0]), sum(map(len, replicas))
+        types = [place[d][1] for replica in replicas for d in replica]
+        if whole:
+            span = first, first + size
+            every = costs.metis_groups(
+                types, tp, costs.batch(B)[0], span, [place[d][1] for d in seen]
+            )
+            group = next((x for x in every if x.name == (span, tp, tuple(shares))), None)
+        else:
+            own: Table = {}
+            for r, x in zip(replicas, shares, strict=True):
+                own.setdefault(place[r[0]][1], []).append(x)
+            name = tuple((kind, tp, tuple(sorted(x))) for kind, x in sorted(own.items()))
+            alike = all(len({place[d] for d in r}) == 1 for r in replicas)
+            group = known.get(name) if alike and packed(plans, replicas, place) else None
+        if group is None:
+            return nothing, [], [f"stage {s}: a group, shares or places that are none of the set"]
+        found.append(group)
+        first += size
+        seats.append([(place[r[0]][0], len(r), x) for r, x in zip(replicas, shares, strict=True)])
+    return costs.judged(B, stages, found, seats)
+
+
+def packed(plans, replicas, place):
+    """Tell whether of a stage's nodes of each type at most one has room for another replica."""
+    seats, roomy = [place[r[0]] for r in replicas], []
+    for node, kind in {*seats}:
+        if (seats.count((node, kind)) + 1) * len(replicas[0]) <= plans["nodes"][node][1]:
+            roomy.append(kind)
+    return len(roomy) == len({*roomy})
+
+
+# ---- plans of layers: bounds ---------------------------------------------------------------------
+
+
+class Chain:
+    """Pipelines of groups with one number of micro-batches, and one order of types in Metis's
+    space: no plan of them takes less than `prove` says. Times in 1 / Q ps, rounded down.
+
+    A stage is [first layer, group, tops, rest, micro-batches that it holds, priced sum], by the
+    layer after it; tops: figures of which the most of all stages counts, `weights` times: its time,
+    and what an iteration has once.
+    """
+
+    def __init__(self, costs, plans, B, case, order):
+        (several, self.prices), (S, last) = case, costs.batch(B)
+        part = Fraction(last, S)
+        self.costs, self.plans, self.B = costs, plans, B
+        self.weight, self.n = B - 2 + part, costs.layers
+        self.groups = list(costs.groups(B, several, order))
+        self.ranges = [Ranges(group, part, True) for group in self.groups]
+        self.capacity = () if order else (*plans["counts"], *(x for _, _, x in plans["seats"]))
+        self._sent: Table = {}
+        self._ways: Table = {}
+        self.all_ranks = sum(plans["counts"]) if order else 0
+        self.boxes = BOXES
+
+    def needs(self, behind):
+        """Micro-batches in flight with so many stages after."""
+        return min(behind + 1, self.B)
+
+    def sent(self, g, to, cut):
+        """Return (time, rest) that sending adds."""
+        key = g, to, cut
+        if key not in self._sent:
+            self._sent[key] = tuple(
+                down(x * Q * PS) for x in self.costs.send(self.groups[g], self.B, to, cut)
+            )
+        return self._sent[key]
+
+    def ways(self, g, state):
+        """Return [(state, where the next one is)] of a group before a state; None: the last one."""
+        key = g, state
+        if key not in self._ways:
+            group = self.groups[g]
+            if state is None:
+                fits = group.after == self.all_ranks if self.all_ranks else True
+                self._ways[key] = [(group.state, None)] if fits else []
+            else:
+                self._ways[key] = list(self.costs.follow(group, state))
+        return self._ways[key]
+
+    def stages(self, longest):
+        """List the stages that take at most so long."""
+        found: list[Any] = [[] for _ in range(self.n + 1)]
+        for g, (group, ranges) in enumerate(zip(self.groups, self.ranges, strict=True)):
+            for i in range(self.n):
+                for j in range(i + 1, self.n + 1):
+                    time = ranges.time(i, j)
+                    held = ranges.held(i, j)
+                    if time > longest or held < 1:
+                        break
+                    if held < self.needs(int(j < self.n)):
+                        continue
+                    rest = 0
+                    if j == self.n:
+                        if group.end is None:
+                            continue
+                        rest = down(group.end * self.B * Q * PS)
+                    found[j].append((i, g, (time, *ranges.most(i, j)), rest, held))
+        return found
+
+    def prove(self, target):
+        """Return what no plan takes less than, at most the target."""
+        constant = down(self.costs.constant(self.B) * Q * PS)
+        # what the last stage takes besides is measured, and may be less than nothing
+        gained = min((0, *(group.end for group in self.groups if group.end is not None)))
+        longest = down((target - constant - gained * self.B * Q * PS) / (self.weight + 1))
+        stages = self.stages(longest)
+        every = [x for row in stages for x in row]
+        if not every:
+            return target
+        dims = len(every[0][2])
+        # messages add to the time of a stage, so that the longest one says nothing of it
+        low = (0,) * dims
+        high = (longest, *(max(x[2][d] for x in every) for d in range(1, dims)))
+        return constant + self.box(stages, low, high, target - constant, 0)
+
+    def value(self, tops, low):
+        """Seconds of the figures of which the most counts."""
+        found = self.weight * max(tops[0], low[0]) + sum(map(max, tops[1:], low[1:]))
+        return down(found)
+
+    def box(self, stages, low, high, target, depth):
+        """Return a bound on plans below the target whose figures are from low to high."""
+        self.boxes -= 1
+        base = self.value(low, low)
+        prices = next((x[1:] for x in self.prices if x[0] >= high[0]), [0] * len(self.capacity))
+        budget = sum(map(operator.mul, prices, self.capacity))
+        stages = [[x for x in row if all(map(operator.le, x[2], high))] for row in stages]
+        priced = [sum(map(operator.mul, prices, group.use)) for group in self.groups]
+        before, after = [0] + [NEVER] * self.n, [NEVER] * self.n + [0]
+        for v in range(1, self.n + 1):
+            before[v] = min((before[x[0]] + x[2][0] + x[3] + priced[x[1]] for x in stages[v]),
+                            default=NEVER)  # fmt: skip
+        if before[self.n] - budget + base >= target:
+            return target
+        for v in range(self.n, 0, -1):
+            for x in stages[v]:
+                after[x[0]] = min(after[x[0]], after[v] + x[2][0] + x[3] + priced[x[1]])
+        kept = [[x for x in row if before[x[0]] + x[2][0] + x[3] + priced[x[1]] + after[v] - budget
+                 + self.value(x[2], low) < target] for v, row in enumerate(stages)]  # fmt: skip
+        every = [x[2] for row in kept for x in row]
+        if not every:
+            return target
+        highest = [max(x) for x in zip(*every, strict=True)]
+        high = (high[0], *map(min, high[1:], highest[1:]))
+        spread = [self.weight * (high[0] - low[0]), *map(operator.sub, high[1:], low[1:])]
+        found, exact = self.labels(
+            kept, low, high, priced, budget, target, LOOKS[min(depth, len(LOOKS) - 1)]
+        )
+        if exact or self.boxes <= 0 or max(spread) * SPLITS < target:
+            return found
+        d = spread.index(max(spread))
+        middle = (low[d] + high[d]) // 2
+        below = self.box(kept, low, (*high[:d], middle, *high[d + 1 :]), target, depth + 1)
+        above = self.box(kept, (*low[:d], middle, *low[d + 1 :]), high, below, depth + 1)
+        return max(found, min(below, above))
+
+    def labels(self, stages, low, high, priced, budget, target, most):
+        """Return (a bound on the plans of a box, whether it is the time of one or the target):
+        pipelines from the last layer on, in the order of their bounds."""
+        largest = max((x[4] for row in stages for x in row if x[4] < UNLIMITED), default=0)
+        levels = min(LEVELS, self.plans["max_stages"] - 1, self.B - 1, largest)
+        known: Table = {}
+
+        def moves(v, state, behind):
+            """Return (least priced sum of all stages before v, [(what more a stage takes, stage,
+            state, its time, its rest)])."""
+            key = v, state, min(behind, levels)
+            if key in known:
+                return known[key]
+            need, found, least = self.needs(key[2]), [], NEVER
+            for x in stages[v]:
+                i, g, tops, rest, held = x
+                if held < need:
+                    continue
+                for to, where in self.ways(g, state):
+                    message, more = self.sent(g, where, v) if where else (0, 0)
+                    seconds, more = tops[0] + message, more + rest
+                    if seconds > high[0] or (i == 0 and self.all_ranks and to[2]):
+                        continue
+                    value = seconds + more + priced[g] + (moves(i, to, behind + 1)[0] if i else 0)
+                    if value < NEVER:
+                        found.append((value, x, to, seconds, more))
+                        least = min(least, value)
+            found.sort(key=operator.itemgetter(0))
+            known[key] = least, [(value - least, *x) for value, *x in found]
+            return known[key]
+
+        least = moves(self.n, None, 0)[0]
+        nothing = (0,) * len(low)
+        heap = [(self.value(low, low) + least - budget, 0, self.n, None, 0, nothing, 0, 0,
+                 (0,) * len(self.capacity))]  # fmt: skip
+        seen: Table = {}
+        serial = 0
+        for _ in range(most):
+            if not heap or heap[0][0] >= target:
+                return target, True
+            bound, _, v, state, behind, tops, total, paid, use = heapq.heappop(heap)
+            if v == 0:
+                return bound, True
+            figures = (behind, *tops, total, *use)
+            rivals = seen.setdefault((v, state), [])
+            if any(all(map(operator.le, x, figures)) for x in rivals):
+                continue
+            rivals.append(figures)
+            least, ways = moves(v, state, behind)
+            for loss, (i, g, own, _, held), to, seconds, rest in ways:
+                if paid + least + loss - budget + self.value(tops, low) >= target:
+                    break
+                now = tuple(map(operator.add, use, self.groups[g].use))
+                if (
+                    held < self.needs(behind)
+                    or behind == self.plans["max_stages"]
+                    or any(map(operator.gt, now, self.capacity))
+                ):
+                    continue
+                made = (max(tops[0], seconds), *map(max, tops[1:], own[1:]))
+                spent, charged = total + seconds + rest, paid + seconds + rest + priced[g]
+                value = charged + moves(i, to, behind + 1)[0] - budget if i else spent
+                value += self.value(made, low)
+                if value < target:
+                    serial += 1
+                    one = (value, serial, i, to, behind + 1, made, spent, charged, now)
+                    heapq.heappush(heap, one)
+        return min(target, heap[0][0]) if heap else target, not heap
+
+
 # ---- the file ------------------------------------------------------------------------------------
 
 
@@ -1278,6 +2148,72 @@ def set_of_plans(record):
     for size in found["micro_batches"]:
         if found["batch"] % size:
             raise RefusedError(f"micro_batches: {size} does not divide the batch {found['batch']}")
+    return found
+
+
+def set_of_layers(record):
+    """Read the set of plans of whole layers that a proof is about."""
+    types = [typed(x, "types", str) for x in get(record, "types", list)]
+    if not 0 < len(types) <= MOST_TYPES:
+        raise RefusedError(f"types: found {len(types)}, expected 1 to {MOST_TYPES}")
+    nodes = []
+    for node in get(record, "nodes", list):
+        if not isinstance(node, list) or len(node) != 3:
+            raise RefusedError("nodes: expected [type, devices, nodes]")
+        kind, size = typed(node[0], "nodes", int, 0, len(types) - 1), node[1]
+        nodes += [(kind, size)] * typed(node[2], "nodes", int, 1, MOST_DEVICES)
+        if typed(size, "nodes", int, 1) * len(nodes) > MOST_DEVICES:
+            raise RefusedError(f"nodes: found more than {MOST_DEVICES} devices")
+    sizes = [[size for kind, size in nodes if kind == k] for k in range(len(types))]
+    every = [get(record, x, list) for x in ("memory_limit_bytes", "tensor_degrees")]
+    if any(len(x) != len(types) for x in every) or not all(sizes):
+        raise RefusedError("types: expected nodes, tensor_degrees and a memory limit of each")
+    degrees = [wholes({"tensor_degrees": x}, "tensor_degrees", 1, MOST_DEVICES) if x else []
+               for x in every[1]]  # fmt: skip
+    found = {
+        "space": get(record, "space", str), "types": types, "nodes": nodes, "sizes": sizes,
+        "limits": [Fraction(typed(x, "memory_limit_bytes", int, 1, MOST_BYTES)) for x in every[0]],
+        "degrees": degrees, "counts": [sum(x) for x in sizes],
+        "equal": [len(x) > 1 == len({*x}) for x in sizes],
+        "batch": get(record, "global_batch", int, 1, 1 << 40),
+        "micro_batches": wholes(record, "micro_batches", 1, 1 << 20),
+        "max_stages": get(record, "max_stages", int, 1, MOST_DEVICES),
+        "uneven": get(record, "uneven", bool), "summed": get(record, "summed", bool),
+    }  # fmt: skip
+    if found["space"] not in ("groups", "metis"):
+        raise RefusedError(f"space: found {shown(found['space'])}, expected groups or metis")
+    found["seats"] = [
+        (kind, tp, sum(size // tp for size in own)) for kind, own in enumerate(sizes)
+        for tp in degrees[kind] if any(size % tp for size in own)
+    ]  # fmt: skip
+    for B in found["micro_batches"]:
+        size = -(-found["batch"] // B)
+        last = found["batch"] - (B - 1) * size
+        if not 0 < last <= size or (last < size and not found["uneven"]):
+            raise RefusedError(f"micro_batches: {B} do not share {found['batch']} samples")
+    return found
+
+
+def read_cases(records, plans):
+    """Read (which groups of several types there are, prices) of every number of micro-batches."""
+    found, width = {}, len(plans["types"]) + len(plans["seats"])
+    for record in records:
+        B, prices = get(record, "micro_batches", int, 1), []
+        several = get(record, "several", str)
+        if several not in ("all", "powers", "pairs", "none"):
+            expected = "all, powers, pairs or none"
+            raise RefusedError(f"several: found {shown(several)}, expected {expected}")
+        for row in get(record, "prices", list):
+            row = [typed(x, "prices", int, 0, 1 << 70) for x in typed(row, "prices", list)]
+            if len(row) != 1 + width:
+                raise RefusedError(f"prices: expected [longest stage, {width} prices]")
+            prices.append((row[0] * Q, *row[1:]))
+        if B in found:
+            raise RefusedError(f"cases: {B} micro-batches twice")
+        found[B] = several, sorted(prices)
+    for B in plans["micro_batches"]:
+        if B not in found:
+            raise RefusedError(f"cases: {B} micro-batches of the set are missing")
     return found
 
 
@@ -1311,10 +2247,17 @@ def agree(root, plans, costs):
     Raises RefusedError: they differ, or a text is not the one of its hash.
     """
     inputs = get(root, "inputs", dict)
-    said = {
-        "cost_model": costs.name, "global_batch": plans["batch"], "space": "operators",
-        "memory_limit_bytes": plans["limit"],
-    }  # fmt: skip
+    said = {"cost_model": costs.name, "global_batch": plans["batch"], "space": "operators"}
+    if "space" in plans:
+        said["space"] = plans["space"]
+        limits = inputs.get("memory_limits_bytes", {})
+        for kind, name in enumerate(plans["types"]):
+            found = typed(limits, "memory_limits_bytes", dict).get(name, plans["limits"][kind])
+            if found != plans["limits"][kind]:
+                raise RefusedError(f"inputs.memory_limits_bytes.{name}: found {shown(found)}, "
+                                   f"expected {plans['limits'][kind]} as proved")  # fmt: skip
+    else:
+        said["memory_limit_bytes"] = plans["limit"]
     for key, value in said.items():
         found = inputs.get(key, value)
         if found != value and not (isinstance(found, Fraction) and 0 <= value - found < 1):
@@ -1326,7 +2269,7 @@ def agree(root, plans, costs):
             continue
         if hashlib.sha256(text.encode(errors="replace")).hexdigest() != one.get("sha256"):
             raise RefusedError(f"inputs.{name}: the text is not the one of its sha256")
-        if name == "cluster":
+        if name == "cluster" and "space" not in plans:
             plans["all_nodes"] = nodes_of(text, plans)
 
 
@@ -1386,6 +2329,21 @@ def _differs(key, found, expected):
         yield f"{key}: found {said}, expected {float(expected):.12g}"
 
 
+def narrower_layers(plans, costs, cases):
+    """Yield what the set leaves out of all plans that the profile and the devices allow."""
+    batch, found = plans["batch"], set(plans["micro_batches"])
+    for B in range(1, min(batch, 1 << 16) + 1):
+        size = -(-batch // B)
+        if (size * (B - 1) < batch if plans["uneven"] else batch % B == 0) and B not in found:
+            yield "other numbers of micro-batches"
+            break
+    fewer = [str(B) for B, (several, _) in cases.items() if several != "all"]
+    if fewer and len(plans["types"]) > 1 and plans["space"] == "groups":
+        yield f"some or all groups of several types with {', '.join(fewer)} micro-batches"
+    if plans["max_stages"] < min(sum(plans["counts"]), costs.layers):
+        yield f"more than {plans['max_stages']} stages"
+
+
 def narrower(plans, costs):
     """Yield what the set leaves out of all plans that the profile and the devices allow."""
     per, devices = plans["per_node"], plans["devices"]
@@ -1417,9 +2375,16 @@ def opened(record: Any) -> tuple[Any, Any, Any, int]:
         raise RefusedError(
             f"certificate.independent.version: found {shown(version)}, expected {VERSION}"
         )
-    plans = set_of_plans(get(record, "set", dict))
-    costs = Costs(get(record, "table", dict), plans)
-    cases = read_prices(get(record, "cases", list), plans["micro_batches"], costs.aceso)
+    costs: Any
+    named, table = get(record, "set", dict), get(record, "table", dict)
+    listed = get(record, "cases", list)
+    if "space" in named:
+        plans = set_of_layers(named)
+        costs, cases = Layers(table, plans), read_cases(listed, plans)
+    else:
+        plans = set_of_plans(named)
+        costs = Costs(table, plans)
+        cases = read_prices(listed, plans["micro_batches"], costs.aceso)
     claimed = get(record, "bound_s", Fraction, 0, MOST_SECONDS) * PS * (1 - SLACK)
     return plans, costs, cases, down(Fraction(claimed))
 
@@ -1428,6 +2393,15 @@ def prove(plans: Any, costs: Any, cases: Any, claimed: int) -> dict[int, int]:
     """Return by size of micro-batch what no plan takes less than, in picoseconds, at most the
     claim."""
     found = {}
+    if "space" in plans:
+        whole = plans["space"] == "metis"
+        orders = list(permutations(range(len(plans["types"])))) if whole else [()]
+        for B in plans["micro_batches"]:
+            found[B] = claimed * Q
+            for order in orders:
+                found[B] = Chain(costs, plans, B, cases[B], order).prove(found[B])
+            found[B] //= Q
+        return found
     for size in plans["micro_batches"]:
         stages = Stages(costs, plans, size, cases[size])
         found[size] = min(
@@ -1435,6 +2409,35 @@ def prove(plans: Any, costs: Any, cases: Any, claimed: int) -> dict[int, int]:
             for nodes in plans["nodes"]
         )
     return found
+
+
+def said_of_layers(plans, costs, cases):
+    """Return what is said of a set of plans of whole layers."""
+    counts = zip(plans["counts"], plans["types"], strict=True)
+    rule = "devices type by type" if plans["space"] == "metis" else "packed"
+    batches = ", ".join(map(str, plans["micro_batches"]))
+    limits = ", ".join(f"{float(x) / MIB:.1f}" for x in plans["limits"])
+    return {
+        "set": f"groups of {' and '.join(f'{n} {name}' for n, name in counts)}, {rule}, at most "
+        f"{plans['max_stages']} stages, {batches} micro-batches of {plans['batch']} samples",
+        "limits": limits, "left_out": list(narrower_layers(plans, costs, cases)),
+        "believed": f"{len(costs.rows)} rows and the figures of profile and cluster, of "
+        f"{costs.layers} layers",
+    }  # fmt: skip
+
+
+def said_of_operators(plans, costs, _):
+    """Return what is said of a set of plans of operators."""
+    sizes, groups, nodes = (
+        ", ".join(map(str, plans[key])) for key in ("micro_batches", "groups", "nodes")
+    )
+    return {
+        "set": f"{nodes} nodes of {plans['per_node']} devices, at most {plans['max_stages']} "
+        f"stages of {groups} devices, micro-batch {sizes} of {plans['batch']} samples",
+        "limits": f"{plans['limit'] / MIB:.1f}", "left_out": list(narrower(plans, costs)),
+        "believed": f"{len(costs.rows)} rows and the tables of the profile, and the chain of "
+        f"{len(costs.chain)} operators",
+    }  # fmt: skip
 
 
 def check(root: Any) -> dict[str, Any]:
@@ -1451,7 +2454,11 @@ def check(root: Any) -> dict[str, Any]:
     record = get(certificate, "independent", dict)
     plans, costs, cases, claimed = opened(record)
     agree(root, plans, costs)
-    seconds, stages, faults = judge(costs, plans, get(root, "plan", dict))
+    plan = get(root, "plan", dict)
+    if "space" in plans:
+        seconds, stages, faults = judge_layers(costs, plans, cases, plan)
+    else:
+        seconds, stages, faults = judge(costs, plans, plan)
     parts = prove(plans, costs, cases, claimed)
     bound = Fraction(min(parts.values()), PS)
     if not faults:
@@ -1459,10 +2466,10 @@ def check(root: Any) -> dict[str, Any]:
     faults += overstated(root, record["bound_s"])
     if not faults and bound > seconds:
         faults.append("the bound is above the plan: one of the two is wrong")
+    said = said_of_layers if "space" in plans else said_of_operators
     return {
         "seconds": seconds, "stages": stages, "faults": faults, "bound": bound, "parts": parts,
-        "claimed": Fraction(claimed, PS), "plans": plans, "left_out": list(narrower(plans, costs)),
-        "rows": len(costs.rows), "operators": len(costs.chain),
+        "claimed": Fraction(claimed, PS), **said(plans, costs, cases),
         "took": time.perf_counter() - begin,
     }  # fmt: skip
 
@@ -1485,25 +2492,18 @@ def weaker(verdict):
 
 def told(verdict: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of a verdict."""
-    plans, faults = verdict["plans"], faults_of(verdict)
+    faults = faults_of(verdict)
     seconds, bound = float(verdict["seconds"]), float(verdict["bound"])
     legality = "not legal" if verdict["faults"] else "legal"
     yield f"plan      {len(verdict['stages'])} stages, {legality}"
     if not verdict["faults"]:
         fullest = max(memory for _, memory in verdict["stages"])
         yield f"seconds   {seconds:.9g} s per iteration"
-        yield f"memory    {float(fullest) / MIB:.1f} of {plans['limit'] / MIB:.1f} MiB"
+        yield f"memory    {float(fullest) / MIB:.1f} of {verdict['limits']} MiB"
         yield f"gap       {max(0.0, 1 - bound / seconds):.2g}"
     yield f"proved    no plan of the set takes less than {bound:.9g} s"
-    sizes, groups, nodes = (
-        ", ".join(map(str, plans[key])) for key in ("micro_batches", "groups", "nodes")
-    )
-    yield (f"set       {nodes} nodes of {plans['per_node']} devices, at most "
-           f"{plans['max_stages']} stages of {groups} devices, micro-batch {sizes} of "
-           f"{plans['batch']} samples, {plans['limit'] / MIB:.1f} MiB of a device")  # fmt: skip
-    rows, chain = verdict["rows"], verdict["operators"]
-    yield (f"believed  {rows} rows and the tables of the profile, and the chain of {chain} "
-           "operators: as in this file, compared with no other")  # fmt: skip
+    yield f"set       {verdict['set']}, {verdict['limits']} MiB of a device"
+    yield f"believed  {verdict['believed']}: as in this file, compared with no other"
     if verdict["left_out"]:
         yield f"left out  {'; '.join(verdict['left_out'])}"
     if weaker(verdict):

@@ -198,7 +198,7 @@ class LayerRows:
         fixed = self.profile.workspace[pair]
         return fixed if growing is None else fixed + key.samples * growing
 
-    def _step(self, key: LayerKey) -> NDArray[np.float64]:
+    def step(self, key: LayerKey) -> NDArray[np.float64]:
         """Seconds per layer of the optimiser step: profiled, or reading and writing all states."""
         pair = (key.device, key.tp)
         if pair in self.profile.optimizer:
@@ -234,7 +234,7 @@ class LayerRows:
         if what == "time":
             return self.row(key)
         if what == "step":
-            return self._step(key)
+            return self.step(key)
         rows = self.profile.state if what == "state" else self.profile.activation
         return rows[key.device, key.tp]
 

@@ -427,7 +427,7 @@ class LayerCosts(LayerRows):
         """Return seconds of a stage's gradient reduction by itself and of its optimiser step."""
         layers = slice(stage.start, stage.stop)
         steps = [
-            float(self._step(LayerKey(name, replica.tp, 0))[layers].sum())
+            float(self.step(LayerKey(name, replica.tp, 0))[layers].sum())
             for replica in stage.replicas
             for name in types_of(replica, cluster)
             if (name, replica.tp) in self.profiled

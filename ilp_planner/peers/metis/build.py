@@ -204,6 +204,14 @@ class MetisSpace(GraphSpace[MetisCosts, MetisPart]):
                 limit = f"at most {format_bytes(available)} (Metis's rule)"
                 yield Violation("memory", f"stage {s}", format_bytes(wanted), limit)
 
+    def independent_proof(
+        self, problem: Problem[MetisCosts], bound: float, nodes: Sequence[int]
+    ) -> dict[str, Any]:
+        """Return the proof for the checker, with the rows and figures that it counts with."""
+        from ilp_planner.spaces.groups.independent import layer_proof
+
+        return layer_proof(problem, bound, summed=self.summed)
+
     def anneal(self, search: GroupSearch[MetisPart]) -> bool:
         """Anneal over orders of device types and numbers of micro-batches."""
         from ilp_planner.optimize.search.graph_hunt import anneal_parts

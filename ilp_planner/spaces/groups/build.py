@@ -24,7 +24,7 @@ from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.training import OptimizerSettings, Settings, TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.job.holdings import Holdings
@@ -173,6 +173,14 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
                 yield Violation("degrees", f"stage {s}", have, limit)
             if 0 in samples:
                 yield Violation("degrees", f"stage {s}", "a replica without samples", "at least 1")
+
+    def independent_proof(
+        self, problem: Problem[GroupTables], bound: float, nodes: Sequence[int]
+    ) -> dict[str, Any]:
+        """Return the proof for the checker, with the rows and figures that it counts with."""
+        from ilp_planner.spaces.groups.independent import layer_proof
+
+        return layer_proof(problem, bound, self.parts(problem))
 
     def holdings(self, problem: Problem[GroupTables], plan: Plan[Any]) -> Holdings:
         """Return the placement of a decoder's parameters on devices: every replica has all states

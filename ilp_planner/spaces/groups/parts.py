@@ -82,11 +82,11 @@ class GroupPart(SpacePart):
         ]
         counts = cluster.type_counts
         self.single = tuple(single_type_options(counts, self.degrees, self.samples, uneven=uneven))
-        self._mixed, self.complete = ((), True) if alone else self._several_types()
+        self.several, self.complete = ((), True) if alone else self._several_types()
         self.complete_unlike = True
         if costs.mixed_tp and not alone:
             unlike, self.complete_unlike = self._several_types(unlike=True)
-            self._mixed += unlike
+            self.several += unlike
         sizes = [cluster.node_sizes(name) for name in cluster.type_names]
         self._spread = tuple(spread_options(self.single, sizes)) if costs.spread else ()
         self.seats = Seating(cluster) if cluster.symmetric else None
@@ -104,7 +104,7 @@ class GroupPart(SpacePart):
     def shares(self, option: GroupOption) -> list[list[int]] | None:
         """Return the samples of the replicas of each type, sorted, of a group that is tried; None
         if it is not."""
-        if not any(option in tried for tried in (self.single, self._mixed, self._spread)):
+        if not any(option in tried for tried in (self.single, self.several, self._spread)):
             return None
         problem = self.problem
         table = problem.costs.option_tables(
@@ -118,7 +118,7 @@ class GroupPart(SpacePart):
     @cached_property
     def catalogue(self) -> Catalogue:
         """All candidates."""
-        wanted = (*self.single, *self._mixed, *self._spread)
+        wanted = (*self.single, *self.several, *self._spread)
         return build_catalogue(
             self.problem, self.micro_batches, wanted, self.degrees, self.check_time
         )
