@@ -56,9 +56,10 @@ MOST_DEVICES = 1 << 16
 MOST_LAYERS, MOST_GROUPS, MOST_TYPES = 1 << 12, 5_000, 5
 UNLIMITED = 1 << 40  # micro-batches
 LEVELS = 12  # stages after one that bounds tell apart
-LOOKS = (300, 300, 300, 1_000, 3_000, 30_000)  # labels of a box, by how often it was split
-BOXES = 2_000  # of a case, at most
-SPLITS = 10_000  # a box whose figures are closer than this part of the target is not split
+FEW = 5_000  # stages of a box that labels look into before it is narrow
+LOOKS = (300, 30_000)  # labels of a box, at most: of a wide one, of a narrow one
+STAGES = 1_000_000  # that are looked at in the boxes of a case
+SPLITS = 200  # a box is narrow if its figures are closer than this part of the target
 OPTIMIZER_BANDWIDTH = 700 * 10**9  # bytes per second
 
 
@@ -1948,7 +1949,6 @@ class Chain:
         self._sent: Table = {}
         self._ways: Table = {}
         self.all_ranks = sum(plans["counts"]) if order else 0
-        self.boxes = BOXES
 
     def needs(self, behind):
         """Micro-batches in flight with so many stages after."""
@@ -2009,27 +2009,55 @@ class Chain:
         # messages add to the time of a stage, so that the longest one says nothing of it
         low = (0,) * dims
         high = (longest, *(max(x[2][d] for x in every) for d in range(1, dims)))
-        return constant + self.box(stages, low, high, target - constant, 0)
+        return constant + self.boxes(stages, low, high, target - constant)
 
     def value(self, tops, low):
         """Seconds of the figures of which the most counts."""
         found = self.weight * max(tops[0], low[0]) + sum(map(max, tops[1:], low[1:]))
         return down(found)
 
-    def box(self, stages, low, high, target, depth):
-        """Return a bound on plans below the target whose figures are from low to high."""
-        self.boxes -= 1
-        base = self.value(low, low)
-        prices = next((x[1:] for x in self.prices if x[0] >= high[0]), [0] * len(self.capacity))
-        budget = sum(map(operator.mul, prices, self.capacity))
+    def boxes(self, stages, low, high, target):
+        """Return a bound on plans below the target whose figures are from low to high: boxes of
+        these are split, the one with the least bound first, until labels settle them."""
+        heap: list[Any] = [(0, 0, low, high, stages)]
+        serial, left, best = 0, STAGES, target
+        while heap and heap[0][0] < best and left > 0:
+            least, _, low, high, stages = heapq.heappop(heap)
+            prices = next((x[1:] for x in self.prices if x[0] >= high[0]), ())
+            prices = prices or [0] * len(self.capacity)
+            budget = sum(map(operator.mul, prices, self.capacity))
+            priced = [sum(map(operator.mul, prices, group.use)) for group in self.groups]
+            bound, stages, high = self.left(stages, low, high, priced, budget, best)
+            size = sum(map(len, stages))
+            left -= size + 1
+            spread = [self.weight * (high[0] - low[0]), *map(operator.sub, high[1:], low[1:])]
+            wide, exact = [x * SPLITS > target for x in spread], bound >= best
+            if not (exact or (wide[0] and size > FEW)):
+                looks = LOOKS[0 if any(wide) else 1]
+                found, exact = self.labels(stages, low, high, priced, budget, best, looks)
+                bound, left = max(bound, found), left - size
+            bound = max(bound, least)
+            if exact or not any(wide):
+                best = min(best, bound)
+                continue
+            d = 0 if wide[0] and size > FEW else spread.index(max(spread))
+            middle, serial = (low[d] + high[d]) // 2, serial + 2
+            below, above = (*high[:d], middle, *high[d + 1 :]), (*low[:d], middle, *low[d + 1 :])
+            heapq.heappush(heap, (bound, serial, low, below, stages))
+            heapq.heappush(heap, (bound, serial + 1, above, high, stages))
+        return min(best, heap[0][0]) if heap else best
+
+    def left(self, stages, low, high, priced, budget, target):
+        """Return (a bound on the plans of a box, the stages of those below the target, the highest
+        figures of these): whatever sending takes, by prices of devices alone."""
+        base = self.value(low, low) - budget
         stages = [[x for x in row if all(map(operator.le, x[2], high))] for row in stages]
-        priced = [sum(map(operator.mul, prices, group.use)) for group in self.groups]
         before, after = [0] + [NEVER] * self.n, [NEVER] * self.n + [0]
         for v in range(1, self.n + 1):
             before[v] = min((before[x[0]] + x[2][0] + x[3] + priced[x[1]] for x in stages[v]),
                             default=NEVER)  # fmt: skip
-        if before[self.n] - budget + base >= target:
-            return target
+        if before[self.n] + base >= target:
+            return target, [], high
         for v in range(self.n, 0, -1):
             for x in stages[v]:
                 after[x[0]] = min(after[x[0]], after[v] + x[2][0] + x[3] + priced[x[1]])
@@ -2037,20 +2065,9 @@ class Chain:
                  + self.value(x[2], low) < target] for v, row in enumerate(stages)]  # fmt: skip
         every = [x[2] for row in kept for x in row]
         if not every:
-            return target
+            return target, [], high
         highest = [max(x) for x in zip(*every, strict=True)]
-        high = (high[0], *map(min, high[1:], highest[1:]))
-        spread = [self.weight * (high[0] - low[0]), *map(operator.sub, high[1:], low[1:])]
-        found, exact = self.labels(
-            kept, low, high, priced, budget, target, LOOKS[min(depth, len(LOOKS) - 1)]
-        )
-        if exact or self.boxes <= 0 or max(spread) * SPLITS < target:
-            return found
-        d = spread.index(max(spread))
-        middle = (low[d] + high[d]) // 2
-        below = self.box(kept, low, (*high[:d], middle, *high[d + 1 :]), target, depth + 1)
-        above = self.box(kept, (*low[:d], middle, *low[d + 1 :]), high, below, depth + 1)
-        return max(found, min(below, above))
+        return before[self.n] + base, kept, (high[0], *map(min, high[1:], highest[1:]))
 
     def labels(self, stages, low, high, priced, budget, target, most):
         """Return (a bound on the plans of a box, whether it is the time of one or the target):

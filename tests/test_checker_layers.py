@@ -118,8 +118,9 @@ def test_no_price_and_no_end_of_a_search_proves_more_than_the_optimum(
             for _ in range(drawn.randint(0, 3))
         ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checker, "LOOKS", (labels,))
-        patch.setattr(checker, "BOXES", drawn.choice((1, 5, 100)))
+        patch.setattr(checker, "LOOKS", (labels, labels))
+        patch.setattr(checker, "STAGES", drawn.choice((1, 50, 10_000)))
+        patch.setattr(checker, "FEW", drawn.choice((0, 10_000)))
         patch.setattr(checker, "SPLITS", drawn.choice((1, 100)))
         patch.setattr(checker, "LEVELS", drawn.choice((0, 1, 12)))
         assert proved(proof) <= optimum
