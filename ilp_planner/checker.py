@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Check a saved plan of operators and the proof beside it, sharing nothing with the planner.
+"""Check a saved plan of operators or layers and its proof, sharing nothing with the planner.
 
     python checker.py plan.json
 
@@ -53,7 +53,7 @@ COLUMNS = 8  # of a row: forward, backward, input, output, weights, activations,
 LONGEST_COLLECTIVE = 100  # seconds
 MOST_SECONDS, MOST_BYTES = 10**9, 1 << 60  # of one row: far below NEVER, whatever is added up
 MOST_DEVICES = 1 << 16
-MOST_LAYERS, MOST_GROUPS, MOST_TYPES = 1 << 12, 5_000, 5
+MOST_LAYERS, MOST_GROUPS, MOST_TYPES, MOST_RANKS = 1 << 12, 5_000, 5, 1 << 9
 UNLIMITED = 1 << 40  # micro-batches
 LEVELS = 12  # stages after one that bounds tell apart
 FEW = 5_000  # stages of a box that labels look into before it is narrow
@@ -1456,7 +1456,8 @@ class Layers:
                     if (-(-S // n)) * (n - 1) < S if plans["uneven"] else S % n == 0:
                         yield ((kind, tp, n),)
         most = {"none": 1, "pairs": 2}.get(several, len(types))
-        replicas = [n for n in range(1, S + 1) if several == "all" or n & (n - 1) == 0]
+        replicas = [n for n in range(1, min(S, max(counts)) + 1)
+                    if several == "all" or n & (n - 1) == 0]  # fmt: skip
         for size in range(2, min(most, S) + 1):
             for kinds in combinations(types, size):
                 for tps in product(*(degrees[kind] for kind in kinds)):
@@ -2013,8 +2014,8 @@ class Chain:
 
     def value(self, tops, low):
         """Seconds of the figures of which the most counts."""
-        found = self.weight * max(tops[0], low[0]) + sum(map(max, tops[1:], low[1:]))
-        return down(found)
+        times, of = self.weight.numerator, self.weight.denominator
+        return times * max(tops[0], low[0]) // of + sum(map(max, tops[1:], low[1:]))
 
     def boxes(self, stages, low, high, target):
         """Return a bound on plans below the target whose figures are from low to high: boxes of
@@ -2192,13 +2193,15 @@ def set_of_layers(record):
         "limits": [Fraction(typed(x, "memory_limit_bytes", int, 1, MOST_BYTES)) for x in every[0]],
         "degrees": degrees, "counts": [sum(x) for x in sizes],
         "equal": [len(x) > 1 == len({*x}) for x in sizes],
-        "batch": get(record, "global_batch", int, 1, 1 << 40),
-        "micro_batches": wholes(record, "micro_batches", 1, 1 << 20),
+        "batch": get(record, "global_batch", int, 1, MOST_DEVICES),
+        "micro_batches": wholes(record, "micro_batches", 1, MOST_DEVICES),
         "max_stages": get(record, "max_stages", int, 1, MOST_DEVICES),
         "uneven": get(record, "uneven", bool), "summed": get(record, "summed", bool),
     }  # fmt: skip
     if found["space"] not in ("groups", "metis"):
         raise RefusedError(f"space: found {shown(found['space'])}, expected groups or metis")
+    if found["space"] == "metis" and sum(found["counts"]) > MOST_RANKS:
+        raise RefusedError(f"nodes: found {sum(found['counts'])} devices, expected {MOST_RANKS}")
     found["seats"] = [
         (kind, tp, sum(size // tp for size in own)) for kind, own in enumerate(sizes)
         for tp in degrees[kind] if any(size % tp for size in own)
@@ -2466,7 +2469,7 @@ def check(root: Any) -> dict[str, Any]:
     certificate = get(root, "certificate", dict)
     if "independent" not in certificate:
         raise RefusedError(
-            "certificate.independent: missing; `ilp-plan solve` writes it of operators"
+            "certificate.independent: missing; `ilp-plan solve` writes it of operators and groups"
         )
     record = get(certificate, "independent", dict)
     plans, costs, cases, claimed = opened(record)
@@ -2499,7 +2502,7 @@ def faults_of(verdict: dict[str, Any]) -> list[str]:
     return faults
 
 
-def weaker(verdict):
+def weaker(verdict: dict[str, Any]) -> str:
     """Return how much less than the claim is proved; empty if all of it is."""
     bound, claimed = verdict["bound"], verdict["claimed"]
     if bound >= claimed:

@@ -1,11 +1,16 @@
 """The checker on plans of whole layers: groups of devices, and Metis's space."""
 
 import itertools
+import json
 import math
+import operator
 import random
+import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,6 +129,39 @@ def test_no_price_and_no_end_of_a_search_proves_more_than_the_optimum(
         patch.setattr(checker, "SPLITS", drawn.choice((1, 100)))
         patch.setattr(checker, "LEVELS", drawn.choice((0, 1, 12)))
         assert proved(proof) <= optimum
+
+
+# ---- another language ----------------------------------------------------------------------------
+
+
+AWK = Path(__file__).parent / "priced_groups.awk"
+
+
+@pytest.mark.skipif(shutil.which("awk") is None, reason="there is no awk here")
+@given(SEEDS)
+@examples(3, more=40)
+def test_prices_prove_as_much_by_a_program_written_from_the_pages_alone(seed: int) -> None:
+    problem = metis_problem(seed, GroupSpace())
+    proof = proof_of(problem, min(least_time(problem) * 1.5, HUGE))
+    plans, costs, cases, _ = checker.opened(read(proof))
+    text = json.dumps({"certificate": {"independent": proof}})
+    done = subprocess.run(
+        ["awk", "-f", AWK], input=text, capture_output=True, text=True, check=True
+    )
+    rows = [(float(x) for x in line.split()) for line in done.stdout.splitlines()]
+    found = [bound for _, _, bound in rows]
+    expected = []
+    for batches in plans["micro_batches"]:
+        chain = checker.Chain(costs, plans, batches, cases[batches], ())
+        for longest, *prices in cases[batches][1]:
+            priced = [sum(map(operator.mul, prices, one.use)) for one in chain.groups]
+            budget = sum(map(operator.mul, prices, chain.capacity))
+            high = (longest, checker.NEVER, checker.NEVER)
+            bound, _, _ = chain.left(
+                chain.stages(longest), (0, 0, 0), high, priced, budget, checker.NEVER
+            )
+            expected.append(1e30 if bound == checker.NEVER else bound / (checker.Q * checker.PS))
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 # ---- plans against the planner's judge -----------------------------------------------------------

@@ -1,9 +1,10 @@
-"""How near the independent proofs of plans of operators are to the claim, and what they cost.
+"""How near the independent proofs of plans are to the claim, and what they cost.
 
 python -m tests.benchmarks --suite checked [--only TEXT] [--seconds 200]
 
 Every row is a `solve` and its saved file, read by `ilp_planner/checker.py` alone in a process of
-its own. All seconds are of CPU. Cases of Aceso are left out where its profiles are not.
+its own. All seconds are of CPU. Cases of Aceso and of Metis are left out where their profiles are
+not.
 """
 
 import json
@@ -18,8 +19,11 @@ from typing import Any
 
 from tests.benchmarks.cases import CASES, DATA, ROOT, Case
 from tests.benchmarks.kept import Kept, on_cores
+from tests.benchmarks.mixed import metis_files
+from tests.benchmarks.mixed_cases import METIS_CASES
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import write_table
+from tests.metis_cases import SAMPLES
 
 Row = dict[str, Any]
 
@@ -32,8 +36,8 @@ NATIVE = {
     "native t5 770M, 4": "t5-770m --cluster v100-32gb-1x4",
 }
 COLUMNS = (
-    "case", "operators", "proof below the claim", "checking (s)", "writing (s)", "solving (s)",
-    "file (KB)",
+    "case", "operators or layers", "proof below the claim", "checking (s)", "writing (s)",
+    "solving (s)", "file (KB)",
 )  # fmt: skip
 
 
@@ -45,9 +49,13 @@ def words_of(case: Case) -> str:
     )
 
 
+METIS = {f"Metis, {case.name}, --space {space}": (case, space)
+         for case in METIS_CASES for space in ("metis", "groups")}  # fmt: skip
+
+
 def kept() -> Kept:
     """Return what is known of the cases."""
-    return Kept("checked", [*(case.name for case in CASES), *NATIVE])
+    return Kept("checked", [*(case.name for case in CASES), *NATIVE, *METIS])
 
 
 def measure(only: str, seconds: float | None) -> None:
@@ -59,7 +67,18 @@ def measure(only: str, seconds: float | None) -> None:
     for name, words in cases.items():
         if only in name and (name in NATIVE or DATA.exists()):
             rows.add({"case": name, **_row(words, seconds or SECONDS)})
+    for name, (case, space) in METIS.items():
+        if only in name and SAMPLES.exists():
+            with tempfile.TemporaryDirectory() as folder:
+                words = [*metis_files(case, Path(folder)), "--space", space]
+                words = [named(word, Path(folder)) for word in words]
+                rows.add({"case": name, **_row(words, seconds or SECONDS)})
     write_table("checked", checked_table(rows.rows))
+
+
+def named(word: str, folder: Path) -> str:
+    """Return a word of a command, a file of the folder by its whole path."""
+    return str(folder / word) if (folder / word).is_file() else word
 
 
 def cpu(*command: str) -> tuple[float, str]:
@@ -85,7 +104,7 @@ def _row(words: list[str], seconds: float) -> Row:
         size = file.stat().st_size
     below = re.search(r"^weaker +(\S+) %", told, re.MULTILINE)
     return {
-        "operators": len(record["certificate"]["independent"]["table"]["chain"]),
+        "operators": _length(record["certificate"]["independent"]["table"]),
         "below_percent": float(below[1]) if below else 0.0,
         "refused": "FAULT" in told,
         "checking_s": checking,
@@ -93,6 +112,11 @@ def _row(words: list[str], seconds: float) -> Row:
         "solving_s": solving,
         "bytes": size,
     }
+
+
+def _length(table: Row) -> int:
+    """Return the operators of a chain, or the layers."""
+    return len(table["chain"]) if "chain" in table else int(table["layers"])
 
 
 def _writing(record: Row, words: list[str]) -> float:
@@ -105,9 +129,10 @@ def _writing(record: Row, words: list[str]) -> float:
         file.write_text(json.dumps(record))
         problem = problem_of(read_saved(file), file, accept_changed=True)
     proof = record["certificate"]["independent"]
-    problem.space.independent_proof(problem, proof["bound_s"], proof["set"]["nodes"])  # compiles
+    nodes = proof["set"]["nodes"] if "chain" in proof["table"] else ()
+    problem.space.independent_proof(problem, proof["bound_s"], nodes)  # compiles
     begin = time.process_time()
-    problem.space.independent_proof(problem, proof["bound_s"], proof["set"]["nodes"])
+    problem.space.independent_proof(problem, proof["bound_s"], nodes)
     return time.process_time() - begin
 
 

@@ -70,3 +70,25 @@ def _checked(plan_file: Path) -> None:
     faults = checker.faults_of(verdict)
     if faults:
         raise PlanError(f"{plan_file}: {faults[0]}")
+
+
+def tell_checked(plan_file: Path) -> None:
+    """Print that a plan was just saved whose proof holds, or why it was not checked.
+
+    Raises
+    ------
+    PlanError: it does not hold.
+    """
+    from ilp_planner import checker
+
+    try:
+        verdict = checker.check(checker.read(str(plan_file)))
+    except checker.RefusedError as error:
+        typer.echo(f"ilp-plan: not checked: {plan_file}: {error}", err=True)
+        return
+    faults = checker.faults_of(verdict)
+    if faults:
+        raise PlanError(f"{plan_file}: {faults[0]}")
+    below = checker.weaker(verdict)
+    said = f", {below}" if below else ""
+    typer.echo(f"{'checked':<18}independently, {verdict['took']:.1f} s{said}")

@@ -225,6 +225,14 @@ Output = Annotated[Path | None, shown("--output", "Where to save the plan.", "FI
 Reproducible = Annotated[
     bool, shown("--reproducible", "Leave times and versions out of the saved file.")
 ]
+Check = Annotated[
+    bool,
+    shown(
+        "--check",
+        "Let a checker that shares nothing with the planner judge the saved plan and prove its "
+        "bound, where it knows the space.",
+    ),
+]
 Tokens = Annotated[
     str | None,
     shown(

@@ -106,6 +106,7 @@ class Shown:
 
     output: o.Output = None
     reproducible: o.Reproducible = False
+    check: o.Check = False
     as_json: o.Json = False
     verbose: o.Verbose = False
     tokens: o.Tokens = None
@@ -114,6 +115,11 @@ class Shown:
         if self.reproducible and self.output is None:
             raise UsageError(
                 "--reproducible: found no --output, expected the file that it is about"
+            )
+        if self.check and (self.output is None or self.as_json):
+            found = "--json" if self.as_json else "no --output"
+            raise UsageError(
+                f"--check: found {found}, expected an --output that it is about, and no --json"
             )
         number_of_tokens(self.tokens)
 
@@ -220,6 +226,10 @@ def save_and_show(problem: "Problem[Any]", result: Result, shown: Shown) -> None
             tables = result_tables(problem, result, every=shown.verbose)
             details = result_lines(problem, result, tokens) if shown.verbose else ()
             print_brief(lines, tables, details)
+    if shown.check and saved_to is not None:
+        from ilp_planner.faces.cli.evaluate import tell_checked
+
+        tell_checked(saved_to)
 
 
 def verdict(result: Result, require_gap: float | None) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 PICO, UNIT = 1e12, 4096e12  # picoseconds of a second; prices are in 1 / 4096 of them per device
+MOST_TYPES, MOST_SAMPLES = 5, 1 << 16  # that the checker reads
 STEPS, SHORTER = 10, 0.95  # longest stages that prices are sought for, and their ratio
 
 
@@ -43,6 +44,7 @@ def layer_proof(
     """
     cluster, costs = problem.cluster, problem.costs
     known = cluster.symmetric and costs.recomputations == ("none",) and len(costs.chain) > 1
+    known &= len(cluster.type_names) <= MOST_TYPES and problem.global_batch <= MOST_SAMPLES
     if not (0 < bound < INFINITE) or not known or costs.spread or costs.mixed_tp:
         return {}
     names = cluster.type_names

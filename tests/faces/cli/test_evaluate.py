@@ -336,7 +336,9 @@ def test_a_proof_is_checked_without_the_planner(
     ilp_plan: Command, operators: list[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "proved.json"
-    assert ilp_plan("solve", *operators, "--output", path).code == 0
+    done = ilp_plan("solve", *operators, "--output", path, "--check")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1].startswith("checked           independently, ")
     done = ilp_plan("evaluate", path, "--independent")
     assert done.code == 0, done.err
     assert done.out.splitlines()[-1].startswith("checked   independently")

@@ -24,6 +24,7 @@ ROOM = ["--hostfile", "hostfile", "--clusterfile", "clusterfile.json"]
             "--clusterfile: found any.json with --runtime megatron",
         ),
         (["solve", *JOB, "--reproducible"], "--reproducible: found no --output, expected the file"),
+        (["solve", *JOB, "--check"], "--check: found no --output, expected an --output"),
         (["analyze", *JOB, "--accept-changed"], "--accept-changed: expected a PLAN, whose inputs"),
         (["analyze", *JOB, "--etp", "2"], "--etp: found gpt3-1.3b, which has no experts"),
         (["analyze", *JOB, "--dispatcher", "flex"], "--dispatcher: found gpt3-1.3b, which has no"),
