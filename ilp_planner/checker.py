@@ -1281,10 +1281,10 @@ class Replicas(NamedTuple):
     """Replicas of a stage, with all that its layers take and hold on them.
 
     name: of the set's plans, the same as one's stage. kinds: device types, ascending; use: devices
-    of each type, and seats. loads, last: seconds of every layer, of each kind of replica, with the
-    samples of a micro-batch and of a short last one. memory: (limit, bytes once, per micro-batch,
-    while it runs) of every layer. peaks: (seconds, [seconds of every layer]): the most of these,
-    beyond those. state: as `follow` has it. parts: (type, tp, samples of its replicas).
+    of each type, and seats. rows: by what is recomputed (none, selective, full), of each kind of
+    replica: (seconds of every layer; of a short last micro-batch; memory: (limit, bytes once, per
+    micro-batch, while it runs) of every layer). peaks: (seconds, [seconds of every layer]): the
+    most of these, beyond those. state: as `follow` has it. parts: (type, tp, samples of each one).
     end: seconds that the last stage takes besides; None: it cannot be the last one. mean: samples
     of a replica. after: in Metis's space, the first rank after it.
     """
@@ -1293,9 +1293,7 @@ class Replicas(NamedTuple):
     kinds: tuple[int, ...]
     use: tuple[int, ...]
     parts: Any
-    loads: Any
-    last: Any
-    memory: Any
+    rows: Any
     peaks: Any
     state: Any
     end: Any = Fraction(0)
@@ -1348,6 +1346,19 @@ class Layers:
             else:
                 for name in ("state", "activation", "workspace", "per_sample", "step"):
                     found[name] = self._numbers(pair, name)
+                found["again"] = get(pair, "again", dict) if "again" in pair else {}
+                for way, own in found["again"].items():
+                    of = found["again"][way] = {
+                        name: self._numbers(own, name)
+                        for name in ("state", "activation", "workspace", "per_sample")
+                    }
+                    of["time"] = [
+                        self._numbers({"time": x}, "time") for x in get(own, "time", list)
+                    ]
+                    if len(of["time"]) != len(samples):
+                        raise RefusedError(f"again: {shown(way)} has other rows than time")
+                    self.rows |= {(*key, x, way): row
+                                  for x, row in zip(samples, of["time"], strict=True)}  # fmt: skip
                 found["most"] = get(pair, "most_samples", int, 1) if "most_samples" in pair else 0
         names = ("hidden", "sequence", "vocabulary")
         self.links: Table = {}
@@ -1368,7 +1379,9 @@ class Layers:
             for link in get(record, "links", list):
                 a, b = (get(link, x, int, 0, types - 1) for x in ("from", "to"))
                 inside = get(link, "inside", bool)
-                rings = [typed(x, "rings", list) for x in link.get("rings", [])]
+                rings = [typed(x, "rings", list) for x in get(link, "rings", list)]
+                if any(len(x) != 2 for x in rings):
+                    raise RefusedError("rings: expected [devices, rate]")
                 self.links[a, b, inside] = self.links[b, a, inside] = Link(
                     Fraction(get(link, "latency", Fraction, 0, MOST_SECONDS)),
                     Fraction(get(link, "rate", Fraction, 1)),
@@ -1399,24 +1412,28 @@ class Layers:
 
     # ---- groups
 
-    def row(self, kind, tp, samples, failed=False):
-        """Seconds of every layer with so many samples; None if that is not known."""
-        if self.metis or (kind, tp, samples) in self.rows:
+    def row(self, kind, tp, samples, failed=False, way=()):
+        """Seconds of every layer with so many samples, recomputed in a way or not; None if that is
+        not known, or failed."""
+        if self.metis:
             found = self.rows.get((kind, tp, samples))
-            return found and [x / 1000 for x in found] if self.metis else found
-        pair = self.pairs[kind, tp]
-        if samples == 0:
-            return [Fraction(0)] * self.layers
-        known, most = pair["samples"], pair["most"]
+            return found and [x / 1000 for x in found]
+        known, most = self.pairs[kind, tp]["samples"], self.pairs[kind, tp]["most"]
         if most and samples > most and not failed:
             return None
-        low = min(bisect_right(known, samples), len(known) - 1) - 1
-        a, b = (self.rows[kind, tp, x] for x in known[low : low + 2])
-        far = Fraction(samples - known[low], known[low + 1] - known[low])
-        self.rows[kind, tp, samples] = found = [
-            p + (q - p) * (min(far, 1) if q < p else far) for p, q in zip(a, b, strict=True)
-        ]
-        return found
+        key = kind, tp, samples, way, "predicted"
+        if key not in self.rows:
+            low = max(min(bisect_right(known, samples), len(known) - 1) - 1, 0)
+            a, b = (self.rows[kind, tp, x, *way] for x in known[low : low + 2])
+            far = Fraction(samples - known[low], known[low + 1] - known[low])
+            self.rows[key] = found = [
+                p + (q - p) * (min(far, 1) if q < p else far) if samples else Fraction(0)
+                for p, q in zip(a, b, strict=True)
+            ]
+            if way:
+                plain = self.row(kind, tp, samples, True)
+                self.rows[key] = list(map(max, found, plain))
+        return self.rows[key]
 
     def groups(self, B, several, order):
         """Yield the groups that a stage may have with so many micro-batches.
@@ -1493,29 +1510,35 @@ class Layers:
             shares = share(curves, [n for _, _, n in parts], S)
         found = [(kind, tp, tuple(own)) for (kind, tp, _), own in zip(parts, shares, strict=True)]
         keys = [(kind, tp, x) for kind, tp, own in found for x in sorted({*own})]
-        rows = [self.row(*key) for key in keys]
-        if None in rows:
+        asked = {"full" if way == "block" else way for way in self.plans["ways"]} - {"none"}
+        ways = sorted(asked)
+        if any(self.row(*key) is None for key in keys) or any(
+            way not in self.pairs[kind, tp]["again"] for kind, tp, _ in keys for way in ways
+        ):
             return
-        short = last < S
-        rest = [self.row(kind, tp, x) for kind, tp, x in dict.fromkeys(
-            (kind, tp, -(-x * last // S)) for kind, tp, x in keys)] if short else []  # fmt: skip
         use = [0] * len(self.plans["types"])
         for kind, tp, own in found:
             use[kind] = tp * len(own)
         once, per_byte = self.best_ring(found)
-        memory = []
-        for kind, tp, x in keys:
-            pair = self.pairs[kind, tp]
-            growing = zip(pair["workspace"], pair["per_sample"], strict=True)
-            memory.append((self.plans["limits"][kind], pair["state"],
-                           [x * act for act in pair["activation"]],
-                           [fixed + x * more for fixed, more in growing]))  # fmt: skip
+        rest = dict.fromkeys((kind, tp, -(-x * last // S)) for kind, tp, x in keys)
+        rows = {}
+        for way in ((), *((way,) for way in ways)):
+            memory = []
+            for kind, tp, x in keys:
+                pair = self.pairs[kind, tp]
+                pair = pair["again"][way[0]] if way else pair
+                growing = zip(pair["workspace"], pair["per_sample"], strict=True)
+                memory.append((self.plans["limits"][kind], pair["state"],
+                               [x * act for act in pair["activation"]],
+                               [fixed + x * more for fixed, more in growing]))  # fmt: skip
+            loads = [self.row(*key, True, way) for key in keys]
+            busy = [self.row(*key, True, way) for key in rest] if last < S else []
+            rows[way[0] if way else "none"] = loads, busy, memory
         steps = [self.pairs[kind, tp]["step"] for kind, tp, _ in found]
         peak = [[per_byte * g + s for g, s in zip(self.gradients, step, strict=True)]
                 for step in steps]  # fmt: skip
         name = tuple((kind, tp, tuple(sorted(own))) for kind, tp, own in found)
-        yield self._made(name, found, use, loads=rows, last=rest, memory=memory,
-                         peaks=[(once, peak)])  # fmt: skip
+        yield self._made(name, found, use, rows=rows, peaks=[(once, peak)])
 
     def metis_groups(self, types, tp, S, span, ranks):
         """Yield the group of these devices, by rank, if Metis can run it; all of it in
@@ -1572,7 +1595,7 @@ class Layers:
         if not span:
             name = tuple((kind, tp, tuple(sorted(own))) for kind, tp, own in by_kind)
         found = self._made(
-            name, by_kind, use, loads=loads, last=[], memory=memory, mean=mean,
+            name, by_kind, use, rows={"none": (loads, [], memory)}, mean=mean,
             peaks=[(Fraction(0), [[ring * x for x in sizes]]), (Fraction(0), [step])],
             end=None if None in sync else max(sync),
         )  # fmt: skip
@@ -1761,12 +1784,12 @@ class Layers:
 
     def judged(self, B, stages, groups, seats):
         """Return (seconds, [(seconds, bytes) per stage], faults) of stages (first layer, the one
-        after, ...) of groups, on replicas (node, devices, samples)."""
+        after, ..., recomputation) of groups, on replicas (node, devices, samples)."""
         (S, last), costs, faults, extra = self.batch(B), [], [], self.constant(B)
         part, peaks, count = Fraction(last, S), [], len(stages)
-        for s, ((i, j, *_), group) in enumerate(zip(stages, groups, strict=True)):
+        for s, ((i, j, _, _, way), group) in enumerate(zip(stages, groups, strict=True)):
             ranges, flight = Ranges(group, part, False), min(count - s, B)
-            seconds, most = ranges.time(i, j), ranges.most(i, j)
+            seconds, most = ranges.time(i, j, way), ranges.most(i, j, way)
             if s + 1 < count and self.metis:
                 extra += self.send(group, B, (groups[s + 1].kinds, False, "any"), j)[1]
             elif s + 1 < count:
@@ -1783,7 +1806,7 @@ class Layers:
                 most[0] = once + per_byte * sum(self.gradients[i:j]) + step
             if s + 1 == count:
                 extra += B * (group.end or 0)
-            sizes = ranges.bytes(i, j, flight)
+            sizes = [(once + flight * each, limit) for limit, once, each in ranges.bytes(i, j, way)]
             if (group.end is None and s + 1 == count) or any(x > y * (1 + SLACK) for x, y in sizes):
                 faults.append(f"stage {s}: {float(max(sizes)[0]):.0f} bytes, or rows that lack")
             # under Metis's rule the last one is of all devices in sum
@@ -1822,36 +1845,50 @@ class Ranges:
         of = (lambda x: down(x * Q * PS)) if whole else (lambda x: x)
         byte = down if whole else (lambda x: x)
         self.part, self.whole = part, whole
-        self.loads, self.last = ([sums(x, of) for x in rows] for rows in (group.loads, group.last))
+        self.rows = {
+            way: ([sums(x, of) for x in loads], [sums(x, of) for x in last],
+                  [(byte(limit) + whole + down(limit * SLACK) * whole, sums(fixed, byte),
+                    sums(each, byte), [byte(x) for x in running])
+                   for limit, fixed, each, running in memory])
+            for way, (loads, last, memory) in group.rows.items()
+        }  # fmt: skip
         self.peaks = [(of(once), [sums(x, of) for x in rows]) for once, rows in group.peaks]
-        self.memory = [(byte(limit) + whole + down(limit * SLACK) * whole, sums(fixed, byte),
-                        sums(each, byte), [byte(x) for x in running])
-                       for limit, fixed, each, running in group.memory]  # fmt: skip
 
-    def time(self, i, j):
-        """Seconds of a micro-batch, without messages."""
-        return max(x[j] - x[i] for x in self.loads)
+    def _slowest(self, column, i, j, way):
+        again, c = way
+        pairs = zip(self.rows[again][column], self.rows["none"][column], strict=True)
+        return max(x[c] - x[i] + y[j] - y[c] for x, y in pairs)
 
-    def most(self, i, j):
+    def time(self, i, j, way):
+        """Seconds of a micro-batch, without messages. way: layers before which one are recomputed,
+        and how."""
+        return self._slowest(0, i, j, way)
+
+    def most(self, i, j, way):
         """Return the seconds of which an iteration has the most of all its stages, once each."""
         found = [once + max(x[j] - x[i] for x in rows) for once, rows in self.peaks]
-        if self.last:
-            full = self.part * (self.time(i, j) + (j - i) * self.whole)  # rounded up, if at all
-            busy = max(x[j] - x[i] for x in self.last) - (-down(-full) if self.whole else full)
+        if self.rows["none"][1]:
+            # rounded up, if at all
+            full = self.part * (self.time(i, j, way) + (j - i) * self.whole)
+            busy = self._slowest(1, i, j, way) - (-down(-full) if self.whole else full)
             found.append(max(busy, 0))
         return found
 
-    def bytes(self, i, j, flight):
-        """Return (bytes, limit) of each kind of replica."""
-        return [(fixed[j] - fixed[i] + flight * (each[j] - each[i]) + max(running[i:j]), limit)
-                for limit, fixed, each, running in self.memory]  # fmt: skip
+    def bytes(self, i, j, way):
+        """Yield (limit, bytes, bytes for each micro-batch in flight) of each kind of replica."""
+        again, c = way
+        for one, plain in zip(self.rows[again][2], self.rows["none"][2], strict=True):
+            limit, (fixed, each, running), (more, further, others) = one[0], one[1:], plain[1:]
+            once = fixed[c] - fixed[i] + more[j] - more[c]
+            once += max((*running[i:c], *others[c:j]))
+            yield limit, once, each[c] - each[i] + further[j] - further[c]
 
-    def held(self, i, j):
+    def held(self, i, j, way):
         """Return the micro-batches in flight that fit, at most."""
         found = UNLIMITED
-        for limit, fixed, each, running in self.memory:
-            room, more = limit - fixed[j] + fixed[i] - max(running[i:j]), each[j] - each[i]
-            found = min(found, -1 if room < 0 else room // more if more else found)
+        for limit, once, each in self.bytes(i, j, way):
+            room = limit - once
+            found = min(found, -1 if room < 0 else room // each if each else found)
         return found
 
 
@@ -1877,11 +1914,12 @@ def judge_layers(costs, plans, cases, plan):
         tp = get(stage, "tp", int, 1) if isinstance(stage.get("tp"), int) else 0
         if start != position or start >= stop or tp * len(shares) != len(devices) or not shares:
             return nothing, [], [f"stage {s}: layers {start} to {stop} on {len(devices)} devices"]
-        if stage.get("recompute") is not None:
-            return nothing, [], [f"stage {s}: recomputation is none of the set"]
+        way = recomputed(stage, start, stop, plans["ways"])
+        if way is None:
+            return nothing, [], [f"stage {s}: its recomputation is none of the set"]
         position, seen = stop, seen + devices
         replicas = [devices[r : r + tp] for r in range(0, len(devices), tp)]
-        stages.append((start, stop, shares, replicas))
+        stages.append((start, stop, shares, replicas, way))
     faults = []
     if position != costs.layers or len(stages) > plans["max_stages"]:
         faults.append(f"{position} layers in {len(stages)} stages")
@@ -1894,7 +1932,7 @@ def judge_layers(costs, plans, cases, plan):
         return nothing, [], faults
     found, first, seats = [], 0, []
     known = {} if whole else {x.name: x for x in costs.groups(B, cases[B][0], ())}
-    for s, (_, _, shares, replicas) in enumerate(stages):
+    for s, (_, _, shares, replicas, _) in enumerate(stages):
         tp, size = len(replicas[0]), sum(map(len, replicas))
         types = [place[d][1] for replica in replicas for d in replica]
         if whole:
@@ -1916,6 +1954,24 @@ def judge_layers(costs, plans, cases, plan):
         first += size
         seats.append([(place[r[0]][0], len(r), x) for r, x in zip(replicas, shares, strict=True)])
     return costs.judged(B, stages, found, seats)
+
+
+def recomputed(stage, start, stop, ways):
+    """Return (how, before which layer) a stage's layers are recomputed; None: none of the set."""
+    said = stage.get("recompute", {})
+    known = {
+        "none": {},
+        "selective": {"granularity": "selective", "modules": ["core_attn"]},
+        "full": {"granularity": "full", "method": "uniform", "layers": 1},
+    }
+    for way in ways:
+        if said == known.get(way):
+            return (way, stop) if said else ("none", start)
+    count = said.get("layers") if isinstance(said, dict) and "block" in ways else 0
+    block = {"granularity": "full", "method": "block", "layers": count}
+    if isinstance(count, int) and count > 0 and said == block:
+        return "full", min(stop, max(start, 1) + count)
+    return None
 
 
 def packed(plans, replicas, place):
@@ -1982,18 +2038,33 @@ class Chain:
         for g, (group, ranges) in enumerate(zip(self.groups, self.ranges, strict=True)):
             for i in range(self.n):
                 for j in range(i + 1, self.n + 1):
-                    time = ranges.time(i, j)
-                    held = ranges.held(i, j)
-                    if time > longest or held < 1:
+                    if ranges.time(i, j, ("none", i)) > longest:
                         break
-                    if held < self.needs(int(j < self.n)):
-                        continue
-                    rest = 0
-                    if j == self.n:
-                        if group.end is None:
-                            continue
-                        rest = down(group.end * self.B * Q * PS)
-                    found[j].append((i, g, (time, *ranges.most(i, j)), rest, held))
+                    if j < self.n or group.end is not None:
+                        rest = down(group.end * self.B * Q * PS) if j == self.n else 0
+                        runs = self.runs(ranges, i, j, longest)
+                        found[j] += [(i, g, tops, rest, held) for tops, held in runs]
+        return found
+
+    def runs(self, ranges, i, j, longest):
+        """Return [(tops, micro-batches held)] of a stage by what it recomputes: in the order of how
+        much, without those that hold no more than a faster one."""
+        ways, found = self.plans["ways"], []
+        least, most = self.needs(int(j < self.n)), self.needs(self.n - j)
+        every = [("none", i)] if "none" in ways else []
+        if "block" in ways:
+            every += [("full", c) for c in range(max(i, 1) + 1, max(min(j, self.n - 1), i) + 1)]
+        every += [(way, j) for way in ("selective", "full") if way in ways]
+        for way in every:
+            held = ranges.held(i, j, way)
+            tops = (ranges.time(i, j, way), *ranges.most(i, j, way))
+            if held < least or tops[0] > longest:
+                continue
+            if any(x >= held and all(map(operator.le, y, tops)) for y, x in found):
+                continue
+            found.append((tops, held))
+            if held >= most and way[0] == "none":
+                break  # to recompute takes longer and frees what nothing needs
         return found
 
     def prove(self, target):
@@ -2196,8 +2267,14 @@ def set_of_layers(record):
         "batch": get(record, "global_batch", int, 1, MOST_DEVICES),
         "micro_batches": wholes(record, "micro_batches", 1, MOST_DEVICES),
         "max_stages": get(record, "max_stages", int, 1, MOST_DEVICES),
+        "ways": [typed(x, "recompute", str) for x in get(record, "recompute", list)],
         "uneven": get(record, "uneven", bool), "summed": get(record, "summed", bool),
     }  # fmt: skip
+    for way in found["ways"]:
+        if way not in ("none", "selective", "full", "block"):
+            raise RefusedError(
+                f"recompute: found {shown(way)}, expected none, selective, full, block"
+            )
     if found["space"] not in ("groups", "metis"):
         raise RefusedError(f"space: found {shown(found['space'])}, expected groups or metis")
     if found["space"] == "metis" and sum(found["counts"]) > MOST_RANKS:

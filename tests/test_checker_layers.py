@@ -67,7 +67,10 @@ def metis_problem(seed: int, space: Any) -> Problem[Any]:
 def drawn_problem(seed: int) -> Problem[Any]:
     """Draw a problem of one of the spaces."""
     if seed % 3 == 0:
-        return brute.random_problem(seed, links=LINKS[seed // 3 % 3])
+        again = bool(seed // 9 % 2)
+        devices = 4 if again else 5
+        links = LINKS[seed // 3 % 3]
+        return brute.random_problem(seed, links=links, recomputed=again, devices=devices)
     space = GroupSpace() if seed % 3 == 1 else MetisSpace(summed=bool(seed // 3 % 2))
     return metis_problem(seed, space)
 

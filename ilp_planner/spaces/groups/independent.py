@@ -19,6 +19,7 @@ from ilp_planner.optimize.bounds.resource_prices import PricedGraph
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ilp_planner.costs.layer_rows import LayerRows
     from ilp_planner.costs.layers import LayerCosts
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.groups.parts import GroupPart
@@ -43,7 +44,7 @@ def layer_proof(
     of every group in sum, by Metis's rule.
     """
     cluster, costs = problem.cluster, problem.costs
-    known = cluster.symmetric and costs.recomputations == ("none",) and len(costs.chain) > 1
+    known = cluster.symmetric and len(costs.chain) > 1
     known &= len(cluster.type_names) <= MOST_TYPES and problem.global_batch <= MOST_SAMPLES
     if not (0 < bound < INFINITE) or not known or costs.spread or costs.mixed_tp:
         return {}
@@ -67,6 +68,7 @@ def layer_proof(
             "global_batch": problem.global_batch,
             "micro_batches": list(problem.micro_batches),
             "max_stages": problem.max_stages,
+            "recompute": list(costs.recomputations),
             "uneven": costs.uneven,
             "summed": summed,
         },
@@ -92,18 +94,9 @@ def table_of(problem: Problem[LayerCosts]) -> dict[str, Any]:
         for tp in profile.degrees(name):
             key, known = (name, tp), {1, *profile.samples(name, tp)}
             samples = sorted(known) if len(known) > 1 else [1, 2]
-            per_sample = profile.workspace_per_sample.get(key, np.zeros(len(costs.chain)))
-            pair = {
-                "type": kind,
-                "tp": tp,
-                "samples": samples,
-                "time": [costs.row(LayerKey(name, tp, x)).tolist() for x in samples],
-                "state": profile.state[key].tolist(),
-                "activation": profile.activation[key].tolist(),
-                "workspace": profile.workspace[key].tolist(),
-                "per_sample": per_sample.tolist(),
-                "step": costs.step(LayerKey(name, tp, 0)).tolist(),
-            }
+            pair = {"type": kind, "tp": tp, "samples": samples, **_rows(costs, key, samples)}
+            pair["step"] = costs.step(LayerKey(name, tp, 0)).tolist()
+            pair["again"] = {way: _rows(rows, key, samples) for way, rows in costs.again.items()}
             most = profile.most_samples.get(key)
             pairs.append(pair if most is None else {**pair, "most_samples": most})
     within = (cluster.within.get(name, cluster.intra_node) for name in names)
@@ -127,6 +120,19 @@ def table_of(problem: Problem[LayerCosts]) -> dict[str, Any]:
             }
             for a, b, inside, link in links
         ],
+    }
+
+
+def _rows(rows: LayerRows, key: tuple[str, int], samples: Sequence[int]) -> dict[str, Any]:
+    """Return seconds of every layer for these samples, and bytes."""
+    profile = rows.profile
+    per_sample = profile.workspace_per_sample.get(key, np.zeros(len(rows.chain)))
+    return {
+        "time": [rows.row(LayerKey(*key, x)).tolist() for x in samples],
+        "state": profile.state[key].tolist(),
+        "activation": profile.activation[key].tolist(),
+        "workspace": profile.workspace[key].tolist(),
+        "per_sample": per_sample.tolist(),
     }
 
 
