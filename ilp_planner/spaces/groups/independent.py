@@ -173,6 +173,6 @@ def _prices(part: GroupPart, bound: float) -> Iterator[list[int]]:
     graph = PricedGraph(outline.graph)
     longest, steps = cutoff / (part.weight + 1), STEPS
     for slowest in (longest * SHORTER**step for step in reversed(range(steps))):
-        found = graph.prices(slowest, math.inf)
+        found = graph.prices(slowest, cutoff)  # higher ones may be without an end
         if found.value < INFINITE:
             yield [math.ceil(slowest * PICO), *(int(x * UNIT) for x in found.price.tolist())]
