@@ -2049,7 +2049,7 @@ class Chain:
     def runs(self, ranges, i, j, longest):
         """Return [(tops, micro-batches held)] of a stage by what it recomputes: in the order of how
         much, without those that hold no more than a faster one."""
-        ways, found = self.plans["ways"], []
+        ways, found = self.plans["ways"], list[Any]()
         least, most = self.needs(int(j < self.n)), self.needs(self.n - j)
         every = [("none", i)] if "none" in ways else []
         if "block" in ways:
