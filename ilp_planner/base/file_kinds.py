@@ -48,10 +48,7 @@ class FileKind(Enum):
     TRAINER = f"a configuration of LLaMA-Factory, {TAKEN}"
     TITAN = f"a configuration of torchtitan, {TAKEN}"
     DEEPSPEED = f"a configuration of DeepSpeed, {TAKEN}"
-    KUBERNETES = (
-        "a job of Kubernetes, which no command reads: `ilp-plan fit --megatron-args LINE` takes "
-        "the line that it runs"
-    )
+    KUBERNETES = f"a job of Kubernetes, {TAKEN}"
     PYTHON = f"a program in Python, {INSTEAD}"
     YAML = f"YAML of no training system that is known here, {INSTEAD}"
     JSON = "JSON of no kind that is known here, which no command reads"
@@ -153,7 +150,7 @@ OF_JSON = (
 # Whose jobs are read, with or without a launch of Megatron-LM.
 LAUNCHES = (
     FileKind.LAUNCH, FileKind.NANOTRON, FileKind.NEOX, FileKind.NEMO, FileKind.TRAINER,
-    FileKind.DEEPSPEED, FileKind.TITAN, FileKind.JOB,
+    FileKind.DEEPSPEED, FileKind.TITAN, FileKind.KUBERNETES, FileKind.JOB,
 )  # fmt: skip
 ALIKE: Mapping[FileKind, tuple[FileKind, ...]] = {
     FileKind.RUNS: (FileKind.PROFILE,),

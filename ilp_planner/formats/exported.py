@@ -25,12 +25,14 @@ class Expected:
     """The expectations of a run before it starts.
 
     iteration: seconds. memory: peak bytes of every pipeline rank. hosts: names of the nodes by node
-    rank; empty: any.
+    rank; empty: any. ordered: the plan tells its nodes apart. vendor: of the GPUs; empty: unknown.
     """
 
     iteration: float | None = None
     memory: tuple[float, ...] = ()
     hosts: tuple[str, ...] = ()
+    ordered: bool = False
+    vendor: str = ""
 
 
 def file_name(name: str, suffix: str) -> str:

@@ -2,7 +2,7 @@
 
 import difflib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from ilp_planner.base.errors import PlanError, UsageError
 from ilp_planner.base.files import check_writable, write_text
 from ilp_planner.base.units import format_seconds
-from ilp_planner.formats.exported import Expected, Exported, file_name
+from ilp_planner.formats.exported import Expected, Exported, describe, file_name
 from ilp_planner.formats.nearest_run import NearRun, nearest_run
 from ilp_planner.inputs.request import Request
 from ilp_planner.plan import AnyPlan
 from ilp_planner.specs.cluster import ClusterSpec
+from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import TrainingJob
 
@@ -26,12 +27,14 @@ class Export(NamedTuple):
     """The export for a release of a training system. function: `module:function`, which takes a
     job, the name of the run and its expectations; empty if plans are written, not jobs.
     files: their kinds. checked: how they were checked against the system. release: for people, if
-    the system is not asked for by one."""
+    the system is not asked for by one. start: words of a program as `schedulers.node.with_script`
+    takes them; empty: the export starts itself. Those of `SCHEDULERS` take a `NodeRun` instead."""
 
     function: str
     files: str
     checked: str
     release: str = ""
+    start: str = ""
 
 
 # System -> its releases, the newest first. Megatron-LM is not asked for by a release.
@@ -52,11 +55,13 @@ EXPORTS = {
             "Python for torchtitan 0.3.0, made of its own builders and literals: exact uneven "
             "splits, rotary base and scaling, epsilon and routing of the model",
             "its own reader, meshes, parameters, split and schedule, in a process of its own",
+            start='-m torchtitan.train --module "$MODULE" --config planned',
         ),
         "0.2.2": Export(
             "ilp_planner.formats.torchtitan:export_torchtitan",
             "TOML, for the last release that is configured by it",
             "its own reader, split and schedule",
+            start='-m torchtitan.train --job.config_file "$HERE/$NAME.toml"',
         ),
     },
     "deepspeed": {
@@ -64,6 +69,8 @@ EXPORTS = {
             "ilp_planner.formats.deepspeed:export_deepspeed",
             "JSON for DeepSpeed 0.19.8, and the boundaries of its `PipelineModule`",
             "its own reader, the pipeline built on every stage",
+            start='"${PROGRAM:?a program that calls deepspeed.initialize}" '
+            '--deepspeed --deepspeed_config "$HERE/$NAME.json"',
         )
     },
     "nemo": {
@@ -71,6 +78,8 @@ EXPORTS = {
             "ilp_planner.formats.nemo:export_nemo",
             "YAML overrides in the field names of Megatron-Bridge 0.3.1",
             "megatron-core 0.16.1 builds what they inherit from it, as for `megatron`",
+            start='"${PROGRAM:?a program of a recipe, which takes --config-file}" '
+            '--config-file "$HERE/$NAME.yaml"',
         )
     },
 }
@@ -80,9 +89,25 @@ ACESO = Export(
     "an independent judge of such plans",
     "of its paper, EuroSys 2024",
 )
-RELEASES = {**EXPORTS, "aceso": {"": ACESO}}
+SCHEDULERS = {
+    "slurm": Export(
+        "ilp_planner.formats.schedulers.slurm:around",
+        "batch script around the files of a system: nodes, GPUs, rendezvous, one `srun` of a "
+        "launcher on each node",
+        "`bash` with stand-ins of Slurm's programs; read back as the same job",
+        "any with `sbatch`",
+    ),
+    "kubernetes": Export(
+        "ilp_planner.formats.schedulers.kubernetes:around",
+        "JobSet with a pod for each node, and a ConfigMap with the files of a system",
+        "the schema of jobset.x-k8s.io/v1alpha2; read back as the same job",
+        "JobSet v1alpha2",
+    ),
+}
+AROUND = {name: {"": row} for name, row in SCHEDULERS.items()}
+RELEASES = {**EXPORTS, "aceso": {"": ACESO}, **AROUND}
 PROGRAMS = ("lp", "mps")  # which `program.write_program` writes
-TARGETS = ("aceso", *EXPORTS, *PROGRAMS)
+TARGETS = ("aceso", *EXPORTS, *SCHEDULERS, *PROGRAMS)
 
 
 class Target(NamedTuple):
@@ -104,17 +129,21 @@ class Written(NamedTuple):
 
 
 class Runtime(NamedTuple):
-    """A training system in one release; empty: it has none of its own."""
+    """A training system in one release; empty: it has none of its own. scheduler: around it, if
+    any."""
 
     system: str
     release: str = ""
+    scheduler: str = ""
 
     def __str__(self) -> str:
-        return f"{self.system}@{self.release}" if self.release else self.system
+        system = f"{self.system}@{self.release}" if self.release else self.system
+        return f"{self.scheduler}:{system}" if self.scheduler else system
 
 
-def runtime_of(to: str, option: str = "export") -> Runtime:
-    """Return the training system that `torchtitan`, `torchtitan@0.3` or `torchtitan@0.3.0` names.
+def runtime_of(to: str, option: str = "export", own: str = "megatron") -> Runtime:
+    """Return the training system that `torchtitan`, `torchtitan@0.3` or `torchtitan@0.3.0` names,
+    or `slurm:torchtitan` within a scheduler.
 
     Without a release it is the newest one; a release may be named by its first numbers.
 
@@ -122,11 +151,22 @@ def runtime_of(to: str, option: str = "export") -> Runtime:
     ----------
     to: one of `TARGETS`, perhaps with a release.
     option: the user's option, for the message.
+    own: the plan's own space, which a scheduler alone is around.
 
     Raises
     ------
     UsageError: an unknown target or release; with the existing ones.
     """
+    scheduler, colon, within = to.partition(":")
+    if scheduler in SCHEDULERS:
+        inner = within if colon else own
+        if inner.partition("@")[0] not in EXPORTS:
+            what = repr(to) if colon else f"{to!r} and a plan of {own}"
+            raise UsageError(
+                f"{option}: found {what}, expected {scheduler}: and the training system that is "
+                f"started, {', '.join(EXPORTS)}, as {scheduler}:megatron"
+            )
+        return runtime_of(inner, option)._replace(scheduler=scheduler)
     system, at, asked = to.partition("@")
     if system not in TARGETS:
         near = difflib.get_close_matches(system, TARGETS, n=1)
@@ -148,9 +188,32 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
     ------
     PlanError: what the system cannot run, with its limit and the nearest that it can.
     """
-    module, _, function = EXPORTS[runtime.system][runtime.release].function.partition(":")
-    export = getattr(importlib.import_module(module), function)
-    return cast("Exported", export(job, name, expected))
+    row = EXPORTS[runtime.system][runtime.release]
+    exported = cast("Exported", _function(row.function)(job, name, expected))
+    if not runtime.scheduler:
+        return exported
+    from ilp_planner.formats.megatron.launch import nodes_of
+    from ilp_planner.formats.schedulers.node import NodeRun, with_script
+
+    nodes, devices = nodes_of(job), min(job.devices_per_node, job.world)
+    started = with_script(exported, row.start, name, nodes, devices)
+    run = NodeRun(
+        name=name,
+        nodes=nodes,
+        devices=devices,
+        whole=devices == job.devices_per_node,
+        hosts=tuple(" ".join(host.split()) for host in expected.hosts * expected.ordered),
+        vendor=expected.vendor,
+        files=started.files,
+        about=(f"{name}: {runtime}", *describe(job)),
+    )
+    around = cast("Exported", _function(SCHEDULERS[runtime.scheduler].function)(run))
+    return Exported(around.files, (*around.notes, *exported.notes))
+
+
+def _function(name: str) -> Callable[..., object]:
+    module, _, function = name.partition(":")
+    return cast("Callable[..., object]", getattr(importlib.import_module(module), function))
 
 
 def refusal_of(runtime: Runtime, job: TrainingJob) -> str:
@@ -186,7 +249,8 @@ def write_runtime(
     """
     from ilp_planner.formats.megatron.plan import NoJobError, describe_job, job_of_plan
 
-    runtime, remarks, near = runtime_of(to), [], None
+    runtime = runtime_of(to, own=target.asked.space if target.asked else "megatron")
+    remarks, near = [], None
     try:
         job = job_of_plan(plan, target.model, target.cluster, target.asked)
         if refusal := refusal_of(runtime, job):
@@ -223,10 +287,18 @@ def expected_of(plan: AnyPlan, job: TrainingJob, target: Target) -> Expected:
     from ilp_planner.formats.megatron.plan import hosts_of
     from ilp_planner.job.memory import rank_memory
 
+    cluster = target.cluster
+    types = {group.device for group in cluster.nodes}
+    gpus = {cluster.device_types[name].gpu for name in types}
+    vendors = {gpu(name).architecture.vendor if name else "" for name in gpus}
+    told_apart = len(types) > 1 or cluster.matrix or cluster.zones or cluster.fabric.leaves
+    hosts = hosts_of(plan, job, cluster)
     return Expected(
         iteration=target.time,
         memory=tuple(rank_memory(job, rank).peak for rank in range(job.pp)),
-        hosts=hosts_of(plan, job, target.cluster),
+        hosts=hosts,
+        ordered=bool(told_apart) and len(hosts) > 1,
+        vendor=vendors.pop() if len(vendors) == 1 else "",
     )
 
 
@@ -240,7 +312,7 @@ def _near_run(
     PlanError: the refusal, with the release that runs the plan, or the nearest plan and its time.
     """
     for release in EXPORTS[runtime.system]:
-        other = Runtime(runtime.system, release)
+        other = runtime._replace(release=release)
         if not nearest and not refusal_of(other, job):
             raise PlanError(f"{refusal}; `{other}` runs it as it is")
     near = _nearest(runtime, job, target)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.errors import SpecError
-from ilp_planner.base.file_kinds import FileKind, file_kind
+from ilp_planner.base.file_kinds import FileKind, file_kind, kind_of_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -208,20 +208,24 @@ def recognise_words(
     return Recognised(row, (*named, *pairs), source, program, tuple(launch), environment)
 
 
-def recognise_file(path: Path) -> Recognised | None:
+def recognise_file(path: Path, texts: Mapping[str, str] | None = None) -> Recognised | None:
     """Return whose configuration a file is; None: of no system that is known here.
+
+    texts: as of `recognise_words`.
 
     Raises
     ------
     SpecError: it cannot be read.
     """
-    kind = file_kind(path)
+    text = (texts or {}).get(str(path))
+    kind = file_kind(path) if text is None else kind_of_text(text)
     row = next((row for row in IMPORTS if kind is not None and row.kind is kind), None)
     if row is None:
         return None
     from ilp_planner.formats.imported.words import Files, keys_of, with_files
 
-    pairs = list(with_files(keys_of(path, row.section), Files(path.parent)))
+    here = Files(path.parent, texts or {})
+    pairs = list(with_files(keys_of(path, row.section, here), here))
     written: dict[str, str] = {}
     for key, _ in pairs:
         other = written.setdefault(system_of(row).normal(key), key)

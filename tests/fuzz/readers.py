@@ -276,7 +276,18 @@ def _aceso_reader(name: str, what: str) -> Reader:
 def _scripts() -> list[bytes]:
     everyday = (ROOT / "tests/formats/launch_scripts/everyday.txt").read_text(encoding="utf-8")
     parts = [part.partition("\n")[2] for part in everyday.split("==== ")[1:]]
-    return [SCRIPT.encode(), *(f"{part}{SCRIPT}".encode() for part in parts)]
+    pod = write_pod("run.sh", SCRIPT).encode()
+    return [SCRIPT.encode(), pod, *(f"{part}{SCRIPT}".encode() for part in parts)]
+
+
+def write_pod(name: str, text: str) -> str:
+    """Return a job of Kubernetes that runs a script which it holds."""
+    mounts = [{"name": "v", "mountPath": "/f"}]
+    container = {"command": ["bash", f"/f/{name}"], "volumeMounts": mounts}
+    pod = {"containers": [container], "volumes": [{"name": "v", "configMap": {"name": "c"}}]}
+    held = {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {name: text}}
+    items = [held, {"kind": "Job", "spec": pod}]
+    return f"apiVersion: v1\nkind: List\nitems: {json.dumps(items)}\n"
 
 
 def _configs() -> list[bytes]:

@@ -150,7 +150,8 @@ class Planned(Printed, ABC):
         Parameters
         ----------
         runtime: `megatron`, `torchtitan` (its newest release, `torchtitan@0.2.2` another one),
-            `deepspeed`, `nemo`, `aceso`; `lp` or `mps` for the integer program that the proof
+            `deepspeed`, `nemo`, `aceso`; `slurm` or `kubernetes` around the plan's own system,
+            `slurm:nemo` around another; `lp` or `mps` for the integer program that the proof
             leaves open.
         file: further files of a training system go beside it.
         nearest: where the system cannot run the plan, write the nearest one that it runs.
@@ -165,7 +166,7 @@ class Planned(Printed, ABC):
         from ilp_planner.formats.exports import EXPORTS, PROGRAMS, Target, runtime_of, write_runtime
 
         problem, kept, output = self.problem, self._kept(), Path(file)
-        system = runtime_of(runtime).system
+        system = runtime_of(runtime, own=problem.space.name).system
         with python_words():
             if system not in EXPORTS:
                 check_writable(output)

@@ -60,11 +60,15 @@ def plans(incomplete: str) -> list[str]:
 
 def targets(incomplete: str) -> list[str]:
     """Return the systems that a plan can be written for: `torchtitan@` becomes its releases."""
-    from ilp_planner.formats.exports import EXPORTS, TARGETS, Runtime
+    from ilp_planner.formats.exports import EXPORTS, SCHEDULERS, TARGETS, Runtime
 
-    system, at, _ = incomplete.partition("@")
+    scheduler, colon, within = incomplete.rpartition(":")
+    system, at, _ = within.partition("@")
     known = [str(Runtime(system, release)) for release in EXPORTS.get(system, {})]
-    return [name for name in (known if at else TARGETS) if name.startswith(incomplete)]
+    if scheduler and scheduler not in SCHEDULERS:
+        return []
+    names = known if at else EXPORTS if scheduler else TARGETS
+    return [scheduler + colon + name for name in names if name.startswith(within)]
 
 
 def _specs(kind: Kind, incomplete: str) -> list[str]:

@@ -23,8 +23,9 @@ def export(
         typer.Option(
             "--to",
             metavar=f"[{'|'.join(TARGETS)}]",
-            help="A training system, as torchtitan, its newest release, or torchtitan@0.2.2; or "
-            "the integer program that the plan solves.",
+            help="A training system, as torchtitan, its newest release, or torchtitan@0.2.2; a "
+            "scheduler around it, as slurm:torchtitan; or the integer program that the plan "
+            "solves.",
             autocompletion=targets,
         ),
     ],
@@ -47,10 +48,11 @@ def export(
     accept_changed: o.AcceptChanged = False,
 ) -> None:
     """Write a saved plan for a training system, or as an integer program."""
-    system = runtime_of(to, "--to").system
+    runtime_of(to, "--to")
+    saved = read_saved(plan_file)
+    system = runtime_of(to, "--to", _own(saved)).system
     if system not in EXPORTS:
         check_writable(output, [plan_file])
-    saved = read_saved(plan_file)
     try:
         if system in PROGRAMS:
             said = export_program(saved, plan_file, to, output, accept_changed=accept_changed)
@@ -85,7 +87,7 @@ def export_run(
             "inputs.model: found none, expected the model file of the plan, which says the "
             "dimensions that a training system needs"
         )
-    runtime = runtime_of(to)
+    runtime = runtime_of(to, "--to", _own(saved))
     if runtime.system not in EXPORTS:
         part("peers.aceso.formats:save_aceso")(output, saved.plan, model)
         return f"{output}: {len(saved.plan.stages)} stages of {model.name} for {to}"
@@ -96,6 +98,11 @@ def export_run(
         echo(f"ilp-plan: note: {note}", err=True)
     names = ", ".join(map(str, written.files))
     return f"{names}: {written.ranks} pipeline ranks of {model.name} for {runtime}"
+
+
+def _own(saved: SavedPlan) -> str:
+    """Return the plan space of a saved plan."""
+    return saved.inputs.space
 
 
 def say_what_differs(saved: SavedPlan, plan_file: Path, *, accept_changed: bool) -> None:

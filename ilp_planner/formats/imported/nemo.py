@@ -16,6 +16,8 @@ from ilp_planner.formats.imported.rows import (
     switch,
 )
 from ilp_planner.formats.imported.table import EACH, MODEL, NODES, WORLD, Reading, System
+from ilp_planner.formats.megatron.values import PP, VIRTUAL
+from ilp_planner.specs.pipeline_layout import read_layout
 
 # Mixed precisions by the registered names that `formats.nemo` writes, after the first word.
 RECIPES = {
@@ -67,6 +69,10 @@ def _finish(reading: Reading) -> None:
         reading.say("group_query_attention", True)
     else:
         said.pop("num_query_groups", None)
+    layout, virtual = said.get("pipeline_model_parallel_layout"), reading.number(VIRTUAL)
+    stages = read_layout(layout).stages if isinstance(layout, str) else ()
+    if virtual and len(stages) == virtual * (reading.number(PP) or 1):
+        said.pop(VIRTUAL)  # Megatron-Core takes both if they agree, Megatron-LM the layout alone
     layers = said.get("moe_layer_freq")
     if isinstance(layers, tuple) and "num_experts" not in said:
         said.pop("moe_layer_freq")
@@ -105,7 +111,7 @@ ROWS: dict[str, Says] = {
     },
     "model.rotary_percentage": "rotary_percent",
     "model.init_method_std": lambda value: {},
-    "model.virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
+    "model.virtual_pipeline_model_parallel_size": VIRTUAL,
     "model.num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
     "model.num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
     "model.activations_checkpoint_granularity": "recompute_granularity",

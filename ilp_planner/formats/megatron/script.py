@@ -5,23 +5,32 @@ import re
 import shlex
 import textwrap
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.file_kinds import INSTEAD, FileKind, file_kind, refuse_other_kind
 from ilp_planner.base.files import Document, read_json, read_text
 from ilp_planner.base.limits import as_whole
-from ilp_planner.formats.imports import import_of, read, recognise_file, recognise_words
+from ilp_planner.formats.imported.words import FILES
+from ilp_planner.formats.imports import (
+    Recognised,
+    import_of,
+    read,
+    recognise_file,
+    recognise_words,
+)
 from ilp_planner.formats.launch_scripts.evaluation import Reading, evaluate_script
 from ilp_planner.formats.launch_scripts.flow import Command
 from ilp_planner.formats.megatron.arguments import MegatronArguments, open_text, read_arguments
 from ilp_planner.formats.megatron.flags import flag_of, flags
 from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OF_MODELS, OTHER_MODELS
-from ilp_planner.formats.megatron.launchers import BY_NAME
+from ilp_planner.formats.megatron.launchers import BY_NAME, is_launcher, numbers_of
 from ilp_planner.formats.megatron.ranks import Gpus
 from ilp_planner.formats.megatron.script_words import LaunchWords
+from ilp_planner.formats.schedulers.pods import Pod, read_pod
 from ilp_planner.specs.hostfile import read_hostfile
 
 QUOTED = re.compile(r"(['\"])([^'\"\n]*)\1")
@@ -55,6 +64,13 @@ SYSTEMS = (
 SHOWN = 80  # characters of a command in a message
 
 
+class Configured(NamedTuple):
+    """A command of a program that is not known here, and what a file of it configures."""
+
+    command: Command
+    configuration: Recognised
+
+
 def read_script(
     path: Path,
     world: int | None = None,
@@ -85,21 +101,32 @@ def read_script(
         return read(configured, world, supplied=supplied, gpus=gpus, strict=strict)
     text = read_text(path, SpecError)
     refuse_other_kind(Document(str(path), text), FileKind.LAUNCH, SpecError)
+    pod = Pod(text, {}, {})
+    if file_kind(path) is FileKind.KUBERNETES:
+        pod = read_pod(Document(str(path), text))
     # What the script asks Slurm for counts, also where this shell is in another job of Slurm's.
-    set_before = {**(os.environ if environment is None else environment), **sbatch_variables(text)}
+    set_before = {
+        **(os.environ if environment is None else environment),
+        **sbatch_variables(text),
+        **pod.environment,
+    }
     given = {name: value for name, value in (supplied or {}).items() if not is_argument(name)}
     reading = evaluate_script(
-        text,
+        pod.script,
         str(path),
         arguments=arguments,
         environment=set_before,
         supplied=given,
-        read_file=lambda name: _read_beside(path, name),
+        read_file=lambda name: pod.files.get(name) or _read_beside(path, name),
     )
-    launch, *others = _find_launches(reading, path)
+    named = next(_configured(reading, path, pod.files), None)
+    launch, *others = [named.command] if named else _find_launches(reading, path)
     found = LaunchWords(reading, launch, f"{path}: ")
-    if import_of([reading.unknowns.shown(word) for word in launch.words]) is not None:
-        return _read_other(path, found, others, world, supplied or {}, gpus, strict)
+    shown = [reading.unknowns.shown(word) for word in launch.words]
+    if named or import_of(shown) is not None:
+        asked = (world, supplied or {}, gpus, strict)
+        by = named.configuration if named else None
+        return _read_other(path, found, others, *asked, texts=pod.files, configured=by)
     words = found.words()
     for name, value in (supplied or {}).items():
         if is_argument(name):
@@ -139,12 +166,23 @@ def _read_other(
     supplied: Mapping[str, str],
     gpus: Gpus | None,
     strict: bool,
+    *,
+    texts: Mapping[str, str],
+    configured: Recognised | None,
 ) -> MegatronArguments:
-    """Return what a launch of another system trains."""
+    """Return what a launch of another system trains. configured: a file that it names says it."""
     reading, launch = found.reading, found.command
     source = f"{path}: line {launch.line}"
     try:
-        other = recognise_words(
+        if configured:
+            numbers = numbers_of(
+                launch.words,
+                launch.environment,
+                found.find_open,
+                lambda name: _devices_of_hosts(path, name),
+            )
+            configured = configured._replace(launch=tuple(numbers))
+        other = configured or recognise_words(
             launch.words,
             launch.environment,
             source=source,
@@ -152,6 +190,7 @@ def _read_other(
             more=found.more,
             read_hosts=lambda name: _devices_of_hosts(path, name),
             folder=path.parent,
+            texts=texts,
         )
     except SpecError as error:
         where = "" if str(error).startswith(str(path)) else f"{source}: "
@@ -380,6 +419,21 @@ def _find_launches(reading: Reading, path: Path) -> list[Command]:
         "or python that can be read without running the script; `--megatron-args` takes the "
         "arguments of one that is started elsewhere"
     )
+
+
+def _configured(reading: Reading, path: Path, texts: Mapping[str, str]) -> Iterator[Configured]:
+    """Yield the commands of programs that are not known here, and what a file that they are given
+    configures; nothing if there is a launch that is known."""
+    shown = [[reading.unknowns.shown(word) for word in one.words] for one in reading.commands]
+    if any(import_of(words) or is_training(words) for words in shown):
+        return
+    for command, words in zip(reading.commands, shown, strict=True):
+        if not any(map(is_launcher, words)):
+            continue
+        for word in words:
+            named = path.parent / word.rpartition("=")[2]
+            if named.suffix in FILES and (found := recognise_file(named, texts)):
+                yield Configured(command, found)
 
 
 def _set_it(reading: Reading) -> str:

@@ -10,6 +10,7 @@ from ilp_planner.formats.imported.table import flat
 from ilp_planner.formats.imports import IMPORTS, Recognised, read
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.formats.megatron.changes import as_said
+from ilp_planner.formats.megatron.values import VIRTUAL
 from ilp_planner.formats.nearest_run import differences
 from ilp_planner.formats.nemo import export_nemo
 from ilp_planner.specs.training import TrainingJob
@@ -35,6 +36,7 @@ def test_what_is_exported_is_read_again(exported: TrainingJob) -> None:
     others = differences(as_said(exported), as_said(again))
     assert not [text for text in others if not text.startswith(UNSAID)]
     assert not [remark for remark in args.remarks if "not read" in remark]
+    assert not (args.given("pipeline_model_parallel_layout") and args.given(VIRTUAL))
 
 
 def test_older_names() -> None:

@@ -1,0 +1,111 @@
+"""A job of Kubernetes: a JobSet with a pod for each node, and a ConfigMap with the run's files.
+
+Field names are of jobset.x-k8s.io/v1alpha2 (`config/components/crd/bases` of the repository
+kubernetes-sigs/jobset) and of the jobs and pods inside it. Pod k of the job `nodes` of a set is
+reached as SET-nodes-0-k.SET.
+"""
+
+import re
+from typing import Any
+
+import yaml
+
+from ilp_planner.base.errors import PlanError
+from ilp_planner.formats.exported import Exported, commented, file_name
+from ilp_planner.formats.schedulers.node import SCRIPT, NodeRun
+
+FOLDER = "/plan"  # of the files, in a pod
+RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
+INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+
+
+class _Text(str):
+    """A text of several lines, written as it is."""
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    pass
+
+
+_Dumper.add_representer(
+    _Text, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
+)
+
+
+def around(run: NodeRun) -> Exported:
+    """Return the objects of Kubernetes that hold and start a run, in one file.
+
+    Raises
+    ------
+    PlanError: the plan's nodes differ, where pods may run on any node.
+    """
+    if run.hosts:
+        raise PlanError(
+            f"nodes: found {', '.join(run.hosts[:4])}, whose order counts, expected nodes that are "
+            "alike, as pods may run on any; for `slurm` the order is said in HOSTS"
+        )
+    open_values = {"IMAGE": "the image, with the training system in it", **run.needed}
+    resource = RESOURCES.get(run.vendor, "${RESOURCE}")
+    if run.vendor not in RESOURCES:
+        open_values["RESOURCE"] = "the cluster's name of its GPUs, as nvidia.com/gpu"
+    # A set's name begins the names of its pods, which begin with a letter.
+    name = run.slug if run.slug[0].isalpha() else f"run-{run.slug}"
+    names = [file_name(run.name, suffix) for suffix in run.files]
+    keys = {re.sub(r"[^-.\w]", "_", file, flags=re.ASCII): file for file in names}
+    texts = map(_Text, run.files.values())
+    held = _object("v1", "ConfigMap", name) | {"data": dict(zip(keys, texts, strict=True))}
+    items = [{"key": key, "path": file} for key, file in keys.items()]
+    started = _object("jobset.x-k8s.io/v1alpha2", "JobSet", name)
+    started["spec"] = {"replicatedJobs": [_nodes(run, name, resource, items)]}
+    variables = " ".join(f"${one}" for one in open_values)
+    head = [
+        *run.about,
+        f"{variables}: set them, then: envsubst '{variables}' < FILE | kubectl apply -f -",
+    ]
+    both = {"apiVersion": "v1", "kind": "List", "items": [held, started]}
+    text = yaml.dump(both, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    notes = [f"{one}: a placeholder, for envsubst: {means}" for one, means in open_values.items()]
+    notes.append("network cards, volumes, node selectors, queue: not written; add your cluster's")
+    return Exported({".yaml": "\n".join(commented(head)) + f"\n{text}"}, tuple(notes))
+
+
+def _object(version: str, kind: str, name: str) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
+
+
+def _nodes(run: NodeRun, name: str, resource: str, items: list[dict[str, str]]) -> dict[str, Any]:
+    """Return the job with a pod for each node."""
+    variables: list[dict[str, Any]] = [
+        {"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": INDEX}}},
+        {"name": "MASTER_ADDR", "value": f"{name}-nodes-0-0.{name}"},
+        {"name": "MASTER_PORT", "value": "6000"},
+        *({"name": each, "value": f"${{{each}}}"} for each in run.needed),
+    ]
+    container = {
+        "name": "trainer",
+        "image": "${IMAGE}",
+        "command": ["bash", f"{FOLDER}/{run.name}{SCRIPT}"],
+        "env": variables,
+        "resources": {"limits": {resource: run.devices}},
+        "volumeMounts": [
+            {"name": "plan", "mountPath": FOLDER},
+            {"name": "shared-memory", "mountPath": "/dev/shm"},
+        ],
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "volumes": [
+            {"name": "plan", "configMap": {"name": name, "items": items}},
+            # NCCL's own between the processes of a node; containers have 64 MB of it otherwise.
+            {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+        ],
+    }
+    job = {
+        "completionMode": "Indexed",
+        "completions": run.nodes,
+        "parallelism": run.nodes,
+        "backoffLimit": 0,
+        "template": {"spec": pod},
+    }
+    return {"name": "nodes", "replicas": 1, "template": {"spec": job}}
