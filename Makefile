@@ -25,7 +25,7 @@ WARM := @$(BIN)/python -m compileall -q ilp_planner; echo "compiling the numeric
 	$(BIN)/ilp-plan solve --space groups --model gpt-10l-4096 --cluster mixed-a100-t4 --global-batch-size 8 --json > /dev/null; \
 	for solver in gradient anneal; do $(BIN)/ilp-plan solve --space operators --solver $$solver --starts 4 --json > /dev/null; done
 
-.PHONY: plan test test-all test-page test-sweeps test-lowest fuzz faults soak sbom coverage mutants lint docs notebooks bench bench-gpu clean
+.PHONY: plan test test-all test-page test-sweeps test-mcp test-lowest fuzz faults soak sbom coverage mutants lint docs notebooks bench bench-gpu clean
 
 plan: $(READY)
 	$(BIN)/ilp-plan solve
@@ -50,6 +50,11 @@ test-page: $(READY_TEST)
 test-sweeps: $(READY_TEST)
 	$(call LOCKED,parquet slurm dask ray)
 	$(BIN)/python -m pytest tests/faces/sweeps -m "slow or not slow"
+
+# Tools for agents, with a client of the Model Context Protocol.
+test-mcp: $(READY_TEST)
+	$(call LOCKED,mcp)
+	$(BIN)/python -m pytest tests/faces/tools
 
 # The fast tests with the lowest versions that pyproject.toml allows; those of 2024 run on Python 3.11
 # and 3.12.

@@ -142,6 +142,7 @@ EXAMPLES = {
         ("ilp-plan schema", "what there is"),
         ("ilp-plan schema solve", "what `solve --json` prints"),
     ),
+    "mcp": (("ilp-plan mcp --time-limit 60", "what an agent starts"),),
     "profile": (("ilp-plan profile measure --model gpt3-350m --output table.csv", ""),),
     "profile measure": (
         ("ilp-plan profile measure --model gpt3-350m --tp 1 2 4 --output table.csv", ""),

@@ -65,6 +65,7 @@ COMMANDS = {
     "runtimes": ("ilp_planner.faces.cli.runtimes", "runtimes"),
     "calibrate": ("ilp_planner.faces.cli.calibrate", "calibrate"),
     "schema": ("ilp_planner.faces.cli.schema", "schema"),
+    "mcp": ("ilp_planner.faces.cli.mcp", "mcp"),
 }
 GROUP = "profile"  # of commands
 REPLACED = {"--tie": "--prefer-plain"}  # options of before

@@ -1,0 +1,1 @@
+"""Commands as tools for other programs: their arguments as JSON, and calls of them."""
