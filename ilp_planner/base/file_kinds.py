@@ -47,6 +47,7 @@ class FileKind(Enum):
     NEMO = f"a configuration of NeMo, {TAKEN}"
     TRAINER = f"a configuration of LLaMA-Factory, {TAKEN}"
     TITAN = f"a configuration of torchtitan, {TAKEN}"
+    TITAN_PYTHON = f"a configuration of torchtitan in Python, {TAKEN}"
     DEEPSPEED = f"a configuration of DeepSpeed, {TAKEN}"
     KUBERNETES = f"a job of Kubernetes, {TAKEN}"
     PYTHON = f"a program in Python, {INSTEAD}"
@@ -81,6 +82,7 @@ MARKS: tuple[tuple[FileKind, str, *tuple[str, ...]], ...] = (
     (FileKind.PLAN, r'\s*\{\s*"schema"\s*:\s*"ilp-planner plan"'),
     (FileKind.JOB, r'\s*\{\s*"schema"\s*:\s*"ilp-planner job"'),
     (FileKind.OUTPUT, r'\s*\{\s*"schema"\s*:\s*"ilp-planner/'),
+    (FileKind.TITAN_PYTHON, "", r"def \w+\(\) -> [\"']?Trainer\.Config[\"']?:"),
     (FileKind.PYTHON, r"#!.*python"),
     (FileKind.LAUNCH, r'\s*\{(?s:.*)"argv"\s*:|#!.*sh\b|(?s:.*)\n#SBATCH '),
     (FileKind.ACESO, r'\s*\{(?s:.*)"num_ops_in_each_stage"\s*:'),
@@ -150,7 +152,7 @@ OF_JSON = (
 # Whose jobs are read, with or without a launch of Megatron-LM.
 LAUNCHES = (
     FileKind.LAUNCH, FileKind.NANOTRON, FileKind.NEOX, FileKind.NEMO, FileKind.TRAINER,
-    FileKind.DEEPSPEED, FileKind.TITAN, FileKind.KUBERNETES, FileKind.JOB,
+    FileKind.DEEPSPEED, FileKind.TITAN, FileKind.TITAN_PYTHON, FileKind.KUBERNETES, FileKind.JOB,
 )  # fmt: skip
 ALIKE: Mapping[FileKind, tuple[FileKind, ...]] = {
     FileKind.RUNS: (FileKind.PROFILE,),

@@ -102,6 +102,14 @@ IMPORTS: tuple[Import, ...] = (
         syntax="files",
     ),
     Import("trainer", "deepspeed", FileKind.DEEPSPEED, section="deepspeed."),
+    Import(
+        "torchtitan_python",
+        "torchtitan in Python",
+        FileKind.TITAN_PYTHON,
+        (r"torchtitan\.train",),
+        "module",
+        "module",
+    ),
     Import("torchtitan", "torchtitan", FileKind.TITAN, (r"torchtitan\.train",), syntax="files"),
     # Any program of Python with one of the Trainer's own options.
     Import(
@@ -195,7 +203,8 @@ def recognise_words(
     for before, word in pairwise(words[at - 1 :]):
         value = before.startswith("--") and "=" not in before
         rest += [word] if value else more(word)
-    here = Files(folder or Path(), texts or {})
+    modules = [Path(one) for one in variables.get("PYTHONPATH", "").split(":") if one]
+    here = Files(folder or Path(), texts or {}, tuple(modules))
     pairs = [
         *launcher_files(words[: at - len(row.program)], here),
         *with_files(pairs_of(row.syntax, rest, find_open, here), here),
@@ -208,10 +217,12 @@ def recognise_words(
     return Recognised(row, (*named, *pairs), source, program, tuple(launch), environment)
 
 
-def recognise_file(path: Path, texts: Mapping[str, str] | None = None) -> Recognised | None:
+def recognise_file(
+    path: Path, texts: Mapping[str, str] | None = None, config: str = ""
+) -> Recognised | None:
     """Return whose configuration a file is; None: of no system that is known here.
 
-    texts: as of `recognise_words`.
+    texts: as of `recognise_words`. config: the name of one of several in a file of Python.
 
     Raises
     ------
@@ -225,7 +236,7 @@ def recognise_file(path: Path, texts: Mapping[str, str] | None = None) -> Recogn
     from ilp_planner.formats.imported.words import Files, keys_of, with_files
 
     here = Files(path.parent, texts or {})
-    pairs = list(with_files(keys_of(path, row.section, here), here))
+    pairs = list(with_files(keys_of(path, row.section, here, config), here))
     written: dict[str, str] = {}
     for key, _ in pairs:
         other = written.setdefault(system_of(row).normal(key), key)
@@ -264,9 +275,10 @@ def read(
                 f"--set {name}: found no such key, expected one of {found.system.name}: {meant}"
             )
     more = [(name, scalar(value)) for name, value in (supplied or {}).items()]
+    instead = {found.system.normal(name) for name, _ in more}
     args = read_pairs(
         found.system,
-        (*found.pairs, *more),
+        (*(one for one in found.pairs if found.system.normal(one[0]) not in instead), *more),
         source=found.source,
         world=world,
         gpus=gpus,

@@ -193,7 +193,13 @@ def _clusterfile(path: Path) -> object:
 def _configurations() -> list[bytes]:
     found = [json.dumps(nested(SMALLEST[name])) for name in CONFIGURED]
     toml = 'model = {name = "llama3", flavor = "8B"}\n[job]\na = 1\n[training]\nseq_len = 64\n'
-    return [text.encode() for text in (*found, YAML, toml)]
+    python = (
+        "def run() -> Trainer.Config:\n"
+        "    config = Trainer.Config(model_spec=model_registry('8B'))\n"
+        "    config.training = TrainingConfig(seq_len=2 * 64)\n    for x in config.y(A.Config):\n"
+        "        x.a = 1\n    return config\n"
+    )
+    return [text.encode() for text in (*found, YAML, toml, python)]
 
 
 def _configuration(path: Path) -> object:

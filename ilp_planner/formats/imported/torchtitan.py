@@ -24,8 +24,25 @@ if TYPE_CHECKING:
 RUNTIME = "torchtitan@0.2.2"
 SCHEDULES = {"1f1b": "1f1b", "interleaved1f1b": "1f1b", "interleavedzerobubble": "interleaved-zb",
              "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v"}  # fmt: skip
-FAMILIES = {("deepseek_v3", "671b"): "deepseek-v3", ("deepseek_v3", "16b"): "deepseek-v2-lite"}
+FAMILIES = {
+    ("deepseek_v3", "671b"): "deepseek-v3",
+    ("deepseek_v3", "16b"): "deepseek-v2-lite",
+    ("gpt_oss", "20b"): "gpt-oss-20b",
+    ("gpt_oss", "120b"): "gpt-oss-120b",
+    ("kimi_k2_7", "moonlight-16b-a3b"): "moonlight-16b-a3b",
+}
 PARALLEL = "parallelism"
+# Modules beside layers, in the letters of a layout.
+ENDS = {"tok_embeddings": "E", "norm": "", "output": "L", "lm_head": "L"}
+
+
+def of_columns(runtime: str) -> dict[str, Says]:
+    """Return the rows of the keys that the table of settings has for a release."""
+    return {
+        key.name: _of_column(key)
+        for key in KEYS[runtime].values()
+        if key.name and f"settings.{key.field}" != SHARED_FIELD  # which several keys say
+    }
 
 
 def _of_column(key: Key) -> Says:
@@ -36,7 +53,7 @@ def _of_column(key: Key) -> Says:
     return {word: {field: value} for value, word in key.words.items()}
 
 
-def _finish(reading: Reading) -> None:
+def finish(reading: Reading) -> None:
     """Say the model, what ranks share, and the samples of a micro-batch."""
     given, said = reading.given, reading.said
     name = str(given.get("model.name") or "").lower()
@@ -61,16 +78,29 @@ def _finish(reading: Reading) -> None:
         reading.say("@micro-batches", local // parts)
 
 
+def _cuts(value: Any) -> Arguments:
+    """Return the layout of a pipeline whose stages have these modules."""
+    expected = ValueError("for each stage tok_embeddings, layers.N in order, norm and output")
+    parts, count = [], 0
+    for part in value if isinstance(value, list) else [value]:
+        names = [str(name) for name in part] if isinstance(part, list) else [str(part)]
+        layers = [name for name in names if name.startswith("layers.")]
+        own = [name for name in names if name not in layers]
+        if layers != [f"layers.{count + k}" for k in range(len(layers))] or {*own} - ENDS.keys():
+            raise expected
+        count += len(layers)
+        parts.append("".join(ENDS[name] for name in own[:1] if name in names[:1]))
+        parts[-1] += f"t*{len(layers)}" * bool(layers)
+        parts[-1] += "".join(ENDS[name] for name in own if ENDS[name] == "L")
+    return {"pipeline_model_parallel_layout": "|".join(parts)} if parts else {}
+
+
 def _batch(value: Any) -> Arguments:
     return {} if value == -1 else {"global_batch_size": value}
 
 
 ROWS: dict[str, Says] = {
-    **{
-        key.name: _of_column(key)
-        for key in KEYS[RUNTIME].values()
-        if key.name and f"settings.{key.field}" != SHARED_FIELD  # which several keys say
-    },
+    **of_columns(RUNTIME),
     f"{PARALLEL}.fsdp_reshard_after_forward": only("default", "always", "never"),
     f"{PARALLEL}.data_parallel_shard_degree": lambda value: {},
     f"{PARALLEL}.data_parallel_replicate_degree": "settings.optimizer.instances",
@@ -81,9 +111,7 @@ ROWS: dict[str, Says] = {
         word: {"settings.schedule": name} for word, name in SCHEDULES.items()
     },
     f"{PARALLEL}.pipeline_parallel_microbatch_size": lambda value: {},
-    f"{PARALLEL}.module_fqns_per_model_part": Uncounted(
-        "other cuts of the pipeline; counted as equally many layers", (None, [])
-    ),
+    f"{PARALLEL}.module_fqns_per_model_part": _cuts,
     f"{PARALLEL}.pipeline_parallel_layers_per_stage": Uncounted(
         "virtual stages of so many layers; counted as one for each rank", (None, 0)
     ),
@@ -136,6 +164,6 @@ SYSTEM = System(
         "seq_length": 2048,
         "make_vocab_size_divisible_by": 1,
     },
-    finish=_finish,
+    finish=finish,
     runtime=RUNTIME,
 )  # fmt: skip

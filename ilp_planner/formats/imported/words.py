@@ -32,10 +32,11 @@ NAMING = {
 
 class Files(NamedTuple):
     """Files that words name. folder: of relative paths. texts: of files by their whole paths, where
-    these are not the ones that lie there."""
+    these are not the ones that lie there. modules: folders in which Python looks for modules."""
 
     folder: Path = Path()
     texts: Mapping[str, str] = {}
+    modules: tuple[Path, ...] = ()
 
     def is_there(self, path: Path) -> bool:
         """Tell whether there is such a file."""
@@ -65,6 +66,10 @@ def pairs_of(
         return list(_overrides(words, find_open))
     if syntax == "files":
         return list(_files(words, files))
+    if syntax == "module":
+        from ilp_planner.formats.imported.torchtitan_python import module_pairs
+
+        return list(module_pairs(words, files))
     return list(_options(words, find_open))
 
 
@@ -134,10 +139,12 @@ def _files(words: Sequence[str], files: Files) -> Iterable[tuple[str, Any]]:
             yield from keys_of(named, files=files)
 
 
-def keys_of(path: Path, section: str = "", files: Files | None = None) -> Iterable[tuple[str, Any]]:
-    """Return the keys of a file of YAML or JSON, dots between the names of sections.
+def keys_of(
+    path: Path, section: str = "", files: Files | None = None, config: str = ""
+) -> Iterable[tuple[str, Any]]:
+    """Return the keys of a file of YAML, JSON, TOML or Python, dots between the names of sections.
 
-    section: put before them.
+    section: put before them. config: the name of one of several in a file of Python.
 
     Raises
     ------
@@ -145,6 +152,10 @@ def keys_of(path: Path, section: str = "", files: Files | None = None) -> Iterab
     """
     document = (files or Files()).document(path)
     kind = kind_of_text(document.text)
+    if kind is FileKind.TITAN_PYTHON:
+        from ilp_planner.formats.imported.torchtitan_python import python_keys
+
+        return list(python_keys(document, config))
     if kind is FileKind.TITAN or path.suffix == ".toml":
         return list(flat(read_toml(document, None, FileKind.TITAN).values, section))
     # YAML may begin like JSON, with a bracket.

@@ -97,7 +97,7 @@ def read_script(
     ------
     SpecError: not there, not bash, no launch in it, or a number depends on what is not known.
     """
-    if configured := recognise_file(path):
+    if configured := recognise_file(path, config=(supplied or {}).get("config", "")):
         return read(configured, world, supplied=supplied, gpus=gpus, strict=strict)
     text = read_text(path, SpecError)
     refuse_other_kind(Document(str(path), text), FileKind.LAUNCH, SpecError)

@@ -41,6 +41,7 @@ SAMPLES: dict[FileKind, str | bytes] = {
     FileKind.NEMO: "name: run\ntrainer:\n  devices: 8\nmodel:\n  hidden_size: 8\n",
     FileKind.TRAINER: "model_name_or_path: me/mine\nfinetuning_type: full\n",
     FileKind.TITAN: '[job]\ndump_folder = "x"\n\n[training]\nsteps = 3\n',
+    FileKind.TITAN_PYTHON: "def run() -> Trainer.Config:\n    return Trainer.Config()\n",
     FileKind.DEEPSPEED: '{"train_batch_size": 8, "zero_optimization": {"stage": 1}}\n',
     FileKind.KUBERNETES: "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec:\n  a: 1\n",
     FileKind.PYTHON: '"""Trains."""\nimport os, torch\n\nprint(torch)\n',

@@ -31,7 +31,7 @@ MODEL = read_model(HERE.parents[2] / "models" / "llama3-8b.toml").architecture
 assert isinstance(MODEL, Decoder)
 NODES, DEVICES = 2, 4
 RUNTIMES = [Runtime(name, release) for name, releases in EXPORTS.items() for release in releases]
-READABLE = {"megatron", "torchtitan@0.2.2", "nemo@0.3.1"}
+READABLE = {"megatron", "torchtitan@0.3.0", "torchtitan@0.2.2", "nemo@0.3.1"}
 NAMES = ("run", "a plan's $(touch owned) 9")
 # Slurm's stand-ins: the ranks are started one after the other, and torchrun says its words.
 STAND_INS = {
