@@ -29,9 +29,13 @@ NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
 
 
 class Source(NamedTuple):
-    """Files of a repository. paths: patterns. but: parts of names of files that train nothing by
-    themselves. supplied: variables that its scripts ask the user for. beside: patterns of files
-    that its documentation has the user give, and what they are given with."""
+    """Files of a repository.
+
+    paths: patterns. but: parts of names of files that train nothing by themselves. supplied:
+    variables that its scripts ask the user for. beside: patterns of files that its documentation
+    has the user give, and what they are given with. filled: parts of the names of files with a
+    placeholder for the user to fill in, its key and a value. choices: words of the documented
+    arguments, and the other word that a page has the user choose."""
 
     repository: str
     paths: tuple[str, ...]
@@ -39,6 +43,8 @@ class Source(NamedTuple):
     supplied: Mapping[str, str] = {}
     beside: tuple[tuple[str, str], ...] = ()
     nodes: tuple[str, ...] = ()
+    filled: tuple[tuple[str, str, str], ...] = ()
+    choices: Mapping[str, str] = {}
 
 
 SOURCES = (
@@ -46,6 +52,7 @@ SOURCES = (
         "alibaba/Pai-Megatron-Patch",
         ("examples/*/run_mcore_*.sh", "examples/*/run_pretrain_*.sh"),
         nodes=("WORLD_SIZE",),
+        choices={"dsw": "dlc"},  # one node, several
     ),
     Source(
         "THUDM/slime",
@@ -53,7 +60,14 @@ SOURCES = (
         supplied={"BASE_FOLDER": "/models", "BASE_DIR": "/models", "MASTER_ADDR": "10.0.0.1"},
     ),
     Source("modelscope/ms-swift", ("examples/megatron/**/*.sh",), r"/export/|infer\.sh|quant\.sh"),
-    Source("volcengine/verl", ("**/*megatron*.sh",)),
+    Source(
+        "volcengine/verl",
+        ("**/*megatron*.sh",),
+        filled=(
+            ("deepseek671b_math_megatron", "actor_rollout_ref.model.path", "deepseek-v3"),
+            ("run_qwen30_a3b_megatron", "actor_rollout_ref.model.path", "qwen3-30b-a3b"),
+        ),
+    ),
     Source(
         "NVIDIA/Megatron-LM",
         ("examples/*/*train*.sh", "examples/academic_paper_scripts/*/*.sh"),
@@ -131,11 +145,15 @@ def read(source: Source, folder: Path, path: Path, gpus: Gpus) -> Iterator[Megat
     if path.suffix == ".sh":
         nodes = str(gpus.devices // gpus.each)
         launcher = dict.fromkeys(source.nodes, nodes)
-        for arguments in (*documented(path), ()):
+        filled = {key: value for name, key, value in source.filled if name in path.name}
+        called = [*documented(path)]
+        other = [[source.choices.get(w, w) for w in words] for words in called if source.choices]
+        for arguments in (*called, *other, ()):
             yield read_script(
                 path,
                 arguments=arguments,
                 environment={**os.environ, **source.supplied, **launcher},
+                supplied=filled,
                 gpus=gpus,
                 strict=False,
             )

@@ -271,6 +271,18 @@ class Reading(Flow):
         found = self.files.get(name.removeprefix("./"))
         return self.read_file(name) if found is None and name and known(name) else found
 
+    def lies_there(self, path: str, line: int) -> bool | None:
+        """Tell whether there is a file of bash in the folder of the script, with which it is sent:
+        what scripts read in where it is there."""
+        folder = self._absolute(str(PurePosixPath(self.budget.source).parent))
+        target = PurePosixPath(self._absolute(path) or "")
+        if target.suffix not in (".sh", ".env") or str(target.parent) != folder:
+            return None
+        there = self._file(path) is not None
+        if not there:
+            self.remarks.append(f"line {line}: {path} is not there, and so not taken")
+        return there
+
     def _do_source(self, words: list[str], node: Node) -> Status:
         name, saved, line = "".join(words[1:2]), self.state.arguments, node.line
         text, nodes = self._file(name), None

@@ -42,6 +42,7 @@ NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": int.__eq__, "-ne": int.__ne__, "-lt": int.__lt__, "-le": int.__le__,
     "-gt": int.__gt__, "-ge": int.__ge__,
 }  # fmt: skip
+OF_FILES = ("-e", "-f", "-r", "-s")
 BINARY = (*NUMBERS, "=", "==", "!=", "=~", "<", ">", "-nt", "-ot", "-ef")
 EITHER, BOTH = ("||", "-o"), ("&&", "-a")
 Verdict = bool | None  # None: only running would tell
@@ -213,9 +214,9 @@ class _Test:
         if first in ("-n", "-z"):
             there = self.there(text)
             return there if there is None or first == "-n" else not there
-        return (
-            None if self.scope.empty_unset(text) or first == "-o" else False
-        )  # no file has no name
+        if not self.scope.empty_unset(text) and first != "-o":
+            return False  # no file has no name
+        return self.scope.lies_there(text, self.line) if first in OF_FILES else None
 
     def text(self, word: str) -> str:
         return self.scope.text(word, self.line) if self.expand else word

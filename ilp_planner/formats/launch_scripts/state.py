@@ -80,6 +80,10 @@ class Scope:
         self.locals: list[dict[str, Value | None]] = []
         self.status: Status = 0
 
+    def lies_there(self, path: str, line: int) -> bool | None:
+        """Tell whether there is a file; None: unknown."""
+        return None
+
     @property
     def separators(self) -> str:
         """Return the characters that divide words."""

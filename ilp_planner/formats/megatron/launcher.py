@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.flags import flags
 from ilp_planner.formats.megatron.launchers import OWN, is_launcher, own_options_first
-from ilp_planner.formats.megatron.values import CP, EP, ETP, PP, TP, MegatronArguments
+from ilp_planner.formats.megatron.values import CP, EP, ETP, PP, PROGRAM, TP, MegatronArguments
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 # Programs of Megatron-LM have no options of a launcher; its analysis tool, and those that train on
@@ -42,7 +42,7 @@ class Launch:
     """
 
     words: tuple[str, ...]
-    program: str = "pretrain_gpt.py"
+    program: str = PROGRAM
     environment: Mapping[str, str] = field(default_factory=dict)
     launcher: tuple[str, ...] = ()
 
@@ -75,7 +75,7 @@ def split_launch(words: Sequence[str]) -> Launch:
         )
     own, rest = own_options(program, rest)
     if name == ANALYSIS_TOOL:
-        program = "pretrain_gpt.py"
+        program = PROGRAM
     return Launch(
         words=tuple(rest),
         program=program,

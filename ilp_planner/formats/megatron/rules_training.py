@@ -63,7 +63,8 @@ def check_schedule(a: MegatronArguments) -> Iterator[Finding]:
             f"a multiple of --log-interval ({log})"
         )
     splits = any(a.given(f"{part}_data_path") for part in ("train", "valid", "test"))
-    if a.on("mock_data") + bool(a["data_path"]) + splits > 1:
+    # Programs of others take them together, as sources of several stages.
+    if a.is_megatrons and a.on("mock_data") + bool(a["data_path"]) + splits > 1:
         yield found("--data-path", "several sources of data").expected("one of them")
     if a.on("use_varlen_dataset") and a.on("sft"):
         yield one_of("use_varlen_dataset", "sft")

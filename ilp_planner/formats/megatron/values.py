@@ -5,12 +5,14 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import DIGITS, DIMENSION, FIGURE, LAYERS, STAGES, WHOLE, beyond
 from ilp_planner.formats.megatron.flags import Flag, Value, find_flag, flags, flags_by_key
 
+PROGRAM = "pretrain_gpt.py"  # Megatron-LM's own
 TP, PP, CP = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 # Numbers that other systems say instead of what follows from them.
 REPLICAS, STEPS = "@replicas", "@micro-batches"
@@ -55,7 +57,7 @@ class MegatronArguments:
     world_said: bool = True
     devices_per_node: int = 8
     environment: Mapping[str, str] | None = None
-    program: str = "pretrain_gpt.py"
+    program: str = PROGRAM
     source: str = ""
     remarks: tuple[str, ...] = field(default=(), compare=False)
     unread: tuple[str, ...] = field(default=(), compare=False)
@@ -69,6 +71,11 @@ class MegatronArguments:
         if key in self.values:
             return self.values[key]
         return flags_by_key()[key][0].default
+
+    @property
+    def is_megatrons(self) -> bool:
+        """Whether Megatron-LM's own program runs it, in its newest release, or what says to be."""
+        return self.spelling is not None or PurePosixPath(self.program).name == PROGRAM
 
     def given(self, key: str) -> bool:
         """Whether a value was given."""

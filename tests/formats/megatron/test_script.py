@@ -7,6 +7,7 @@ import pytest
 from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.formats.megatron.notes import unmodelled
+from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.script import read_launch, read_script
 
 MODEL = (
@@ -362,3 +363,32 @@ def test_a_tokenizer_of_no_model_that_is_known(tmp_path: Path) -> None:
     )
     with pytest.raises(SpecError, match="the vocabulary of HuggingFaceTokenizer of a/b"):
         job_of_arguments(read_script(script(tmp_path, line), environment={}))
+
+
+def test_a_file_beside_a_script_is_read_where_it_lies_there(tmp_path: Path) -> None:
+    """It is sent with the script, or was not written: its default counts then, with a remark."""
+    text = (
+        '#!/bin/bash\nHERE=$(cd "$(dirname "$0")" && pwd)\n'
+        '[ -f "$HERE/env.sh" ] && source "$HERE/env.sh"\n'
+        f"{LAUNCH} --micro-batch-size ${{MICRO:-3}}\n"
+    )
+    path = script(tmp_path, text)
+    here = {"PWD": str(Path.cwd())}
+    args = read_script(path, environment=here)
+    assert args.whole("micro_batch_size") == 3
+    assert any("env.sh is not there, and so not taken" in remark for remark in args.remarks)
+    (tmp_path / "env.sh").write_text("MICRO=5\n")
+    assert read_script(path, environment=here).whole("micro_batch_size") == 5
+
+
+@pytest.mark.parametrize("program", ["pretrain_gpt.py", "pretrain_mine.py"])
+def test_what_only_the_newest_megatron_refuses_is_left_to_others(
+    tmp_path: Path, program: str
+) -> None:
+    """Programs of others run earlier releases, and have sources of data of their own."""
+    more = "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te"
+    line = f"{LAUNCH} {more} --data-path a --train-data-path b"
+    args = read_script(script(tmp_path, line.replace("pretrain_gpt.py", program)), environment={})
+    findings = [str(one) for one in check_arguments(args)]
+    refused = [one for one in findings if "--cross-entropy" in one or "--data-path" in one]
+    assert len(refused) == (2 if program == "pretrain_gpt.py" else 0), findings
