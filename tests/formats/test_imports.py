@@ -63,7 +63,8 @@ def test_strict_refuses_unknown_keys(tmp_path: Path) -> None:
 
 
 def test_every_import_has_a_case() -> None:
-    assert {row.name for row in IMPORTS} == SMALLEST.keys()
+    """Of Python in tests/formats/imported/test_torchtitan_python.py."""
+    assert {row.name for row in IMPORTS if row.syntax != "module"} == SMALLEST.keys()
 
 
 @pytest.mark.parametrize("name", LINES)
