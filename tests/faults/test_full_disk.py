@@ -16,7 +16,8 @@ import pytest
 from ilp_planner.base.errors import OutputError
 from ilp_planner.base.files import write_bytes
 from ilp_planner.costs.profiles.measurements import read_measurements
-from ilp_planner.faces.sweeps.sweep import Journal as Points
+from ilp_planner.faces.sweeps.journal import Journal as Points
+from ilp_planner.faces.sweeps.sweep import JOURNAL
 from ilp_planner.profiler.measure.journal import Journal as Rows
 from ilp_planner.profiler.measure.journal import begun
 from tests.faces.cli.conftest import Done
@@ -160,17 +161,17 @@ def test_a_journal_of_points_goes_on_after_a_full_disk(tmp_path: Path) -> None:
     ]
     path = tmp_path / "s.csv.jsonl"
     about = {"model": "tiny"}
-    Points(path, about).close()
+    Points(path, about, JOURNAL).close()
     head = path.stat().st_size
     most = head + sum(len(json.dumps(row)) + 1 for row in rows)
     for room in range(head, most, 11):
         path.unlink()
-        journal = Points(path, about)
+        journal = Points(path, about, JOURNAL)
         taken = added(lambda row: journal.add([row]), rows, room)  # noqa: B023
         assert path.read_bytes().endswith(b"\n")
         journal.add([rows[-1]])  # there is room again, and nobody has begun anew
         journal.close()
-        again = Points(path, about)
+        again = Points(path, about, JOURNAL)
         assert list(again.rows) == list(dict.fromkeys(f"key {n}" for n in (*range(taken), 2)))
         again.close()
 

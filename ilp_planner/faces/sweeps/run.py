@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from ilp_planner.faces.sweeps.executors.base import Done, Executor
+    from ilp_planner.faces.sweeps.journal import Journal
     from ilp_planner.faces.sweeps.points import Point, Sweep
-    from ilp_planner.faces.sweeps.sweep import Journal
     from ilp_planner.inputs.request import Request
     from ilp_planner.optimize.search.start import Start
 

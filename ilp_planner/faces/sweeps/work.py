@@ -1,11 +1,11 @@
-"""Solving points of a sweep: the code of every worker."""
+"""Work for executors, as solving points of a sweep: the code of every worker."""
 
 from __future__ import annotations
 
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ilp_planner.base.errors import InfeasibleError, PlannerError
 from ilp_planner.faces.sweeps.row import FAILED, REFUSED, Row
@@ -33,6 +33,35 @@ THREADS = dict.fromkeys(
 CHUNK_SECONDS = 0.5  # after which a worker tells what it has found
 
 
+class Work(Protocol):
+    """Work that an executor takes, by its number. seconds: that it may take. nodes: that it needs,
+    whole, with so many `devices` each; 0: a core does."""
+
+    @property
+    def number(self) -> int:  # noqa: D102 - as the class says
+        ...
+
+    @property
+    def seconds(self) -> float:  # noqa: D102
+        ...
+
+    @property
+    def nodes(self) -> int:  # noqa: D102
+        ...
+
+    @property
+    def devices(self) -> int:  # noqa: D102
+        ...
+
+    def done(self) -> Any:
+        """Do it, and return its result."""
+
+
+def done(work: Work) -> Any:
+    """Do work, and return its result."""
+    return work.done()
+
+
 class Task(NamedTuple):
     """A point for a worker. start: a plan of a neighbour to start from. folder: base of relative
     paths. all_devices: its plans leave no node out."""
@@ -54,6 +83,25 @@ class Chunk(NamedTuple):
     def number(self) -> int:
         """Of the first point."""
         return self.tasks[0].number
+
+    @property
+    def seconds(self) -> float:
+        """Of a point, at most."""
+        return self.tasks[0].limits.seconds
+
+    @property
+    def nodes(self) -> int:
+        """None: one core solves them."""
+        return 0
+
+    @property
+    def devices(self) -> int:
+        """None."""
+        return 0
+
+    def done(self) -> Solved:
+        """Solve the points."""
+        return solve_chunk(self)
 
 
 class Outcome(NamedTuple):

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ilp_planner.faces.sweeps.executors.base import Executor
+from ilp_planner.faces.sweeps.journal import Journal
 from ilp_planner.faces.sweeps.points import Sweep
 from ilp_planner.faces.sweeps.row import Row
 from ilp_planner.faces.sweeps.run import Run
-from ilp_planner.faces.sweeps.sweep import Journal, heading
+from ilp_planner.faces.sweeps.sweep import JOURNAL, heading
 from tests.faces.sweeps.cases import sweep_of
 from tests.small import write_specs
 
@@ -28,7 +29,7 @@ def small_sweep(folder: Path) -> Sweep:
 
 def solved(sweep: Sweep, executor: Executor) -> dict[tuple[str, ...], Row]:
     """Solve a sweep; return its rows by memory and batch."""
-    journal = Journal(None, heading(sweep))
+    journal = Journal(None, heading(sweep), JOURNAL)
     Run(sweep, executor, journal, lambda done, what: None).finish()
     return {tuple([*row["values"].values()][1:]): row for row in journal.rows.values()}
 

@@ -210,7 +210,7 @@ def test_a_ray_cluster_solves_a_sweep_though_a_worker_is_killed(tmp_path: Path) 
             end = time.monotonic() + PATIENCE
             while time.monotonic() < end:
                 every = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-                busy = [pid for pid in every if command_of(pid).startswith("ray::solve_chunk")]
+                busy = [pid for pid in every if command_of(pid).startswith("ray::done")]
                 if busy:
                     os.kill(busy[0], signal.SIGKILL)
                     return

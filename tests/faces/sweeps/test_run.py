@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.base.errors import UsageError
+from ilp_planner.faces.sweeps.journal import Journal
 from ilp_planner.faces.sweeps.points import Sweep
 from ilp_planner.faces.sweeps.row import LOST, REFUSED
 from ilp_planner.faces.sweeps.run import Run
-from ilp_planner.faces.sweeps.sweep import Journal, heading
+from ilp_planner.faces.sweeps.sweep import JOURNAL, heading
 from ilp_planner.faces.sweeps.work import Outcome
 from tests.faces.sweeps.cases import AtOnce, found, rows_by_values, sweep_of
 
@@ -20,7 +21,7 @@ VARY = {"gpus": "8,16xH100", "global_batch": [64, 128, 256]}
 
 
 def run(sweep: Sweep, executor: AtOnce, path: Path | None = None) -> Journal:
-    journal = Journal(path, heading(sweep))
+    journal = Journal(path, heading(sweep), JOURNAL)
     try:
         Run(sweep, executor, journal, lambda done, what: None).finish()
     finally:
@@ -40,7 +41,7 @@ def test_all_points_are_solved_once() -> None:
 
 def test_progress_counts_up_to_all_points() -> None:
     sweep, told = sweep_of(**VARY), []
-    journal = Journal(None, heading(sweep))
+    journal = Journal(None, heading(sweep), JOURNAL)
     Run(sweep, AtOnce(), journal, lambda *row: told.append(row)).finish()
     assert [done for done, _ in told] == [1, 2, 3, 4, 5, 6]
 
@@ -125,11 +126,11 @@ def test_a_file_that_is_no_journal_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_two_processes_do_not_write_one_journal(tmp_path: Path) -> None:
     sweep = sweep_of(**VARY)
-    first = Journal(tmp_path / "t.csv.jsonl", heading(sweep))
+    first = Journal(tmp_path / "t.csv.jsonl", heading(sweep), JOURNAL)
     with pytest.raises(UsageError, match="another process is at work on this sweep"):
-        Journal(tmp_path / "t.csv.jsonl", heading(sweep))
+        Journal(tmp_path / "t.csv.jsonl", heading(sweep), JOURNAL)
     first.close()
-    Journal(tmp_path / "t.csv.jsonl", heading(sweep)).close()
+    Journal(tmp_path / "t.csv.jsonl", heading(sweep), JOURNAL).close()
 
 
 def test_a_point_whose_worker_is_lost_is_begun_again_once() -> None:

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from ilp_planner.faces.sweeps.work import Chunk, Solved
+    from ilp_planner.faces.sweeps.work import Work
 
 
 class Done(NamedTuple):
-    """A chunk that is no longer worked on, by its number. solved: None if its worker was lost.
-    why: how."""
+    """Work that is no longer under way, by its number. solved: its result; None if its worker was
+    lost. why: how."""
 
     number: int
-    solved: Solved | None
+    solved: Any
     why: str = ""
 
 
 class Executor(Protocol):
-    """A place that solves points, begun when it is made.
+    """A place for work, begun when it is made.
 
-    slots: how many chunks of points it works on at once; it is given no more.
+    slots: how much of it is under way at once; it is given no more.
     """
 
     slots: int
 
-    def submit(self, chunk: Chunk) -> None:
-        """Begin with the points of a chunk."""
+    def submit(self, work: Work) -> None:
+        """Begin with work."""
 
     def collect(self, seconds: float) -> list[Done]:
-        """Wait for a chunk that ends, for so many seconds at most; return all that have ended."""
+        """Wait for work that ends, for so many seconds at most; return all that have ended."""
 
     def cancel(self) -> None:
         """End all that is under way, and leave nothing behind."""

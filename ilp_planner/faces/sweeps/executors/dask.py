@@ -11,10 +11,10 @@ from distributed import Client, wait
 
 from ilp_planner.base.errors import SchedulerError
 from ilp_planner.faces.sweeps.executors.base import Done
-from ilp_planner.faces.sweeps.work import solve_chunk
+from ilp_planner.faces.sweeps.work import done
 
 if TYPE_CHECKING:
-    from ilp_planner.faces.sweeps.work import Chunk, Solved
+    from ilp_planner.faces.sweeps.work import Work
 
 PATIENCE = 10  # seconds that a scheduler has to answer
 FIRST = "FIRST_COMPLETED"
@@ -22,10 +22,10 @@ SETTING = "scheduler-address"  # Dask's own, as DASK_SCHEDULER_ADDRESS sets it
 _alone = threading.Lock()  # a worker may have several threads, and a search takes a whole core
 
 
-def solve_alone(chunk: Chunk) -> Solved:
+def solve_alone(work: Work) -> Any:
     """Solve points when no others are being solved in this process."""
     with _alone:
-        return solve_chunk(chunk)
+        return done(work)
 
 
 class Dask:
@@ -54,7 +54,7 @@ class Dask:
         self.slots = workers or max(1, len(self.client.nthreads()))
         self.futures: dict[Any, int] = {}
 
-    def submit(self, chunk: Chunk) -> None:
+    def submit(self, work: Work) -> None:
         """Give a chunk to the cluster.
 
         Raises
@@ -63,8 +63,8 @@ class Dask:
         """
         if self.client.status != "running":
             raise SchedulerError("scheduler: the Dask scheduler is gone, expected it to stay")
-        name = f"sweep-{chunk.number}-{uuid4().hex}"
-        self.futures[self.client.submit(solve_alone, chunk, key=name, pure=False)] = chunk.number
+        name = f"sweep-{work.number}-{uuid4().hex}"
+        self.futures[self.client.submit(solve_alone, work, key=name, pure=False)] = work.number
 
     def collect(self, seconds: float) -> list[Done]:
         """Return finished work, after so many seconds at most."""

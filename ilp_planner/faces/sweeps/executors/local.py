@@ -18,7 +18,7 @@ from ilp_planner.faces.sweeps.executors.base import Done
 from ilp_planner.faces.sweeps.work import THREADS
 
 if TYPE_CHECKING:
-    from ilp_planner.faces.sweeps.work import Chunk
+    from ilp_planner.faces.sweeps.work import Work
 
 WORKER = "ilp_planner.faces.sweeps.executors.local_worker"
 PATIENCE = 5.0  # seconds that a process has to end after closing its pipe
@@ -68,15 +68,15 @@ class Local:
         self.slots = workers or cores()
         self.processes: list[Process] = []
 
-    def submit(self, chunk: Chunk) -> None:
+    def submit(self, work: Work) -> None:
         """Give a chunk to a process that has none; start one if all have."""
         idle = next((process for process in self.processes if process.idle), None)
         if idle is None:
             idle = Process()
             self.processes.append(idle)
-        idle.number = chunk.number
+        idle.number = work.number
         with suppress(OSError):  # it has died: the end of its pipe says so when it is collected
-            idle.pipe.send(chunk)
+            idle.pipe.send(work)
 
     def collect(self, seconds: float) -> list[Done]:
         """Return finished work, after so many seconds at most."""

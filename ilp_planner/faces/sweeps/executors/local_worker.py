@@ -11,16 +11,16 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.interrupts import SIGNALS
-from ilp_planner.faces.sweeps.work import solve_chunk
+from ilp_planner.faces.sweeps.work import done
 
 if TYPE_CHECKING:
-    from ilp_planner.faces.sweeps.work import Chunk
+    from ilp_planner.faces.sweeps.work import Work
 
 
 def serve(pipe: Connection) -> None:
     """Solve points until the other end of the pipe is closed, and then end at once, also in the
     middle of one: the planner is gone."""
-    chunks: SimpleQueue[Chunk] = SimpleQueue()
+    chunks: SimpleQueue[Work] = SimpleQueue()
 
     def listen() -> None:
         while True:
@@ -31,7 +31,7 @@ def serve(pipe: Connection) -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     while True:
-        pipe.send(solve_chunk(chunks.get()))
+        pipe.send(done(chunks.get()))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ import ray
 
 from ilp_planner.base.errors import SchedulerError
 from ilp_planner.faces.sweeps.executors.base import Done
-from ilp_planner.faces.sweeps.work import THREADS, solve_chunk
+from ilp_planner.faces.sweeps.work import THREADS, done
 
 if TYPE_CHECKING:
-    from ilp_planner.faces.sweeps.work import Chunk
+    from ilp_planner.faces.sweeps.work import Work
 
 PATIENCE = 15  # seconds that a cluster has to answer
 RUNNING = "auto"  # what Ray calls the cluster that runs on this machine
@@ -44,12 +44,12 @@ class Ray:
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise _unreachable(address, str(error).partition("\n")[0]) from None
         self.slots = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self.solve = ray.remote(num_cpus=1, max_retries=0)(solve_chunk)
+        self.solve = ray.remote(num_cpus=1, max_retries=0)(done)
         self.references: dict[Any, int] = {}
 
-    def submit(self, chunk: Chunk) -> None:
+    def submit(self, work: Work) -> None:
         """Give a chunk to the cluster."""
-        self.references[self.solve.remote(chunk)] = chunk.number
+        self.references[self.solve.remote(work)] = work.number
 
     def collect(self, seconds: float) -> list[Done]:
         """Return finished work, after so many seconds at most."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import tempfile
 import time
@@ -13,15 +14,23 @@ import submitit
 
 from ilp_planner.base.errors import SchedulerError
 from ilp_planner.faces.sweeps.executors.base import Done
-from ilp_planner.faces.sweeps.work import solve_chunk
+from ilp_planner.faces.sweeps.work import done
 
 if TYPE_CHECKING:
-    from ilp_planner.faces.sweeps.work import Chunk
+    from ilp_planner.faces.sweeps.work import Work
 
 SLOTS = 64  # jobs at once, unless somebody says
 POLL = 0.2  # seconds between two looks at the jobs
 SPARE = 10  # minutes that a job has besides the time limit of a point
 FOLDER = ".ilp-plan-sweep-"  # in the current folder, which all nodes have to see
+
+
+def on_its_nodes(work: Work) -> Any:
+    """Do work, on each of the nodes that it has; launch scripts are told which of them this is."""
+    here = submitit.JobEnvironment()
+    if here.num_nodes > 1:
+        os.environ |= {"NODE_RANK": str(here.node), "MASTER_ADDR": here.hostnames[0]}
+    return done(work)
 
 
 class Slurm:
@@ -55,12 +64,12 @@ class Slurm:
             self.executor.update_parameters(slurm_array_parallelism=self.slots)
             if scheduler:
                 self.executor.update_parameters(slurm_partition=scheduler)
-        self.waiting: list[Chunk] = []
+        self.waiting: list[Work] = []
         self.jobs: dict[Any, int] = {}
 
-    def submit(self, chunk: Chunk) -> None:
+    def submit(self, work: Work) -> None:
         """Take a chunk into the next array."""
-        self.waiting.append(chunk)
+        self.waiting.append(work)
 
     def collect(self, seconds: float) -> list[Done]:
         """Submit the array, and return finished work, after so many seconds at most.
@@ -88,17 +97,20 @@ class Slurm:
     def _flush(self) -> None:
         if not self.waiting:
             return
-        seconds = max(chunk.tasks[0].limits.seconds for chunk in self.waiting)
+        seconds = max(work.seconds for work in self.waiting)
         self.executor.update_parameters(timeout_min=math.ceil(seconds / 60) + SPARE)
+        if nodes := self.waiting[0].nodes:
+            gpus = self.waiting[0].devices
+            self.executor.update_parameters(nodes=nodes, tasks_per_node=1, gpus_per_node=gpus)
         try:
-            jobs = self.executor.map_array(solve_chunk, self.waiting)
+            jobs = self.executor.map_array(on_its_nodes, self.waiting)
         except submitit.core.utils.FailedJobError as error:
             first = str(error).partition("\n")[0]
             raise SchedulerError(
                 f"scheduler: Slurm refuses the jobs ({first}), expected it to take them; a "
                 "partition that you may use is named by `scheduler`"
             ) from None
-        self.jobs |= {job: chunk.number for job, chunk in zip(jobs, self.waiting, strict=True)}
+        self.jobs |= {job: work.number for job, work in zip(jobs, self.waiting, strict=True)}
         self.waiting = []
 
     def _done(self, job: Any) -> Done:

@@ -1,0 +1,183 @@
+"""Work that goes on where it was ended: a line of JSON for each part of it that is done, on disk
+before the next one.
+
+A journal only ever grows. Its first line has the common data of all parts, so that a later run
+continues the same work only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.base.errors import OutputError, UsageError
+from ilp_planner.base.growing import append
+from ilp_planner.faces.sweeps.row import LOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from ilp_planner.faces.sweeps.row import Row
+
+VERSION = 1  # of the format
+
+
+class Kind(NamedTuple):
+    """A kind of journals. word: of the work. other: what one of other work is called. begins: how a
+    new one begins. beside: another file, of its name without `.jsonl`, is what people know."""
+
+    word: str
+    other: str
+    begins: str
+    beside: bool = False
+
+
+class Journal:
+    """Rows by the key of their point, in memory and on disk.
+
+    path: None: in memory alone.
+    """
+
+    def __init__(self, path: Path | None, about: Mapping[str, str], kind: Kind) -> None:
+        """Go on with a journal, or begin one.
+
+        Raises
+        ------
+        UsageError: it is of other work, or another process works on it. OutputError: it cannot be
+        read or written.
+        """
+        self.path, self.kind = path, kind
+        self.rows: dict[str, Row] = {}
+        self._handle = None if path is None else _opened(path, kind)
+        if path is not None and self._handle is not None:
+            try:
+                self._go_on(path, self._handle, about)
+            except BaseException:
+                self.close()
+                raise
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Write rows, each with its `key`, and see them onto the disk.
+
+        Raises
+        ------
+        OutputError: the system refuses.
+        """
+        lines = []
+        for row in rows:
+            self.rows[row["key"]] = row
+            lines.append(_line(row))
+        if self._handle is not None and lines:
+            self._write("".join(lines))
+
+    def known(self, key: str) -> Row | None:
+        """Return the row of a part of this work, from now on the latest one; None if it is not
+        done."""
+        row = self.rows.pop(key, None)
+        if row is not None:
+            self.rows[key] = row
+        return row
+
+    def latest(self) -> list[Row]:
+        """Return a row for each set of values: of equal ones the latest. Others are of inputs that
+        have changed since, as a GPU's constants."""
+        return list({_values(row): row for row in self.rows.values()}.values())
+
+    def close(self) -> None:
+        """Let go of the file; no row is lost without it."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _write(self, text: str) -> None:
+        assert self._handle is not None
+        assert self.path is not None
+        append(self.path, self._handle, text.encode())
+
+    def _go_on(self, path: Path, handle: int, about: Mapping[str, str]) -> None:
+        """Take the rows that are there; cut off a last line that is not whole."""
+        first = _line({self.kind.word: VERSION, "about": dict(about)})
+        with os.fdopen(os.dup(handle), "rb") as file:
+            head, end = file.readline(), 0
+            if head.endswith(b"\n"):
+                _check_same(path, head, about, self.kind)
+                end = len(head)
+                for line in file:
+                    row = _row(line)
+                    if row is None:
+                        break
+                    end += len(line)
+                    if row["status"] != LOST:  # is tried again
+                        self.rows[row["key"]] = row
+        os.ftruncate(handle, end)
+        if end == 0:
+            self._write(first)
+
+
+def _opened(path: Path, kind: Kind) -> int:
+    """Open a journal for this process alone.
+
+    Raises
+    ------
+    OutputError: the system refuses. UsageError: another process has it.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise UsageError(
+            f"{path}: another process is at work on this {kind.word}, expected its end; another "
+            f"{kind.begins}"
+        ) from None
+    except OSError:  # a file system without locks
+        return handle
+    return handle
+
+
+def _check_same(path: Path, head: bytes, about: Mapping[str, str], kind: Kind) -> None:
+    """Refuse the journal of other work.
+
+    Raises
+    ------
+    UsageError: with the differences.
+    """
+    try:
+        there = json.loads(head)["about"]
+        found = {str(name): str(text) for name, text in there.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UsageError(
+            f"{path}: found no journal of a {kind.word}, expected one, or no file; another "
+            f"{kind.begins}"
+        ) from None
+    unlike = [
+        f"{name} {found.get(name, 'none')} there, {about.get(name, 'none')} here"
+        for name in (*about, *(name for name in found if name not in about))
+        if found.get(name) != about.get(name)
+    ]
+    if unlike:
+        name = path.with_suffix("") if kind.beside else path
+        raise UsageError(f"{name}: {kind.other}: {'; '.join(unlike)}; another {kind.begins}")
+
+
+def _line(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _values(row: Row) -> str:
+    return json.dumps(row["values"], sort_keys=True)
+
+
+def _row(line: bytes) -> Row | None:
+    """Return the row of a line; None if it is incomplete."""
+    try:
+        row: Row = json.loads(line)
+        return row if line.endswith(b"\n") and isinstance(row["values"], dict) else None
+    except (ValueError, KeyError, TypeError):
+        return None
