@@ -78,13 +78,16 @@ def fit(
     weights: Sequence[float] | None = None,
     *,
     start: Machine | None = None,
+    evaluations: int = EVALUATIONS,
+    tolerance: float = TOLERANCE,
 ) -> Machine:
     """Return the machine with predictions nearest to measured seconds.
 
     Parameters
     ----------
     machine: with the defaults. free: names of the constants to fit. predict: seconds of all runs on
-        a machine. weights: of the runs. start: of the search; None: at the defaults.
+        a machine. weights: of the runs. start: of the search; None: at the defaults. evaluations,
+        tolerance: as in `nearest_values`.
     """
     scales = np.array([FREE[name].scale for name in free])
     default = np.array([getattr(machine, name) for name in free])
@@ -105,6 +108,8 @@ def fit(
         starts=starts,
         pull=PULL,
         weights=weights,
+        evaluations=evaluations,
+        tolerance=tolerance,
     )
     return of(found)
 

@@ -1,0 +1,1 @@
+"""Which plan to run next, and whether any plan that was not run can still be the best."""
