@@ -1,0 +1,1 @@
+"""Short runs of plans, one after the other, kept in a folder."""
