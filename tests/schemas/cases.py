@@ -104,6 +104,8 @@ doctor steps.csv
 doctor snapshot.json
 doctor steps.csv --model llama3.2-1b --global-batch-size 8 --gpus 2xA100-40GB --time-limit 2
 doctor trace.json --model llama3.2-1b --global-batch-size 8 --gpus 2xA100-40GB --time-limit 0
+tune llama.json --ask --folder asked
+tune llama.json --run cat<tune.log;true<{{script}} --folder tuned --time-limit 60
 profile check bad.csv
 profile predict table.csv --want tp=8
 """  # noqa: E501
@@ -147,6 +149,11 @@ def write_files(folder: Path) -> None:
 def _write_logs(folder: Path) -> None:
     """Write a table of steps with a stall every tenth, a memory snapshot and a trace."""
     steps = "".join(f"{step},{2.0 if step % 10 else 3.0},16\n" for step in range(1, 61))
+    lines = (
+        f" iteration {step}/ 20 | elapsed time per iteration (ms): 900.0 | global batch size: 8 |\n"
+        for step in range(10, 30)
+    )
+    (folder / "tune.log").write_text("".join(lines))
     (folder / "steps.csv").write_text(f"step,step_time,global_batch_size\n{steps}")
     block = {"size": 2**20, "state": "active_allocated"}
     segment = {"device": 0, "total_size": 2**22, "blocks": [block]}

@@ -104,6 +104,17 @@ EXAMPLES = {
         ("ilp-plan doctor train.log rank0.json --job plan.json", "with a trace of one rank"),
         ("ilp-plan doctor wandb.csv", "its steps alone"),
     ),
+    "tune": (
+        (
+            "ilp-plan tune plan.json --run 'bash {script}' --steps 20 --budget 2h",
+            "among the plans of a solve",
+        ),
+        (
+            "ilp-plan tune run.sh --gpus 16xH100 --run 'srun bash {script}'",
+            "with all settings free",
+        ),
+        ("ilp-plan tune plan.json --ask", "the next script; --log train.log takes its log"),
+    ),
     "analyze": (
         ("ilp-plan analyze plan.json --stage 1", ""),
         ("ilp-plan analyze --model llama3-8b --tp 2 --pp 2 --dp 2 --cluster a100-4x8", ""),

@@ -60,6 +60,7 @@ COMMANDS = {
     "import": ("ilp_planner.faces.cli.import_", "import_plan"),
     "compare": ("ilp_planner.faces.cli.compare", "compare"),
     "doctor": ("ilp_planner.faces.cli.doctor", "doctor"),
+    "tune": ("ilp_planner.faces.cli.tune", "tune"),
     "models": ("ilp_planner.faces.cli.models", "models"),
     "gpus": ("ilp_planner.faces.cli.gpus", "gpus"),
     "runtimes": ("ilp_planner.faces.cli.runtimes", "runtimes"),
@@ -72,7 +73,7 @@ REPLACED = {"--tie": "--prefer-plain"}  # options of before
 # Command -> the class in faces/cli/options.py of how its words are taken, if it is of its own.
 CLASSES = {
     **dict.fromkeys(("solve", "import"), "ManyNumbers"),
-    **dict.fromkeys(("fit", "analyze", "compare"), "WithScript"),
+    **dict.fromkeys(("fit", "analyze", "compare", "tune"), "WithScript"),
     "capture": "BeforeCommand",
 }
 

@@ -26,7 +26,7 @@ NAMED = (
     "seconds", "gap", "prefer_plain", "solver", "starts", "workers", "seed", "num_layers", "device",
     "backend", "resume", "output", "accept_changed", "fit", "nearest", "start", "png", "vary",
     "objective", "max_price_per_hour", "tokens", "plot", "executor", "scheduler", "fallback", "yes",
-    "run_number", "job_file", "unit",
+    "run_number", "job_file", "unit", "ask", "failed", "folder",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}
