@@ -31,6 +31,7 @@ from tests.benchmarks import (
     slicing_table,
     solutions,
     steps,
+    tune,
 )
 from tests.benchmarks.cases import CASES, DATA
 from tests.benchmarks.errors_table import errors_table
@@ -92,6 +93,7 @@ SUITES: dict[str, Callable[[str, float | None], object]] = {
     "accuracy": lambda only, seconds: accuracy.measure(),
     "errors": lambda only, seconds: of_rows(errors, "errors", errors_table),
     "recipes": recipes.measure,
+    "tune": tune.measure,
     "doctor": doctor.measure,
     **{name: partial(runtime.measure, name) for name in ("megatron", "analyze")},
     **{name: lambda only, seconds, name=name: by_pytorch(name, only) for name in ("step", "gpu")},
