@@ -1,1 +1,1 @@
-"""Which plan to run next, and whether any plan that was not run can still be the best."""
+"""The plan to run next, and the proof that no plan that was not run can be better."""

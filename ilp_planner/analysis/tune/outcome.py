@@ -1,4 +1,4 @@
-"""What the log of a short run says: seconds of a step, or why it failed."""
+"""Short runs by their logs: seconds of a step, or the reason of a failure."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ NAMED = (
     "seconds", "gap", "prefer_plain", "solver", "starts", "workers", "seed", "num_layers", "device",
     "backend", "resume", "output", "accept_changed", "fit", "nearest", "start", "png", "vary",
     "objective", "max_price_per_hour", "tokens", "plot", "executor", "scheduler", "fallback", "yes",
-    "run_number", "job_file", "unit", "ask", "failed", "folder",
+    "run_number", "job_file", "unit", "ask", "failed", "folder", "run",
+    "budget", "log", "steps",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}

@@ -179,9 +179,7 @@ class Session:
         """
         left = self.pending
         if left is None and (log is not None or failed):
-            raise UsageError(
-                "--log: found no script that waits for a log, expected `ask` before it"
-            )
+            raise UsageError("log: found no script that waits for a log, expected `ask` before it")
         if left is not None and (log is not None or failed):
             self._end(left, self._said(left, log, failed=failed))
         answer = None
@@ -225,9 +223,9 @@ class Session:
             return None
         if not self.tried:
             raise UsageError(
-                f"--budget: found {format_seconds(left)}, expected at least "
+                f"budget: found {format_seconds(left)}, expected at least "
                 f"{format_seconds(needed)}: {self.asked.steps} steps of "
-                f"{format_seconds(answer.expected)}; fewer --steps need less"
+                f"{format_seconds(answer.expected)}; fewer `steps` need less"
             )
         return ended(BUDGET)
 
