@@ -1,15 +1,17 @@
 """Jobs that Megatron-Core runs on gloo: its model, its gradient buffers, its optimizers.
 
-Run as `python -m tests.runtimes.distributed_optimizer FOLDER CASE ...` by `processes.measured`.
+Run as `python -m tests.runtimes.distributed_optimizer FOLDER CASE ...` by `processes.measured`, or
+as `... --pretrain ARGUMENTS` by torchrun, where it trains by Megatron-LM's arguments.
 What Megatron asks of CUDA is answered for the CPU: devices, names of types, streams of random
 numbers. Its norm, which is Transformer Engine's or Apex's on a GPU, is PyTorch's.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ilp_planner.specs.training import TrainingJob
-from tests.runtimes.gloo_cases import MEGATRON
+from tests.runtimes.gloo_cases import LOCAL, MEGATRON
 from tests.runtimes.processes import Measured, bytes_of, main, plain
 
 
@@ -33,8 +35,8 @@ def model_of(job: TrainingJob, section: dict[str, Any]) -> tuple[Any, Any]:
     return model.bfloat16(), config
 
 
-def measure(job: TrainingJob, section: dict[str, Any]) -> Measured:
-    """Return what this rank holds and sends in the second iteration."""
+def built(job: TrainingJob, section: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Return this rank's model, the same in its gradient buffers, and its optimizer."""
     parallel_state.initialize_model_parallel(
         job.tp,
         num_distributed_optimizer_instances=job.settings.optimizer.instances,
@@ -57,17 +59,28 @@ def measure(job: TrainingJob, section: dict[str, Any]) -> Measured:
             use_distributed_optimizer=sharded,
             clip_grad=1.0,
         )
-        optimizer = get_megatron_optimizer(stepping, [wrapped])
+        return model, wrapped, get_megatron_optimizer(stepping, [wrapped])
+
+
+def step(job: TrainingJob, wrapped: Any, optimizer: Any) -> None:
+    """Train for an iteration."""
+    for number in range(job.micro_batches):
+        last = number == job.micro_batches - 1
+        with contextlib.nullcontext() if last else wrapped.no_sync():
+            wrapped(*batch(job)).mean().backward()
+    finalize_model_grads([wrapped])
+    optimizer.step()
+
+
+def measure(job: TrainingJob, section: dict[str, Any]) -> Measured:
+    """Return what this rank holds and sends in the second iteration."""
+    model, wrapped, optimizer = built(job, section)
+    with OnCpu():
         for _ in range(2):
             wrapped.zero_grad_buffer()
             optimizer.zero_grad()
             with Recorder() as recorder:
-                for number in range(job.micro_batches):
-                    last = number == job.micro_batches - 1
-                    with contextlib.nullcontext() if last else wrapped.no_sync():
-                        wrapped(*batch(job)).mean().backward()
-                finalize_model_grads([wrapped])
-                optimizer.step()
+                step(job, wrapped, optimizer)
     (adam,) = getattr(optimizer, "chained_optimizers", [optimizer])
     masters = [p for group in adam.optimizer.param_groups for p in group["params"]]
     states = [v for state in adam.optimizer.state.values() for v in state.values()]
@@ -80,6 +93,32 @@ def measure(job: TrainingJob, section: dict[str, Any]) -> Measured:
         sent=plain(recorder.sent),
         shapes=[list(p.shape) for p in model.parameters()],
     )
+
+
+def pretrain(arguments: list[str]) -> None:
+    """Train by Megatron-LM's arguments, and print its lines."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    job = job_of_arguments(read_arguments(arguments, world, strict=False))
+    job = replace(job, settings=replace(job.settings, kernels=LOCAL))  # of the CPU
+    steps = int(arguments[arguments.index("--train-iters") + 1])
+    _, wrapped, optimizer = built(job, section_of_arguments(job, arguments_of_job(job)))
+    with OnCpu():
+        for number in range(1, steps + 1):
+            begun = time.perf_counter()
+            wrapped.zero_grad_buffer()
+            optimizer.zero_grad()
+            step(job, wrapped, optimizer)
+            torch.distributed.barrier()
+            took = 1e3 * (time.perf_counter() - begun)
+            if rank == 0:
+                print(
+                    f" iteration {number:8}/{steps:8} | elapsed time per iteration (ms): "
+                    f"{took:.1f} | global batch size: {job.global_batch:5} |",
+                    flush=True,
+                )
+    torch.distributed.destroy_process_group()
 
 
 def batch(job: TrainingJob) -> tuple[Any, ...]:
@@ -100,6 +139,8 @@ def norm(_: Any, config: Any, hidden_size: int, eps: float = 1e-5, **__: Any) ->
 
 if __name__ == "__main__":
     import contextlib
+    import sys
+    import time
     from unittest.mock import MagicMock
 
     import torch
@@ -116,7 +157,11 @@ if __name__ == "__main__":
     from megatron.core.transformer import torch_norm
     from torch.overrides import TorchFunctionMode
 
-    from ilp_planner.formats.megatron.arguments import arguments_of_job
+    from ilp_planner.formats.megatron.arguments import (
+        arguments_of_job,
+        job_of_arguments,
+        read_arguments,
+    )
     from tests.runtimes.megatron_core import (
         WITHOUT_GPU,
         GPTModel,
@@ -147,4 +192,7 @@ if __name__ == "__main__":
     torch.Tensor.cuda = lambda tensor, *_, **__: tensor
     random.CudaRNGStatesTracker.fork = lambda *_, **__: contextlib.nullcontext()
     torch_norm.WrappedTorchNorm.__new__ = norm
-    main(MEGATRON, read_case, measure)
+    if sys.argv[1:2] == ["--pretrain"]:
+        pretrain(sys.argv[2:])
+    else:
+        main(MEGATRON, read_case, measure)

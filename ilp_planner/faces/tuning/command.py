@@ -99,7 +99,7 @@ def words_of(run: str, script: Path, steps: int) -> str:
     if SCRIPT not in run:
         raise UsageError(
             f"run: found {run!r}, expected {SCRIPT} in it, where the path of a plan's script "
-            f"goes, as in `run=bash {SCRIPT}`"
+            f"goes, as in 'bash {SCRIPT}'"
         )
     return run.replace(SCRIPT, shlex.quote(str(script))).replace(STEPS, str(steps))
 
