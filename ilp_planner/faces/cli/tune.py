@@ -19,6 +19,7 @@ from ilp_planner.faces.cli.help import SOLVER
 from ilp_planner.faces.cli.job_options import Job
 from ilp_planner.faces.cli.options import option, script_arguments, solving
 from ilp_planner.faces.cli.sweep import ExecutorName
+from ilp_planner.faces.cli.values import solve_limits
 from ilp_planner.faces.cli.wording import as_typed
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def tune(
     from ilp_planner.faces.tuning.session import Asked, Session
 
     check_way(runs)
+    limits = solve_limits(time_limit, gap, None, None, None)
     if runs.run is not None:
         words_of(runs.run, runs.folder, runs.steps)
     said = {**vars(job), "devices_per_node": None, "accept_changed": accept_changed}
@@ -145,7 +147,7 @@ def tune(
         executor=None if runs.ask else executor_of(vars(runs)),
         heading=heading(problem, target, system),
     )
-    session = Session(asked, gap, time_limit, first)
+    session = Session(asked, limits.gap, limits.seconds, first)
     ended = followed(session, runs, quiet=as_json)
     table = session.keep_table()
     if as_json:

@@ -67,7 +67,7 @@ class Command(NamedTuple):
             assert process.stdin is not None
             with process.stdin as pipe:
                 pipe.write(b"\n")
-            return process.wait(None if self.seconds == float("inf") else self.seconds)
+            return process.wait(self.seconds)
         except subprocess.TimeoutExpired:
             return None
         finally:

@@ -52,6 +52,7 @@ ASKED, BEGUN = "asked", "begun"  # rows of runs that have not ended
 PROOF, BUDGET, WAITING = "proof", "budget", "a script waits for its log"
 UNSEARCHED = "no time to search for another plan: `seconds` gives more"
 TRIES = 2  # times that a run is begun whose worker is lost
+LONGEST = 86400.0  # seconds of a run
 GIVEN_UP = 3  # runs that fail before any succeeds
 
 
@@ -288,7 +289,7 @@ class Session:
             words=words_of(asked.run, script, asked.steps),
             log=str(log.resolve()),
             steps=asked.steps,
-            seconds=asked.budget - self.spent,
+            seconds=min(asked.budget - self.spent, LONGEST),
             folder=str(asked.folder.resolve().parent),
             nodes=cluster.node_count,
             devices=cluster.nodes[0].devices,

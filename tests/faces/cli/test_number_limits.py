@@ -32,6 +32,7 @@ QUICK = {
         "--time-limit",
         "0",
     ],
+    "tune": ["tune", "llama3-8b", "--cluster", "a100-4x8", "--ask", "--time-limit", "1"],
     "why": ["why", "plan.json", "--time-limit", "1", "--workers", "1"],
     "replan": ["replan", "plan.json", "--time-limit", "1"],
     "analyze": ["analyze", "llama3-8b", "--cluster", "a100-4x8"],
