@@ -13,12 +13,11 @@ from ilp_planner.base.errors import UsageError
 from ilp_planner.base.units import parse_duration
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.completion import plans, targets
-from ilp_planner.faces.cli.echo import echo
-from ilp_planner.faces.cli.groups import taking
 from ilp_planner.faces.cli.help import SOLVER
 from ilp_planner.faces.cli.job_options import Job
-from ilp_planner.faces.cli.options import option, script_arguments, solving
+from ilp_planner.faces.cli.options import option, script_arguments, solving, taking
 from ilp_planner.faces.cli.sweep import ExecutorName
+from ilp_planner.faces.cli.terminal import echo
 from ilp_planner.faces.cli.values import solve_limits
 from ilp_planner.faces.cli.wording import as_typed
 
