@@ -27,14 +27,12 @@ class Export(NamedTuple):
     """The export for a release of a training system. function: `module:function`, which takes a
     job, the name of the run and its expectations; empty if plans are written, not jobs.
     files: their kinds. checked: how they were checked against the system. release: for people, if
-    the system is not asked for by one. start: words of a program as `schedulers.node.with_script`
-    takes them; empty: the export starts itself. Those of `SCHEDULERS` take a `NodeRun` instead."""
+    the system is not asked for by one. Those of `SCHEDULERS` take a `NodeRun` instead."""
 
     function: str
     files: str
     checked: str
     release: str = ""
-    start: str = ""
 
 
 # System -> its releases, the newest first. Megatron-LM is not asked for by a release.
@@ -55,13 +53,11 @@ EXPORTS = {
             "Python for torchtitan 0.3.0, made of its own builders and literals: exact uneven "
             "splits, rotary base and scaling, epsilon and routing of the model",
             "its own reader, meshes, parameters, split and schedule, in a process of its own",
-            start='-m torchtitan.train --module "$MODULE" --config planned',
         ),
         "0.2.2": Export(
             "ilp_planner.formats.torchtitan:export_torchtitan",
             "TOML, for the last release that is configured by it",
             "its own reader, split and schedule",
-            start='-m torchtitan.train --job.config_file "$HERE/$NAME.toml"',
         ),
     },
     "deepspeed": {
@@ -69,8 +65,6 @@ EXPORTS = {
             "ilp_planner.formats.deepspeed:export_deepspeed",
             "JSON for DeepSpeed 0.19.8, and the boundaries of its `PipelineModule`",
             "its own reader, the pipeline built on every stage",
-            start='"${PROGRAM:?a program that calls deepspeed.initialize}" '
-            '--deepspeed --deepspeed_config "$HERE/$NAME.json"',
         )
     },
     "nemo": {
@@ -78,8 +72,6 @@ EXPORTS = {
             "ilp_planner.formats.nemo:export_nemo",
             "YAML overrides in the field names of Megatron-Bridge 0.3.1",
             "megatron-core 0.16.1 builds what they inherit from it, as for `megatron`",
-            start='"${PROGRAM:?a program of a recipe, which takes --config-file}" '
-            '--config-file "$HERE/$NAME.yaml"',
         )
     },
 }
@@ -193,10 +185,11 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
     if not runtime.scheduler:
         return exported
     from ilp_planner.formats.megatron.launch import nodes_of
-    from ilp_planner.formats.schedulers.node import NodeRun, with_script
+    from ilp_planner.formats.schedulers.node import STARTS, NodeRun, with_script
 
+    within = runtime._replace(scheduler="")
     nodes, devices = nodes_of(job), min(job.devices_per_node, job.world)
-    started = with_script(exported, row.start, name, nodes, devices)
+    started = with_script(exported, STARTS.get(str(within), ""), name, nodes, devices)
     run = NodeRun(
         name=name,
         nodes=nodes,

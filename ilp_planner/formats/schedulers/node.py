@@ -8,6 +8,16 @@ from dataclasses import dataclass
 from ilp_planner.formats.exported import Exported, module_name
 
 SCRIPT = ".sh"
+# Training system -> the words that start it behind torchrun's, in bash: $HERE is the folder of the
+# files, $NAME their name, $MODULE the same as a module. Megatron-LM's export starts itself.
+STARTS = {
+    "torchtitan@0.3.0": '-m torchtitan.train --module "$MODULE" --config planned',
+    "torchtitan@0.2.2": '-m torchtitan.train --job.config_file "$HERE/$NAME.toml"',
+    "deepspeed@0.19.8": '"${PROGRAM:?a program that calls deepspeed.initialize}" '
+    '--deepspeed --deepspeed_config "$HERE/$NAME.json"',
+    "nemo@0.3.1": '"${PROGRAM:?a program of a recipe, which takes --config-file}" '
+    '--config-file "$HERE/$NAME.yaml"',
+}
 NEEDED = re.compile(r"\$\{(\w+):\?([^}]+)\}")
 
 
@@ -46,8 +56,7 @@ def with_script(exported: Exported, program: str, name: str, nodes: int, devices
 
     Parameters
     ----------
-    program: words of bash behind those of torchrun; $HERE is the folder of the files, $NAME their
-        name, $MODULE the same as a module.
+    program: of `STARTS`.
     """
     if SCRIPT in exported.files:
         return exported
