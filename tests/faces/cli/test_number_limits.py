@@ -38,6 +38,7 @@ QUICK = {
     "analyze": ["analyze", "llama3-8b", "--cluster", "a100-4x8"],
     "import": ["import", "aceso", "tiny.toml", "--output", "imported.json"],
     "compare": ["compare", "plan.json", "--solvers", "dp", "--time-limit", "1"],
+    "mcp": ["mcp"],
 }
 
 
