@@ -61,8 +61,9 @@ def with_least_memory(part: MegatronPart, variant: Variant, tables: CutTables) -
         norm = {"final norm": Part()}  # which rank has it depends on all
         fixed = {**parts.fixed, "between stages": 0.0}
         parts = replace(parts, parts={**parts.parts, **norm}, fixed=fixed)
-        layers_kept = [parts.parts[name].left for name in ("layer", "expert layer")]
-        if again.method == "block" and min(layers_kept) < parts.checkpoint:
+        kinds = {"expert layer" if kind else "layer" for kind in part.costs.model.expert_layers}
+        left = min(parts.parts[kind].left for kind in kinds)
+        if again.method == "block" and left < parts.checkpoint:
             part.least_memory[again] = None  # recomputed ones keep more
         else:
             part.least_memory[again] = fitting_counts(parts, part.limits)
