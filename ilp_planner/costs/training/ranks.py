@@ -68,6 +68,7 @@ LAYER_GROUPS = ("tp", "cp", "ep", "etp", "etp-ep")
 SYNC_GROUPS = ("dp-cp", "edp")
 BUCKET, BUCKET_OF_REPLICA = 40e6, 1e6  # parameters
 MOST_ALONE = 50_000  # elements that are kept without their messages
+MOST_LEAST = 500_000  # seconds that are kept of them
 
 
 class Shared:
@@ -91,6 +92,12 @@ class Shared:
         if id(device) not in self._devices:
             self._devices[id(device)] = device, self.number(device)
         return self._devices[id(device)][1]
+
+    def known_least(self) -> dict[tuple[object, ...], float]:
+        """Return `least`, empty if it has too many."""
+        if len(self.least) >= MOST_LEAST:
+            self.least.clear()
+        return self.least
 
     def keep(self, key: tuple[object, ...], found: Alone) -> None:
         """Keep a result; old ones are forgotten if there are too many."""

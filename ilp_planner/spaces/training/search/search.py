@@ -129,7 +129,7 @@ FIRST_BATCH, LAST_BATCH = (
 )  # variants that are looked at with one cutoff, at first and at last
 LIGHT = 8  # bounds of parts that count as one variant
 TOGETHER = 8  # things to know of parts that share results, in one question
-ALONE, EARLIEST, TRIVIAL, BOUNDED = -4, -3, -2, -1  # how well a part in the queue is bounded
+UNBOUNDED, EARLIEST, TRIVIAL, BOUNDED = -4, -3, -2, -1  # how well a part in the queue is bounded
 NEARBY = 2  # turns of the best plan's variant, before others have one
 BETWEEN_REPORTS = 0.2  # seconds
 
@@ -146,7 +146,7 @@ class Solved:
 
 class Entry(NamedTuple):
     """What waits for its turn: a part, or one of its variants. bound: seconds, at least. place: how
-    well a part is bounded (`ALONE`: not at all), or the place of the variant in its part."""
+    well a part is bounded (`UNBOUNDED`: not at all), or the place of the variant in its part."""
 
     bound: float
     number: int
@@ -284,8 +284,9 @@ class MegatronSearch:
                     self.raised(entry.number)
                     again = Entry(self.bounds[entry.number], entry.number, entry.place + 1)
                     heapq.heappush(queue, again)
-                elif (entry.number, entry.variant) not in self.done:
-                    self.take_look(entry.number, entry.variant, answer, self.cutoff)
+                else:
+                    if (entry.number, entry.variant) not in self.done:
+                        self.take_look(entry.number, entry.variant, answer, self.cutoff)
                     if (entry.number, entry.variant) not in self.done:
                         least = self.open[entry.number][entry.variant]
                         heapq.heappush(queue, entry._replace(bound=least))
@@ -301,9 +302,9 @@ class MegatronSearch:
         for number in numbers:
             if self.bounds[number] <= self.floor:
                 alike.setdefault(self.parts[number].alone, []).append(number)
-        known = shared_of(self.parts[0].costs.model).least if alike else {}
+        known = shared_of(self.parts[0].costs.model).known_least() if alike else {}
         unknown = [key for key in alike if key not in known]
-        answers = self.ask([Entry(0.0, alike[key][0], ALONE) for key in unknown])
+        answers = self.ask([Entry(0.0, alike[key][0], UNBOUNDED) for key in unknown])
         for key, least in zip(unknown, answers, strict=True):
             if least is None:
                 return False

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from ilp_planner.base.numerics import NEVER
+from ilp_planner.faces.api.problem import problem
 from ilp_planner.spaces.training.bounds.schedule import LeastCuts
-from ilp_planner.spaces.training.bounds.variant import bounded_variants, never_fits
+from ilp_planner.spaces.training.bounds.variant import bounded_variants, crowded_bound, never_fits
 from ilp_planner.spaces.training.enumerate.layouts import layout_bounds, layouts_of
-from ilp_planner.spaces.training.enumerate.partition import INFINITE
+from ilp_planner.spaces.training.enumerate.partition import INFINITE, least_peak
 from ilp_planner.spaces.training.enumerate.variants import Variant
 from ilp_planner.spaces.training.search.parts import MegatronPart
 from ilp_planner.spaces.training.search.possible import megatron_parts
@@ -167,3 +169,33 @@ def test_bounds_of_parts_only_rise(runtime: str) -> None:
         least, trivial = part.earliest_bound(part.least_alone()), part.trivial_bound()
         assert 0 < least <= trivial * (1 + 1e-12)
         assert trivial <= part.least_bound() * (1 + 1e-12)
+
+
+def test_casts_of_weights_are_bounded_for_any_number_of_replicas() -> None:
+    """Parts that differ in their replicas have one first bound, though each casts weights as often
+    as it has micro-batches."""
+    for model, precision in (("qwen3-0.6b", "mxfp8"), ("moonlight-16b-a3b", "fp8-current")):
+        asked = problem(model, gpus="8xB200", global_batch=64, precision=precision)
+        parts = list(megatron_parts(asked, asked.costs))
+        seen = {part.alone: part.micro_batches for part in parts}
+        assert len(seen) < len(parts)
+        for part in parts[::17]:
+            least = part.earliest_bound(part.least_alone())
+            assert 0 < least <= part.trivial_bound() * (1 + 1e-12)
+
+
+@for_each(("limit", "batch"), [(1.9, 8), (1.9, 16), (1.6, 32)])
+def test_the_fullest_rank_takes_no_longer_than_the_best_cut(limit: float, batch: int) -> None:
+    small = small_problem(small_cluster(2, 2), batch=batch, memory_limit=limit * GIB, **MODEL)
+    higher = 0
+    for part in [part for part in megatron_parts(small, small.costs) if part.degrees.pp > 1]:
+        for variant in part.variants():
+            crowded = crowded_bound(part, variant)
+            if not part.spread(variant) or crowded >= NEVER:
+                continue
+            tables = part.tables(variant)
+            cuts = LeastCuts(tables).seconds
+            if cuts < INFINITE:
+                assert crowded <= (cuts + least_peak(tables) + part.ranks.constant) * (1 + 1e-9)
+                higher += crowded > part.bound(variant)
+    assert higher
