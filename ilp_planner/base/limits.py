@@ -44,7 +44,7 @@ STARTS = 10**6  # random points of a heuristic
 SHOWN = 1000  # plans, or changes, beside the best
 TRIED = 16  # plans of a short list
 PRICE = 1e12  # of a device, or of all of them, per hour
-TOKENS = 1e18  # of a training run
+TOKENS, DAYS = 1e18, 1e5  # of a training run
 # Names of options, keywords, arguments of Megatron-LM and keys -> the most that they may say.
 MOST: Mapping[str, float] = {
     name: most
@@ -54,6 +54,7 @@ MOST: Mapping[str, float] = {
         (LAYERS, "encoder_num_layers decoder_num_layers num_nextn_predict_layers num_mtp_modules"),
         (STAGES, "max_stages stage virtual_stages num_virtual_stages_per_pipeline_rank virtual"),
         (DEVICES, "devices nodes domain max_stage_nodes devices_per_node max_devices"),
+        (DEVICES, "max_gpus spares"),
         (SAMPLES, "global_batch global_batch_size micro_batch micro_batch_size micro_batch_sizes"),
         (SAMPLES, "micro_batches micro_batch_group_size microbatch_group_size_per_vp_stage"),
         (EXPERTS, "count experts num_experts n_routed_experts num_local_experts"),
@@ -64,6 +65,7 @@ MOST: Mapping[str, float] = {
         (SHOWN, "top"),
         (TRIED, "shortlist"),
         (SECONDS, "seconds time_limit max_seconds"),
+        (DAYS, "days"),
         (PRICE, "price spot_price max_price_per_hour"),
         (TOKENS, "tokens"),
         (MEMORY, "memory_limit max_memory device_memory headroom"),

@@ -10,6 +10,7 @@ OUTPUTS = {
     "replan": "What `ilp-plan replan --json` prints: what to do with a plan on a changed cluster",
     "fit": "What `ilp-plan fit --json` prints: whether a job fits, and what makes it fit",
     "doctor": "What `ilp-plan doctor --json` prints: why the steps of a run take as long",
+    "size": "What `ilp-plan size --json` prints: the smallest and the cheapest clusters of a run",
     "tune": "What `ilp-plan tune --json` prints: runs of plans, and what they prove",
     "sweep": "What `ilp-plan sweep --json` prints: a row for each point",
     "analyze": "What `ilp-plan analyze --json` prints: what a training job holds and sends",

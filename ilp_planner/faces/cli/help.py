@@ -74,6 +74,17 @@ EXAMPLES = {
         ),
         ("ilp-plan sweep llama3-8b --cluster h100-8x8 --vary tp=1,2,4,8 --vary layers=32..40", ""),
     ),
+    "size": (
+        (
+            "ilp-plan size llama3-70b --tokens 2T --days 30 --gpus H100,H200,B200",
+            "how many of which",
+        ),
+        (
+            "ilp-plan size llama3-8b --tokens 1T --days 14 --gpus H100,B200 --price "
+            "H100=2.5,B200=4.2",
+            "at which price",
+        ),
+    ),
     "capture": (
         ("ilp-plan capture -- bash run.sh dsw 8", "records the launch; nothing is trained"),
         ("ilp-plan capture --print", "which programs run, and which do not"),

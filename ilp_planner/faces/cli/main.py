@@ -51,6 +51,7 @@ COMMANDS = {
     "simulate": ("ilp_planner.faces.cli.simulate", "simulate"),
     "show": ("ilp_planner.faces.cli.show", "show"),
     "sweep": ("ilp_planner.faces.cli.sweep", "sweep"),
+    "size": ("ilp_planner.faces.cli.size", "size"),
     "capture": ("ilp_planner.faces.cli.capture", "capture"),
     "fit": ("ilp_planner.faces.cli.fit", "fit"),
     "why": ("ilp_planner.faces.cli.why", "why"),
@@ -72,7 +73,7 @@ GROUP = "profile"  # of commands
 REPLACED = {"--tie": "--prefer-plain"}  # options of before
 # Command -> the class in faces/cli/options.py of how its words are taken, if it is of its own.
 CLASSES = {
-    **dict.fromkeys(("solve", "import"), "ManyNumbers"),
+    **dict.fromkeys(("solve", "size", "import"), "ManyNumbers"),
     **dict.fromkeys(("fit", "analyze", "compare", "tune"), "WithScript"),
     "capture": "BeforeCommand",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from typing import TYPE_CHECKING
 
 from rich.live import Live
 from rich.text import Text
@@ -12,6 +13,9 @@ from rich.text import Text
 from ilp_planner.faces.report.console import open_console
 from ilp_planner.faces.report.tables import describe_gap, exact_seconds
 from ilp_planner.optimize.result import relative_gap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 class Progress:
@@ -60,3 +64,15 @@ class Progress:
             # The terminal may have been closed: what was found is not lost.
             with contextlib.suppress(OSError):
                 self.live.stop()
+
+
+@contextlib.contextmanager
+def saying() -> Iterator[Callable[[str], None]]:
+    """Give a function that shows a text on stderr, in place of the one before; silent when that is
+    no terminal."""
+    console = open_console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("") as status:
+        yield status.update

@@ -21,6 +21,20 @@ QUICK = {
     "capture": ["capture", "--print"],
     "solve": ["solve", "tiny.toml", "pair.toml", "--space", "operators", "--time-limit", "1"],
     "sweep": ["sweep", "tiny.toml", "--gpus", "8xV100-32GB", "--time-limit", "1", "--workers", "1"],
+    "size": [
+        *[
+            "size",
+            "llama3.2-1b",
+            "--tokens",
+            "1B",
+            "--days",
+            "1",
+            "--gpus",
+            "H100",
+            "--time-limit",
+            "1",
+        ]
+    ],
     "fit": ["fit", "llama3-8b", "--cluster", "a100-4x8", "--time-limit", "1"],
     "doctor": [
         "doctor",

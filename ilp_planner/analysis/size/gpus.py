@@ -1,0 +1,188 @@
+"""The sizes of a training run on several kinds of GPU."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.analysis.size.failures import Failures
+from ilp_planner.analysis.size.size import Run, Sized, size_on, steps_of, tokens_of_sample
+from ilp_planner.base.errors import InfeasibleError, SpecError, UsageError
+from ilp_planner.base.units import DAY
+from ilp_planner.inputs.files import InputFiles, cluster_or_gpus
+from ilp_planner.inputs.request import Reference
+from ilp_planner.spaces.objectives.any_nodes import build_for_any_nodes
+from ilp_planner.spaces.throughput import physical_seconds
+from ilp_planner.specs.gpus import gpu
+from ilp_planner.specs.prices import PriceList, price_list
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ilp_planner.inputs.request import Request
+    from ilp_planner.optimize.solvers.base import Limits
+    from ilp_planner.problem import Problem
+
+MOST = 16_384  # GPUs, if nobody says
+LIKELY = 12  # clusters that are asked about first have so many times the GPUs of the physical bound
+MORE = 8  # times as many, where none of these ends in time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What is asked for.
+
+    tokens: of the run. seconds: that it may take. gpus: names of the table. prices: of a GPU and
+    hour, by these names. most: GPUs that a cluster may have.
+    """
+
+    tokens: float
+    seconds: float
+    gpus: tuple[str, ...]
+    failures: Failures = field(default_factory=Failures)
+    prices: PriceList = field(default_factory=lambda: PriceList({}))
+    most: int = MOST
+
+    def price(self, name: str) -> float:
+        """Return the price of a GPU and hour; nan if it is not known."""
+        found = self.prices.prices.get(name)
+        return math.nan if found is None else found
+
+
+class OnGpu(NamedTuple):
+    """What was found on one kind of GPU. steps: of the run; batch, sample: samples of a step and
+    tokens of a sample. refused: why nothing was searched; empty if it was."""
+
+    gpu: str
+    found: Sized | None
+    steps: float = 0.0
+    batch: int = 0
+    sample: int = 0
+    refused: str = ""
+
+
+def wish_of(
+    tokens: float,
+    length: float,
+    gpus: str | Sequence[str],
+    *,
+    price: str | None = None,
+    failures: Failures | None = None,
+    most: int | None = None,
+) -> Wish:
+    """Return what is asked for. length: days. price: as `price_list` reads it.
+
+    Raises
+    ------
+    SpecError: a GPU that the table has not. UsageError: none, or a price of another one.
+    """
+    said = gpus.split(",") if isinstance(gpus, str) else list(gpus)
+    names = tuple(dict.fromkeys(gpu(name.strip()).name for name in said if name.strip()))
+    if not names:
+        raise UsageError("gpus: found none, expected names of GPUs, as H100,H200")
+    prices = PriceList({})
+    if price is not None:
+        called = {name.strip(): gpu(name.strip()).name for name in said if name.strip()}
+        known = price_list(price, tuple(dict.fromkeys((*called, *names))))
+        prices = PriceList({called.get(name, name): value for name, value in known.prices.items()})
+    return Wish(
+        tokens=tokens, seconds=length * DAY, gpus=names, prices=prices,
+        failures=failures or Failures(), most=most or MOST,
+    )  # fmt: skip
+
+
+def size_on_gpus(
+    request: Request,
+    wish: Wish,
+    limits: Limits,
+    told: Callable[[str], None] = lambda _: None,
+) -> list[OnGpu]:
+    """Return the sizes on each kind of GPU, which share the time; why, where there is no plan.
+
+    Raises
+    ------
+    PlannerError: no kind of GPU can train the model; for the reason of the first one.
+    """
+    deadline, found = limits.deadline(), []
+    errors: list[SpecError | InfeasibleError] = []
+    for place, name in enumerate(wish.gpus):
+        within = deadline.within(deadline.left / (len(wish.gpus) - place))
+        try:
+            found.append(_size(request, wish, name, limits, within, told))
+        except (SpecError, InfeasibleError) as error:
+            errors.append(error)
+            found.append(OnGpu(name, None, refused=str(error)))
+    if len(errors) == len(found):
+        raise errors[0]
+    return found
+
+
+def _size(
+    request: Request,
+    wish: Wish,
+    name: str,
+    limits: Limits,
+    deadline: Any,
+    told: Callable[[str], None],
+) -> OnGpu:
+    most = _first_most(request, wish, name)
+    while True:
+        problem = problem_of(request, name, most)
+        steps = _steps(problem, wish)
+        run = Run(steps=steps, seconds=wish.seconds, failures=wish.failures, price=wish.price(name))
+        found = size_on(
+            problem,
+            run,
+            limits=limits,
+            deadline=deadline,
+            told=lambda text: told(f"{name}: {text}"),
+        )
+        if found.smallest is not None or most >= _whole(wish.most, name) or not deadline.goon():
+            return OnGpu(name, found, steps, problem.global_batch, tokens_of_sample(problem))
+        most = min(_whole(wish.most, name), MORE * most)
+
+
+def problem_of(request: Request, name: str, gpus: int) -> Problem[Any]:
+    """Return the problem of a request on so many GPUs of a kind."""
+    cluster = str(cluster_or_gpus(None, f"{gpus}x{name}"))
+    files = {**request.files, "cluster": Reference(name=cluster)}
+    return build_for_any_nodes(InputFiles(replace(request, files=files)))
+
+
+def _whole(gpus: int, name: str) -> int:
+    """Return as many GPUs in whole nodes, and beyond one in whole domains of NVLink; fewer than
+    fill a node as they are."""
+    kind = gpu(name)
+    for size in (kind.domain, kind.node):
+        if gpus > size:
+            return gpus // size * size
+    return gpus
+
+
+def _first_most(request: Request, wish: Wish, name: str) -> int:
+    """Return how many GPUs to ask about first: by the physical bound, and what usual shares of it
+    are reached."""
+    size = min(gpu(name).node, wish.most)
+    problem = problem_of(request, name, size)
+    steps = _steps(problem, wish)
+    assert problem.spec is not None
+    device = problem.cluster.device_types[problem.cluster.type_names[0]]
+    one = physical_seconds(
+        problem.spec.architecture, [device], {problem.spec.precision}, problem.global_batch
+    )
+    needed = one * steps / wish.seconds
+    asked = max(size, math.ceil(LIKELY * needed / size) * size)
+    return _whole(min(wish.most, asked), name)
+
+
+def _steps(problem: Problem[Any], wish: Wish) -> float:
+    """Return the steps of the run.
+
+    Raises
+    ------
+    UsageError: samples have no tokens.
+    """
+    if problem.spec is None or not tokens_of_sample(problem):
+        raise UsageError("tokens: found a model whose samples have none, expected a language model")
+    return steps_of(wish.tokens, problem)

@@ -1,0 +1,261 @@
+"""How many GPUs a run needs, for people and as JSON."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.analysis.size.failures import MTBF
+from ilp_planner.base.units import DAY, GIGA, HOUR, counted, format_percent, number_ranges
+from ilp_planner.evaluate import evaluate
+from ilp_planner.faces.report.expected import known_of
+from ilp_planner.faces.report.parallelism import BETWEEN, degree_words
+from ilp_planner.faces.report.stages import training_words
+from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.report.verdict import searched_set
+from ilp_planner.faces.schemas import headed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ilp_planner.analysis.size.gpus import OnGpu, Wish
+    from ilp_planner.analysis.size.size import Choice, Sized
+
+SMALLEST, CHEAPEST = "smallest", "cheapest"
+ONES = ("tp 1", "pp 1", "cp 1", "ep 1")  # degrees that need not be said
+
+
+def days_text(seconds: float) -> str:
+    """Return `29.7 days`, below two days hours."""
+    hours = seconds / HOUR
+    return f"{seconds / DAY:.1f} days" if seconds >= 2 * DAY else f"{hours:.3g} hours"
+
+
+def size_lines(model: str, wish: Wish, found: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
+    """Yield the verdict first: the cheapest or smallest cluster of all, and what is proved."""
+    tokens = f"{wish.tokens / GIGA:,.6g}B" if wish.tokens >= GIGA else f"{wish.tokens:,.0f}"
+    limit = days_text(wish.seconds)
+    ended = [one for one in found if one.found is not None and one.found.smallest is not None]
+    if not ended:
+        yield from _none(wish, found, limit)
+    else:
+        yield from _best(wish, ended)
+    known = next(one for one in found if one.found is not None)
+    yield (
+        "the run",
+        f"{model}, {tokens} tokens in at most {limit}: {known.steps:,.0f} steps of "
+        f"{known.batch} x {known.sample}",
+    )
+    yield "failures", failures_text(wish)
+    late = [
+        f"{choice.gpus:,} {one.gpu} ({days_text(ends[1])})"
+        for one in ended
+        for _, choice in choices(one)
+        if (ends := interval(choice)) is not None and ends[1] > wish.seconds
+    ]
+    if late:
+        yield "may end late", f"1 of 10 such runs takes longer than {limit}: {', '.join(late)}"
+    if ended:
+        yield "gap", "no cluster of up to twice the nodes of the smallest is cheaper by more"
+    for one in found:
+        if one.refused:
+            yield one.gpu, one.refused
+    for one in ended[:1]:
+        gpus = choices(one)[-1][1].gpus
+        yield (
+            "next",
+            f"ilp-plan solve {shlex.quote(model)} --gpus {gpus}x{one.gpu} --global-batch-size "
+            f"{one.batch} --output plan.json, with this command's other options",
+        )
+
+
+def _best(wish: Wish, ended: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
+    priced = [one for one in ended if not math.isnan(wish.price(one.gpu))]
+    if priced:
+        best = min(priced, key=lambda one: _sized(one).cheapest.cost)  # type: ignore[union-attr]
+        sized = _sized(best)
+        assert sized.cheapest is not None
+        head = f"{sized.cheapest.gpus:,} x {best.gpu}"
+        yield head, f"cheapest: {days_text(sized.cheapest.taken)}, price {sized.cheapest.cost:,.0f}"
+    else:
+        best = min(ended, key=lambda one: _sized(one).smallest.gpus)  # type: ignore[union-attr]
+        sized = _sized(best)
+        assert sized.smallest is not None
+        head = f"{sized.smallest.gpus:,} x {best.gpu}"
+        yield head, f"smallest: {days_text(sized.smallest.taken)}"
+    yield from proofs(ended)
+
+
+def proofs(ended: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
+    """Yield what is proved of the smallest clusters: of all that are proved together."""
+    proved = [one for one in ended if not _sized(one).open]
+    if proved:
+        names = ", ".join(f"{_smallest(one).gpus:,} {one.gpu}" for one in proved)
+        among = searched_set(_smallest(proved[0]).problem, None, nodes="fewer whole nodes")
+        yield "PROVED SMALLEST", f"{names}: no {among} ends in time"
+    for one in ended:
+        if left := _sized(one).open:
+            yield (
+                "NOT PROVED",
+                f"{_smallest(one).gpus:,} {one.gpu} are {counted(_smallest(one).nodes, 'node')}: "
+                f"{number_ranges(left)} are not ruled out; --time-limit gives more time",
+            )
+
+
+def _none(wish: Wish, found: Sequence[OnGpu], limit: str) -> Iterator[tuple[str, str]]:
+    for one in found:
+        if one.found is None:
+            continue
+        most = one.found.most * one.found.node_size
+        if one.found.open:
+            left = number_ranges(one.found.open)
+            yield "NOT FOUND", f"{one.gpu}: no plan ends within {limit}; {left} nodes not ruled out"
+        else:
+            yield (
+                "PROVED IMPOSSIBLE",
+                f"no cluster of up to {most:,} {one.gpu} ends within {limit}",
+            )
+
+
+def failures_text(wish: Wish) -> str:
+    """Say what is assumed of failures."""
+    failures = wish.failures
+    if math.isinf(failures.mtbf) and failures.every is None:
+        return "none are counted"
+    usual = " (Llama 3's)" if failures.mtbf == MTBF else ""
+    parts = [f"one per {failures.mtbf:,.0f} GPU-hours{usual}"]
+    every = (
+        "as often as is best" if failures.every is None else f"every {failures.every / 60:g} min"
+    )
+    parts.append(f"checkpoints {every}, {failures.save:g} s each")
+    parts.append(f"a restart {failures.restart / 60:g} min")
+    if failures.repair:
+        parts.append(f"a node away {failures.repair / HOUR:g} h")
+    return "assumed: " + ", ".join(parts)
+
+
+def size_table(wish: Wish, found: Sequence[OnGpu]) -> Table:
+    """Return a row per cluster that ends in time."""
+    spared = any(c.spares for one in found for _, c in choices(one))
+    priced = any(not math.isnan(wish.price(one.gpu)) for one in found)
+    heads = ["GPUs", "", *(["spare nodes"] if spared else []), "ends in", "4 of 5 runs"]
+    heads += ["lost", "GPU-hours", *(["price"] if priced else []), "gap", "plan"]
+    table = Table(*heads, left=("GPUs", "", "plan"))
+    for one in found:
+        for what, choice in choices(one):
+            sized = _sized(one)
+            cells = [f"{choice.gpus:,} {one.gpu}", what]
+            cells += [str(choice.spares)] * spared
+            cells += [days_text(choice.taken), interval_text(choice), format_percent(choice.lost)]
+            cells.append(f"{hours_of(choice, sized):,.0f}")
+            if priced:
+                known = not math.isnan(wish.price(one.gpu))
+                cells.append(f"{choice.cost:,.0f}" if known else "-")
+            gap = format_percent(sized.gap) if CHEAPEST in what else ""
+            table.add(*cells, gap, plan_text(choice))
+    return table
+
+
+def hours_of(choice: Choice, sized: Sized) -> float:
+    """Return the GPU-hours that are billed, spares included."""
+    return (choice.gpus + choice.spares * sized.node_size) * choice.taken / HOUR
+
+
+def choices(one: OnGpu) -> list[tuple[str, Choice]]:
+    """Return the clusters of a kind of GPU with what they are: one if it is both."""
+    if one.found is None or one.found.smallest is None or one.found.cheapest is None:
+        return []
+    smallest, cheapest = one.found.smallest, one.found.cheapest
+    if smallest.gpus == cheapest.gpus:
+        return [(f"{SMALLEST}, {CHEAPEST}", cheapest)]
+    return [(SMALLEST, smallest), (CHEAPEST, cheapest)]
+
+
+def interval(choice: Choice) -> tuple[float, float] | None:
+    """Return the seconds between which 4 of 5 such runs end; None if that is not known."""
+    error = known_of(choice.problem, choice.plan).error
+    return None if error is None else (choice.taken * error.low, choice.taken * error.high)
+
+
+def interval_text(choice: Choice) -> str:
+    """Return `27.9 to 33.1`."""
+    ends = interval(choice)
+    return "-" if ends is None else f"{ends[0] / DAY:.3g} to {ends[1] / DAY:.3g} d"
+
+
+def plan_text(choice: Choice) -> str:
+    """Return the degrees of a plan that are not 1, and its recomputation."""
+    evaluation = evaluate(choice.problem, choice.plan)
+    degrees, _ = degree_words(choice.problem, choice.plan, evaluation)
+    told = [word for word in degrees if word not in ONES]
+    again = [word for word in training_words(choice.plan, brief=True) if "recomput" in word][:1]
+    return BETWEEN.join([*told, *again])
+
+
+def size_object(model: str, wish: Wish, found: Sequence[OnGpu]) -> dict[str, Any]:
+    """Return the object of `--json`."""
+    return {
+        **headed("size"),
+        "model": model,
+        "tokens": wish.tokens,
+        "days": wish.seconds / DAY,
+        "failures": {
+            "gpu_hours_between": None if math.isinf(wish.failures.mtbf) else wish.failures.mtbf,
+            "restart_s": wish.failures.restart,
+            "checkpoint_s": wish.failures.save,
+            "checkpoint_every_s": wish.failures.every,
+            "repair_s": wish.failures.repair,
+        },
+        "gpus": [_gpu_object(wish, one) for one in found],
+    }
+
+
+def _gpu_object(wish: Wish, one: OnGpu) -> dict[str, Any]:
+    sized = one.found
+    price = wish.price(one.gpu)
+    smallest = None if sized is None else sized.smallest
+    cheapest = None if sized is None else sized.cheapest
+    return {
+        "gpu": one.gpu,
+        "reason": one.refused,
+        "steps": one.steps or None,
+        "price_per_gpu_hour": None if math.isnan(price) else price,
+        "node_size": None if sized is None else sized.node_size,
+        "most_nodes": None if sized is None else sized.most,
+        "not_ruled_out": [] if sized is None else list(sized.open),
+        "smallest": None if smallest is None else _choice(smallest, price, _sized(one)),
+        "cheapest": None if cheapest is None else _choice(cheapest, price, _sized(one)),
+        "cheapest_of_nodes": None if cheapest is None else _sized(one).cheapest_most,
+        "cheapest_gap": None if cheapest is None else _sized(one).gap,
+    }
+
+
+def _choice(choice: Choice, price: float, sized: Sized) -> dict[str, Any]:
+    ends = interval(choice)
+    return {
+        "gpus": choice.gpus,
+        "nodes": choice.nodes,
+        "spare_nodes": choice.spares,
+        "iteration_s": choice.seconds,
+        "bound_s": choice.bound,
+        "days": choice.taken / DAY,
+        "days_low": None if ends is None else ends[0] / DAY,
+        "days_high": None if ends is None else ends[1] / DAY,
+        "lost_share": choice.lost,
+        "checkpoint_every_s": None if math.isinf(choice.every) else choice.every,
+        "gpu_hours": hours_of(choice, sized),
+        "price": None if math.isnan(price) else choice.cost,
+        "plan": plan_text(choice),
+    }
+
+
+def _smallest(one: OnGpu) -> Choice:
+    found = _sized(one).smallest
+    assert found is not None
+    return found
+
+
+def _sized(one: OnGpu) -> Sized:
+    assert one.found is not None
+    return one.found

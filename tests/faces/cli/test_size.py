@@ -1,0 +1,93 @@
+"""`ilp-plan size`: what it says, and what it refuses."""
+
+import json
+
+import pytest
+
+from ilp_planner.analysis.size.failures import MTBF
+from ilp_planner.analysis.size.gpus import OnGpu, wish_of
+from ilp_planner.analysis.size.size import Sized
+from ilp_planner.base.units import DAY
+from ilp_planner.faces.report.size import failures_text, size_lines
+from ilp_planner.specs import gpus
+from tests.examples import for_each
+
+RUN = ("size", "llama3.2-1b", "--tokens", "20B", "--days", "2", "--global-batch-size", "64")
+ON = (*RUN, "--gpus", "A100-80GB", "--max-gpus", "16")
+
+
+def test_the_smallest_and_the_cheapest(ilp_plan):
+    found = json.loads(ilp_plan(*ON, "--price", "2", "--json").out)
+    one = found["gpus"][0]
+    assert one["not_ruled_out"] == []
+    smallest, cheapest = one["smallest"], one["cheapest"]
+    assert smallest["gpus"] <= cheapest["gpus"] <= 2 * smallest["gpus"]
+    assert cheapest["price"] <= smallest["price"]
+    for cluster in (smallest, cheapest):
+        assert cluster["bound_s"] <= cluster["iteration_s"]
+        assert cluster["days_low"] <= cluster["days"] <= found["days"]
+        assert cluster["price"] == pytest.approx(2 * cluster["gpu_hours"])
+        trained = one["steps"] * cluster["iteration_s"] / DAY
+        assert cluster["days"] == pytest.approx(trained / (1 - cluster["lost_share"]))
+        assert cluster["gpu_hours"] == pytest.approx(24 * cluster["gpus"] * cluster["days"])
+    said = ilp_plan(*ON).out
+    assert said.startswith(f"{smallest['gpus']} x A100-80GB")
+    assert "PROVED SMALLEST" in said
+    assert f"one per {MTBF:,.0f} GPU-hours" in said
+    assert "price" not in said
+
+
+def test_kinds_that_cannot_train_it_say_why(ilp_plan):
+    done = ilp_plan(*RUN, "--gpus", "V100-16GB,A100-80GB", "--precision", "bf16", "--max-gpus", "8")
+    assert "V100-16GB" in done.out
+    assert "8 x A100-80GB" in done.out
+
+
+def test_a_run_that_no_cluster_ends_in_time(ilp_plan):
+    done = ilp_plan(*ON, "--days", "0.01")
+    assert done.code == 0
+    assert done.out.startswith("PROVED IMPOSSIBLE")
+    assert "no cluster of up to 16 A100-80GB" in done.out
+
+
+@for_each(
+    ("words", "said"),
+    [
+        ("size llama3.2-1b --days 3 --gpus H100", ("--tokens: found nothing",)),
+        ("size llama3.2-1b --tokens 1T --gpus H100", ("--days: found nothing",)),
+        ("size llama3.2-1b --tokens 1T --days 3", ("--gpus: found nothing",)),
+        ("size llama3.2-1b --tokens 1T --days 3 --gpus H10", ("'H10'", "nearest")),
+        ("size llama3.2-1b --tokens much --days 3 --gpus H100", ("tokens: found 'much'",)),
+        ("size llama3.2-1b --tokens 1T --days -1 --gpus H100", ("--days",)),
+        ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --price B200=2", ("'B200'", "H100")),
+        ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --mtbf 0", ("--mtbf: found '0'",)),
+        ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --restart 5", ("--restart",)),
+        ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --spares 2", ("without --repair",)),
+        ("size wide-resnet-1b --tokens 1T --days 3 --gpus H100", ("tokens",)),
+    ],
+)
+def test_what_is_refused(ilp_plan, words, said):
+    done = ilp_plan(*words.split())
+    assert done.code in (1, 2)
+    assert done.err.count("\n") == 1
+    assert all(text in done.err for text in said), done.err
+
+
+@pytest.mark.parametrize("row", gpus.table().values(), ids=lambda row: row.name)
+def test_every_gpu_of_the_table_is_a_kind(row):
+    wish = wish_of(1e9, 1.0, f" {row.name.lower()} ", price=f"{row.name}=3")
+    assert wish.gpus == (row.name,)
+    assert wish.price(row.name) == 3
+
+
+def test_prices_by_short_names():
+    wish = wish_of(1e9, 1.0, "H100,h200", price="H100=2,h200=3")
+    assert [wish.price(name) for name in wish.gpus] == [2, 3]
+
+
+def test_numbers_that_were_not_ruled_out_are_named():
+    wish = wish_of(1e9, 1.0, "H100")
+    found = [OnGpu("H100-80GB", Sized(None, None, 40, 8, (3, 4, 5, 9)), 10, 4, 2048)]
+    said = dict(size_lines("m", wish, found))
+    assert said["NOT FOUND"].endswith("3-5, 9 nodes not ruled out")
+    assert "Llama 3" in failures_text(wish)
