@@ -119,6 +119,8 @@ bench: $(READY_TEST)
 # against their rows. A run that is cut off goes on where it was.
 bench-gpu: $(READY_TEST)
 	$(BIN)/python -m tests.benchmarks --suite gpu
+	$(BIN)/python tests/benchmarks/gpu_runs.py tests/benchmarks/results/gpu_runs.json
+	$(BIN)/python -m tests.benchmarks --suite one_gpu
 
 clean:
 	rm -rf $(VENV) $(LOWEST) build dist site .cache *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants

@@ -197,6 +197,12 @@ def gpu(name: str) -> Gpu:
     return found
 
 
+def same_gpu(name: str, other: str) -> bool:
+    """Tell whether two names are of one row of the table, by the rule of `gpu`."""
+    row = _names().get(_plain(name))
+    return row is not None and row is _names().get(_plain(other))
+
+
 def meant(name: str) -> list[str]:
     """Return the rows that a loosely written name may mean: all with its letters and numbers in
     their own name, and with its memory if some have that."""

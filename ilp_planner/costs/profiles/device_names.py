@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ilp_planner.base.errors import ProfileError
+from ilp_planner.specs.gpus import same_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
 
 Row = TypeVar("Row")
+
+
+def alike_names(known: Sequence[str], wanted: str) -> list[str]:
+    """Return the names in a profile that mean a device type: its own, in any case of letters, or
+    those of the same GPU of the table, as PyTorch's `NVIDIA H200` is of `H200`."""
+    return (
+        [name for name in known if name == wanted]
+        or [name for name in known if name.casefold() == wanted.casefold()]
+        or [name for name in known if name and same_gpu(name, wanted)]
+    )
 
 
 def names_of_types(known: Sequence[str], cluster: ClusterSpec, source: str) -> dict[str, str]:
@@ -30,8 +41,7 @@ def names_of_types(known: Sequence[str], cluster: ClusterSpec, source: str) -> d
     for name in cluster.type_names:
         wanted = cluster.device_types[name].profile
         alike = (
-            [k for k in known if k == wanted]
-            or [k for k in known if k.casefold() == wanted.casefold()]
+            alike_names(known, wanted)
             or [k for k in known if k == name]
             or [k for k in known if not k]
         )
@@ -49,8 +59,9 @@ def for_cluster(profile: LayerProfile, cluster: ClusterSpec) -> LayerProfile:
     """Return the rows of the cluster's device types, under the cluster's names for them.
 
     A type's rows are those of its `profile`, by default its own name; without an exact match upper
-    and lower case are the same, then rows of its own name, as in estimates, and rows that name no
-    type are of every one. Several types may share rows; rows of other types are dropped.
+    and lower case are the same, then other names of the same GPU, then rows of its own name, as in
+    estimates, and rows that name no type are of every one. Several types may share rows; rows of
+    other types are dropped.
 
     Raises
     ------
@@ -100,9 +111,9 @@ def _renamed(profile: LayerProfile, source: Mapping[str, str]) -> LayerProfile:
 
 def rows_of_device(rows: pandas.DataFrame, device: str) -> pandas.DataFrame:
     """Return the rows of a device type, else rows that name none, else all; '': all."""
-    names = rows["device"].str.casefold()
-    for wanted in (device.casefold(), "") if device else ():
-        chosen = rows[names == wanted]
-        if not chosen.empty:
-            return chosen
-    return rows
+    if not device:
+        return rows
+    known = rows["device"].unique().tolist()
+    alike = {name.casefold() for name in alike_names(known, device)} or {""}
+    chosen = rows[rows["device"].str.casefold().isin(alike)]
+    return rows if chosen.empty else chosen

@@ -15,7 +15,7 @@ import numpy as np
 
 from ilp_planner.base.errors import ProfileError
 from ilp_planner.costs.profiles.analytic import MESSAGES, PRIMITIVES, bandwidths, ring_tables
-from ilp_planner.costs.profiles.device_names import rows_of_device
+from ilp_planner.costs.profiles.device_names import alike_names, rows_of_device
 from ilp_planner.costs.profiles.measurements import Measurements, Record, RowStatus
 from ilp_planner.costs.profiles.message_times import MessageTimes, links_inside
 from ilp_planner.costs.profiles.predictions import Want, collectives, complete
@@ -121,7 +121,7 @@ def _of_device(
             )
         return frame
     device = cluster.device
-    alike = [name for name in known if name.casefold() == device.profile.casefold()]
+    alike = alike_names(known, device.profile)
     if not alike and (frame["device"] != "").all():
         raise ProfileError(
             f"{table.source}: device type {device.name!r} of cluster {cluster.name!r}: expected "

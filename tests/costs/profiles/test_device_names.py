@@ -6,6 +6,7 @@ import pytest
 from ilp_planner.base.errors import ProfileError
 from ilp_planner.costs.profiles.device_names import for_cluster
 from ilp_planner.costs.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.specs import gpus
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.link import Link
 from tests.examples import for_each
@@ -40,6 +41,22 @@ def cluster(**called):
         intra_node=link,
         inter_node=link,
     )
+
+
+@pytest.mark.parametrize("row", gpus.table().values(), ids=lambda row: row.name)
+def test_names_of_one_gpu_mean_each_other(row):
+    names = [f"NVIDIA {row.name}", row.name.lower().replace("-", " "), *row.aliases]
+    for name in (name for name in names if gpus.same_gpu(name, row.name)):
+        assert for_cluster(profile(name, "T1000"), cluster(here=row.name)).devices == ("here",)
+        assert gpus.gpu(name) is row
+    others = [other for other in gpus.table() if other != row.name]
+    assert not any(gpus.same_gpu(row.name, other) for other in others)
+    assert gpus.same_gpu(f"NVIDIA {row.name}", row.name)
+
+
+def test_two_names_of_one_gpu_are_ambiguous():
+    with pytest.raises(ProfileError, match="found those of NVIDIA H200, h-200"):
+        for_cluster(profile("NVIDIA H200", "h-200"), cluster(here="H200"))
 
 
 def test_rows_come_under_the_names_of_the_cluster():
