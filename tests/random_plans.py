@@ -21,6 +21,7 @@ from ilp_planner.specs.training import (
     Recompute,
     Settings,
 )
+from ilp_planner.specs.tuning import Tuning
 from tests.divided_layouts import DIVIDED, drawn_sizes, ranks_in, takes
 from tests.megatron_cases import rank_groups
 from tests.random_layouts import ANY, ASKED, shifted, sizes_of
@@ -37,6 +38,7 @@ from tests.runtime_cases import (
 
 T = TypeVar("T")
 
+USUAL_TARGETS = {"megatron": ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")}
 USUAL = 0.98  # of the values of a decision, the share that is tried without being asked for
 # What Megatron-LM's plans have of each decision where nothing is asked for, and all that there is.
 TRIED: dict[str, tuple[str, ...]] = {
@@ -243,7 +245,7 @@ class Drawer:
             sizes = sizes_of(self.random, self.model, d.pp, virtual, self.anyhow or ANY)
         if "shift" in changed:
             sizes = shifted(self.random, self.model, sizes, d.pp, self.anyhow)
-        settings = self.settings(d)
+        settings = self.tuned(self.settings(d))
         if old is not None and d == old.degrees and "settings" not in changed:
             settings = old.settings
         order = self.order(d) if old is None or "order" in changed else old.settings.order
@@ -376,6 +378,30 @@ class Drawer:
             offload=offload_of(has["activation_offload"]),
             kernels=self.kernels(d, has),
         )
+
+    def tuned(self, settings: Settings) -> Settings:
+        """Return settings with a tuning as it is asked for, seldom another one."""
+        asked, titan = self.asked, self.name.startswith("torchtitan")
+        adapted = asked.lora_targets or asked.lora_dropout or "on" in asked.qlora
+        ranks = asked.lora or ("16" if adapted else "0",)
+        rank = int(self.mostly(ranks, ("0", "8")))
+        frozen = self.mostly(asked.freeze or ("none",), ("none", "embedding"))
+        base = self.mostly(asked.qlora or ("off",), ("off", "on"))
+        tuning = Tuning(
+            base="nf4" if base == "on" else "",
+            frozen=() if frozen == "none" else tuple(frozen.split("+")),
+        )
+        if rank:
+            usual = USUAL_TARGETS.get(self.name, ("q_proj", "v_proj"))
+            named = asked.lora_targets[0].split("+") if asked.lora_targets else usual
+            tuning = replace(
+                tuning,
+                rank=rank,
+                targets=tuple(named),
+                dropout=float(self.mostly(asked.lora_dropout or ("0",), ("0", "0.1"))),
+                adapters="fp32" if titan else "",
+            )
+        return having(settings, tuning=tuning)
 
     def compiled(self, settings: Settings, d: Degrees) -> Settings:
         """Return settings with compiled layers and with overlap of tensor parallelism, or not."""

@@ -38,6 +38,13 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "prediction by experts": ("latent", {"prediction_layers": 1}),
 }
 KINDS_OF = {"torchtitan": sorted(MODELS)}  # by space; all, where it is none of these
+ADAPTED: dict[str, tuple[str, ...]] = {
+    "lora": ("8", "0,16"),
+    "lora_targets": ("q_proj,v_proj", "o_proj,down_proj"),
+    "lora_dropout": ("0.1", "0,0.1"),
+    "qlora": ("on", "off,on"),
+    "freeze": ("embedding", "layers:1", "embedding,layers:0-1", "mlp,output"),
+}
 # What users may ask for, by the space.
 ASKED: dict[str, dict[str, tuple[str, ...]]] = {
     "megatron": {
@@ -62,6 +69,10 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
         "dispatcher": ("flex", "alltoall,allgather"),
         "fused_permute": ("on", "off,on"),
         "defer_embedding_wgrad": ("on", "off,on"),
+        "lora": ("8", "0,16"),
+        "lora_targets": ("linear_qkv,linear_proj", "linear_proj"),
+        "lora_dropout": ("0.1", "0,0.1"),
+        "freeze": ("embedding", "layers:1", "embedding,layers:0-1", "mlp,output"),
     },
     "torchtitan": {
         "pp": ("2", "1..2"),
@@ -74,11 +85,13 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
         "tensor_overlap": ("on", "off,on"),
         "compile": ("on", "off,on"),
         "schedule": ("1f1b", "zb-v", "dualpipe-v,interleaved-zb"),
+        **ADAPTED,
     },
     "deepspeed": {
         "pp": ("2", "1..2"),
         "recompute": ("none", "full"),
         "sharding": ("none,optimizer", "gradients,parameters"),
+        **ADAPTED,
     },
 }
 SMALL = [(2, 2, 0), (1, 4, 0), (1, 2, 1), (1, 1, 1)]  # equal nodes, devices in each, slower nodes

@@ -39,7 +39,7 @@ def stage_views(jobs: Sequence[TrainingJob]) -> Iterator[StageView]:
     for r, job in enumerate(jobs):
         content = tuple(job.stages[k] for k in job.stages_of(r))
         kinds = tuple(
-            job.model.expert_layers[job.pipeline.starts[k] :][: job.stages[k].layers]
+            job.layer_kinds[job.pipeline.starts[k] :][: job.stages[k].layers]
             for k in job.stages_of(r)
         )
         seen.setdefault((id(job), content, kinds), []).append(r)

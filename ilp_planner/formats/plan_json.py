@@ -22,25 +22,35 @@ from ilp_planner.base.limits import DEVICES, WHOLE
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.plan import AnyPlan, GroupStage, OperatorStage, Plan, Replica, Stage, Strategy
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, Settings
+from ilp_planner.specs.tuning import Tuning
 
 # ---- settings json -------------------------------------------------------------------------------
 
 
-INSIDE: dict[str, type[Recompute | Offload | OptimizerSettings | Kernels]] = {
+INSIDE: dict[str, type[Recompute | Offload | OptimizerSettings | Kernels | Tuning]] = {
     "recompute": Recompute,
     "offload": Offload,
     "optimizer": OptimizerSettings,
     "kernels": Kernels,
+    "tuning": Tuning,
 }
 
 
 def encode_settings(settings: Settings) -> dict[str, Any]:
-    """Return all fields as JSON-ready values."""
+    """Return all fields as JSON-ready values; of the tuning nothing if all of a model is
+    trained."""
     found = dataclasses.asdict(settings)
     found["recompute"]["modules"] = list(settings.recompute.modules)
     found["offload"]["modules"] = list(settings.offload.modules)
     found["kernels"]["graphed"] = list(settings.kernels.graphed)
     found["carried"] = list(settings.carried)
+    if settings.tuning == Tuning():
+        del found["tuning"]
+    else:
+        found["tuning"] |= {
+            "targets": list(settings.tuning.targets),
+            "frozen": list(settings.tuning.frozen),
+        }
     return found
 
 

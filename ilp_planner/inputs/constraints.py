@@ -141,8 +141,9 @@ def constraints_of(said: Mapping[str, object]) -> Constraints:
 
 def space_with(name: str, text: str) -> str:
     """Return the space whose plans may have what is asked for by a name."""
-    only = BY_NAME[name].only
-    return next((only[value] for value in text.split(",") if value in only), "megatron")
+    only, domain = BY_NAME[name].only, BY_NAME[name].domain
+    like = (domain.like(value) if domain.values else value for value in text.split(","))
+    return next((only[value] for value in like if value in only), "megatron")
 
 
 def names_of(recompute: Recompute) -> tuple[str, ...]:

@@ -39,6 +39,11 @@ class Demands(TypedDict, total=False):
     fused_permute: str | Sequence[str] | None
     compile: str | Sequence[str] | None
     defer_embedding_wgrad: str | Sequence[str] | None
+    lora: int | str | Sequence[int] | None
+    lora_targets: str | Sequence[str] | None
+    lora_dropout: float | str | Sequence[float] | None
+    qlora: str | Sequence[str] | None
+    freeze: str | Sequence[str] | None
     max_devices: int | None
     without: int | str | Sequence[int | str] | None
     headroom: str | int | None

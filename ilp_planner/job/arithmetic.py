@@ -10,6 +10,7 @@ from ilp_planner.job.operators import shares_again
 from ilp_planner.job.recompute import recomputed_layers
 from ilp_planner.job.work import embedding_work, layer_work, output_work, prediction_work
 from ilp_planner.specs.training import Settings, TrainingJob
+from ilp_planner.specs.tuning import FORWARD_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from ilp_planner.job.work import ModuleWork
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.gpu_architectures import GpuArchitecture
-    from ilp_planner.specs.training import Recompute
 
 
 class Again(NamedTuple):
@@ -30,12 +30,21 @@ class Again(NamedTuple):
 
 def extra_flops(job: TrainingJob) -> float:
     """Return the addition of recomputation to the arithmetic of an iteration, as a share."""
-    kinds = {experts: layer_work(job, experts=experts) for experts in set(job.model.expert_layers)}
-    base = sum(arithmetic(kinds[experts]) for experts in job.model.expert_layers)
+    kinds = _layers(job)
+    base = sum(arithmetic(kinds[second]) for second in job.layer_kinds)
     base += arithmetic(embedding_work(job)) + arithmetic(output_work(job))
     if job.model.prediction_layers:
         base += job.model.prediction_layers * arithmetic(prediction_work(job))
     return _again(job, _of_layers(job, kinds)) / base
+
+
+def _layers(job: TrainingJob) -> Mapping[bool, Sequence[ModuleWork]]:
+    """Return the work of a layer of either kind that a job has."""
+    found = {}
+    for second in set(job.layer_kinds):
+        experts, state = job.kind(second)
+        found[second] = layer_work(job, experts=experts, state=state)
+    return found
 
 
 def recomputed_flops(job: TrainingJob) -> float:
@@ -45,8 +54,9 @@ def recomputed_flops(job: TrainingJob) -> float:
     and scores without the part that a causal mask makes needless.
     """
     recompute = replace(job.settings.recompute, layers=min(1, job.settings.recompute.layers))
+    settings = Settings(recompute=recompute, tuning=job.settings.tuning)
     each = _of_model(
-        job.model, job.micro_batch, recompute, job.devices_per_node, job.gpu_architecture
+        job.model, job.micro_batch, settings, job.devices_per_node, job.gpu_architecture
     )
     return _again(job, each) / job.micro_batch
 
@@ -55,7 +65,7 @@ def recomputed_flops(job: TrainingJob) -> float:
 def _of_model(
     model: Decoder,
     micro_batch: int,
-    recompute: Recompute,
+    settings: Settings,
     devices_per_node: int,
     gpu: GpuArchitecture,
 ) -> Mapping[bool, Again]:
@@ -64,20 +74,23 @@ def _of_model(
         model=model,
         micro_batch=micro_batch,
         global_batch=micro_batch,
-        settings=Settings(recompute=recompute),
+        settings=settings,
         devices_per_node=devices_per_node,
         gpu_architecture=gpu,
     )
-    kinds = {experts: layer_work(alone, experts=experts) for experts in set(model.expert_layers)}
-    return _of_layers(alone, kinds)
+    return _of_layers(alone, _layers(alone))
 
 
 def _of_layers(
     job: TrainingJob, kinds: Mapping[bool, Sequence[ModuleWork]]
 ) -> Mapping[bool, Again]:
-    """Return the recomputation of layers. kinds: work of a layer with and without experts."""
+    """Return the recomputation of layers. kinds: work of a layer of either kind."""
     names, found = job.settings.recompute.modules, {}
-    for experts, layer in kinds.items():
+    for second, layer in kinds.items():
+        experts, state = job.kind(second)
+        if state == FORWARD_ONLY:
+            found[second] = Again(0.0, 0.0)
+            continue
         named = [share for n, share in shares_again(job, experts).items() if n in names]
         parts = 0.0
         if named:
@@ -85,18 +98,17 @@ def _of_layers(
                 max(share(work.name) for share in named) * arithmetic([work], backward=False)
                 for work in layer
             )
-        found[experts] = Again(arithmetic(layer, backward=False), parts)
+        found[second] = Again(arithmetic(layer, backward=False), parts)
     return found
 
 
 def _again(job: TrainingJob, each: Mapping[bool, Again]) -> float:
-    """Return the FLOPs of a micro-batch that are recomputed. each: of a layer with and without
-    experts."""
-    extra, kinds = 0.0, job.model.expert_layers
+    """Return the FLOPs of a micro-batch that are recomputed. each: of a layer of either kind."""
+    extra, kinds = 0.0, job.layer_kinds
     for stage, start in zip(job.stages, job.pipeline.starts, strict=True):
         again = recomputed_layers(job, stage.layers)
-        for i, experts in enumerate(kinds[start : start + stage.layers]):
-            extra += each[experts].whole if i < again else each[experts].parts
+        for i, second in enumerate(kinds[start : start + stage.layers]):
+            extra += each[second].whole if i < again else each[second].parts
     return extra
 
 

@@ -28,9 +28,11 @@ from ilp_planner.job.messages import (
 from ilp_planner.job.modules import Message, Module
 from ilp_planner.job.quantised import quantised_counts, sent_width
 from ilp_planner.job.recompute import recomputed_layers
-from ilp_planner.job.states import rhythm
+from ilp_planner.job.states import gathers_frozen, rhythm
 from ilp_planner.job.traffic import EMBEDDING, FAMILIES, Traffic, row_of
+from ilp_planner.job.tuning import base_width
 from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, LayerKind, trains_words
 
 # ---- replicas ------------------------------------------------------------------------------------
 
@@ -52,13 +54,15 @@ def replicas_traffic(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
         return
     whole = sum(module.parameters for module in modules)
     experts = sum(module.expert_parameters for module in modules)
+    trained = sum(module.trained for module in modules)
+    trained_experts = sum(module.trained_experts for module in modules)
     low, low_experts = quantised_counts(modules)
-    for what, group, count, quantised in (
-        ("", "dp-cp", whole - experts, low - low_experts),
-        (" of routed experts", "edp", experts, low_experts),
+    for what, group, counts, quantised in (
+        ("", "dp-cp", (trained - trained_experts, whole - experts), low - low_experts),
+        (" of routed experts", "edp", (trained_experts, experts), low_experts),
     ):
-        if count and group_size(job, group) > 1:
-            yield from _reduced(job, pp_rank, what, group, _sizes(job, count, quantised))
+        if counts[1] and group_size(job, group) > 1:
+            yield from _reduced(job, pp_rank, what, group, _sizes(job, *counts, quantised))
 
 
 def _gatherings(job: TrainingJob) -> tuple[int, int]:
@@ -79,11 +83,15 @@ def _parameters(job: TrainingJob) -> str:
     return "parameters, forward and backward" if again else "parameters"
 
 
-def _sizes(job: TrainingJob, count: int, quantised: int) -> tuple[float, float]:
-    """Return the bytes of so many gradients and parameters, some of them quantised."""
-    width = job.settings.width
-    saved = width - sent_width(job)
-    return count * job.settings.optimizer.gradient, count * width - quantised * saved
+def _sizes(job: TrainingJob, trained: int, count: int, quantised: int) -> tuple[float, float]:
+    """Return the bytes of gradients and of gathered parameters. trained, count: parameters with
+    gradients, and all; quantised: of products, in fewer bits."""
+    width, tuning = job.settings.width, job.settings.tuning
+    saved = width - (base_width(job) if tuning.base else sent_width(job))
+    gathered = count if gathers_frozen(job) else trained
+    if gathered < count:
+        quantised = 0 if tuning.rank else min(quantised, gathered)
+    return trained * job.settings.optimizer.gradient, gathered * width - quantised * saved
 
 
 def _by_unit(job: TrainingJob, pp_rank: int, modules: tuple[Module, ...]) -> Iterator[Traffic]:
@@ -104,11 +112,14 @@ def _by_unit(job: TrainingJob, pp_rank: int, modules: tuple[Module, ...]) -> Ite
         low, low_experts = quantised_counts((one,))
         routed = one.expert_parameters if job.settings.ep > 1 else 0
         low_routed = low_experts if job.settings.ep > 1 else 0
+        still = one.trained_experts if job.settings.ep > 1 else 0
         what = f", {UNITS.get(module.name, module.name)}"
         count, quantised = one.parameters - routed, low - low_routed
-        units["dp-cp", what, *_sizes(job, count, quantised)] += module.repeat
+        sizes = _sizes(job, one.trained - still, count, quantised)
+        units["dp-cp", what, *sizes] += module.repeat
         if routed:
-            units["edp", f"{what}'s experts", *_sizes(job, routed, low_routed)] += module.repeat
+            sizes = _sizes(job, still, routed, low_routed)
+            units["edp", f"{what}'s experts", *sizes] += module.repeat
     for (group, what, gradient, parameter), count in units.items():
         shards = group_size(job, group, INSTANCE)
         messages = [
@@ -119,7 +130,7 @@ def _by_unit(job: TrainingJob, pp_rank: int, modules: tuple[Module, ...]) -> Ite
         if job.settings.optimizer.sharding == "none":
             messages = [("gradients", "all_reduce", gradient, reduced, "")]
         for title, collective, size, often, part in messages:
-            if group_size(job, group, part) > 1:
+            if size and group_size(job, group, part) > 1:
                 times = (count * often[0], count * often[1])
                 yield row_of(job, pp_rank, title + what, collective, group, size, times, part=part)
 
@@ -132,6 +143,8 @@ def _reduced(
     How often says `rhythm`; several instances of the optimizer sum their shards once.
     """
     gradient, parameter = sizes
+    if not (gradient or parameter):
+        return
 
     def row(
         name: str, collective: str, size: float, times: tuple[int, int], part: str = ""
@@ -139,7 +152,8 @@ def _reduced(
         return row_of(job, pp_rank, name + what, collective, group, size, times, part=part)
 
     if job.settings.optimizer.sharding == "none":
-        yield row("gradients", "all_reduce", gradient, (0, 1))
+        if gradient:
+            yield row("gradients", "all_reduce", gradient, (0, 1))
         return
     inner = row("gradients", "reduce_scatter", gradient, _reductions(job), INSTANCE)
     if inner.members > 1:
@@ -183,18 +197,20 @@ def stage_traffic(job: TrainingJob, pp_rank: int) -> tuple[Traffic, ...]:
 # ---- within layers ------------------------------------------------------------------------------
 
 
-def stage_layers(job: TrainingJob, pp_rank: int) -> Iterator[tuple[int, bool, int, int]]:
-    """Yield (virtual stage, with experts?, layers, recomputed layers) of a pipeline rank."""
-    starts, kinds = job.pipeline.starts, job.model.expert_layers
+def stage_layers(job: TrainingJob, pp_rank: int) -> Iterator[tuple[int, LayerKind, int, int]]:
+    """Yield (virtual stage, kind of layers, layers, recomputed layers) of a pipeline rank."""
+    starts, kinds = job.pipeline.starts, job.layer_kinds
     for k in job.stages_of(pp_rank):
         held = kinds[starts[k] : starts[k] + job.stages[k].layers]
         # Selective recomputation repeats a part of every layer, full the whole of some.
         selective = job.settings.recompute.granularity == "selective"
         again = len(held) if selective else recomputed_layers(job, len(held))
-        for experts in (False, True):
-            count = held.count(experts)
+        for second in (False, True):
+            count = held.count(second)
             if count:
-                yield k, experts, count, held[:again].count(experts)
+                kind = job.kind(second)
+                repeated = held[:again].count(second) if kind.state != FORWARD_ONLY else 0
+                yield k, kind, count, repeated
 
 
 def _within_layers(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
@@ -210,9 +226,9 @@ def _within_layers(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
             count(what, FORWARD, forward, times)
             count(what, BACKWARD, backward, times)
 
-    for _, experts, layers, again in stage_layers(job, pp_rank):
-        both("layers", layer_messages(job, experts), layers)
-        for forward, _ in recomputed_messages(job, experts).values():
+    for _, kind, layers, again in stage_layers(job, pp_rank):
+        both("layers", layer_messages(job, *kind), layers)
+        for forward, _ in recomputed_messages(job, kind.experts).values():
             count("layers", AGAIN, forward, again)
     for k in job.stages_of(pp_rank):
         stage = job.stages[k]
@@ -269,7 +285,8 @@ def _pipeline(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
 
 def shares_embedding(job: TrainingJob) -> bool:
     """Return whether the last stage has a copy of the word embedding: for logits or prediction."""
-    return job.model.tied or any(stage.prediction_layers for stage in job.stages)
+    words = trains_words(job.model, job.settings.tuning)
+    return words and (job.model.tied or any(stage.prediction_layers for stage in job.stages))
 
 
 def _once_per_iteration(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
@@ -294,15 +311,15 @@ def _undivided(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
     when `fully_shard` reduces it (`_fsdp_param.py: _get_grad_inner_tensor`).
     """
     counts: dict[int, int] = defaultdict(int)  # of tensors with so many parameters
-    for _, experts, layers, _ in stage_layers(job, pp_rank):
-        for size, count in _undivided_tensors(job, experts):
+    for _, kind, layers, _ in stage_layers(job, pp_rank):
+        for size, count in _undivided_tensors(job, *kind):
             counts[size] += layers * count
     stages = [job.stages[k] for k in job.stages_of(pp_rank)]
-    if job.settings.sequence_parallel and job.tp > 1:
+    if job.settings.sequence_parallel and job.tp > 1 and not job.settings.tuning:
         predicted = sum(stage.prediction_layers for stage in stages)
         vectors = any(stage.loss for stage in stages) + 3 * predicted
         counts[job.model.hidden] += job.model.norm_vectors * vectors
-        for size, count in _undivided_tensors(job, job.model.expert_layers[-1]):
+        for size, count in _undivided_tensors(job, job.model.expert_layers[-1], TRAINED):
             counts[size] += predicted * count
     what, optimizer = "gradients of undivided parameters", job.settings.optimizer
     if optimizer.from_master:
@@ -315,12 +332,12 @@ def _undivided(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
         yield row_of(job, pp_rank, what, "all_reduce", "tp", total * optimizer.gradient, (0, 1))
 
 
-def _undivided_tensors(job: TrainingJob, experts: bool) -> Iterator[tuple[int, int]]:
+def _undivided_tensors(job: TrainingJob, experts: bool, state: str) -> Iterator[tuple[int, int]]:
     """Yield a layer's undivided parameters: of a tensor, and how many there are.
 
     All but norms of a layer's width or of heads counts as one tensor.
     """
-    model, rest = job.model, unsplit_parameters(job, experts)
+    model, rest = job.model, unsplit_parameters(job, experts, state)
     for size, count in (
         (model.hidden, sum(model.norms_of_layer) * model.norm_vectors),
         (model.head, 2 * model.norm_vectors * model.qk_norm),

@@ -26,8 +26,10 @@ from ilp_planner.job.recompute import (
     recomputes,
 )
 from ilp_planner.job.shard import part, shard_of
+from ilp_planner.job.tuning import tuned_layer, tuned_norm, tuned_output, tuned_words
 from ilp_planner.settings.values import FUSED_LOSS
 from ilp_planner.specs.training import OPERATORS, TrainingJob
+from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, LayerKind
 
 BEFORE = ("input_layernorm", "pre_mlp_layernorm")  # norms whose output the next product reads
 IDENTIFIER = 8  # bytes of a token's number
@@ -44,7 +46,7 @@ def embedding_module(job: TrainingJob) -> Module:
         weight = Weight(name="weight", shape=(model.max_position_embeddings, sizes.hidden))
         children.append(Module(name="position_embeddings", weights=(weight,)))
     kept = _dropout_mask(job) + _arguments(job)
-    return Module(name="embedding", kept=kept, children=tuple(children))
+    return tuned_words(job, Module(name="embedding", kept=kept, children=tuple(children)))
 
 
 def _arguments(job: TrainingJob) -> tuple[Kept, ...]:
@@ -71,11 +73,14 @@ def _dropout_mask(job: TrainingJob) -> tuple[Kept, ...]:
     return (Kept(name="dropout mask", shape=shape, width=MASK, why="one byte per element"),)
 
 
-def layer_module(job: TrainingJob, experts: bool, *, recomputed: bool = False) -> Module:
+def layer_module(
+    job: TrainingJob, experts: bool, state: str = TRAINED, *, recomputed: bool = False
+) -> Module:
     """Return a transformer layer, with experts or a dense MLP.
 
-    recomputed: it keeps its input only.
+    state: of its training, as a `LayerKind` has it. recomputed: it keeps its input only.
     """
+    kind = LayerKind(experts, state)
     children: list[Module] = []
     after = job.model.norms_of_layer[1]
     for name, post, group in (
@@ -92,7 +97,9 @@ def layer_module(job: TrainingJob, experts: bool, *, recomputed: bool = False) -
             children.append(Module(name=name, kept=kept))
     if recomputes(job, "layernorm"):
         children = list(_without_output(tuple(children)))
-    layer = Module(name="decoder.layers", children=tuple(children))
+    layer = tuned_layer(job, Module(name="decoder.layers", children=tuple(children)), kind)
+    if state == FORWARD_ONLY:
+        return layer
     if recomputed:
         return forget(layer, checkpoint(job))
     if recomputes(job, OPERATORS):
@@ -127,7 +134,8 @@ def _drop(module: Module, name: str) -> Module:
 def final_norm_module(job: TrainingJob) -> Module:
     """Return the norm after the last layer."""
     why = "the last layer's output, residual added"
-    return norm_module("decoder.final_layernorm", job, shard_of(job).narrow, why=why)
+    norm = norm_module("decoder.final_layernorm", job, shard_of(job).narrow, why=why)
+    return tuned_norm(job, norm)
 
 
 def has_final_norm(job: TrainingJob, number: int) -> bool:
@@ -156,11 +164,12 @@ def output_module(job: TrainingJob) -> Module:
         rows = replace(rows, weights=rows.weights[1:])
     rows = with_kept(rows, product_input(job, read, "the last norm's output", exact=True))
     norm = () if model.prediction_layers else (final_norm_module(job),)
-    return Module(
+    output = Module(
         name="output",
         kept=_arguments(job) if job.pp > 1 else (),
         children=(*norm, rows, Module(name="loss", kept=loss_kept(job))),
     )
+    return tuned_output(job, output)
 
 
 def loss_kept(job: TrainingJob) -> tuple[Kept, ...]:
@@ -230,15 +239,15 @@ def stage_modules(job: TrainingJob, number: int) -> tuple[Module, ...]:
     """Return the modules of one (virtual) stage."""
     stage = job.stages[number]
     start = job.pipeline.starts[number]
-    kinds = job.model.expert_layers[start : start + stage.layers]
+    kinds = job.layer_kinds[start : start + stage.layers]
     again = recomputed_layers(job, stage.layers)
     found: list[Module] = []
     if stage.embedding:
         found.append(embedding_module(job))
     marks = [(kind, i < again) for i, kind in enumerate(kinds)]
-    for (experts, recomputed), run in groupby(marks):
+    for (second, recomputed), run in groupby(marks):
         count = sum(1 for _ in run)
-        found.append(layer_module(job, experts, recomputed=recomputed).times(count))
+        found.append(layer_module(job, *job.kind(second), recomputed=recomputed).times(count))
     if job.model.prediction_layers and has_final_norm(job, number):
         found.append(final_norm_module(job))
     if stage.prediction_layers:

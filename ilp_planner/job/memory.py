@@ -29,6 +29,7 @@ from ilp_planner.specs.training import TrainingJob
 
 AT_ONCE = 2  # layers whose parameters are gathered: the one in use and the next
 LAYERS = ("layer", "expert layer", "prediction layer")
+WEIGHTS, TRAINED = "gathered", "trained"  # numbers of a `Part`, of parameters and of gradients
 
 
 def gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
@@ -74,41 +75,48 @@ def whole_gradients(parts: MemoryParts, counts: Mapping[str, Count]) -> tuple[Co
         return 0.0, 0.0
     width = parts.job.settings.optimizer.gradient
     if parts.job.settings.optimizer.from_master:
-        units = width * _neighbours(parts, counts)
+        units = width * _neighbours(parts, counts, TRAINED)
         return units, units
-    layers = _units(parts, counts) + _rest(parts, counts, ("output", "final norm"))
-    return width * layers, width * _rest(parts, counts, KINDS)
+    layers = _units(parts, counts, TRAINED)
+    layers += _rest(parts, counts, ("output", "final norm"), TRAINED)
+    return width * layers, width * _rest(parts, counts, KINDS, TRAINED)
 
 
 def _whole(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
     """Return all parameters of a rank."""
-    return sum(counts[kind] * parts.parts[kind].parameters for kind in KINDS)
+    return sum(counts[kind] * parts.parts[kind].gathered for kind in KINDS)
 
 
-def _units(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
+def _units(parts: MemoryParts, counts: Mapping[str, Count], what: str = WEIGHTS) -> Count:
     """Return the parameters of the layers in use."""
-    return AT_ONCE * _largest(parts, counts, LAYERS)
+    return AT_ONCE * _largest(parts, counts, LAYERS, what)
 
 
-def _neighbours(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
+def _neighbours(parts: MemoryParts, counts: Mapping[str, Count], what: str = WEIGHTS) -> Count:
     """Return the parameters of the two units in use if all but the layers is one, too."""
-    layer = _largest(parts, counts, LAYERS)
+    layer = _largest(parts, counts, LAYERS, what)
     rest = [kind for kind in KINDS if kind not in LAYERS]
-    return layer + larger(layer, _largest(parts, counts, rest))
+    return layer + larger(layer, _largest(parts, counts, rest, what))
 
 
-def _largest(parts: MemoryParts, counts: Mapping[str, Count], kinds: Sequence[str]) -> Count:
+def _largest(
+    parts: MemoryParts, counts: Mapping[str, Count], kinds: Sequence[str], what: str
+) -> Count:
     """Return the parameters of the largest part that is there, of these kinds."""
     most: Count = 0.0
     for kind in kinds:
-        size = float(parts.parts[kind].parameters)
+        size = float(getattr(parts.parts[kind], what))
         most = larger(most, where(counts[kind] > 0, size))
     return most
 
 
-def _rest(parts: MemoryParts, counts: Mapping[str, Count], kinds: Sequence[str]) -> Count:
+def _rest(
+    parts: MemoryParts, counts: Mapping[str, Count], kinds: Sequence[str], what: str = WEIGHTS
+) -> Count:
     """Return the parameters of all that is no layer, of these kinds."""
-    return sum(counts[kind] * parts.parts[kind].parameters for kind in kinds if kind not in LAYERS)
+    return sum(
+        counts[kind] * getattr(parts.parts[kind], what) for kind in kinds if kind not in LAYERS
+    )
 
 
 # ---- memory --------------------------------------------------------------------------------------
@@ -207,12 +215,14 @@ def kept_bytes(
     dense, expert = parts.parts["layer"], parts.parts["expert layer"]
     more = prediction_layers * parts.parts["prediction layer"].left
     if parts.method == "uniform":
-        return -(-(layers + expert_layers) // parts.size) * parts.checkpoint + more
+        kept = (1 - dense.forward_only) * layers + (1 - expert.forward_only) * expert_layers
+        return -(-kept // parts.size) * parts.checkpoint + more
     again, expert_again = _again(parts, layers, expert_layers)
     return (
         (layers - again) * dense.left
         + (expert_layers - expert_again) * expert.left
-        + (again + expert_again) * parts.checkpoint
+        + (1 - dense.forward_only) * again * parts.checkpoint
+        + (1 - expert.forward_only) * expert_again * parts.checkpoint
         + more
     )
 
@@ -322,8 +332,9 @@ def _reserved(parts: MemoryParts, counts: Mapping[str, Count], captured: Count) 
         found["graphs"] = captured
     optimizer = job.settings.optimizer
     if optimizer.from_master and optimizer.divides:
-        width = job.settings.width + optimizer.gradient
-        found["buffers of FSDP"] = width * _neighbours(parts, counts)
+        sent = job.settings.width * _neighbours(parts, counts)
+        reduced = optimizer.gradient * _neighbours(parts, counts, TRAINED)
+        found["buffers of FSDP"] = sent + reduced
     return found
 
 
@@ -431,11 +442,15 @@ def _start(
         return (0.0, 0.0, -later)
     width = parts.job.settings.width
     gradient = parts.job.settings.optimizer.gradient
-    total = sum(counts[kind] * parts.parts[kind].parameters for kind in KINDS)
-    experts = sum(counts[kind] * parts.parts[kind].expert_parameters for kind in KINDS)
+    total = sum(counts[kind] * parts.parts[kind].trained for kind in KINDS)
+    experts = sum(
+        counts[kind] * (parts.parts[kind].expert_parameters - parts.parts[kind].still_experts)
+        for kind in KINDS
+    )
     first = width * total + (width + gradient) * (total - experts)
     second = width * experts + (width + gradient) * total
-    now = larger(first, second)
+    still = sum(counts[kind] * parts.parts[kind].still for kind in KINDS)
+    now = larger(first, second) + width * still
     return (0.0, 0.0, now - later)
 
 
@@ -450,7 +465,7 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
     numbers = job.stages_of(pp_rank)
     stages = [job.stages[number] for number in numbers]
     starts = [job.pipeline.starts[number] for number in numbers]
-    has_experts = job.model.expert_layers
+    has_experts = job.layer_kinds
     experts = [sum(has_experts[a : a + s.layers]) for a, s in zip(starts, stages, strict=True)]
     dense = [s.layers - n for s, n in zip(stages, experts, strict=True)]
     norms = [has_final_norm(job, number) for number in numbers]
@@ -491,6 +506,7 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
     )
     terms = {name: float(size) for name, size in stage.terms.items()}
     routed = parts.parts["expert layer"].expert_parameters * sum(experts)
+    routed += parts.parts["layer"].expert_parameters * sum(dense)
     routed += parts.parts["prediction layer"].expert_parameters * sum(
         s.prediction_layers for s in stages
     )

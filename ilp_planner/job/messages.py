@@ -14,6 +14,7 @@ from ilp_planner.job.modules import Message
 from ilp_planner.job.operators import shares_again
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, trains_words
 
 Pair = tuple[tuple[Message, ...], tuple[Message, ...]]  # forward, backward
 Messages = dict[str, Pair]
@@ -29,6 +30,11 @@ def tokens_shape(job: TrainingJob, *width: int) -> tuple[int, ...]:
 
 def embedding_messages(job: TrainingJob) -> Pair:
     """Return the messages of the word embedding: each rank looks up its part of the vocabulary."""
+    forward, backward = _embedding(job)
+    return forward, backward if trains_words(job.model, job.settings.tuning) else ()
+
+
+def _embedding(job: TrainingJob) -> Pair:
     if job.tp == 1:
         return (), ()
     whole = tokens_shape(job, job.model.hidden)
@@ -53,8 +59,18 @@ def output_messages(job: TrainingJob) -> Messages:
     return {"output_layer": _column(job, job.model.hidden), "loss": (loss, ())}
 
 
-def layer_messages(job: TrainingJob, experts: bool) -> Messages:
-    """Return the messages of one layer, by module; modules that send nothing are not named."""
+def layer_messages(job: TrainingJob, experts: bool, state: str = TRAINED) -> Messages:
+    """Return the messages of one layer, by module; modules that send nothing are not named.
+
+    state: of its training, as a `LayerKind` has it.
+    """
+    found = _layer(job, experts)
+    if state == FORWARD_ONLY:
+        return {name: (forward, ()) for name, (forward, _) in found.items() if forward}
+    return found
+
+
+def _layer(job: TrainingJob, experts: bool) -> Messages:
     found: Messages = {}
     if job.tp > 1:
         found |= _attention(job)
@@ -101,9 +117,15 @@ def recomputed_messages(job: TrainingJob, experts: bool) -> Messages:
     return {name: pair for name, pair in again.items() if any(share(name) for share in named)}
 
 
-def unsplit_parameters(job: TrainingJob, experts: bool) -> int:
-    """Return a layer's parameters that every tensor-parallel rank holds whole and sees only a part
-    of the tokens for: their gradients are summed over tp once per iteration."""
+def unsplit_parameters(job: TrainingJob, experts: bool, state: str = TRAINED) -> int:
+    """Return a layer's trained parameters that every tensor-parallel rank holds whole and sees only
+    a part of the tokens for: their gradients are summed over tp once per iteration. Of layers with
+    frozen norms all count as frozen.
+
+    state: of its training, as a `LayerKind` has it.
+    """
+    if state != TRAINED or job.settings.tuning.freezes("norms"):
+        return 0
     model = job.model
     scale = model.norm_vectors
     each = model.qk_norm and model.qk_norm_of == "head" and model.latent is None

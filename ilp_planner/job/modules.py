@@ -11,12 +11,13 @@ class Weight:
     """One parameter tensor as this rank holds it.
 
     shape: of the rank's shard. expert: its replicas are those of routed experts (`expert_dp`);
-    their gradients are reduced over another group.
+    their gradients are reduced over another group. trained: it has a gradient.
     """
 
     name: str
     shape: tuple[int, ...]
     expert: bool = False
+    trained: bool = True
 
     @property
     def count(self) -> int:
@@ -91,6 +92,18 @@ class Module:
         """The routed experts' share of them."""
         own = sum(weight.count for weight in self.weights if weight.expert)
         return self.repeat * (own + sum(child.expert_parameters for child in self.children))
+
+    @cached_property
+    def trained(self) -> int:
+        """Trained parameters of all repeats, children included."""
+        own = sum(weight.count for weight in self.weights if weight.trained)
+        return self.repeat * (own + sum(child.trained for child in self.children))
+
+    @cached_property
+    def trained_experts(self) -> int:
+        """The routed experts' share of them."""
+        own = sum(weight.count for weight in self.weights if weight.trained and weight.expert)
+        return self.repeat * (own + sum(child.trained_experts for child in self.children))
 
     @cached_property
     def activations(self) -> float:

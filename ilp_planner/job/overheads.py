@@ -14,6 +14,7 @@ from ilp_planner.job.quantised import copies_width, kept_width
 from ilp_planner.job.recompute import loader_mask
 from ilp_planner.job.shard import part, sequence_parallel, shard_of
 from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.tuning import trains_output, trains_words
 
 # ---- momentary memory of a rank above kept activations -------------------------------------------
 # Each function returns bytes.
@@ -78,8 +79,9 @@ def _weight_gradient(job: TrainingJob, rows: int) -> float:
     return float(rows * job.model.hidden * job.settings.width)
 
 
-def mlp_backward(job: TrainingJob) -> float:
-    """Return the peak of the backward pass of a dense layer's MLP.
+def mlp_backward(job: TrainingJob, *, keeps_input: bool = True) -> float:
+    """Return the peak of the backward pass of a dense layer's MLP. keeps_input: of its second
+    product, as is not needed if that is frozen.
 
     The gradient of the layer's output stays for the residual. The second product gives the gradient
     of the activation and forgets its input; the activation gives the gradient of its input and
@@ -98,7 +100,7 @@ def mlp_backward(job: TrainingJob) -> float:
     tally.take(gathered)
     tally.take(column)
     tally.briefly(_weight_gradient(job, part(model.ffn, job.tp)))
-    tally.give(gathered + numbers * kept_width(job))
+    tally.give(gathered + numbers * kept_width(job) * keeps_input)
     if fuses(job) or not model.gated:
         tally.take(gates * column)
         tally.give(column + gates * column)
@@ -116,9 +118,22 @@ def mlp_backward(job: TrainingJob) -> float:
     return tally.most
 
 
-def experts_moment(job: TrainingJob) -> float:
-    """Return the peak of a layer's experts, in their forward or their backward pass."""
-    return max(_experts_forward(job), _experts_backward(job))
+def layer_forward(job: TrainingJob, experts: bool) -> float:
+    """Return the memory of a layer that keeps nothing: the input and output of its MLP, and what is
+    between its products; of experts as in `experts_moment`."""
+    sizes, model, through = shard_of(job), job.model, flow(job)
+    if experts:
+        return through.narrow + _experts_forward(job)
+    column = float(math.prod(sizes.columns(model.ffn))) * sizes.width
+    return 2 * through.narrow + through.gathered + (2 + model.gated) * column
+
+
+def experts_moment(job: TrainingJob, *, keeps_input: bool = True) -> float:
+    """Return the peak of a layer's experts, in their forward or their backward pass.
+
+    keeps_input: of their second product.
+    """
+    return max(_experts_forward(job), _experts_backward(job, keeps_input=keeps_input))
 
 
 def _experts_forward(job: TrainingJob) -> float:
@@ -154,7 +169,7 @@ def _experts_forward(job: TrainingJob) -> float:
     return before + after + through.narrow * (experts.shared_ffn > 0)
 
 
-def _experts_backward(job: TrainingJob) -> float:
+def _experts_backward(job: TrainingJob, *, keeps_input: bool) -> float:
     """Return the memory of the way back: each step's input and output, then the experts'
     gradients."""
     model = job.model
@@ -171,7 +186,7 @@ def _experts_backward(job: TrainingJob) -> float:
     tally.take(routed)
     tally.briefly(routed)
     tally.take(quantised + column)
-    tally.give(quantised + routed + numbers * kept_width(job))
+    tally.give(quantised + routed + numbers * kept_width(job) * keeps_input)
     tally.take(gates * column)
     tally.take(gates * numbers * low)
     return tally.most
@@ -253,7 +268,8 @@ def loss_moment(job: TrainingJob) -> float:
     numbers = math.prod(sizes.columns(job.padded_vocab))
     logits = float(numbers * sizes.width)
     product = through.whole + (through.again + through.narrow) * (through.gathered > 0)
-    product += _weight_gradient(job, part(job.padded_vocab, job.tp))
+    if trains_output(job.model, job.settings.tuning):
+        product += _weight_gradient(job, part(job.padded_vocab, job.tp))
     if in_place_loss(job):
         return max(product, loader_batch(job))
     softmax = float(numbers * SINGLE)
@@ -301,7 +317,8 @@ def embedding_moment(job: TrainingJob) -> float:
     """
     sizes = shard_of(job)
     through = flow(job)
-    table = float(part(job.padded_vocab, job.tp) * sizes.hidden * sizes.width)
+    words = trains_words(job.model, job.settings.tuning)
+    table = float(part(job.padded_vocab, job.tp) * sizes.hidden * sizes.width) * words
     cp = job.settings.cp
     mask = sum(kept.size for kept in loader_mask(job)) * (1 + cp * (cp > 1))
     return max(table + through.gathered + through.narrow, mask)
@@ -378,7 +395,7 @@ def spare_gradients(job: TrainingJob, module: Module) -> dict[tuple[int, ...], f
     width = job.settings.width
     found: dict[tuple[int, ...], float] = {}
     for weight in module.weights:
-        if len(weight.shape) == 2:
+        if len(weight.shape) == 2 and weight.trained:
             found[weight.shape] = float(weight.count * width)
     for child in module.children:
         found |= spare_gradients(job, child)

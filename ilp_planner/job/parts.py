@@ -24,6 +24,7 @@ from ilp_planner.job.overheads import (
     experts_moment,
     flow,
     handles,
+    layer_forward,
     loss_moment,
     mlp_backward,
     ring_forward,
@@ -41,9 +42,23 @@ from ilp_planner.job.recompute import (
     remembering,
 )
 from ilp_planner.job.shard import shard_of
-from ilp_planner.job.states import quantised_width, state_widths, stepped_width
+from ilp_planner.job.states import (
+    adapter_widths,
+    frozen_width,
+    quantised_width,
+    state_widths,
+    stepped_width,
+)
+from ilp_planner.job.tuning import (
+    adapter_numbers,
+    base_numbers,
+    base_width,
+    keeps_second_input,
+    tuning_moment,
+)
 from ilp_planner.job.work import Product, layer_work, output_work
 from ilp_planner.specs.training import OPERATORS, ORDERS, Recompute, TrainingJob
+from ilp_planner.specs.tuning import FORWARD_ONLY, LayerKind, trains_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -66,8 +81,9 @@ def gradients_waiting(job: TrainingJob, kind: str, module: Module) -> float:
     `job.parts.KINDS`; 0 if nothing is divided, and for parts of first stages only."""
     if not job.schedule.divides:
         return 0.0
-    if kind in ("layer", "expert layer"):
-        work = layer_work(job, experts=kind == "expert layer")
+    if kind in SECOND:
+        experts, state = job.kind(SECOND[kind])
+        work = layer_work(job, experts=experts, state=state)
     elif kind == "output":
         work = output_work(job)
     else:
@@ -81,7 +97,8 @@ def deferred_output(job: TrainingJob) -> float:
     of the logits, of every deferred micro-batch (Megatron's `ColumnParallelLinear`,
     `drain_embedding_wgrad_compute`)."""
     kernels = job.settings.kernels
-    if not kernels.deferred_output or job.pp == 1:
+    trained = trains_output(job.model, job.settings.tuning)
+    if not kernels.deferred_output or job.pp == 1 or not trained:
         return 0.0
     sizes = shard_of(job)
     numbers = math.prod(sizes.columns(job.padded_vocab)) + math.prod(sizes.narrow)
@@ -194,13 +211,14 @@ def captured(job: TrainingJob, kind: str, layer: Module) -> float:
     kind: of the layer, by its name in `KINDS`. layer: as the job recomputes.
     """
     names = set(job.settings.kernels.graphed)
-    if not names or kind not in ("layer", "expert layer"):
+    if not names or kind not in SECOND or not layer.activations:
         return 0.0
+    experts = job.kind(SECOND[kind]).experts
     attention, inner = _sides(layer)
     found = attention - flow(job).narrow if "attn" in names else 0.0
-    if ("mlp" if kind == "layer" else "moe") in names:
+    if ("moe" if experts else "mlp") in names:
         return found + inner - flow(job).narrow
-    if kind == "expert layer" and "moe_router" in names:
+    if experts and "moe_router" in names:
         parts = {child.name: child for child in _experts_of(layer).children}
         found += sum(parts[name].activations for name in ROUTED_IN_GRAPHS if name in parts)
     return found
@@ -227,11 +245,18 @@ KINDS = (
 )
 
 
+# Kinds of parts that are layers -> whether of the second kind of `TrainingJob.layer_kinds`.
+SECOND = {"layer": False, "expert layer": True}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """One module of a kind on one rank.
 
-    parameters, expert_parameters: numbers; the latter are among the former. weights, gradients,
+    parameters, expert_parameters: numbers; the latter are among the former. still, still_experts:
+    those that are not trained. saved: numbers of the training precision that take the bytes by
+    which gathered parameters are smaller. forward_only: it has no
+    backward pass. weights, gradients,
     optimizer: bytes of their states; with gradients the inputs of deferred ones. kept: bytes per
     micro-batch, as the job recomputes. waiting: bytes per micro-batch of gradients, between both
     parts of a divided backward pass. moved: kept bytes that go to the host; ahead: of them, that
@@ -244,6 +269,10 @@ class Part:
 
     parameters: int = 0
     expert_parameters: int = 0
+    still: int = 0
+    still_experts: int = 0
+    saved: float = 0.0
+    forward_only: bool = False
     weights: float = 0.0
     gradients: float = 0.0
     optimizer: float = 0.0
@@ -257,6 +286,16 @@ class Part:
     chunk: float = 0.0
     stepped: float = 0.0
     deferred: float = 0.0
+
+    @property
+    def trained(self) -> int:
+        """Parameters with gradients."""
+        return self.parameters - self.still
+
+    @property
+    def gathered(self) -> float:
+        """Numbers of the training precision that take as many bytes as gathered parameters."""
+        return self.parameters - self.saved
 
     @property
     def left(self) -> float:
@@ -347,13 +386,17 @@ def _copied_words(job: TrainingJob) -> Module:
     return embedding_module(job).children[0]
 
 
+def _layer(job: TrainingJob, *, second: bool) -> Module:
+    return layer_module(job, *job.kind(second))
+
+
 # Kind of part -> its module, and the names of selective recomputation that it does not know.
 NO_LAYER = frozenset(PARTS)
 MODULES: dict[str, tuple[Callable[[TrainingJob], Module], frozenset[str]]] = {
     "embedding": (embedding_module, NO_LAYER),
     "output": (output_module, NO_LAYER),
-    "layer": (partial(layer_module, experts=False), frozenset(OF_EXPERTS)),
-    "expert layer": (partial(layer_module, experts=True), frozenset(OF_DENSE)),
+    "layer": (partial(_layer, second=False), frozenset(OF_EXPERTS)),
+    "expert layer": (partial(_layer, second=True), frozenset(OF_DENSE)),
     "final norm": (final_norm_module, NO_LAYER),
     "prediction layer": (prediction_module, frozenset()),
     "copied words": (_copied_words, NO_LAYER),
@@ -364,9 +407,8 @@ OF_WORDS = ("embedding", "output", "copied words")
 
 def _kinds(job: TrainingJob) -> Iterator[str]:
     """Yield the kinds of parts that the model has."""
-    layers = {"layer": False, "expert layer": True}
     for kind in MODULES:
-        has = layers[kind] in job.model.expert_layers if kind in layers else True
+        has = SECOND[kind] in job.layer_kinds if kind in SECOND else True
         if has and (job.model.prediction_layers or kind not in OF_PREDICTION):
             yield kind
 
@@ -401,12 +443,16 @@ def _states(job: TrainingJob, known: Known) -> MemoryParts:
 
 def _part(job: TrainingJob, kind: str, module: Module) -> Part:
     """Return a part without its activations."""
-    routed = module.expert_parameters
-    others = module.parameters - routed
+    routed, trained = module.trained_experts, module.trained
+    others, beside = trained - routed, adapter_numbers(module)
     dense_width = state_widths(job, expert=False, words=kind in OF_WORDS)
-    expert_width = state_widths(job, expert=True)
+    expert_width, own = state_widths(job, expert=True), adapter_widths(job)
     deferred = deferred_output(job) if kind == "output" else 0.0
+    others -= beside
     weights = others * dense_width.parameter + routed * expert_width.parameter
+    weights += beside * own.parameter
+    weights += _frozen(job, module)
+    saved = base_numbers(job, module)[0] * (1 - base_width(job) / job.settings.width)
     if job.settings.quantised:
         low, low_routed = quantised_counts((module,))
         for count, width, expert in (
@@ -416,13 +462,35 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
             weights += count * (quantised_width(job, expert=expert) - width.parameter)
     return Part(
         parameters=module.parameters,
-        expert_parameters=routed,
+        expert_parameters=module.expert_parameters,
+        still=module.parameters - trained,
+        still_experts=module.expert_parameters - routed,
+        saved=saved,
+        forward_only=kind in SECOND and job.kind(SECOND[kind]).state == FORWARD_ONLY,
         weights=weights,
-        gradients=others * dense_width.gradient + routed * expert_width.gradient + deferred,
-        optimizer=others * dense_width.optimizer + routed * expert_width.optimizer,
-        stepped=others * stepped_width(job, expert=False)
+        gradients=others * dense_width.gradient
+        + routed * expert_width.gradient
+        + beside * own.gradient
+        + deferred,
+        optimizer=others * dense_width.optimizer
+        + routed * expert_width.optimizer
+        + beside * own.optimizer,
+        stepped=(others + beside) * stepped_width(job, expert=False)
         + routed * stepped_width(job, expert=True),
         deferred=deferred,
+    )
+
+
+def _frozen(job: TrainingJob, module: Module) -> float:
+    """Return the bytes of the weights of a module that are not trained."""
+    routed = module.expert_parameters - module.trained_experts
+    others = module.parameters - module.trained - routed
+    low, low_routed = base_numbers(job, module)
+    return sum(
+        (count - few) * frozen_width(job, job.settings.width, expert=expert)
+        + few * frozen_width(job, base_width(job), expert=expert)
+        for count, few, expert in ((others, low - low_routed, False), (routed, low_routed, True))
+        if count
     )
 
 
@@ -443,6 +511,8 @@ def _activations(job: TrainingJob, kind: str, seen: Known) -> Activations:
     """Return the activations of a part. seen: of other recomputations."""
     make, others = MODULES[kind]
     again = job.settings.recompute
+    if job.layer_kinds != job.model.expert_layers:
+        others = frozenset()  # either kind of layers may be with experts or without
     names = tuple(name for name in again.modules if name not in others)
     key = kind, again.granularity == "full", again.distribute, names
     if key not in seen:
@@ -467,7 +537,7 @@ def _moved(job: TrainingJob, kind: str, module: Module) -> tuple[float, ...]:
     """Return the offloaded bytes of a part, by groups that go together."""
     if kind == "prediction layer" and not job.settings.offload.layers:
         return moved_groups(job, _inside(module))
-    return moved_groups(job, module) if kind in ("layer", "expert layer") else ()
+    return moved_groups(job, module) if kind in SECOND else ()
 
 
 def _inside(prediction: Module) -> Module:
@@ -485,20 +555,24 @@ def _moments(
         return loss_moment(job), 0.0, 0.0
     if kind in ("copied words", "final norm"):
         return 0.0, 0.0, 0.0
-    experts = kind == "expert layer"
     if kind == "prediction layer":
-        experts = job.model.expert_layers[-1]
+        own = job.kind(job.layer_kinds[-1])
         module = _inside(module)
+    else:
+        own = job.kind(SECOND[kind])
+    if own.state == FORWARD_ONLY:
+        return layer_forward(job, own.experts), 0.0, 0.0
     remembered = module
     if job.settings.recompute.granularity == "selective":
-        key = "remembered", experts
+        key = "remembered", own
         if key not in seen:
-            seen[key] = layer_module(remembering(job), experts)
+            seen[key] = layer_module(remembering(job), *own)
         remembered = seen[key]
     whole = remembered.activations
-    largest = restored = _layer_moment(job, remembered, remembered, experts)
+    largest = restored = _layer_moment(job, remembered, remembered, own)
     if remembered is not module:
-        largest = _layer_moment(job, module, remembered, experts)
+        largest = _layer_moment(job, module, remembered, own)
+    experts = own.experts
     own_input = 0.0 if job.settings.recompute.distribute else checkpoint(job).size
     # Its output is held by the function that computes it again, beside what it keeps.
     again = whole - own_input + flow(job).narrow + restored
@@ -507,7 +581,7 @@ def _moments(
     return largest, again, whole
 
 
-def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, experts: bool) -> float:
+def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, own: LayerKind) -> float:
     """Return a layer's peak above its kept activations.
 
     First its MLP or experts go back, then attention, when the others are forgotten; activations
@@ -516,12 +590,14 @@ def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, experts: b
     """
     attention, inner = _sides(kept)
     attention_whole, inner_whole = _sides(remembered)
-    first = experts_moment(job) if experts else mlp_backward(job)
-    return max(
+    moment = experts_moment if own.experts else mlp_backward
+    first = moment(job, keeps_input=keeps_second_input(remembered))
+    found = max(
         first + inner_whole - inner,
         attention_backward(job) - inner + attention_whole - attention,
         ring_forward(job) - inner,
     )
+    return found + tuning_moment(job, own)
 
 
 def _sides(layer: Module) -> tuple[float, float]:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ilp_planner.job.modules import Module
     from ilp_planner.specs.training import TrainingJob
 
-EXACT = ("word_embeddings", "position_embeddings", "router", "output_layer", "eh_proj")
+ADAPTERS = "adapters"  # low-rank ones beside a product
+EXACT = ("word_embeddings", "position_embeddings", "router", "output_layer", "eh_proj", ADAPTERS)
 SINGLE = 4  # bytes of a scale in fp32
 
 

@@ -78,6 +78,36 @@ def state_widths(job: TrainingJob, *, expert: bool, words: bool = False) -> Stat
     )
 
 
+def adapter_widths(job: TrainingJob) -> StateWidths:
+    """Return the bytes of each parameter of an adapter on a rank.
+
+    Of single precision, it is stepped itself: there is no other copy (PEFT's
+    `autocast_adapter_dtype`).
+    """
+    if job.settings.tuning.adapters != "fp32":
+        return state_widths(job, expert=False)
+    level, ways = _level(job), sharing(job, expert=False)
+    optimizer = job.settings.optimizer
+    moments = optimizer.moments * (1 - optimizer.offload)
+    return StateWidths(
+        parameter=SINGLE / (ways if level >= 3 else 1),
+        gradient=SINGLE / (ways if _divides_gradients(job) else 1),
+        optimizer=moments / (ways if level >= 1 else 1),
+    )
+
+
+def frozen_width(job: TrainingJob, width: float, *, expert: bool) -> float:
+    """Return bytes on a rank per parameter that is not trained, whose number has a width.
+
+    `fully_shard` divides it as it divides others, and has a gathered copy beside a share unless it
+    is given up.
+    """
+    ways, level = sharing(job, expert=expert), _level(job)
+    if job.settings.optimizer.from_master and level == 2 and ways > 1:
+        return width / ways + width
+    return width / (ways if level >= 3 else 1)
+
+
 def quantised_width(job: TrainingJob, *, expert: bool) -> float:
     """Return bytes on a rank per parameter of a quantised product, copies included.
 
@@ -159,6 +189,12 @@ def rhythm(job: TrainingJob) -> Rhythm:
     if reduces_late(job):
         return Rhythm(backward=sharded, once=level > 0)
     return Rhythm(forward=level > 0, backward=sharded, reduces=True, sums=True)
+
+
+def gathers_frozen(job: TrainingJob) -> bool:
+    """Return whether replicas gather parameters that are not trained: where each keeps a share of
+    them alone. A step changes none of them, so that nothing else sends them."""
+    return _level(job) >= 3 or (_level(job) > 0 and job.settings.optimizer.from_master)
 
 
 def reduces_late(job: TrainingJob) -> bool:

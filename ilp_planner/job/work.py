@@ -11,10 +11,21 @@ All counts are of one rank of the tensor- and context-parallel group. Messages o
 `messages`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ilp_planner.job.tuning import base_width, trained_part
 from ilp_planner.specs.training import Settings, TrainingJob
+from ilp_planner.specs.tuning import (
+    ADAPTED,
+    FORWARD_ONLY,
+    TRAINED,
+    Adapter,
+    LayerKind,
+    adapters_of,
+    trains_output,
+    trains_words,
+)
 
 SINGLE = 4  # bytes of a number in single precision
 EXACT = ("router", "output_layer", "join")  # products that stay in the training precision
@@ -101,9 +112,20 @@ class ModuleWork:
         return self.forward, self.backward
 
 
-def layer_work(job: TrainingJob, *, experts: bool) -> tuple[ModuleWork, ...]:
-    """Return the modules of one transformer layer."""
-    share, model = _Share(job), job.model
+def layer_work(job: TrainingJob, *, experts: bool, state: str = TRAINED) -> tuple[ModuleWork, ...]:
+    """Return the modules of one transformer layer.
+
+    state: of its training, as a `LayerKind` has it.
+    """
+    kind = LayerKind(experts, state)
+    found = _layer(_Share(job, kind), experts=experts)
+    if state == FORWARD_ONLY:
+        return tuple(replace(module, backward=(), of_weights=()) for module in found)
+    return found
+
+
+def _layer(share: "_Share", *, experts: bool) -> tuple[ModuleWork, ...]:
+    model = share.model
     inner = share.experts() if experts else share.mlp("mlp", share.tokens, model.ffn / share.tp)
     latent = model.latent is not None
     before, after = model.norms_of_layer
@@ -123,7 +145,8 @@ def layer_work(job: TrainingJob, *, experts: bool) -> tuple[ModuleWork, ...]:
 def embedding_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
     """Return the embedding: tokens are looked up, positions added, dropout applied.
 
-    The gradient of the table is dense: written once in full and added to the accumulated one.
+    The gradient of the table is dense: written once in full and added to the accumulated one; there
+    is none of a frozen one.
     """
     share, model = _Share(job), job.model
     row = share.tokens * model.hidden * share.width
@@ -135,7 +158,7 @@ def embedding_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
         ModuleWork(
             name="embedding",
             forward=(Kernel(0.0, passes),),
-            backward=(Kernel(0.0, 2 * row + gradient),),
+            backward=(Kernel(0.0, 2 * row + gradient),) * trains_words(model, job.settings.tuning),
         ),
     )
 
@@ -215,8 +238,8 @@ def host_step(settings: Settings) -> HostStep:
 class _Share:
     """One rank's share of a micro-batch."""
 
-    def __init__(self, job: TrainingJob) -> None:
-        settings = job.settings
+    def __init__(self, job: TrainingJob, kind: LayerKind | None = None) -> None:
+        settings, self.kind = job.settings, kind
         self.job, self.model, self.kernels = job, job.model, settings.kernels
         self.width = settings.width
         self.tp = job.tp
@@ -229,6 +252,7 @@ class _Share:
         """Return a product with weights: its backward pass adds the weights' gradient to the
         accumulated one, in a kernel of its own unless that is fused. copies: of the weights, each
         for its share of the tokens."""
+        trained, own = self._trained(name), self._adapters(name)
         flops = 2.0 * tokens * inner * outer
         weights = inner * outer * copies
         moved = (tokens * (inner + outer) + weights) * self.width
@@ -249,12 +273,66 @@ class _Share:
             else ((), ())
         )
         product = Kernel(flops, gradient, summed._replace(summed=width if fused else 0.0))
-        return ModuleWork(
+        of_weights = (product, *added) if trained else ()
+        restored = self._restored(name, weights)
+        found = ModuleWork(
             name=name,
-            forward=(*casts, Kernel(flops, moved, forward)),
-            backward=(*casts_back, Kernel(flops, moved, back), product, *added),
-            of_weights=(product, *added),
+            forward=(*casts, *restored, Kernel(flops, moved, forward)),
+            backward=(*casts_back, *restored, Kernel(flops, moved, back), *of_weights),
+            of_weights=of_weights,
         )
+        for one in own:
+            found = self._beside(found, one, tokens)
+        return found
+
+    def _trained(self, name: str) -> bool:
+        """Tell whether a product's weight is trained."""
+        tuning = self.job.settings.tuning
+        if not tuning or self.kind is None:
+            return name != "output_layer" or trains_output(self.model, tuning)
+        return self.kind.state == TRAINED and not tuning.freezes(trained_part(name))
+
+    def _adapters(self, name: str) -> tuple[Adapter, ...]:
+        """Return the adapters beside a product."""
+        if self.kind is None or self.kind.state != ADAPTED or name.startswith("experts_"):
+            return ()
+        module = name if name.startswith("linear_") else f"linear_{name.rpartition('_')[2]}"
+        every = adapters_of(self.model, self.job.settings.tuning, self.kind.experts)
+        return tuple(one for one in every if one.module == module)
+
+    def _restored(self, name: str, weights: float) -> tuple[Kernel, ...]:
+        """Return the kernel that brings a weight in fewer bits into the training precision."""
+        if not self.job.settings.tuning.base or name in EXACT:
+            return ()
+        return (Kernel(0.0, weights * (base_width(self.job) + self.width)),)
+
+    def _beside(self, module: ModuleWork, one: Adapter, tokens: float) -> ModuleWork:
+        """Return a product with an adapter: its input is dropped out, or cast, and multiplied
+        twice; the result is scaled and added. Backward the gradients of both weights, and of the
+        input, which is added to the product's own."""
+        tuning, rank = self.job.settings.tuning, self.job.settings.tuning.rank
+        inner = one.inner / self.tp if one.rows else float(one.inner)
+        outer = float(one.outer) if one.rows else one.outer / self.tp
+        first = self._small(tokens, rank, inner), self._small(tokens, outer, rank)
+        back = self._small(tokens, rank, outer), self._small(tokens, inner, rank)
+        weights = self._small(inner, rank, tokens), self._small(rank, outer, tokens)
+        alone = tuning.adapters == "fp32"
+        copies = 2 * SINGLE if alone else 0  # to single precision and back
+        copies += (2 * (SINGLE if alone else self.width) + 1) if tuning.dropout else 0
+        moved = Kernel(0.0, tokens * (inner * copies + 5 * outer * self.width))
+        sums = inner * (copies + 3 * self.width) + 2 * outer * self.width
+        returned = Kernel(0.0, tokens * sums)
+        return replace(
+            module,
+            forward=(*module.forward, *first, moved),
+            backward=(*module.backward, *back, returned, *weights),
+            of_weights=(*module.of_weights, *weights),
+        )
+
+    def _small(self, m: float, n: float, k: float) -> Kernel:
+        """Return a product of an adapter, in the training precision."""
+        moved = (m * k + k * n + m * n) * self.width
+        return Kernel(2.0 * m * n * k, moved, Product(m, n, k))
 
     def casts(self, numbers: float, weights: float = 0.0) -> tuple[Kernel, ...]:
         """Return the kernels that bring so many numbers into the format of quantised products.
@@ -455,8 +533,8 @@ def _one_by_one(module: ModuleWork, count: int) -> ModuleWork:
     def parts(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
         return tuple(_part(kernel, count) for kernel in kernels) * count
 
-    return ModuleWork(
-        name=module.name,
+    return replace(
+        module,
         forward=parts(module.forward),
         backward=parts(module.backward),
         of_weights=parts(module.of_weights),

@@ -126,7 +126,8 @@ class Setting(NamedTuple):
     the words for it in plans, and in jobs that are analysed; None: it is not said. of_degrees: jobs
     of other degrees have their own value. job_option: that says it of one job; None: none does.
     symptom: the cause of slow steps that the setting is, by the names of `analysis.doctor`.
-    at_first: the value of plans in files up to version 3; empty: any.
+    at_first: the value of plans in files up to version 3; empty: any. beside: another setting and
+    its value, where nothing is said of it beside other values than the first one.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Setting(NamedTuple):
     job_option: JobOption | None = None
     symptom: str = ""
     at_first: str | tuple[str, ...] = ()
+    beside: tuple[str, str] | None = None
 
     def search_of(self, runtime: str) -> Search:
         """Return its part in the search of a runtime. runtime: `torchtitan@0.2.2` and `torchtitan`

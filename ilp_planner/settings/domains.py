@@ -70,6 +70,10 @@ class Domain(ABC):
         """Return the text that says a demand."""
         return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
+    def like(self, value: str) -> str:
+        """Return the example that a demanded value is treated like: of numbers, the last one."""
+        return value if value in self.values else self.values[-1]
+
 
 class Closed(Domain):
     """No values: of settings that follow from others, or that no search tries."""
@@ -130,38 +134,42 @@ class OneOf(Domain):
         return tuple(each for each in known if each in found)
 
 
+@dataclass(frozen=True)
 class Shares(Domain):
-    """Shares from 0 to 1; values: examples."""
+    """Shares from 0 to `most`; values: examples."""
 
+    most: float = 1.0
     blank = ()
     python = "float | str | Sequence[float]"
 
     def read(self, name: str, value: object) -> tuple[str, ...]:
         """Return the shares in ascending order."""
-        expected = "shares from 0 to 1, as 0,0.5"
+        expected = f"shares from 0 to {self.most:g}, as 0,0.5"
         values = [str(value)] if isinstance(value, float) else value
         if isinstance(values, list | tuple):
             values = [str(each) if isinstance(each, float) else each for each in values]
         found = set()
         for text in _items(name, values, expected):
-            if not SHARE.fullmatch(text) or float(text) > 1:
+            if not SHARE.fullmatch(text) or float(text) > self.most:
                 raise _error(name, text, expected)
             found.add(float(text))
         return tuple(f"{share:g}" for share in sorted(found))
 
 
+@dataclass(frozen=True)
 class Counts(Domain):
-    """Whole numbers of at least 1; values: examples."""
+    """Whole numbers of at least `least`; values: examples."""
 
+    least: int = 1
     blank = ()
     python = "int | str | Sequence[int]"
 
     def read(self, name: str, value: object) -> tuple[str, ...]:
         """Return the numbers in ascending order."""
-        expected = "whole numbers of at least 1, as 1,2,4"
+        expected = f"whole numbers of at least {self.least}, as 1,2,4"
         found = {*_items(name, value, expected)}
         for text in found:
-            if not WHOLE.fullmatch(text):
+            if not WHOLE.fullmatch(text) and (text != "0" or self.least):
                 raise _error(name, text, expected)
             _check_limit(name, text, as_whole(text))
         return tuple(sorted(found, key=int))
@@ -190,6 +198,46 @@ class Offloads(Domain):
                 text = "+".join(part for part in self.modules if part in parts)
             found[text] = text
         return tuple(sorted(found, key=lambda text: (text != "none", text)))
+
+
+@dataclass(frozen=True)
+class Together(Domain):
+    """Names that are demanded together, as `q_proj,v_proj` or joined by `+`; one value.
+
+    values: examples. names: all of them, in their order. pattern: of further ones. example: of a
+    demand.
+    """
+
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+    example: str = ""
+    blank = ()
+    python = "str | Sequence[str]"
+
+    def read(self, name: str, value: object) -> tuple[str, ...]:
+        """Return one text, the names in their order."""
+        expected = f"some of {', '.join(self.names)}, as {self.example}"
+        found = []
+        for item in _items(name, value, expected):
+            for text in item.split("+"):
+                if text not in self.names and not re.fullmatch(self.pattern or "(?!)", text):
+                    raise _error(name, text, expected)
+                found.append(text)
+        places = {one: place for place, one in enumerate(self.names)}
+        last = len(places)
+        ordered = sorted(
+            dict.fromkeys(found), key=lambda one: (places.get(one, last), _numbers(one))
+        )
+        return ("+".join(ordered),)
+
+    def like(self, value: str) -> str:
+        """Return the example with most of the names."""
+        names = {*value.split("+")}
+        return max(self.values, key=lambda one: (one == value, len(names & {*one.split("+")})))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"[0-9]+", text)))
 
 
 class Layers(Domain):

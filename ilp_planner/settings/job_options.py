@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.settings.table import SETTINGS
+from ilp_planner.settings.table import BY_NAME, SETTINGS
 from ilp_planner.settings.values import with_fields
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ def with_options(settings: Settings, asked: Mapping[str, Any]) -> Settings:
     fields = {option.field: asked[name] for name, option in JOB_OPTIONS.items() if option.field}
     settings = with_fields(settings, fields)
     for name, (choice, words) in CHOSEN.items():
-        settings = choice.write(settings, words.get(asked[name], asked[name])) or settings
+        value = words.get(asked[name], asked[name])
+        if value != JOB_OPTIONS[name].unsaid and not words:
+            (value,) = BY_NAME[name].domain.read(name, str(value))
+        settings = choice.write(settings, value) or settings
     return settings
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.settings.values import Choice
     from ilp_planner.specs.training import Recompute, TrainingJob
+    from ilp_planner.specs.tuning import Tuning
 
 USUAL = Settings()
 FP32 = (4, 8)  # bytes of a gradient and of both moments of a parameter
@@ -177,6 +178,20 @@ def _overlaps(job: TrainingJob) -> str:
     return f"{' and '.join(names)}-parallel messages overlapped" if names else ""
 
 
+def _tuning(tuning: Tuning) -> str:
+    """Return `adapters of rank 16 beside q_proj, v_proj, base in nf4, frozen embedding`."""
+    found = []
+    if tuning.rank:
+        beside = f" beside {', '.join(tuning.targets)}" if tuning.targets else ""
+        dropout = f" with dropout {tuning.dropout:g}" if tuning.dropout else ""
+        found.append(f"adapters of rank {tuning.rank}{beside}{dropout}")
+    if tuning.base:
+        found.append(f"base in {tuning.base}")
+    if tuning.frozen:
+        found.append(f"frozen {', '.join(tuning.frozen)}")
+    return ", ".join(found)
+
+
 CONTEXT = Label(20, _context)
 EP = Label(
     30,
@@ -194,8 +209,10 @@ SHARDING = Label(100, _sharding)
 GRADIENTS = Label(110, _of_types("gradients of {0.gradient} bytes"))
 MOMENTS = Label(120, _of_types("moments of {0.moments}"))
 OFFLOAD = Label(190, lambda t: _offload(t.settings))
+TUNING = Label(5, lambda t: _tuning(t.settings.tuning))
 CUDA_GRAPHS = Label(200, lambda t: _graphs(t.settings))
 
+JOB_TUNING = JobLabel(15, lambda job: _tuning(job.settings.tuning))
 JOB_PRECISION = JobLabel(10, _precision)
 JOB_SHARDING = JobLabel(20, lambda job: SHARED[job.settings.optimizer.sharding])
 JOB_RECOMPUTE = JobLabel(30, lambda job: f"recompute {describe_recompute(job.settings.recompute)}")

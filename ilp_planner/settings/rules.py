@@ -7,13 +7,26 @@ from typing import TYPE_CHECKING, NamedTuple
 from ilp_planner.schedule.formulas import DIVIDED, USUAL
 from ilp_planner.schedule.schedules import SCHEDULES
 from ilp_planner.specs.training import OPERATORS, ORDERS, RECOMPUTED
+from ilp_planner.specs.tuning import (
+    ADAPTED,
+    BRIDGE_NAMES,
+    TRAINED,
+    kinds_of_layers,
+    layers_of,
+    parts_of_layer,
+    targets_of,
+    trains_output,
+    trains_words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Recompute, Settings, TrainingJob
+    from ilp_planner.specs.tuning import Tuning
 
+KINDS = 2  # of layers that a job has at most
 OVERLAP, GRAPHS, DEFERRED = "expert overlap", "CUDA graphs", "deferred gradients"
 # Recomputed part of a layer -> the part of a graph that it lies in. Dropout excludes both together.
 RANDOM = {"core_attn": "attn", "mlp": "mlp", "moe": "moe"}
@@ -316,6 +329,80 @@ def _graphs(settings: Settings) -> str:
     return " ".join((settings.kernels.graphs, *settings.kernels.graphed))
 
 
+# ---- fine-tuning ---------------------------------------------------------------------------------
+
+
+def check_tuning(job: TrainingJob) -> Iterator[Broken]:
+    """Something is trained, and adapters are beside products that the model has."""
+    settings = job.settings
+    for _, broken in tuning_rules(job.model, settings.tuning):
+        yield broken
+    if settings.tuning.rank and settings.optimizer.name not in ("adam", "sgd"):
+        have = f"optimizer {settings.optimizer.name}"
+        yield Broken("adapters", have, "adam, as adapters have no step of it")
+
+
+def tuning_rules(model: Decoder, tuning: Tuning) -> Iterator[tuple[str, Broken]]:
+    """Yield what a model cannot be tuned like, each with the name of its setting."""
+    if not tuning:
+        return
+    frozen = "frozen parts"
+    if tuning.base and not tuning.rank:
+        limit = "adapters beside it, as lora 16, as numbers of 4 bits have no gradients"
+        yield "qlora", Broken("base in 4 bits", "no adapters", limit)
+    if model.prediction_layers:
+        have = f"{model.prediction_layers} layers of multi-token prediction"
+        yield "lora" if tuning.rank else "freeze", Broken(frozen, have, "a model without")
+    if tuning.rank and not tuning.targets:
+        yield "lora_targets", Broken("adapters", "beside nothing", "products of the model")
+    possible = targets_of(model)
+    for target in tuning.targets if tuning.rank else ():
+        if target not in possible:
+            limit = f"some of {', '.join(possible)}, which the model has outside of routed experts"
+            yield "lora_targets", Broken("adapters", target, limit)
+    if tuning.rank > model.hidden:
+        limit = f"at most the width of the model, {model.hidden}"
+        yield "lora", Broken("adapters", f"rank {tuning.rank}", limit)
+    if len({target in BRIDGE_NAMES for target in tuning.targets}) > 1:
+        found = ", ".join(tuning.targets)
+        yield "lora_targets", Broken("adapters", found, "names of one system, which may overlap")
+    parts = (*parts_of_layer(model), "embedding", "output")
+    for part in tuning.frozen:
+        span = layers_of(part)
+        if span and span[1] >= model.layers:
+            yield "freeze", Broken(frozen, part, f"layers from 0 to {model.layers - 1}")
+        if not span and part not in parts:
+            yield "freeze", Broken(frozen, part, f"some of {', '.join(parts)}, and layers:0-3")
+        if tuning.rank and not span and part not in ("embedding", "output"):
+            limit = "whole layers beside adapters, which have none then"
+            yield "freeze", Broken(frozen, part, limit)
+    kinds = kinds_of_layers(model, tuning)
+    learns = trains_words(model, tuning) or trains_output(model, tuning)
+    if not learns and not any(kind.state in (TRAINED, ADAPTED) for kind in kinds):
+        yield "freeze", Broken(frozen, "all parts of the model", "a part that is trained")
+    if len(set(kinds)) > KINDS:
+        have_kinds = f"{len(set(kinds))} kinds of layers, by their experts and their training"
+        yield "freeze", Broken(frozen, have_kinds, f"at most {KINDS}")
+
+
 # What is asked of a job whatever runs it, and what Megatron-LM asks besides.
-JOB_RULES = (check_sequence_parallel, check_experts, check_offload, check_schedule)
-MEGATRON_RULES = (check_usual, check_context, check_recompute, check_states, check_combined)
+JOB_RULES = (
+    check_sequence_parallel, check_experts, check_offload, check_schedule, check_tuning
+)  # fmt: skip
+
+
+def check_adapters(job: TrainingJob) -> Iterator[Broken]:
+    """Adapters have the names of Megatron-Bridge."""
+    for target in job.settings.tuning.targets:
+        if target not in BRIDGE_NAMES:
+            yield Broken("adapters", target, f"some of {', '.join(BRIDGE_NAMES)}")
+
+
+MEGATRON_RULES = (
+    check_usual,
+    check_context,
+    check_recompute,
+    check_states,
+    check_combined,
+    check_adapters,
+)

@@ -38,6 +38,7 @@ from ilp_planner.settings.domains import (
     Shares,
     Size,
     Stages,
+    Together,
 )
 from ilp_planner.specs.pipeline_layout import REMAINDERS
 from ilp_planner.specs.training import (
@@ -49,6 +50,7 @@ from ilp_planner.specs.training import (
     RECOMPUTATIONS,
     SHARDINGS,
 )
+from ilp_planner.specs.tuning import FROZEN, MOST_DROPOUT, SPAN, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,6 +66,11 @@ SHARED_FIELD, COMPILED_FIELD = "settings.optimizer.sharding", "settings.kernels.
 TITAN, TITAN_022 = ("torchtitan",), ("torchtitan@0.2.2",)
 TITANS = TITAN + TITAN_022
 OTHERS = TITANS + DEEPSPEED
+TUNERS = TITAN + DEEPSPEED  # whose jobs the export `peft` writes
+# Products with adapters, in the names of Hugging Face and of Megatron-LM.
+PEFT_EXAMPLE, BRIDGE_EXAMPLE = ("q_proj+v_proj",), ("linear_qkv+linear_proj",)
+BESIDE = ("lora", "16")  # the rank of adapters, where something else is said of them alone
+BY_PEFT = "by PEFT and the Trainer, which the export `peft` writes for"
 ON_SWITCH = "on, off or both; off without this option"
 NO_SETTING = "it has no setting for it"
 OF_FIGURES = "the figures are of Megatron-LM's kernels"
@@ -1179,6 +1186,127 @@ SETTINGS = (
             "torchtitan@0.2.2": Search(FIXED, ("no",), remark="cuDNN's attention comes first"),
         },
         keys=(Key(MEGATRON, "kernels.flash_package", "attention_backend", words={True: "flash"}),),
+    ),
+    Setting(
+        "lora",
+        Counts(("0", "8", "16", "64"), least=0),
+        "Rank of low-rank adapters, which alone are trained then (LoRA): 16, or a list as 8,16; 0, "
+        "none, without this option.",
+        "RANK",
+        title="rank of adapters",
+        fields=("settings.tuning.rank",),
+        remark="0: all parameters are trained; changes the training: never without being asked for",
+        search={
+            "": Search(AS_ASKED, ("0",), ("8", "16", "64")),
+            "megatron": Search(
+                AS_ASKED, ("0",), ("8", "16", "64"), remark="by Megatron-Bridge's `peft`"
+            ),
+            "torchtitan": Search(AS_ASKED, ("0",), ("8", "16", "64"), remark=BY_PEFT),
+            "torchtitan@0.2.2": Search(FIXED, ("0",), remark=NO_SETTING),
+            "deepspeed": Search(AS_ASKED, ("0",), ("8", "16", "64"), remark=BY_PEFT),
+        },
+        choice=values.LORA,
+        keys=(Key(TUNERS, "tuning.rank"),),
+        label=labels.TUNING,
+        job_label=labels.JOB_TUNING,
+        job_option=JobOption(unsaid="0"),
+    ),
+    Setting(
+        "lora_targets",
+        Together(
+            (*PEFT_EXAMPLE, *BRIDGE_EXAMPLE),
+            names=TARGETS,
+            example="q_proj,v_proj",
+        ),
+        "Products with adapters, in the names of Hugging Face or of Megatron-LM: q_proj,v_proj or "
+        "linear_qkv,linear_proj; without this option those that PEFT (queries and values) and "
+        "Megatron-Bridge (all of attention and MLP) take.",
+        "NAMES",
+        only={"q_proj+v_proj": "torchtitan"},
+        beside=BESIDE,
+        title="products with adapters",
+        fields=("settings.tuning.targets",),
+        remark="as PEFT has them, and Megatron-Bridge; those of routed experts have none",
+        search={
+            "": Search(AS_ASKED, (values.USUAL_TARGETS,), PEFT_EXAMPLE, heard=PEFT_EXAMPLE),
+            "megatron": Search(
+                AS_ASKED, (values.USUAL_TARGETS,), BRIDGE_EXAMPLE, heard=BRIDGE_EXAMPLE
+            ),
+            "torchtitan@0.2.2": Search(FIXED, (values.USUAL_TARGETS,), remark=NO_SETTING, heard=()),
+        },
+        choice=values.LORA_TARGETS,
+        keys=(Key(TUNERS, "tuning.targets"),),
+        job_option=JobOption(unsaid=values.USUAL_TARGETS),
+    ),
+    Setting(
+        "lora_dropout",
+        Shares(("0", "0.05", "0.1"), most=MOST_DROPOUT),
+        "Dropout of the adapters' inputs, from 0 to 0.9: 0.05; 0 without this option.",
+        "SHARE",
+        beside=BESIDE,
+        title="dropout of adapters",
+        fields=("settings.tuning.dropout",),
+        remark="a mask, and a copy, of every input; changes the training",
+        search={
+            "": Search(AS_ASKED, ("0",), ("0.05", "0.1")),
+            "torchtitan@0.2.2": Search(FIXED, ("0",), remark=NO_SETTING),
+        },
+        choice=values.LORA_DROPOUT,
+        keys=(Key(TUNERS, "tuning.dropout"),),
+        job_option=JobOption(unsaid="0"),
+    ),
+    Setting(
+        "qlora",
+        OneOf(SWITCH),
+        "Whether the parameters beside adapters are kept in 4 bits (QLoRA: NF4 with double "
+        f"quantisation, of the layers' products): {ON_SWITCH}.",
+        "SWITCH",
+        only={"on": "torchtitan"},
+        beside=BESIDE,
+        title="base in 4 bits",
+        fields=("settings.tuning.base",),
+        remark="with adapters alone; by bitsandbytes; changes the training",
+        search={
+            "": Search(AS_ASKED, ("off",), ("on",)),
+            "megatron": Search(FIXED, ("off",), remark=NO_SETTING),
+            "torchtitan@0.2.2": Search(FIXED, ("off",), remark=NO_SETTING),
+        },
+        choice=values.QLORA,
+        keys=(Key(TUNERS, "tuning.base"),),
+        job_option=JobOption(unsaid="off", words={False: "off", True: "on"}),
+    ),
+    Setting(
+        "adapters",
+        title="precision of adapters",
+        fields=("settings.tuning.adapters",),
+        remark="fp32 and stepped themselves by PEFT, as other parameters by Megatron-Bridge",
+        search={
+            "": Search(FIXED, ("as other parameters",)),
+            "torchtitan": Search(FOLLOWS, ("as other parameters", "fp32")),
+            "torchtitan@0.2.2": Search(FIXED, ("as other parameters",), remark=NO_SETTING),
+        },
+    ),
+    Setting(
+        "freeze",
+        Together(
+            ("none", "embedding", "embedding+layers:0"),
+            names=("none", *FROZEN),
+            pattern=SPAN.pattern,
+            example="embedding,layers:0-27",
+        ),
+        f"Parts of the model that are not trained: some of {', '.join(FROZEN)}, and layers as "
+        "layers:0-27, from 0; none without this option.",
+        "PARTS",
+        title="frozen parts",
+        fields=("settings.tuning.frozen",),
+        remark="no gradients of theirs, and no backward pass below the lowest trained layer",
+        search={
+            "": Search(AS_ASKED, ("none",), ("embedding", "embedding+layers:0")),
+            "torchtitan@0.2.2": Search(FIXED, ("none",), remark=NO_SETTING),
+        },
+        choice=values.FREEZE,
+        keys=(Key(TUNERS, "tuning.frozen"),),
+        job_option=JobOption(unsaid="none"),
     ),
     Setting(
         "max_devices", Count(), "Devices at most, in whole nodes that are equal.", of_devices=True

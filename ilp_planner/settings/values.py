@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.training import STEPPED_IN_FULL, Offload
+from ilp_planner.specs.tuning import Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ GRAPHED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "layer": ("transformer_engine", ()),
     "full_iteration": ("full_iteration", ()),
 }
+USUAL_TARGETS = "usual"  # products with adapters where none are named: as the runtime has them
 RINGS = "a2a+p2p"  # of ranks, those of one place in every exchange of heads
 REMAINDERS = 2  # bytes of a copy that has what a parameter of 16 bits lacks
 
@@ -171,6 +173,40 @@ def with_inner_ranks(settings: Settings, count: int) -> Settings:
     return replace(settings, cp_inner=count if settings.cp_comm == RINGS else 0)
 
 
+def _with_rank(settings: Settings, value: str) -> Settings:
+    """Adapters leave only parts of a model to be frozen; without any, they have nothing else."""
+    rank, own = int(value), settings.tuning
+    tuning = replace(own, rank=rank) if rank else Tuning(base=own.base, frozen=own.frozen)
+    return replace(settings, tuning=tuning)
+
+
+def _targets(settings: Settings) -> str:
+    return "+".join(settings.tuning.targets) or USUAL_TARGETS
+
+
+def _with_targets(settings: Settings, value: str) -> Settings | None:
+    if not settings.tuning.rank and value != USUAL_TARGETS:
+        return None
+    targets = () if value == USUAL_TARGETS else tuple(value.split("+"))
+    return replace(settings, tuning=replace(settings.tuning, targets=targets))
+
+
+def _with_dropout(settings: Settings, value: str) -> Settings | None:
+    if not settings.tuning.rank and float(value):
+        return None
+    return replace(settings, tuning=replace(settings.tuning, dropout=float(value)))
+
+
+def _with_base(settings: Settings, value: str) -> Settings:
+    base = "nf4" if value == "on" else ""
+    return replace(settings, tuning=replace(settings.tuning, base=base))
+
+
+def _with_frozen(settings: Settings, value: str) -> Settings:
+    frozen = () if value == "none" else tuple(value.split("+"))
+    return replace(settings, tuning=replace(settings.tuning, frozen=frozen))
+
+
 def _has_experts(settings: Settings) -> bool:
     """Tell whether a job has experts: their products are always grouped."""
     return settings.kernels.grouped_experts
@@ -290,3 +326,20 @@ DEFER_EMBEDDING_WGRAD = switch(
     "deferred output gradients {}",
     uncounted={"on": "the time of products that the end of the pipeline hides"},
 )
+LORA = Choice(lambda s: str(s.tuning.rank), _with_rank, "adapters of rank {}")
+LORA_TARGETS = Choice(
+    _targets,
+    _with_targets,
+    "adapters beside {}",
+    idle=lambda s, _: not s.tuning.rank,
+    rest=USUAL_TARGETS,
+)
+LORA_DROPOUT = Choice(
+    lambda s: f"{s.tuning.dropout:g}",
+    _with_dropout,
+    "adapters with dropout {}",
+    idle=lambda s, _: not s.tuning.rank,
+    rest="0",
+)
+QLORA = Choice(lambda s: _switch(bool(s.tuning.base)), _with_base, "base in 4 bits {}")
+FREEZE = Choice(lambda s: "+".join(s.tuning.frozen) or "none", _with_frozen, "frozen {}")

@@ -18,6 +18,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.numerics import ROUNDING
+from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.specs.tuning import (
+    FORWARD_ONLY,
+    TRAINED,
+    kinds_of_layers,
+    parts_of_layer,
+    trains_output,
+    trains_words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.specs.architecture import Architecture
     from ilp_planner.specs.cluster import Device
+    from ilp_planner.specs.tuning import Tuning
 
 PASSES = 3  # forward, and two backward: gradients of the input and of the weights
 # 3 x 3 convolutions need as few products by F(4 x 4, 3 x 3), of those that they are counted with
@@ -54,15 +64,51 @@ class Throughput(NamedTuple):
     busy: float
 
 
-def model_flops(architecture: Architecture) -> float:
-    """Return the FLOPs of a sample, forward and backward."""
+def model_flops(architecture: Architecture, tuning: Tuning | None = None) -> float:
+    """Return the FLOPs of a sample, forward and backward.
+
+    tuning: what is trained; None: all of the model. A frozen product has no gradient of its
+    weights, and layers below all that is trained have no backward pass. Of layers with frozen parts
+    only gradients of inputs are counted, also of attention's scores, and nothing of adapters: no
+    training undercuts that.
+    """
     table = architecture.flops
-    forward = sum(table.get(name, 0) for name in architecture.operators)
-    return PASSES * float(forward - architecture.masked_flops)
+    model = as_decoder(architecture) if tuning else None
+    if tuning is None or model is None:
+        forward = sum(table.get(name, 0) for name in architecture.operators)
+        return PASSES * float(forward - architecture.masked_flops)
+    whole, most = 0.0, 0
+    for kind in kinds_of_layers(model, tuning):
+        passes = _passes(kind.state, whole=not any(map(tuning.freezes, parts_of_layer(model))))
+        whole += passes * model.flops["experts-layer" if kind.experts else "mlp-layer"]
+        most = max(most, passes)
+    below = most > 1 or trains_words(model, tuning)
+    whole += (1 + below + trains_output(model, tuning)) * model.flops["output"]
+    return float(whole - most * model.masked_flops)
+
+
+def _passes(state: str, *, whole: bool) -> int:
+    """Return how often the products of a layer are computed. whole: all of its parts are trained
+    where it is."""
+    if state == FORWARD_ONLY:
+        return 1
+    return PASSES if state == TRAINED and whole else PASSES - 1
+
+
+def least_flops(problem: Problem[Any]) -> float:
+    """Return the FLOPs of a sample of the plan of a problem that has the fewest."""
+    assert problem.spec is not None
+    choices = getattr(problem.costs, "choices", ())
+    tunings = {getattr(choice, "tuning", None) for choice in choices} or {None}
+    return min(model_flops(problem.spec.architecture, tuning) for tuning in tunings)
 
 
 def physical_seconds(
-    architecture: Architecture, devices: Iterable[Device], precisions: Iterable[str], samples: int
+    architecture: Architecture,
+    devices: Iterable[Device],
+    precisions: Iterable[str],
+    samples: int,
+    flops: float | None = None,
 ) -> float:
     """Return seconds that no iteration of so many samples on these devices undercuts, however it is
     planned: all products at the peak of the data sheet, or at the rate that was measured above it,
@@ -70,7 +116,8 @@ def physical_seconds(
 
     Parameters
     ----------
-    devices: every one of them. precisions: that products may have; the fastest counts.
+    devices: every one of them. precisions: that products may have; the fastest counts. flops: of a
+        sample; None: those of training all of the model.
 
     Returns
     -------
@@ -83,7 +130,7 @@ def physical_seconds(
         if not peaks:
             return 0.0
         total += max(peaks)
-    needed = model_flops(architecture)
+    needed = model_flops(architecture) if flops is None else flops
     return samples * (needed if architecture.tokens else needed / WINOGRAD) / total
 
 
@@ -100,7 +147,8 @@ def physical_bound(problem: Problem[Any]) -> float:
         return 0.0
     devices = (cluster.device_types[name] for name in cluster.type_of)
     names = precisions(problem)
-    return physical_seconds(spec.architecture, devices, names, problem.global_batch)
+    flops = least_flops(problem)
+    return physical_seconds(spec.architecture, devices, names, problem.global_batch, flops)
 
 
 def precisions(problem: Problem[Any]) -> tuple[str, ...]:
@@ -113,13 +161,14 @@ def precisions(problem: Problem[Any]) -> tuple[str, ...]:
 
 class Iteration(NamedTuple):
     """The time of an iteration. samples: in it. seconds: of it. again: FLOPs of a sample that are
-    recomputed; None: not known. bubble, busy: as `Throughput` has them."""
+    recomputed; None: not known. bubble, busy: as `Throughput` has them. tuning: what is trained."""
 
     samples: int
     seconds: float
     again: float | None
     bubble: float | None
     busy: float
+    tuning: Tuning | None = None
 
 
 def rates_of(
@@ -133,7 +182,7 @@ def rates_of(
     """
     peak_of = {id(one): (one.peak or {}).get(precision, 0.0) for one in devices}
     peaks = [peak_of[id(one)] for one in devices]
-    rate, needed = done.samples / done.seconds, model_flops(architecture)
+    rate, needed = done.samples / done.seconds, model_flops(architecture, done.tuning)
     mfu = needed * rate / sum(peaks) if all(peaks) else None
     return Throughput(
         samples=rate,
@@ -159,6 +208,7 @@ def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> 
         again=problem.space.recomputed_flops(problem, plan),
         bubble=bubble(plan, evaluation),
         busy=plan.micro_batches * max(loads) / seconds,
+        tuning=getattr(getattr(plan, "settings", None), "tuning", None),
     )
     devices = [cluster.device_types[name] for name in map(cluster.type_of.__getitem__, plan.used)]
     return rates_of(spec.architecture, spec.precision, devices, done)

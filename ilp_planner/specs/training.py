@@ -28,6 +28,7 @@ from ilp_planner.specs.pipeline_layout import (
     with_layers,
     write_layout,
 )
+from ilp_planner.specs.tuning import LayerKind, Tuning, kind_of, layer_kinds
 
 GRANULARITIES = ("none", "selective", "full")
 METHODS = ("uniform", "block")
@@ -341,6 +342,7 @@ class Settings:
     offload: Offload = field(default_factory=Offload)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     kernels: Kernels = field(default_factory=Kernels)
+    tuning: Tuning = field(default_factory=Tuning)
     overlap_tensor: bool = False
     overlap_experts: bool = False
     scatter_sends: bool = False
@@ -441,6 +443,17 @@ class TrainingJob:
                 f"a layout must have the model's {self.model.layers} layers, "
                 f"found {self.pipeline.layers}; {write_layout(fitting)!r} has them"
             )
+
+    @property
+    def layer_kinds(self) -> tuple[bool, ...]:
+        """Which of two kinds each layer is of: with experts or without; if some layers are
+        trained and others are not, whether it is of another kind than the first one."""
+        return layer_kinds(self.model, self.settings.tuning)
+
+    def kind(self, second: bool) -> LayerKind:
+        """Return a kind of layers, the first or the second one, as `layer_kinds` tells them
+        apart; without layers of it, its layers would be trained as others are."""
+        return kind_of(self.model, self.settings.tuning, second)
 
     @property
     def pipeline(self) -> PipelineLayout:

@@ -19,6 +19,7 @@ FIELDS = {
     "offload": "What waits in the host's memory.",
     "optimizer": "What the optimiser keeps.",
     "kernels": "How ranks compute.",
+    "tuning": "What of the model is trained; all of it, if it is missing.",
     "graphed": "What of a layer CUDA graphs start.",
     "name": "What it is called.",
     "overlap_gradients": "Whether gradients travel while passes run.",
@@ -38,6 +39,8 @@ FIELDS = {
     "factor": "By how much positions are stretched.",
     "original": "Positions that the model was trained with first.",
 }
+# Keys that are left out of results where they say nothing.
+MISSING_AT_REST = ("tuning",)
 
 
 def described(text: str) -> dict[str, str]:
@@ -67,7 +70,8 @@ def of_class(kind: type, *, optional: bool = False, said: dict[str, str] | None 
         for field in fields(kind)
     }
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
-    return closed(properties, needed if optional else list(properties))
+    there = [name for name in properties if name not in MISSING_AT_REST]
+    return closed(properties, needed if optional else there)
 
 
 def of_type(hint: Any, *, optional: bool) -> dict[str, Any]:

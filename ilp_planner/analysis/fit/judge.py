@@ -186,6 +186,7 @@ class Judge:
             again=recomputed_flops(job),
             bubble=waiting_share(terms[SLOWEST] + terms[WAITING], sum(busy) / job.pp, seconds),
             busy=max(busy) / seconds,
+            tuning=job.settings.tuning,
         )
         types = problem.cluster.device_types
         devices = [types[name] for name in problem.cluster.type_of]
@@ -224,7 +225,11 @@ def runtime_for(job: TrainingJob, cluster: ClusterSpec) -> Chosen:
     except SpecError as error:
         head = f"Megatron-LM cannot train the model ({error})"
     else:
-        return Chosen(job)
+        tuning = job.settings.tuning
+        if not (tuning.base or tuning.adapters):
+            return Chosen(job)
+        found = "a base in 4 bits" if tuning.base else f"adapters beside {tuning.targets[0]}"
+        head = f"Megatron-LM has not {found}"
     spaces = [_space_of(name) for name in RUNTIMES if "@" not in name and name != MEGATRON.name]
     able = [(space, *said) for space in spaces if (said := _tried(space.runtime, job, cluster))]
     if not able:

@@ -159,7 +159,7 @@ def telling_ranks(job: TrainingJob, devices: Sequence[Device]) -> tuple[int, ...
     """
     if job.virtual > 1:
         return tuple(range(job.pp))
-    experts, starts = job.model.expert_layers, job.pipeline.starts
+    experts, starts = job.layer_kinds, job.pipeline.starts
     first: dict[object, int] = {}
     for rank, (stage, start) in enumerate(zip(job.stages, starts, strict=True)):
         routed = sum(experts[start : start + stage.layers])

@@ -71,7 +71,7 @@ def moved_seconds(job: TrainingJob, network: Network, pp_rank: int) -> tuple[flo
     types = network.cluster.device_types
     rate = min(types[name].to_host for name in network.stage_types(job, pp_rank))
     parts = memory_parts(job).parts
-    layers = ("expert layer" if experts else "layer" for experts in job.model.expert_layers)
+    layers = ("expert layer" if second else "layer" for second in job.layer_kinds)
     predicted = job.model.prediction_layers * parts["prediction layer"].moved
     return (0.0, *(parts[kind].moved / rate for kind in layers), predicted / rate)
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.job.memory import MemoryParts, StageMemory
     from ilp_planner.schedule.formulas import Schedule
-    from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import TrainingJob
 
     Chunks = tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
@@ -73,12 +72,13 @@ class ChainRanges:
 
 
 @lru_cache(maxsize=8)
-def chain_ranges(expert_layers: tuple[bool, ...], ends: bool = False) -> ChainRanges:
+def chain_ranges(layer_kinds: tuple[bool, ...], ends: bool = False) -> ChainRanges:
     """Return the counts of all ranges; number 0 stands for empty ones.
 
-    ends: ranges are told apart by whether they have the last layer.
+    layer_kinds: as `TrainingJob` has them. ends: ranges are told apart by whether they have the
+    last layer.
     """
-    flags = np.array(expert_layers, np.int64)
+    flags = np.array(layer_kinds, np.int64)
     experts = np.concatenate(([0, 0], np.cumsum(flags), [flags.sum()]))
     layers = np.concatenate(([0], np.arange(flags.size + 1), [flags.size]))
     edge = np.arange(layers.size)
@@ -120,21 +120,21 @@ def fits(parts: MemoryParts, limits: Sequence[float], remainder: str = FIRST) ->
     parts: of a job with the right number of virtual stages per rank. limits: bytes on the devices
         of each rank. remainder: as in `spread`.
     """
-    return of_ranges(fitting_counts(parts, limits, remainder), parts.job.model)
+    return of_ranges(fitting_counts(parts, limits, remainder), parts.job)
 
 
 def fitting_counts(parts: MemoryParts, limits: Sequence[float], remainder: str = FIRST) -> Fits:
     """Return the result of `fits` by number of `chain_ranges`: possible [rows, counts]."""
-    return Fits(*_good(parts, _ranges(parts.job.model).counts, limits, remainder))
+    return Fits(*_good(parts, _ranges(parts.job).counts, limits, remainder))
 
 
-def of_ranges(found: Fits, model: Decoder) -> Fits:
-    """Return the fitting ranges of a model's chain. found: by counts."""
-    return Fits(row=found.row, possible=found.possible[:, _ranges(model).number])
+def of_ranges(found: Fits, job: TrainingJob) -> Fits:
+    """Return the fitting ranges of a job's chain. found: by counts."""
+    return Fits(row=found.row, possible=found.possible[:, _ranges(job).number])
 
 
-def _ranges(model: Decoder) -> ChainRanges:
-    return chain_ranges(model.expert_layers, model.prediction_layers > 0)
+def _ranges(job: TrainingJob) -> ChainRanges:
+    return chain_ranges(job.layer_kinds, job.model.prediction_layers > 0)
 
 
 def most_layers(

@@ -44,10 +44,11 @@ from ilp_planner.job.decoder import (
 from ilp_planner.job.groups import ACROSS, INSTANCE, grid
 from ilp_planner.job.messages import tokens_shape
 from ilp_planner.job.quantised import quantised_counts, sent_width
-from ilp_planner.job.states import rhythm, sharing
+from ilp_planner.job.states import gathers_frozen, rhythm, sharing
 from ilp_planner.job.work import step_traffic
 from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.specs.training import ORDERS, Recompute
+from ilp_planner.specs.tuning import trains_words
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -198,7 +199,7 @@ class RankCosts:
         if self.profile is not None or any(self.stays_exact):
             chains = [self.elements(kind) for kind in self.distinct]
             return float(sum(min(e.total for e in one) for one in zip(*chains, strict=True)))
-        layers, experts = self.job.model.layers, sum(self.job.model.expert_layers)
+        layers, experts = self.job.model.layers, sum(self.job.layer_kinds)
         counts = (1, layers - experts, experts, 1)
         rows = (
             (t.embedding.total, t.dense.total, t.expert.total, t.output.total)
@@ -231,7 +232,7 @@ class RankCosts:
         quantised."""
         if self.profile is not None or any(self.stays_exact):
             return 0.0
-        layers, experts = self.job.model.layers, sum(self.job.model.expert_layers)
+        layers, experts = self.job.model.layers, sum(self.job.layer_kinds)
         counts = zip(JobPasses._fields, (1, layers - experts, experts, 1), strict=True)
         devices = self.network.cluster.device_types.values()
         few = self
@@ -305,8 +306,8 @@ class RankCosts:
         times = self.times[kind]
         other = self.exact.times[kind] if any(self.stays_exact) else times
         layers = (
-            getattr(other if exact else times, "expert" if experts else "dense")
-            for experts, exact in zip(self.job.model.expert_layers, self.stays_exact, strict=True)
+            getattr(other if exact else times, "expert" if second else "dense")
+            for second, exact in zip(self.job.layer_kinds, self.stays_exact, strict=True)
         )
         return self._sharded((times.embedding, *layers, times.output), kind)
 
@@ -396,7 +397,7 @@ class RankCosts:
         """All that the parameters of elements on a rank depend on."""
         job, s = self.job, self.job.settings
         divided = (job.tp, s.ep, s.etp, s.sequence_parallel, job.pp == 1)
-        return divided, s.vocab_multiple, s.kernels.implementation
+        return divided, s.vocab_multiple, s.kernels.implementation, s.tuning
 
     @property
     def held_in_all(self) -> Held:
@@ -477,8 +478,16 @@ class RankCosts:
 
     @cached_property
     def counts(self) -> NDArray[np.float64]:
-        """Parameters [n, 3] of every element of the chain: dense, expert, unsplit."""
+        """Trained parameters [n, 3] of every element of the chain: dense, expert, unsplit."""
         return np.array([(h.dense, h.expert, h.unsplit) for h in self.held])
+
+    @cached_property
+    def still(self) -> NDArray[np.float64]:
+        """Parameters [n, 2] of every element that are gathered without being trained: dense,
+        expert."""
+        if not gathers_frozen(self.job):
+            return np.zeros((len(self.held), 2))
+        return np.array([(h.still, h.still_experts) for h in self.held])
 
     @cached_property
     def quantised(self) -> NDArray[np.float64]:
@@ -490,15 +499,24 @@ class RankCosts:
         if job.model.prediction_layers:
             output += [prediction_module(job)] * job.model.prediction_layers
         kinds = {
-            experts: quantised_counts([layer_module(job, experts)])
-            for experts in set(job.model.expert_layers)
+            second: quantised_counts([layer_module(job, *job.kind(second))])
+            for second in set(job.layer_kinds)
         }
         layers = (
-            (0, 0) if exact else kinds[experts]
-            for experts, exact in zip(job.model.expert_layers, self.stays_exact, strict=True)
+            (0, 0) if exact else kinds[second]
+            for second, exact in zip(job.layer_kinds, self.stays_exact, strict=True)
         )
         counts = [quantised_counts([embedding_module(job)]), *layers, quantised_counts(output)]
         return np.array([(total - routed, routed) for total, routed in counts], np.float64)
+
+    @property
+    def _saving(self) -> NDArray[np.float64]:
+        """Parameters [n, 2] that are gathered quantised: of adapters none, beside a base that is
+        not gathered."""
+        if self.job.settings.tuning.rank and not gathers_frozen(self.job):
+            return np.zeros_like(self.quantised)
+        gathered = self.counts[:, :2] + self.still
+        return np.minimum(self.quantised, gathered)
 
     def rings(self, kind: int) -> list[Ring]:
         """Return the rings for gradients and parameters on a kind of rank."""
@@ -509,21 +527,24 @@ class RankCosts:
         job, net, links = self.job, self.network, self.links
         gradient, width = job.settings.optimizer.gradient, job.settings.width
         dense, expert, _ = self.counts.T
-        saved = (width - sent_width(job)) * self.quantised.T
+        saved = (width - sent_width(job)) * self._saving.T
         several = job.settings.optimizer.sharding != "none" and job.settings.optimizer.instances > 1
         found: list[Ring] = []
-        for group, count, less in zip(SYNC_GROUPS, (dense, expert), saved, strict=True):
-            if not count.any():
+        each = zip(SYNC_GROUPS, (dense, expert), self.still.T, saved, strict=True)
+        for group, count, still, less in each:
+            if not (count.any() or still.any()):
                 continue
             shard = net.route(job, group, kind, INSTANCE if several else "")
             sent = {"all_reduce": gradient * count}
             if job.settings.optimizer.sharding != "none":
-                sent = {"reduce_scatter": gradient * count, "all_gather": width * count - less}
+                gathered = width * (count + still) - less
+                sent = {"reduce_scatter": gradient * count, "all_gather": gathered}
             found += [
                 self._in_buckets(ring(name, shard, size, links), count)
                 for name, size in sent.items()
+                if size.any()
             ]
-            if several:
+            if several and count.any():
                 peers = net.route(job, group, kind, ACROSS)
                 found.append(ring("all_reduce", peers, gradient * count / shard.size, links))
         return found
@@ -581,6 +602,8 @@ class RankCosts:
         """Bytes of the gradient of a tied word embedding that two ranks sum; 0 for none."""
         job = self.job
         if not job.model.tied or job.pp == 1:
+            return 0.0
+        if not trains_words(job.model, job.settings.tuning):
             return 0.0
         return job.padded_vocab * job.model.hidden / job.tp * job.settings.optimizer.gradient
 

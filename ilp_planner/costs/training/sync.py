@@ -9,7 +9,7 @@ many hosts (`profiles.link_times`), it is the line through its values; otherwise
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +22,7 @@ from ilp_planner.job.decoder import (
     prediction_module,
 )
 from ilp_planner.job.messages import unsplit_parameters
+from ilp_planner.job.tuning import base_numbers, base_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,40 +45,58 @@ KEPT = 128  # jobs whose parameters are kept: the runs of a calibration
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Parameters on a rank: with replicas over data and context parallelism, and over experts'."""
+    """Trained parameters on a rank: with replicas over data and context parallelism, and over
+    experts'.
+
+    unsplit: of the dense ones: their gradients are summed over tp as well. still, still_experts:
+    parameters that are not trained; those of fewer bits count as the parameters of the training
+    precision that take as many bytes.
+    """
 
     dense: float = 0.0
     expert: float = 0.0
-    unsplit: float = 0.0  # of the dense ones: their gradients are summed over tp as well
+    unsplit: float = 0.0
+    still: float = 0.0
+    still_experts: float = 0.0
 
 
 @lru_cache(maxsize=KEPT)
 def held_by_elements(job: TrainingJob) -> tuple[Held, ...]:
     """Return the parameters of every element of the chain; the last norm's are the output's, also
     if prediction layers read it on another rank (`job.decoder.has_final_norm`)."""
-    output = _held(output_module(job))
+    output = _held(job, output_module(job))
     if job.model.prediction_layers:
-        norm, more = _held(final_norm_module(job)), _held(prediction_module(job))
+        norm, more = _held(job, final_norm_module(job)), _held(job, prediction_module(job))
         count = job.model.prediction_layers
         dense = output.dense + norm.dense + count * more.dense
         output = Held(dense, output.expert + count * more.expert)
-    kinds = {
-        experts: _held(layer_module(job, experts), unsplit_parameters(job, experts))
-        for experts in set(job.model.expert_layers)
-    }
-    layers = (kinds[experts] for experts in job.model.expert_layers)
-    return (_held(embedding_module(job)), *layers, output)
+    kinds = {}
+    for second in set(job.layer_kinds):
+        kind = job.kind(second)
+        kinds[second] = _held(job, layer_module(job, *kind), unsplit_parameters(job, *kind))
+    layers = (kinds[second] for second in job.layer_kinds)
+    return (_held(job, embedding_module(job)), *layers, output)
 
 
 def sum_of(every: Iterable[Held]) -> Held:
     """Return the parameters of several elements."""
-    columns = zip(*((one.dense, one.expert, one.unsplit) for one in every), strict=True)
+    columns = zip(*map(astuple, every), strict=True)
     return Held(*(sum(column) for column in columns))
 
 
-def _held(module: Module, unsplit: int = 0) -> Held:
-    experts = module.expert_parameters
-    return Held(float(module.parameters - experts), float(experts), float(unsplit))
+def _held(job: TrainingJob, module: Module, unsplit: int = 0) -> Held:
+    experts, trained = module.trained_experts, module.trained
+    still_experts = module.expert_parameters - experts
+    still = module.parameters - trained - still_experts
+    low, low_experts = base_numbers(job, module)
+    less = 1 - base_width(job) / job.settings.width
+    return Held(
+        float(trained - experts),
+        float(experts),
+        float(unsplit),
+        still - (low - low_experts) * less,
+        still_experts - low_experts * less,
+    )
 
 
 # ---- rings ---------------------------------------------------------------------------------------

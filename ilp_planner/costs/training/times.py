@@ -22,6 +22,7 @@ from ilp_planner.job.messages import (
 )
 from ilp_planner.job.operators import shares_again
 from ilp_planner.job.work import embedding_work, layer_work, output_work, prediction_work
+from ilp_planner.specs.tuning import FORWARD_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -94,13 +95,15 @@ class Passes(NamedTuple):
 
     kernels: at least the host's time to start them. sent: messages that nothing hides. weight: of
     the backward kernels that make gradients of weights alone. parts: kernels and messages of the
-    forward pass, by the names of selective recomputation.
+    forward pass, by the names of selective recomputation. returns: there is a backward pass, which
+    needs what the forward pass made.
     """
 
     kernels: tuple[float, float]
     sent: tuple[float, float]
     weight: float = 0.0
     parts: Mapping[str, tuple[float, float]] = MappingProxyType({})
+    returns: bool = True
 
     def plus(self, other: Passes, times: int) -> Passes:
         """Return this element and so many of another one after it."""
@@ -109,7 +112,8 @@ class Passes(NamedTuple):
             zip(self.sent, other.sent, strict=True),
         )
         (a, b), (c, d) = ([own + times * more for own, more in both] for both in pairs)
-        return Passes((a, b), (c, d), self.weight + times * other.weight, self.parts)
+        weight = self.weight + times * other.weight
+        return self._replace(kernels=(a, b), sent=(c, d), weight=weight)
 
     def element(self, ratios: tuple[float, float] = (1.0, 1.0)) -> ElementTime:
         """Return the element. ratios: of its kernels' measured times, each way, to the ones
@@ -120,7 +124,7 @@ class Passes(NamedTuple):
             messages=sum(self.sent),
             forward=there + self.sent[0],
             weight=self.weight * ratios[1],
-            again=there + self.sent[0],
+            again=self.returns * (there + self.sent[0]),
             parts={
                 name: kernels * ratios[0] + sent for name, (kernels, sent) in self.parts.items()
             },
@@ -150,7 +154,8 @@ class JobTimes:
     output: ElementTime
 
 
-LAYERS = {"dense": False, "expert": True}  # elements that are layers, and whether with experts
+# Elements that are layers, and whether of the second kind of `TrainingJob.layer_kinds`.
+LAYERS = {"dense": False, "expert": True}
 
 
 class JobPasses(NamedTuple):
@@ -186,14 +191,15 @@ def element_time(
 
 def has_element(job: TrainingJob, name: str) -> bool:
     """Tell whether the model has an element of `JobTimes`: layers of a kind it may not have."""
-    return name not in LAYERS or LAYERS[name] in job.model.expert_layers
+    return name not in LAYERS or LAYERS[name] in job.layer_kinds
 
 
 def has_experts(job: TrainingJob, name: str) -> bool:
     """Tell whether an element of `JobTimes` has experts: the output has if its layers of
     multi-token prediction have."""
     predicts = job.model.prediction_layers and job.model.expert_layers[-1]
-    return name == "expert" or bool(name == "output" and predicts)
+    layer = name in LAYERS and job.kind(LAYERS[name]).experts
+    return layer or bool(name == "output" and predicts)
 
 
 def job_passes(
@@ -237,7 +243,7 @@ def element_messages(job: TrainingJob, kind: str) -> list[Message]:
             more = prediction_messages(job, job.model.expert_layers[-1])
             pairs += count * list(more.values())
     else:
-        pairs = list(layer_messages(job, kind == "expert").values())
+        pairs = list(layer_messages(job, *job.kind(LAYERS[kind])).values())
     return [message for pair in pairs for way in pair for message in way]
 
 
@@ -246,6 +252,7 @@ class _Element(NamedTuple):
 
     layer: it is one, whose kernels the host has to start in time. experts: it has some, by whose
     counts of tokens the host waits. again: recomputable share of a module or of its messages.
+    returns: it has a backward pass.
     """
 
     work: tuple[ModuleWork, ...]
@@ -253,6 +260,7 @@ class _Element(NamedTuple):
     layer: bool = False
     experts: bool = False
     again: Mapping[str, Callable[[str], float]] = MappingProxyType({})
+    returns: bool = True
 
 
 class Lone(NamedTuple):
@@ -260,7 +268,7 @@ class Lone(NamedTuple):
 
     kernels: seconds of each pass by module. weight: share of the backward kernels that make
     gradients of weights alone. again: seconds of a recomputed module's kernels, and its share of
-    the messages. experts: it has some.
+    the messages. experts: it has some. returns: it has a backward pass.
     """
 
     messages: Messages
@@ -269,6 +277,7 @@ class Lone(NamedTuple):
     weight: float
     again: Mapping[str, tuple[float, Callable[[str], float]]]
     experts: bool
+    returns: bool = True
 
     @property
     def seconds(self) -> float:
@@ -316,12 +325,13 @@ def _lone(job: TrainingJob, device: Device, element: _Element) -> Lone:
         again={
             name: (
                 sum(seconds * share(module) for module, seconds in forward.items())
-                + CHECKPOINTS.get(name, 1) * host.checkpoint,
+                + element.returns * CHECKPOINTS.get(name, 1) * host.checkpoint,
                 share,
             )
             for name, share in element.again.items()
         },
         experts=element.experts,
+        returns=element.returns,
     )
 
 
@@ -374,6 +384,7 @@ class _Rank(NamedTuple):
                 name: (kernels, sum(seconds * share(own) for own, seconds in messages.items()))
                 for name, (kernels, share) in lone.again.items()
             },
+            returns=lone.returns,
         )
 
     def way(self, lone: Lone, way: int) -> _Way:
@@ -399,10 +410,20 @@ def _embedding_element(job: TrainingJob) -> _Element:
 
 
 @lru_cache(maxsize=KEPT)
-def _layer_element(job: TrainingJob, experts: bool) -> _Element:
-    work, messages = layer_work(job, experts=experts), layer_messages(job, experts)
+def _layer_element(job: TrainingJob, second: bool) -> _Element:
+    experts, state = job.kind(second)
+    work = layer_work(job, experts=experts, state=state)
+    messages = layer_messages(job, experts, state)
+    returns = state != FORWARD_ONLY
     again = shares_again(job, experts)
-    return _Element(work, messages, layer=True, experts=experts, again=again)
+    if not returns:
+        again = dict.fromkeys(again, _nothing)
+    return _Element(work, messages, layer=True, experts=experts, again=again, returns=returns)
+
+
+def _nothing(name: str) -> float:
+    """Return the share of a layer without a backward pass that is computed again."""
+    return 0.0
 
 
 @lru_cache(maxsize=KEPT)
@@ -417,8 +438,8 @@ def _prediction_element(job: TrainingJob) -> _Element:
     return _Element(prediction_work(job), messages, layer=True, experts=experts)
 
 
-def _layers(job: TrainingJob, *, experts: bool) -> tuple[tuple[_Element, int], ...]:
-    return ((_layer_element(job, experts), 1),)
+def _layers(job: TrainingJob, *, second: bool) -> tuple[tuple[_Element, int], ...]:
+    return ((_layer_element(job, second), 1),)
 
 
 def _output(job: TrainingJob) -> tuple[tuple[_Element, int], ...]:
@@ -430,8 +451,8 @@ def _output(job: TrainingJob) -> tuple[tuple[_Element, int], ...]:
 
 ELEMENTS: Mapping[str, Callable[[TrainingJob], tuple[tuple[_Element, int], ...]]] = {
     "embedding": lambda job: ((_embedding_element(job), 1),),
-    "dense": partial(_layers, experts=False),
-    "expert": partial(_layers, experts=True),
+    "dense": partial(_layers, second=False),
+    "expert": partial(_layers, second=True),
     "output": _output,
 }
 
@@ -472,7 +493,8 @@ def _host_seconds(job: TrainingJob, machine: Machine, element: _Element) -> _Hos
         return _Host()
     saved = sum(GRAPHED_SHARES[experts].get(name, 0.0) for name in kernels.graphed)
     share = max(0.0, 1.0 - saved)
-    there, back = share * machine.host_forward, share * machine.host_backward
+    there = share * machine.host_forward
+    back = element.returns * share * machine.host_backward
     if not experts:
         return _Host((there, back))
     ways = zip(*(module.ways for module in element.work), strict=True)

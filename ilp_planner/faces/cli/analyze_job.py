@@ -16,6 +16,8 @@ from ilp_planner.inputs.files import find_model
 from ilp_planner.job.recompute import OF_EXPERTS as PARTS_OF_EXPERTS
 from ilp_planner.job.recompute import recomputed_parts
 from ilp_planner.settings.job_options import JOB_OPTIONS, with_options
+from ilp_planner.settings.rules import tuning_rules
+from ilp_planner.settings.table import BESIDE
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.degrees import (
     Misfit,
@@ -40,10 +42,12 @@ from ilp_planner.specs.training import (
     Settings,
     TrainingJob,
 )
+from ilp_planner.specs.tuning import BRIDGE_NAMES, BRIDGE_TARGETS, PEFT_TARGETS, tuned
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.devices import Devices
     from ilp_planner.specs.model import ModelSpec
+    from ilp_planner.specs.tuning import Tuning
 
 FILL = 4  # micro-batches per pipeline stage, where no global batch is given: a bubble below a fifth
 # Options with other possible values if they are not given, by their names, the first tried first.
@@ -55,6 +59,7 @@ OPEN = {
 }
 # Values of options that are not given, in the order of the help.
 UNSAID = {field.name: field.default for field in fields(Job)}
+USUAL_RANK = BESIDE[1]  # of adapters
 STEPS = 4  # options that a repair changes at most
 
 
@@ -175,6 +180,8 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
         raise UsageError(f"--dp: found {dp}, {world} GPUs, expected at most {RANKS}")
     if expected := beyond("global_batch", batch):
         raise UsageError(f"--global-batch-size: found {batch}, expected {expected}")
+    for name, broken in tuning_rules(model, settings.tuning):
+        raise UsageError(f"{option_of(name)}: found {broken.have}, expected {broken.limit}")
     try:
         job = TrainingJob(
             model=model,
@@ -221,6 +228,9 @@ def _completed(
         said["recompute"] = (
             "selective" if asked["recompute_modules"] else "full" if full else "none"
         )
+    if asked["lora"] is None and (asked["qlora"] or asked["lora_targets"]):
+        said["lora"] = int(USUAL_RANK)
+        notes.append(f"--lora is not given: adapters of rank {USUAL_RANK} are assumed")
     if asked["attention"] is None:
         old = not devices.gpu_architecture.flash_attention
         said["attention"] = "unfused" if old else "flash"
@@ -360,10 +370,17 @@ def settings_of(asked: dict[str, Any], precision: str, recipe: str = "") -> Sett
         optimizer=OptimizerSettings(master=0 if precision == "fp32" else 4),
     )
     settings = with_options(settings, asked | {"sharding": sharding})
+    settings = replace(settings, tuning=_tuned(settings.tuning))
     kernels = quantised_kernels(settings.kernels, recipe)
     if sharding == "none":  # parameters that nobody gathers are kept in full
         kernels = replace(kernels, quantised_parameters=False)
     return replace(settings, kernels=kernels)
+
+
+def _tuned(tuning: Tuning) -> Tuning:
+    """Return a tuning as PEFT has it, if it is in its names or in 4 bits, else Megatron-Bridge."""
+    by_peft = tuning.base or any(name not in BRIDGE_NAMES for name in tuning.targets)
+    return tuned(tuning, *((PEFT_TARGETS, "fp32") if by_peft else (BRIDGE_TARGETS, "")))
 
 
 def modules_of(asked: dict[str, Any]) -> tuple[str, ...]:

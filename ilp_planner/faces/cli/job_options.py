@@ -12,6 +12,8 @@ ABOUT = "The job"
 about = partial(option, ABOUT)
 parallel, degree = partial(option, "Parallelism"), partial(number, "Parallelism")
 memory, kernel = partial(option, "Memory"), partial(option, "Kernels")
+TUNING = "Fine-tuning"
+tuning = partial(option, TUNING)
 
 SetValues = Annotated[
     list[str] | None,
@@ -141,6 +143,29 @@ class Job:
     grouped_experts: Annotated[
         bool, kernel("--grouped-experts", "All experts of a GPU in one kernel.")
     ] = False
+    lora: Annotated[
+        int | None,
+        number(TUNING, "--lora", "Rank of adapters, which alone are trained (LoRA)."),
+    ] = None
+    lora_targets: Annotated[
+        str | None,
+        tuning(
+            "--lora-targets",
+            "Products with adapters, as q_proj,v_proj or linear_qkv,linear_proj.",
+            "NAMES",
+        ),
+    ] = None
+    lora_dropout: Annotated[
+        float | None,
+        tuning("--lora-dropout", "Of the adapters' inputs.", "N", default="0", min=0.0, max=0.9),
+    ] = None
+    qlora: Annotated[
+        bool, tuning("--qlora", "Parameters beside adapters are kept in 4 bits (NF4).")
+    ] = False
+    freeze: Annotated[
+        str | None,
+        tuning("--freeze", "Parts that are not trained, as embedding,layers:0-27.", "PARTS"),
+    ] = None
     imbalance: Annotated[
         float,
         kernel(

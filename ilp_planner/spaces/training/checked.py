@@ -21,6 +21,7 @@ from ilp_planner.spaces.training.enumerate.recomputations import FULL, NOTHING
 from ilp_planner.spaces.training.enumerate.untold import untold
 from ilp_planner.spaces.training.runtime import Runtime
 from ilp_planner.specs.training import ORDERS, TrainingJob
+from ilp_planner.specs.tuning import PEFT_TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,7 @@ class CheckedRuntime(Runtime):
 
     blocks = False
     orders = ORDERS[:1]
+    targets = PEFT_TARGETS
     selective: tuple[Recompute, ...] = ()
 
     @abstractmethod

@@ -315,7 +315,7 @@ def _kinds_between(ranks: RankCosts, start: int, stop: int) -> Counter[str]:
     """Return how many elements of each kind, as `JobPasses` names them, a range has."""
     names = [
         "embedding",
-        *("expert" if experts else "dense" for experts in ranks.job.model.expert_layers),
+        *("expert" if experts else "dense" for experts in ranks.job.layer_kinds),
         "output",
     ]
     return Counter(names[start:stop])

@@ -15,8 +15,10 @@ from ilp_planner.inputs.constraints import NAMES
 from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.settings.base import FIXED, FOLLOWS, Treatment, treatment
 from ilp_planner.settings.rules import (
+    check_adapters,
     check_offload,
     check_states,
+    check_tuning,
     context_rules,
     does_otherwise,
     of_degrees,
@@ -32,6 +34,7 @@ from ilp_planner.spaces.training.enumerate.recomputations import whole_recomputa
 from ilp_planner.spaces.training.enumerate.rules import check_megatron, check_plan, violations
 from ilp_planner.spaces.training.enumerate.unfit import check_model
 from ilp_planner.specs.training import ORDERS
+from ilp_planner.specs.tuning import BRIDGE_TARGETS, tuned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,7 +59,8 @@ class Runtime:
     several virtual stages. schedules: those of `PIPELINES` that it has. most_cp: context-parallel
     degree that is tried without being asked for more. usual_sharding: of `SHARDINGS`, those that
     its usual jobs have. untold: fields of `Settings` that plans have as it has them always, as no
-    setting says them.
+    setting says them. targets: products with adapters, where none are named. adapters: their
+    precision, as `Tuning` has it.
     """
 
     name = "megatron"
@@ -71,7 +75,11 @@ class Runtime:
         "keeps_gathered",
         "kernels.compiled",
         "optimizer.from_master",
+        "tuning.base",
+        "tuning.adapters",
     )
+    targets: ClassVar[tuple[str, ...]] = BRIDGE_TARGETS
+    adapters = ""
 
     def search_of(self, name: str) -> Search:
         """Return the part of a setting in its search. name: of a row of the table of settings."""
@@ -131,7 +139,8 @@ class Runtime:
         ------
         UsageError: the name, the found value and the plans' ones.
         """
-        check_demands(self, asked.but({*NAMES} - {"compile", "schedule"}))
+        of_others = {row.name for row in SETTINGS if row.only}
+        check_demands(self, asked.but({*NAMES} - of_others))
 
     def settings(
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
@@ -169,6 +178,7 @@ class Runtime:
             etp=d.etp,
             sequence_parallel=d.tp > 1,
             order=ORDERS[d.order],
+            tuning=tuned(choice.tuning, self.targets, self.adapters),
         )
         return settled(settings, plainest, replicated=d.replicated)
 
@@ -186,7 +196,13 @@ class Runtime:
     def refusals(self, job: TrainingJob) -> Iterator[str]:
         """Yield why the settings of a job do not go with its degrees; its layout is any."""
         yield from context_rules(job)
-        broken = (*of_degrees(job), *check_states(job), *check_offload(job))
+        broken = (
+            *of_degrees(job),
+            *check_states(job),
+            *check_offload(job),
+            *check_tuning(job),
+            *check_adapters(job),
+        )
         yield from map(str, violations(broken))
 
     def recomputes(self, settings: Settings, model: Decoder, again: Recompute) -> bool:

@@ -75,7 +75,7 @@ def without_effect(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart
 
 def _nothing_left_over(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart]) -> str:
     """Return why no virtual stages take the remaining layers of a rank; empty: some do."""
-    asked, model = problem.constraints, problem.costs.model
+    asked = problem.constraints
     if asked.one_layout is not None:
         return f"`layout={asked.layout}` says which layers every virtual stage has"
     if asked.layout is not None:
@@ -83,7 +83,7 @@ def _nothing_left_over(problem: Problem[MegatronCosts], parts: Sequence[Megatron
     several = [part for part in parts if _has_virtual_stages(part)]
     if not several:
         return NO_STAGES
-    if len(set(model.expert_layers)) == 1 and any(part.alike for part in several):
+    if any(part.alike for part in several):
         return ""
     return (
         f"layers of {problem.model} differ: all virtual stages but the first and the last have "

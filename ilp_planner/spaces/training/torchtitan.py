@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.schedule.formulas import PIPELINES
 from ilp_planner.settings.keys import wordless
 from ilp_planner.spaces.runtimes.limits import Unfit, nearest_word
+from ilp_planner.spaces.runtimes.peft import check_peft
 from ilp_planner.spaces.runtimes.torchtitan import TOOL as EARLIER_TOOL
 from ilp_planner.spaces.runtimes.torchtitan import alone, check_torchtitan
 from ilp_planner.spaces.runtimes.torchtitan_python import TOOL, check_runnable
@@ -50,6 +51,7 @@ class Torchtitan(CheckedRuntime):
     selective = (BY_OPERATORS,)
     schedules = PIPELINES
     usual_sharding = ("none", "gradients", "parameters")
+    adapters = "fp32"
 
     def implied(self, asked: Constraints) -> Constraints:
         """Return the request: async tensor parallelism is a pass of the compiler."""
@@ -82,8 +84,11 @@ class Torchtitan(CheckedRuntime):
 
     def check_job(self, job: TrainingJob) -> None:
         """Refuse a job that torchtitan cannot run, or does not run so: a PlanError with its
-        limit."""
-        self.check_release(job)
+        limit. Parts of models are trained by PyTorch's FSDP as well, under PEFT and the Trainer."""
+        if job.settings.tuning:
+            check_peft(job)
+        else:
+            self.check_release(job)
         optimizer = job.settings.optimizer
         if optimizer.sharding == "optimizer":
             raise Unfit("settings.optimizer.sharding", "optimizer").but(

@@ -42,6 +42,11 @@ ASKED: dict[str, Any] = {
     "imbalance": 1.0,
     "precision": None,
     "grouped_experts": False,
+    "lora": None,
+    "lora_targets": None,
+    "lora_dropout": None,
+    "qlora": False,
+    "freeze": None,
 }
 NAMES = {"--virtual-stages": "virtual", "--global-batch-size": "global_batch"}
 choices = st.fixed_dictionaries(

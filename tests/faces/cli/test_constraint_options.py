@@ -20,6 +20,7 @@ from tests.examples import for_each
 from tests.faces.cli.conftest import Done
 from tests.faces.cli.test_help import parser_of
 
+NUMBERED = ("gradients", "sharding_copies", "lora_targets")  # two examples, and no switch
 OF_FILES = ("keep", "constraints")  # whose values are files
 
 
@@ -62,10 +63,10 @@ def test_the_helps_name_values() -> None:
     assert by_name["tp"] == ["4", "2,4", "2..8"]
     for name, known in CHOICES.items():
         said = by_name[name]
-        if len(known) == len(SWITCH) and name not in ("gradients", "sharding_copies"):
+        if len(known) == len(SWITCH) and name not in NUMBERED:
             assert {*said} == {*known, BOTH}, name
         assert set(said) <= {*known, BOTH} or name in ("optimizer_offload", "activation_offload",
-            "sharding_copies"), name  # fmt: skip
+            "sharding_copies", "lora", "lora_targets", "freeze"), name  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "value"), NAMED)
@@ -107,8 +108,8 @@ def test_every_objective_of_the_help_is_one() -> None:
 
 @pytest.mark.parametrize("name", [name for name, known in CHOICES.items() if known == SWITCH])
 def test_a_solve_takes_both(ilp_plan: Callable[..., Done], name: str) -> None:
-    compiles = name == "compile"
-    model, runtime = ("llama3.2-1b", "torchtitan") if compiles else ("tiny.toml", "megatron")
+    titan = name in ("compile", "qlora")
+    model, runtime = ("llama3.2-1b", "torchtitan") if titan else ("tiny.toml", "megatron")
     done = ilp_plan(
         "solve", model, "--gpus", "2xA100-80GB", "--global-batch-size", "4",
         "--runtime", runtime, f"--{name.replace('_', '-')}", "both",

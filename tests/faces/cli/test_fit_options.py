@@ -34,7 +34,11 @@ BESIDE = {
     "--recompute-layers": ["--recompute-method", "block"],
     "--dp": ["--gpus", "2xH100"],
     "--global-batch-size": ["--dp", NUMBER],
+    "--lora": ["--lora-targets", "o_proj"],
+    "--qlora": ["--lora-targets", "o_proj"],
+    "--lora-dropout": ["--lora", NUMBER, "--lora-targets", "o_proj"],
 }
+TEXTS = ("layout", "lora_targets", "freeze")  # what no number says
 OF_EXPERTS = ("--ep", "--etp", "--dispatcher", "--grouped-experts", "--imbalance")
 
 
@@ -51,7 +55,9 @@ def values() -> list[tuple[str, list[str]]]:
             found += [(option, [str(value)]) for value in get_args(literals[0])]
         elif name == "recompute_modules":
             found += [(option, [part]) for part in PARTS]
-        elif name != "layout":
+        elif name == "lora_dropout":
+            found.append((option, ["0.1"]))
+        elif name not in TEXTS:
             found.append((option, [] if kind is bool else [NUMBER]))
     return found
 
@@ -59,7 +65,7 @@ def values() -> list[tuple[str, list[str]]]:
 def test_options_are_found() -> None:
     options = {option for option, _ in values()}
     assert {"--tp", "--fused-loss", "--precision", "--recompute-modules"} <= options
-    assert len(options) == len(OF_JOBS) + 1 - 1  # the precision; not the layout
+    assert len(options) == len(OF_JOBS) + 1 - len(TEXTS)  # the precision
 
 
 def unfit(option: str, value: list[str], model: str) -> bool:

@@ -26,7 +26,8 @@ def sample(name: str, key: str) -> Any:
     said = input_schema(name)["properties"][key]
     if "enum" in said:
         return said["enum"][-1]
-    samples = {"boolean": True, "integer": 2, "number": 1.5, "array": ["a=1", "b=2"]}
+    number = 0.5 if key == "lora_dropout" else 1.5
+    samples = {"boolean": True, "integer": 2, "number": number, "array": ["a=1", "b=2"]}
     return samples.get(str(said["type"]), "2")
 
 

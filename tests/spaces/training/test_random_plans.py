@@ -175,6 +175,10 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "order": ("tp-cp-ep-pp-dp",),
     "precision": ("fp16",),
     "quantised": ("fp8-current",),
+    "targets": (("linear_qkv",),),
+    "adapters": ("fp32",),
+    "base": ("nf4",),
+    "frozen": (("embedding",),),
 }
 
 

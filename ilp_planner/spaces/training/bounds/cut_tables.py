@@ -61,7 +61,7 @@ def with_least_memory(part: MegatronPart, variant: Variant, tables: CutTables) -
         norm = {"final norm": Part()}  # which rank has it depends on all
         fixed = {**parts.fixed, "between stages": 0.0}
         parts = replace(parts, parts={**parts.parts, **norm}, fixed=fixed)
-        kinds = {"expert layer" if kind else "layer" for kind in part.costs.model.expert_layers}
+        kinds = {"expert layer" if kind else "layer" for kind in part.job.layer_kinds}
         left = min(parts.parts[kind].left for kind in kinds)
         if again.method == "block" and left < parts.checkpoint:
             part.least_memory[again] = None  # recomputed ones keep more
@@ -70,7 +70,7 @@ def with_least_memory(part: MegatronPart, variant: Variant, tables: CutTables) -
     counts = part.least_memory[again]
     if counts is None:
         return tables
-    found = of_ranges(counts, part.costs.model)
+    found = of_ranges(counts, part.job)
     return replace(tables, row=found.row, fits=found.possible)
 
 
@@ -171,7 +171,7 @@ def _kept_again(part: MegatronPart, variant: Variant, row: int) -> NDArray[np.fl
 
 def _sample(part: MegatronPart) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Starts and stops of ranges that have all the times there are: of equal counts, one."""
-    ranges = chain_ranges(part.costs.model.expert_layers)
+    ranges = chain_ranges(part.job.layer_kinds)
     return ranges.start, ranges.stop
 
 
@@ -183,7 +183,7 @@ def _settled(part: MegatronPart, values: NDArray[np.float64]) -> NDArray[np.floa
     """
     if not part.alike:
         return values
-    ranges = chain_ranges(part.costs.model.expert_layers)
+    ranges = chain_ranges(part.job.layer_kinds)
     found: NDArray[np.float64] = values[ranges.start, ranges.stop][ranges.number]
     return np.where(ranges.there, found, values)
 

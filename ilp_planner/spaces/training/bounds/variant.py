@@ -402,7 +402,7 @@ def kind_of(variant: Variant) -> tuple[object, ...]:
 def _crowded(part: MegatronPart, again: Recompute) -> list[int]:
     """Return the result of `most_of_a_rank` for a recomputation in 1F1B: one number, or, if the
     first layers of each rank are recomputed, one for every number of them from 1."""
-    parts, kinds = part.memory(Variant(1, again)), part.costs.model.expert_layers
+    parts, kinds = part.memory(Variant(1, again)), part.job.layer_kinds
     parts = replace(parts, fixed={**parts.fixed, "between stages": 0.0})
     sizes = range(1, len(kinds) + 1) if again.method == "block" else ()
     counts = {kind: kinds.count(kind) for kind in set(kinds)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.costs.profiles.work import rates_of
-from ilp_planner.spaces.throughput import model_flops
+from ilp_planner.spaces.throughput import least_flops
 
 ARITHMETIC = "arithmetic"  # what proves such bounds, and those of single parts
 
@@ -43,5 +43,5 @@ def work_bound(problem: Problem[MegatronCosts], nodes: Iterable[int]) -> float:
         if not rates:
             return 0.0
         total += count * max(rates)
-    flops = problem.global_batch * model_flops(problem.spec.architecture)
+    flops = problem.global_batch * least_flops(problem)
     return flops / total * (1 - ROUNDING)

@@ -26,11 +26,21 @@ def choices(
     tried: values by names of `CHOICES`, if others than the base's own are tried without being asked
         for.
     """
+    asked = with_beside(asked)
     values = (
         getattr(asked, name) or tried.get(name) or (choice.read(base),)
         for name, choice in CHOICES.items()
     )
     return _every(base, tuple(values))
+
+
+def with_beside(asked: Constraints) -> Constraints:
+    """Return a request with the values that others need beside them, if it says nothing of them."""
+    for row in SETTINGS:
+        if row.beside and {*getattr(asked, row.name)} - {*row.search_of("").values[:1]}:
+            name, value = row.beside
+            asked = asked if getattr(asked, name) else asked.with_(**{name: (value,)})
+    return asked
 
 
 @lru_cache(maxsize=256)

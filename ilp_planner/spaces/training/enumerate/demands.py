@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import UsageError
 from ilp_planner.inputs.constraints import CHOICES, space_with
+from ilp_planner.settings.table import BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,15 +23,15 @@ def check_demands(runtime: Runtime, asked: Constraints) -> None:
     UsageError: the first value, the plans' values, and the reason.
     """
     for name, value in _said(runtime, asked):
-        search, examples = runtime.search_of(name), CHOICES.get(name, (value,))
+        search, domain = runtime.search_of(name), BY_NAME[name].domain
         have = search.demandable
-        if (value if value in examples else examples[-1]) in have:  # of numbers, any other
+        if (domain.like(value) if name in CHOICES else value) in have:
             continue
         instead = f" or `space={space_with(name, value)}`"
         why = f"; {runtime.title}: {search.remark}" if search.remark else ""
+        expected = f"`{name}={','.join(have)}`" if have else "none"
         raise UsageError(
-            f"`{name}={value}`: found it for {runtime.title}, expected `{name}={','.join(have)}`"
-            f"{instead}{why}"
+            f"`{name}={value}`: found it for {runtime.title}, expected {expected}{instead}{why}"
         )
 
 

@@ -59,7 +59,7 @@ def may_fit(
         of the virtual stages on the chain, int64 [layouts, stages + 1].
     """
     job = parts.job
-    experts = job.model.expert_layers
+    experts = job.layer_kinds
     kinds = ("embedding", *("expert layer" if e else "layer" for e in experts), "output")
     chain = [parts.parts[kind] for kind in kinds]
     states, kept, waiting = (
@@ -121,7 +121,7 @@ class StageBytes(NamedTuple):
 def stage_bytes(parts: MemoryParts, limits: Sequence[float]) -> StageBytes:
     """Return lower bounds on ranks' memory in a job with interleaved stages."""
     job = parts.job
-    experts = np.array(job.model.expert_layers)
+    experts = np.array(job.layer_kinds)
     kinds = ["embedding", *("expert layer" if e else "layer" for e in experts), "output"]
     states = np.array([sum(getattr(parts.parts[k], name) for name in STATES) for k in kinds])
     predictions = job.model.prediction_layers

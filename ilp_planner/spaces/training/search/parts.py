@@ -21,7 +21,7 @@ from ilp_planner.costs.training.job import base_layout, layout_of, seats_of, vir
 from ilp_planner.costs.training.ranks import RankCosts, decisive, shared_of
 from ilp_planner.job.memory import stage_of_rank
 from ilp_planner.job.quantised import most_saved
-from ilp_planner.job.states import state_widths
+from ilp_planner.job.states import adapter_widths, frozen_width, state_widths
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule.formulas import schedule_of
 from ilp_planner.spaces.training.bounds.cut_tables import cut_tables
@@ -186,19 +186,24 @@ class MegatronPart:
         """All layers are of one kind, and take equally long, steps of the optimiser included:
         layers of a profile may not."""
         layers, syncs = self.elements[:, :, 1:-1], self.syncs[:, 2:-1]
-        return len(set(self.costs.model.expert_layers)) == 1 and bool(
+        return len(set(self.job.layer_kinds)) == 1 and bool(
             (layers == layers[:, :, :1]).all() and (syncs == syncs[:, :1]).all()
         )
 
     @cached_property
     def fits_at_all(self) -> bool:
         """Parameters, gradients and states fit the ranks on average."""
-        dense, expert = (
-            state_widths(self.job, expert=flag).total - most_saved(self.job)
+        job, whole, saved = self.job, self.ranks.held_in_all, most_saved(self.job)
+        dense, expert = (state_widths(job, expert=flag).total - saved for flag in (False, True))
+        if job.settings.tuning.rank:
+            dense = adapter_widths(job).total
+        still, still_experts = (
+            max(0.0, frozen_width(job, job.settings.width, expert=flag) - saved)
             for flag in (False, True)
         )
-        whole = self.ranks.held_in_all
-        return (whole.dense * dense + whole.expert * expert) / self.degrees.pp <= max(self.limits)
+        states = whole.dense * dense + whole.expert * expert
+        states += whole.still * still + whole.still_experts * still_experts
+        return states / self.degrees.pp <= max(self.limits)
 
     @cached_property
     def limits(self) -> tuple[float, ...]:

@@ -17,6 +17,7 @@ MEGATRON, TITAN, EARLIER, DEEPSPEED = RUNTIMES
 OTHERS = [name for name in SPACES if name not in RUNTIMES]
 BOTH = {TITAN, EARLIER}
 EVERY = set(RUNTIMES)
+TUNED = EVERY - {EARLIER}
 # Name -> value -> the runtimes whose plans may have it. No two values of a name are of the same.
 HEARD: dict[str, dict[str, set[str]]] = {
     "tp": {"2": EVERY},
@@ -57,6 +58,14 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "fused_permute": {"off": EVERY, "on": {MEGATRON}},
     "compile": {"off": EVERY, "on": BOTH},
     "defer_embedding_wgrad": {"off": EVERY, "on": {MEGATRON}},
+    "lora": {"0": EVERY, "8": TUNED, "12": TUNED},
+    "lora_targets": {
+        **{"q_proj+v_proj": {TITAN, DEEPSPEED}, "k_proj": {TITAN, DEEPSPEED}},
+        "linear_qkv+linear_proj": {MEGATRON},
+    },
+    "lora_dropout": {"0": EVERY, "0.1": TUNED},
+    "qlora": {"off": EVERY, "on": {TITAN, DEEPSPEED}},
+    "freeze": {"none": EVERY, "embedding": TUNED, "layers:0": TUNED},
     "max_devices": {"2": EVERY},
     "without": {"1": EVERY},
     "headroom": {"1 GiB": EVERY},
@@ -101,6 +110,8 @@ def check_heard_or_refused(space: str, name: str, value: str) -> None:
     heard = MEGATRON if MEGATRON in HEARD[name][value] else TITAN
     assert other == f"`space={heard}`"
     built(heard, name, value)
+    if instead == "none":
+        return
     offered, _, values = instead.strip("`").partition("=")
     assert offered == name
     for each in values.split(","):

@@ -67,6 +67,12 @@ DOMAIN: dict[str, tuple[Any, ...]] = {
     "kernels.exact_last": (0, 1),
     "kernels.graphs": GRAPHS,
     "kernels.graphed": ((), ("attn",), ("moe_router", "moe_preprocess")),
+    "tuning.rank": (0, 8),
+    "tuning.targets": ((), ("q_proj",), ("linear_qkv",)),
+    "tuning.dropout": (0.0, 0.1),
+    "tuning.adapters": ("", "fp32"),
+    "tuning.base": ("", "nf4"),
+    "tuning.frozen": ((), ("embedding",), ("layers:0",)),
 }
 OTHERS = (
     "cp",
@@ -123,7 +129,7 @@ TOLD: dict[str, dict[str, tuple[Any, ...]]] = {
     },
 }  # fmt: skip
 # What decides nothing in such a plan, so that nobody needs to be told.
-IDLE = {"order", "cp_comm", "kernels.loss_kernel"}
+IDLE = {"order", "cp_comm", "kernels.loss_kernel", "tuning.targets", "tuning.dropout"}
 WITHOUT_EXPERTS = {
     "torchtitan": {"sequence_parallel": (False,), "kernels.graphs": ("full_iteration",)}
 }

@@ -1,0 +1,58 @@
+"""The training jobs that PEFT and Hugging Face's Trainer run: replicas alone, by DDP, FSDP or ZeRO.
+
+The limits come from `transformers/trainer.py` 5, `accelerate/utils/dataclasses.py` 1 and
+`peft/tuners/lora` 0.21. A base in 4 bits is bitsandbytes'.
+"""
+
+from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_plain_kernels
+from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.tuning import PEFT_NAMES
+
+TOOL = "PEFT with the Trainer"
+
+
+def check_peft(job: TrainingJob) -> None:
+    """Refuse a job that PEFT and the Trainer cannot run.
+
+    Raises
+    ------
+    PlanError: the job's field, the limit and the nearest that can be run.
+    """
+    check_batch(job)
+    check_plain_kernels(job, TOOL)
+    s, tuning = job.settings, job.settings.tuning
+    for field, degree in (
+        ("tp", job.tp), ("pp", job.pp), ("settings.cp", s.cp), ("settings.ep", s.ep),
+    ):  # fmt: skip
+        if degree > 1:
+            raise Unfit(field, degree).but(
+                f"settings.tuning is of {TOOL}, which has replicas alone", f"{field} = 1"
+            )
+    if s.quantised:
+        raise Unfit("settings.kernels.quantised", s.kernels.quantised).but(
+            f"{TOOL} has no products in 8 or 4 bits; a base in 4 bits is multiplied in "
+            f"{s.precision}",
+            'quantised = ""',
+        )
+    if s.precision != "bf16":
+        raise Unfit("settings.precision", s.precision).but(
+            f"the script for {TOOL} trains in bf16", "precision = bf16"
+        )
+    for target in tuning.targets:
+        if target not in PEFT_NAMES:
+            raise Unfit("settings.tuning.targets", target).but(
+                f"{TOOL} has the names of Hugging Face", f"some of {', '.join(PEFT_NAMES)}"
+            )
+    if s.optimizer.instances > 1:
+        raise Unfit("settings.optimizer.instances", s.optimizer.instances).but(
+            f"the script for {TOOL} shards over all replicas", "instances = 1"
+        )
+    r = s.recompute
+    if r.granularity == "selective" or (r.granularity == "full" and r.method != "uniform"):
+        raise Unfit("settings.recompute", str(r)).but(
+            f"{TOOL} recomputes every layer or none", "granularity = full"
+        )
+    if r.layers > 1:
+        raise Unfit("settings.recompute.layers", r.layers).but(
+            f"{TOOL} keeps the input of every layer", "layers = 1"
+        )

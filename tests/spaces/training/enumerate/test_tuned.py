@@ -1,0 +1,97 @@
+"""No legal plan that trains a part of a model beats the bound: random plans on every runtime."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from ilp_planner.base.numerics import ROUNDING
+from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solve import solve
+from ilp_planner.plan import GroupPlan
+from ilp_planner.problem import Problem
+from ilp_planner.spaces.throughput import least_flops, model_flops, physical_bound
+from tests.examples import everything, for_each
+from tests.megatron_cases import small_cluster
+from tests.random_plans import Drawer
+from tests.runtime_cases import runtime_problem
+
+PLANS = 400 if everything() else 120
+LEAST = 12  # plans of a problem that are legal and inside
+LAYERS = 4
+MEGATRON = {"lora": "8", "lora_targets": "linear_qkv,linear_proj"}
+PEFT = {"lora": "8", "lora_targets": "q_proj,v_proj,down_proj"}
+# Runtime, kind of model, what is asked for.
+CASES: list[tuple[str, str, dict[str, str]]] = [
+    ("megatron", "dense", MEGATRON),
+    ("megatron", "dense", {**MEGATRON, "freeze": "layers:0-1"}),
+    ("megatron", "dense", {"freeze": "embedding,layers:0-2"}),
+    ("megatron", "dense", {"freeze": "layers:1-2"}),
+    ("megatron", "dense", {"freeze": "mlp,norms"}),
+    ("megatron", "dense", {"freeze": "embedding,layers:0-3"}),
+    ("megatron", "experts", {**MEGATRON, "lora_dropout": "0.1"}),
+    ("megatron", "experts", {"freeze": "embedding,layers:0-1"}),
+    ("torchtitan", "dense", PEFT),
+    ("torchtitan", "dense", {**PEFT, "qlora": "on", "lora_dropout": "0.05"}),
+    ("torchtitan", "dense", {"freeze": "embedding,layers:0-1,output"}),
+    ("deepspeed", "dense", {**PEFT, "freeze": "layers:0-1"}),
+    ("deepspeed", "dense", {"freeze": "embedding,layers:0-1"}),
+]
+
+
+def problem_of(space: str, kind: str, asked: dict[str, str]) -> Problem[Any]:
+    return runtime_problem(
+        space,
+        kind,
+        cluster=small_cluster(2, 2, between=2e9),
+        global_batch=8,
+        constraints=constraints_of(asked),
+        changes={"layers": LAYERS},
+    )
+
+
+def plans(problem: Problem[Any], best: GroupPlan, seed: int) -> Iterator[GroupPlan]:
+    """Yield random plans that train the same."""
+    assert best.settings is not None
+    for plan in islice(Drawer(problem, seed).plans(best), PLANS):
+        assert plan.settings is not None
+        yield replace(plan, settings=replace(plan.settings, tuning=best.settings.tuning))
+
+
+@for_each("case", CASES)
+def test_no_tuned_plan_is_faster_than_the_bound(case: tuple[str, str, dict[str, str]]) -> None:
+    problem = problem_of(*case)
+    found = solve(problem)
+    assert found.status is Status.OPTIMAL
+    assert found.plan is not None
+    assert evaluate(problem, found.plan).legal
+    nodes = range(problem.cluster.node_count)
+    assert 0 < problem.space.work_bound(problem, nodes) <= found.bound
+    assert physical_bound(problem) <= found.bound
+    inside = 0
+    for seed in range(3):
+        for plan in plans(problem, found.plan, seed):
+            judged = evaluate(problem, plan)
+            if judged.legal and problem.space.outside(problem, plan) is None:
+                assert judged.iteration_time >= found.bound * (1 - ROUNDING), plan
+                inside += 1
+    assert inside >= LEAST
+
+
+@pytest.mark.parametrize("asked", [MEGATRON, {"freeze": "embedding,layers:0-2"}])
+def test_the_work_of_what_is_trained_is_less_than_that_of_all(asked: dict[str, str]) -> None:
+    problem = problem_of("megatron", "dense", asked)
+    assert problem.spec is not None
+    whole = model_flops(problem.spec.architecture)
+    assert whole / 3 < least_flops(problem) < 0.75 * whole
+
+
+def test_of_several_ranks_the_bound_is_of_any() -> None:
+    """Rank 0 trains all, with more work than with adapters."""
+    both = problem_of("megatron", "dense", {"lora": "0,8"})
+    alone = problem_of("megatron", "dense", {"lora": "8"})
+    assert least_flops(both) == least_flops(alone)
