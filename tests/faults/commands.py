@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 
 from ilp_planner.costs.profiles.measurements import read_measurements
 from tests.analysis.calibration.machines import DEFAULT, JOBS, TOML, runs_on
+from tests.faces import tuned
 from tests.small import CLUSTER, MODEL
 
 MARK = "ILP_PLAN_TESTED"  # a variable that the processes of one trial have
@@ -179,7 +181,54 @@ class Calibrate(Command):
         return path.read_bytes()
 
 
-COMMANDS: tuple[Command, ...] = (Solve(), Sweep(), Measure(), Calibrate())
+class Tune(Command):
+    """A tuning among a few plans, each run by a script that answers at once."""
+
+    name = "tune"
+    words = (
+        "tune", "plan.json", "--run", f"{sys.executable} hidden.py {{script}}", "--time-limit",
+        "300",
+    )  # fmt: skip
+    outputs = ("tune/runs.csv",)
+
+    def prepare(self, folder: Path) -> None:
+        from contextlib import chdir, redirect_stdout
+        from io import StringIO
+
+        from ilp_planner.faces.cli.main import run
+
+        for name, text in tuned.FILES.items():
+            (folder / name).write_text(text)
+        if not self.plan:
+            with tempfile.TemporaryDirectory() as at, chdir(at), redirect_stdout(StringIO()):
+                for name, text in tuned.FILES.items():
+                    Path(name).write_text(text)
+                assert run(tuned.SIX.split()) == 0
+                self.plan = Path("plan.json").read_text()
+        (folder / "plan.json").write_text(self.plan)
+
+    plan = ""
+
+    def content(self, path: Path) -> object:
+        with path.open(newline="") as file:
+            return [tuple(row.values()) for row in csv.DictReader(file)]
+
+    def progress(self, folder: Path) -> list[str]:
+        path = folder / "tune" / "journal.jsonl"
+        return path.read_text().split("\n")[1:-1] if path.exists() else []
+
+    def check_done(self, folder: Path) -> None:
+        super().check_done(folder)
+        rows = {row["key"]: row for row in map(json.loads, self.progress(folder))}
+        assert not {row["status"] for row in rows.values()} & {"asked", "begun"}
+        plans = {json.dumps(row["plan"]) for row in rows.values()}
+        assert len(plans) == len(rows), "a plan was run twice"
+
+    def expected(self, folder: Path) -> set[str]:
+        return {"tune"}
+
+
+COMMANDS: tuple[Command, ...] = (Solve(), Sweep(), Measure(), Calibrate(), Tune())
 
 
 def living(folder: Path) -> list[int]:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ilp_planner.peers.aceso.source import OPERATOR_COLUMNS
 from tests.alpa_cases import database, pickled
@@ -322,6 +322,90 @@ def _jobs() -> list[bytes]:
     return [json.dumps(job_object(job)).encode() for job in jobs]
 
 
+def _tuning(path: Path) -> object:
+    """Go on with a tuning whose journal has a content."""
+    from contextlib import closing
+
+    from ilp_planner.faces.tuning.session import Asked, Session
+
+    problem, target = tuned()
+    path.rename(path.parent / "journal.jsonl")
+    asked = Asked(problem=problem, target=target, system="megatron", folder=path.parent)
+    with closing(Session(asked, 0.1, 1.0, None)) as session:
+        return session.pending, session.spent
+
+
+def _tunings() -> list[bytes]:
+    from ilp_planner.formats.plan_json import encode_plan
+    from ilp_planner.formats.saved_json import read_saved
+
+    plan = encode_plan(read_saved(TUNED).plan)
+    same = {"values": {}, "plan": plan, "expected_s": 1.5, "why": "", "wall_s": 9.5}
+    rows = [
+        {"status": "measured", "seconds": 1.25, "noise": 0.01, "steps": 20},
+        {"status": "out of memory", "why": "out of memory", "wall_s": None},
+        {"status": "begun", "process": 2**22, "process_begun": "1234"},
+    ]
+    text = '{"tuning": 1, "about": {}}\n'
+    for number, row in enumerate(rows, 1):
+        names = {"key": str(number), "log": f"{number:02}.log", "script": f"run{number:02}.sh"}
+        text += json.dumps(names | same | row) + "\n"
+    return [text.encode()]
+
+
+TUNED = SAVED / "megatron-v4.json"
+
+
+@cache
+def tuned() -> tuple[Any, Any]:
+    """Return a problem whose plans are tuned, and the target of their scripts."""
+    from ilp_planner.formats.exports import Target
+    from ilp_planner.formats.saved_json import read_saved
+    from ilp_planner.formats.saved_problem import problem_of
+
+    saved = read_saved(TUNED)
+    problem = problem_of(saved, TUNED, accept_changed=True)
+    return problem, Target(saved.inputs.files["model"], problem.cluster)
+
+
+def _sweep(path: Path) -> object:
+    """Go on with a sweep whose journal has a content, and write its table."""
+    from contextlib import closing
+
+    from ilp_planner.faces.sweeps.journal import Journal
+    from ilp_planner.faces.sweeps.shown import sweep_lines
+    from ilp_planner.faces.sweeps.sweep import JOURNAL
+    from ilp_planner.faces.sweeps.table import Wish, check_row, frame_of, rows_of
+
+    sweep = swept()
+    with closing(Journal(path, {}, JOURNAL)) as journal:
+        for row in journal.read():
+            check_row(row)
+        rows = rows_of(sweep, journal.latest(), Wish(objectives=("time", "price"), tokens=1e9))
+        return frame_of(sweep, rows), sweep_lines(sweep, rows, Wish(), None)
+
+
+@cache
+def swept() -> Any:
+    """Return a sweep of six points."""
+    from tests.faces.sweeps.cases import sweep_of
+
+    return sweep_of(gpus="8,16xH100", global_batch=[64, 128, 256])
+
+
+def _sweeps() -> list[bytes]:
+    from ilp_planner.faces.sweeps.journal import Journal
+    from ilp_planner.faces.sweeps.run import Run
+    from ilp_planner.faces.sweeps.sweep import JOURNAL
+    from tests.faces.sweeps.cases import AtOnce
+
+    with tempfile.TemporaryDirectory() as at:
+        journal = Journal(Path(at) / "j", {}, JOURNAL)
+        Run(swept(), AtOnce(), journal, lambda done, what: None).finish()
+        journal.close()
+        return [(Path(at) / "j").read_bytes()]
+
+
 def _amp_content() -> list[bytes]:
     return [json.dumps(content()).encode()]
 
@@ -358,6 +442,8 @@ READERS = {
     "aceso collective": _aceso_reader("prim_gpt_tiny_all_reduce_2gpus.csv", "Aceso's collectives"),
     "aceso links": _aceso_reader("p2p_intra_node.csv", "Aceso's links"),
     "job": Reader(_jobs, _job, "captured jobs"),
+    "tuning": Reader(_tunings, _tuning, "journals of tunings"),
+    "sweep": Reader(_sweeps, _sweep, "journals of sweeps"),
 }  # fmt: skip
 
 

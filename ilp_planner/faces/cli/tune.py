@@ -22,7 +22,8 @@ from ilp_planner.faces.cli.values import solve_limits
 from ilp_planner.faces.cli.wording import as_typed
 
 if TYPE_CHECKING:
-    from ilp_planner.faces.tuning.session import Ended, Session, Tried
+    from ilp_planner.faces.tuning.rows import Tried
+    from ilp_planner.faces.tuning.session import Ended, Session
     from ilp_planner.formats.exports import Target
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
@@ -161,7 +162,7 @@ def tune(
 def followed(session: "Session", runs: Runs, *, quiet: bool) -> "Ended":
     """Run plans, or ask for the next run; say each as it comes."""
     from ilp_planner.faces.report.tune import begun_text, outcome_text
-    from ilp_planner.faces.tuning.session import BEGUN
+    from ilp_planner.faces.tuning.rows import BEGUN
 
     def tell(one: "Tried") -> None:
         if quiet:
@@ -225,6 +226,7 @@ def problem_to_tune(
     """
     from ilp_planner.analysis.calibration.calibrate import check_cluster
     from ilp_planner.analysis.fit.fit import free_problem
+    from ilp_planner.evaluate import evaluate
     from ilp_planner.faces.cli.analyze_sources import source_by_kind
     from ilp_planner.faces.cli.fit_sources import read_job
     from ilp_planner.formats.exports import Target
@@ -238,7 +240,8 @@ def problem_to_tune(
         saved = read_saved(said["plan_file"])
         changed = said["accept_changed"]
         problem = problem_of(saved, said["plan_file"], accept_changed=changed)
-        first = saved.plan if problem.space.contains(problem, saved.plan) else None
+        legal = evaluate(problem, saved.plan).legal
+        first = saved.plan if legal and problem.space.contains(problem, saved.plan) else None
         target = Target(asked.model, problem.cluster, None, saved.inputs)
     else:
         judge = asked.judge()

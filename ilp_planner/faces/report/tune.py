@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ilp_planner.analysis.tune.tune import Answer
-    from ilp_planner.faces.tuning.session import Asked, Ended, Tried
+    from ilp_planner.faces.tuning.rows import Tried
+    from ilp_planner.faces.tuning.session import Asked, Ended
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
 

@@ -12,12 +12,13 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.base.errors import OutputError, UsageError
+from ilp_planner.base.errors import OutputError, PlanError, UsageError, shown
 from ilp_planner.base.growing import append
 from ilp_planner.faces.sweeps.row import LOST
+from ilp_planner.formats.json_fields import Fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from ilp_planner.faces.sweeps.row import Row
@@ -46,11 +47,12 @@ class Journal:
 
         Raises
         ------
-        UsageError: it is of other work, or another process works on it. OutputError: it cannot be
-        read or written.
+        UsageError: it is of other work, or another process works on it. PlanError: a line that was
+        changed. OutputError: it cannot be read or written.
         """
         self.path, self.kind = path, kind
         self.rows: dict[str, Row] = {}
+        self._lines: dict[str, int] = {}  # of rows that were there
         self._handle = None if path is None else _opened(path, kind)
         if path is not None and self._handle is not None:
             try:
@@ -72,6 +74,11 @@ class Journal:
             lines.append(_line(row))
         if self._handle is not None and lines:
             self._write("".join(lines))
+
+    def read(self) -> Iterator[Fields]:
+        """Yield the rows that were there, with their lines for messages."""
+        for key, line in self._lines.items():
+            yield Fields(self.rows[key], file=f"{self.path}: line {line}")
 
     def known(self, key: str) -> Row | None:
         """Return the row of a part of this work, from now on the latest one; None if it is not
@@ -95,7 +102,7 @@ class Journal:
     def _write(self, text: str) -> None:
         assert self._handle is not None
         assert self.path is not None
-        append(self.path, self._handle, text.encode())
+        append(self.path, self._handle, text.encode(errors="backslashreplace"))
 
     def _go_on(self, path: Path, handle: int, about: Mapping[str, str]) -> None:
         """Take the rows that are there; cut off a last line that is not whole."""
@@ -105,13 +112,13 @@ class Journal:
             if head.endswith(b"\n"):
                 _check_same(path, head, about, self.kind)
                 end = len(head)
-                for line in file:
-                    row = _row(line)
-                    if row is None:
+                for number, line in enumerate(file, 2):
+                    if not line.endswith(b"\n"):
                         break
                     end += len(line)
+                    row = _row(line, f"{path}: line {number}")
                     if row["status"] != LOST:  # is tried again
-                        self.rows[row["key"]] = row
+                        self.rows[row["key"]], self._lines[row["key"]] = row, number
         os.ftruncate(handle, end)
         if end == 0:
             self._write(first)
@@ -151,7 +158,7 @@ def _check_same(path: Path, head: bytes, about: Mapping[str, str], kind: Kind) -
     try:
         there = json.loads(head)["about"]
         found = {str(name): str(text) for name, text in there.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UsageError(
             f"{path}: found no journal of a {kind.word}, expected one, or no file; another "
             f"{kind.begins}"
@@ -174,10 +181,27 @@ def _values(row: Row) -> str:
     return json.dumps(row["values"], sort_keys=True)
 
 
-def _row(line: bytes) -> Row | None:
-    """Return the row of a line; None if it is incomplete."""
+def _row(line: bytes, place: str) -> Row:
+    """Return the row of a line.
+
+    Raises
+    ------
+    PlanError: it is none.
+    """
     try:
-        row: Row = json.loads(line)
-        return row if line.endswith(b"\n") and isinstance(row["values"], dict) else None
-    except (ValueError, KeyError, TypeError):
-        return None
+        found = json.loads(line, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        text = line.decode(errors="replace").strip()
+        raise PlanError(
+            f"{place}: found {shown(text)}, expected a row as it was written; without the line, "
+            "its part is done again"
+        ) from None
+    fields = Fields(found, file=place)
+    fields.text("key")
+    fields.text("status")
+    fields.record("values")
+    return fields.values
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(name)

@@ -135,13 +135,13 @@ def _columns(sweep: Sweep, rows: Sequence[Row], wish: Wish) -> dict[str, Callabl
         "GPUs": _gpus,
         **{name: _told(name, str) for name in varied},
         "step": lambda row: exact_seconds(row["step_s"]),
-        "gap": lambda row: describe_gap(row["gap"]).removesuffix(" (proved optimal)"),
+        "gap": _told("gap", lambda gap: describe_gap(gap).removesuffix(" (proved optimal)")),
     }
     if any(row["expected_low_s"] is not None for row in rows):
         cells["expected error"] = _interval
     if any(row["tokens_per_s"] for row in rows):
-        cells["tokens/s"] = lambda row: _three(row["tokens_per_s"])
-        cells["per GPU"] = lambda row: _three(row["tokens_per_s_per_gpu"])
+        cells["tokens/s"] = _told("tokens_per_s", three_digits)
+        cells["per GPU"] = _told("tokens_per_s_per_gpu", three_digits)
     for column, title in (("mfu", "MFU"), ("hfu", "HFU"), ("bubble", "bubble")):
         if any(row[column] is not None for row in rows):
             cells[title] = _told(column, format_percent)
@@ -210,13 +210,9 @@ def sweep_lines(
 
 
 def _told(column: str, tell: Callable[[Any], str]) -> Callable[[Row], str]:
-    """Return a function for a row's value in a column."""
-    return lambda row: tell(row[column])
+    """Return a function for a row's value in a column, `-` if it is not known."""
+    return lambda row: "-" if row[column] is None else tell(row[column])
 
 
-def _three(value: float | None) -> str:
-    return "-" if value is None else three_digits(value)
-
-
-def _money(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}"
+def _money(value: float) -> str:
+    return f"{value:,.2f}"

@@ -5,6 +5,7 @@ Its journal lies beside the table, `sweep.csv.jsonl` beside `sweep.csv`.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from ilp_planner.faces.sweeps.executors.registry import LOCAL, open_executor
 from ilp_planner.faces.sweeps.journal import Journal, Kind
 from ilp_planner.faces.sweeps.plot import check_plot, write_plot
 from ilp_planner.faces.sweeps.run import Run
-from ilp_planner.faces.sweeps.table import check_output, frame_of, rows_of, write_table
+from ilp_planner.faces.sweeps.table import check_output, check_row, frame_of, rows_of, write_table
 from ilp_planner.formats.inputs_json import encode_inputs
 from ilp_planner.formats.versions import OWN, versions
 
@@ -132,24 +133,25 @@ def run_sweep(
 
     Raises
     ------
-    UsageError: impossible files, or a table of another sweep.
+    UsageError: impossible files, or a table of another sweep. PlanError: a row that was changed.
     SchedulerError: the scheduler cannot be reached. OutputError: the system refuses.
     """
     check_files(files, sweep, wish)
     path = None if files.output is None else journal_file(files.output)
     if files.output is not None and path is not None:
         _check_begun(files.output, path)
-    journal = Journal(path, heading(sweep), JOURNAL)
-    interrupted = False
-    try:
-        Run(sweep, opened(place, note), journal, tell).finish()
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        with postponed():
-            rows = rows_of(sweep, journal.latest(), wish)
-            write_files(files, sweep, rows, wish)
-            journal.close()
+    with closing(Journal(path, heading(sweep), JOURNAL)) as journal:
+        interrupted = False
+        for row in journal.read():
+            check_row(row)
+        try:
+            Run(sweep, opened(place, note), journal, tell).finish()
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            with postponed():
+                rows = rows_of(sweep, journal.latest(), wish)
+                write_files(files, sweep, rows, wish)
     return Ended(rows, interrupted)
 
 

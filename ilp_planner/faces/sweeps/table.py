@@ -9,13 +9,15 @@ import io
 import math
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.base.errors import UsageError
+from ilp_planner.base.errors import UsageError, shown
 from ilp_planner.base.files import write_bytes
+from ilp_planner.base.limits import FIGURE
 from ilp_planner.faces.report.rates import price_of_tokens, run_of
 from ilp_planner.faces.sweeps.axes import GPUS
-from ilp_planner.faces.sweeps.row import RATES
+from ilp_planner.faces.sweeps.row import NO_PLAN, RATES
 from ilp_planner.specs.prices import PriceList
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.faces.sweeps.points import Sweep
     from ilp_planner.faces.sweeps.row import Row
+    from ilp_planner.formats.json_fields import Fields
 
 
 # ---- pareto --------------------------------------------------------------------------------------
@@ -116,6 +119,43 @@ def check_output(path: Path) -> None:
             f"output: found {path.name!r} without pyarrow, expected it installed: pip install "
             f"'ilp-planner[parquet]'; {path.stem}.csv needs nothing"
         )
+
+
+def check_row(row: Fields) -> None:
+    """Refuse a row of a journal with a value that no sweep writes.
+
+    Raises
+    ------
+    PlanError: one line with the file, the line, the key, the found and the expected value.
+    """
+    values = row.inside("values")
+    for key in values.values:
+        values.text(key)
+    row.text("gpu")
+    row.whole("gpus", least=1)
+    for key, value in row.values.items():
+        if value is None or key in ("values", "billed"):
+            continue
+        if key in WHOLE:
+            row.whole(key)
+        elif key in TEXTS:
+            row.text(key)
+        elif key in FOUND or key in LAST:
+            row.number(key, least=-FIGURE)
+    if row.text("status") not in NO_PLAN or row.values.get("step_s") is not None:
+        if row.number("step_s") == 0:
+            raise row.error("step_s", "seconds above 0")
+        row.number("peak_memory_bytes")
+        row.whole("virtual_stages", least=1)
+        for key in ("tp", "pp", "cp", "ep", "dp"):
+            if key not in row.values:
+                raise row.error(key, "what the plan has")
+    for number, each in enumerate(row.listed("billed") if "billed" in row.values else ()):
+        kinds: tuple[Any, ...] = (str, int, (int, float, NoneType), (int, float, NoneType))
+        right = isinstance(each, list) and len(each) == len(kinds)
+        if not right or not all(map(isinstance, each, kinds)):
+            expected = "a type, how many, a price and a spot price"
+            raise row.error(f"billed[{number}]", expected, shown(each))
 
 
 def rows_of(sweep: Sweep, rows: Iterable[Row], wish: Wish) -> list[Row]:

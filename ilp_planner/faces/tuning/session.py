@@ -28,11 +28,11 @@ from ilp_planner.faces.tuning.command import (
     end_group,
     words_of,
 )
+from ilp_planner.faces.tuning.rows import ASKED, BEGUN, Tried, log_name, read_tried
 from ilp_planner.formats.exports import write_runtime
-from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.logs.base import LogError
 from ilp_planner.formats.megatron.plan import job_of_plan
-from ilp_planner.formats.plan_json import decode_plan, encode_plan
+from ilp_planner.formats.plan_json import encode_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 JOURNAL = Kind("tuning", "the journal of another job", "`folder` begins one of its own")
 FILE = "journal.jsonl"
-ASKED, BEGUN = "asked", "begun"  # rows of runs that have not ended
 # Why a tuning ends.
 PROOF, BUDGET, WAITING = "proof", "budget", "a script waits for its log"
 UNSEARCHED = "no time to search for another plan: `seconds` gives more"
@@ -76,14 +75,6 @@ class Asked:
     heading: dict[str, str] = field(default_factory=dict)
 
 
-class Tried(NamedTuple):
-    """A run that was begun. row: of the journal."""
-
-    number: int
-    plan: AnyPlan
-    row: dict[str, Any]
-
-
 class Ended(NamedTuple):
     """How a tuning ended. answer: None if a script waits for its log. reason: in words. proved: the
     best run is within the gap of all plans. waiting: for a person to run it."""
@@ -109,23 +100,34 @@ class Session:
         Raises
         ------
         UsageError: the folder has the runs of another job, or another process works in it.
-        OutputError: it cannot be written.
+        PlanError: a row of its journal that was changed. OutputError: it cannot be written.
         """
         self.asked = asked
         self.plans = Searched(asked.problem, seconds)
         cluster = asked.problem.cluster
         device = cluster.device_types[cluster.type_names[0]]
         self.tuner: Tuner[AnyPlan] = Tuner(self.plans, device, gap, first)
+        self.tried: list[Tried] = []
+        self._journal: Journal | None = None
+        try:
+            self._go_on()
+        except BaseException:
+            self.close()
+            raise
+
+    def _go_on(self) -> None:
+        """Take the runs that the folder has."""
+        asked = self.asked
         try:
             asked.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"{asked.folder}: cannot be made: {error.strerror}") from None
-        self.journal = Journal(asked.folder / FILE, asked.heading, JOURNAL)
-        self.tried: list[Tried] = []
-        rows = sorted(self.journal.rows.values(), key=lambda row: int(row["key"]))
-        for row in rows:
-            plan = decode_plan(Fields(row.get("plan"), file=str(asked.folder / FILE), where="plan"))
-            self._take(Tried(int(row["key"]), plan, row))
+        self._journal = Journal(asked.folder / FILE, asked.heading, JOURNAL)
+        rows = [(read_tried(row, asked.problem), row) for row in self._journal.read()]
+        for number, (one, row) in enumerate(sorted(rows, key=lambda pair: pair[0].number), 1):
+            if one.number != number:
+                raise row.error("key", f"run {number}, of which there is no row")
+            self._take(one)
 
     @property
     def pending(self) -> Tried | None:
@@ -139,7 +141,8 @@ class Session:
 
     def close(self) -> None:
         """Let go of the journal, and of the executor."""
-        self.journal.close()
+        if self._journal is not None:
+            self._journal.close()
         if self.asked.executor is not None:
             self.asked.executor.cancel()
 
@@ -235,8 +238,9 @@ class Session:
         bad = [one for one in self.tried if one.row["status"] == Status.FAILED]
         if len(bad) >= GIVEN_UP:
             one = bad[-1]
+            place = self.asked.folder / (one.row["log"] if "script" in one.row else "")
             return (
-                f"{self.asked.folder / one.row['log']}: found {len(bad)} runs that failed and none "
+                f"{place}: found {len(bad)} runs that failed and none "
                 f"that succeeded, expected a command that runs a script; the last one: "
                 f"{one.row['why']}"
             )
@@ -250,14 +254,12 @@ class Session:
     @property
     def _starting(self) -> float:
         """Seconds that a run took at most beside its steps."""
-        return max(
-            (
-                one.row["wall_s"] - one.row["steps"] * one.row["seconds"]
-                for one in self.tried
-                if one.row["status"] == Status.MEASURED and one.row.get("wall_s")
-            ),
-            default=0.0,
-        )
+        beside: list[float] = [
+            one.row["wall_s"] - one.row["steps"] * one.row["seconds"]
+            for one in self.tried
+            if one.row["status"] == Status.MEASURED and one.row.get("wall_s")
+        ]
+        return max([0.0, *beside])
 
     # ---- runs -----------------------------------------------------------------------------------
 
@@ -267,7 +269,7 @@ class Session:
         plan = answer.next
         assert plan is not None
         number = len(self.tried) + 1
-        row = {"plan": encode_plan(plan), "expected_s": answer.expected, "log": f"{number:02}.log"}
+        row = {"plan": encode_plan(plan), "expected_s": answer.expected, "log": log_name(number)}
         output = self.asked.folder / f"run{number:02}"
         target = self.asked.target._replace(time=answer.expected)
         try:
@@ -310,7 +312,10 @@ class Session:
         wall = time.monotonic() - begun
         if lost:
             return self._end(tried, Outcome(Status.FAILED, why=lost), wall)
-        return self._end(tried, self._outcome(tried, status), wall)
+        found = self._outcome(tried, status)
+        if found.status is Status.CUT and command.seconds == LONGEST:  # and not for the budget
+            found = Outcome(Status.FAILED, why=f"{found.why} in {format_seconds(LONGEST)}")
+        return self._end(tried, found, wall)
 
     def _again(self, left: Tried) -> Tried:
         """Take a run that an earlier process began: its log if it is whole, else run it again."""
@@ -342,7 +347,8 @@ class Session:
 
     def _add(self, number: int, plan: AnyPlan, row: dict[str, Any]) -> Tried:
         whole = {"key": str(number), "values": {}, **row}
-        self.journal.add([whole])
+        assert self._journal is not None
+        self._journal.add([whole])
         return self._take(Tried(number, plan, whole))
 
     def _take(self, one: Tried) -> Tried:

@@ -1,6 +1,7 @@
 """`ilp-plan tune`: plans are run, logs read, and it ends with a reason; killed, it goes on."""
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -12,57 +13,9 @@ import pytest
 
 from tests.faces.cli.conftest import Done
 from tests.faces.cli.test_doctor import log
+from tests.faces.tuned import FILES, SIX
 
 Command = Callable[..., Done]
-SIX = """\
-solve small.toml pair.toml --global-batch-size 16 --tp 1,2 --pp 1 --cp 1 --micro-batch-size 2,4,8
---recompute none --sharding none --output plan.json"""
-MODEL = """\
-name = "small"
-family = "decoder"
-precision = "bf16"
-
-[architecture]
-layers = 2
-hidden = 128
-heads = 4
-kv_heads = 2
-ffn = 256
-sequence = 48
-vocab = 256
-gated = true
-bias = false
-norm = "rmsnorm"
-positions = "rope"
-dropout = 0.0
-"""
-PAIR = """\
-name = "pair"
-
-[[nodes]]
-device = "A100"
-count = 1
-devices = 2
-
-[devices.A100]
-gpu = "A100-80GB"
-"""
-# A script's own cost, which the planner does not know: of tp and micro-batch, in milliseconds.
-HIDDEN = """\
-import os, re, sys
-text = open(sys.argv[1]).read()
-tp, micro = (int(re.search(rf"--{name}-size (\\d+)", text)[1])
-             for name in ("tensor-model-parallel", "micro-batch"))
-if (tp, micro) == (1, 8):
-    sys.exit("torch.OutOfMemoryError: CUDA out of memory.")
-if (tp, micro) == (2, 8):
-    sys.exit("pretrain_gpt.py: error: unrecognized arguments")
-steps = int(os.environ["TRAIN_ITERS"])
-for step in range(1, steps + 1):
-    ms = 5.0 * (1 + 0.1 * tp + 0.8 / micro) * (1 + 0.002 * (step % 3))
-    print(f" iteration {step:8}/{steps:8} | elapsed time per iteration (ms): {ms:.3f} "
-          f"| global batch size: {16:5} |")
-"""
 RUN = f"{sys.executable} hidden.py {{script}}"
 
 
@@ -75,9 +28,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from ilp_planner.faces.cli.main import run
 
     path = tmp_path_factory.mktemp("tune")
-    (path / "small.toml").write_text(MODEL)
-    (path / "pair.toml").write_text(PAIR)
-    (path / "hidden.py").write_text(HIDDEN)
+    for name, text in FILES.items():
+        (path / name).write_text(text)
     with chdir(path), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         assert run(SIX.split()) == 0
     return path
@@ -205,3 +157,102 @@ def test_the_journal_of_another_job(ilp_plan: Command, here: Path) -> None:
     assert done.code == 2
     assert "journal.jsonl: the journal of another job: samples 16 there, 32 here" in done.err
     assert done.err.rstrip().endswith("another --folder begins one of its own")
+
+
+GONE = object()  # a key that is left out
+DAMAGED: tuple[tuple[dict[str, object], str], ...] = (
+    ({"seconds": GONE}, "seconds: found nothing, expected a number"),
+    ({"seconds": math.nan}, "expected a row as it was written"),
+    ({"seconds": -1.0}, "seconds: found -1.0, expected a number of at least 0"),
+    ({"seconds": 0}, "seconds: found 0, expected seconds above 0"),
+    ({"seconds": "fast"}, "seconds: found 'fast', expected a number"),
+    ({"noise": None}, "noise: found null, expected a number"),
+    ({"noise": -0.5}, "noise: found -0.5, expected a number of at least 0"),
+    ({"steps": 0.5}, "steps: found 0.5, expected a whole number"),
+    ({"wall_s": -1}, "wall_s: found -1, expected a number of at least 0"),
+    ({"expected_s": [1.0]}, "expected_s: found a list of 1, expected a number"),
+    ({"status": "done"}, "status: found 'done', expected one of asked, begun, measured"),
+    ({"status": GONE}, "status: found nothing, expected a text"),
+    ({"values": 3}, "values: found 3, expected an object"),
+    ({"key": 1}, "key: found 1, expected a text"),
+    ({"key": "one"}, "key: found 'one', expected the number of a run"),
+    ({"key": "\u0661"}, "expected the number of a run"),  # a digit that is not ours
+    ({"log": "/etc/hostname"}, "log: found '/etc/hostname', expected '01.log'"),
+    ({"script": "../run01.sh"}, "script: found '../run01.sh', expected the name of a file"),
+    ({"process": -1, "process_begun": ""}, "process: found -1, expected a whole number"),
+    ({"plan": None}, "plan: found null, expected an object"),
+    ({"plan": {"global_batch": 8}}, "global batch: found 8 samples, expected 16"),
+    ({"plan": {"model": "other"}}, "model: found other, expected small"),
+)
+
+
+@pytest.mark.parametrize(("change", "message"), DAMAGED)
+def test_a_row_that_was_changed_is_refused(
+    ilp_plan: Command, here: Path, change: dict[str, object], message: str
+) -> None:
+    """Nothing of it is run or removed; without the row the tuning goes on."""
+    said = ["tune", "plan.json", "--ask", "--time-limit", "300"]
+    (here / "a.log").write_text(log([0.01] * 20, batch=16))
+    assert ilp_plan(*said).code == 0
+    assert ilp_plan(*said, "--log", "a.log").code == 0
+    path = here / "tune" / "journal.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    row = json.loads(lines[2])
+    assert row["status"] == "measured"
+    within = isinstance(row["plan"], dict) and isinstance(change.get("plan"), dict)
+    row |= {"plan": row["plan"] | change["plan"]} if within else change  # type: ignore[operator]
+    row = {key: value for key, value in row.items() if value is not GONE}
+    path.write_text("".join([*lines[:2], json.dumps(row) + "\n"]))
+    changed = path.read_bytes()
+    for _ in range(2):  # the journal is let go of
+        done = ilp_plan(*said)
+        assert done.code == 1, done.err
+        assert done.err.startswith("ilp-plan: tune/journal.jsonl: line 3: ")
+        assert message in done.err
+        assert done.err.count("\n") == 1
+    assert path.read_bytes() == changed
+    path.write_text("".join(lines[:2]))
+    assert ilp_plan(*said, "--log", "a.log").code == 0
+
+
+def test_a_row_that_is_missing_is_named(ilp_plan: Command, here: Path) -> None:
+    assert ilp_plan("tune", "plan.json", "--run", RUN, "--time-limit", "300").code == 0
+    path = here / "tune" / "journal.jsonl"
+    kept = [line for line in path.read_text().splitlines() if '"key": "1"' not in line]
+    path.write_text("\n".join(kept) + "\n")
+    done = ilp_plan("tune", "plan.json", "--run", RUN)
+    assert done.code == 1
+    assert "journal.jsonl: line " in done.err
+    assert "expected run 1, of which there is no row" in done.err
+
+
+def test_two_tunings_do_not_share_a_folder(ilp_plan: Command, here: Path) -> None:
+    """The second one, begun by a run of the first, is refused and changes nothing."""
+    (here / "second.py").write_text(
+        "from ilp_planner.faces.cli.main import main\n"
+        "main(['tune', 'plan.json', '--run', 'true {script}'])\n"
+    )
+    words = f"[ -e second.txt ] || {sys.executable} second.py 2> second.txt; {RUN}"
+    done = ilp_plan("tune", "plan.json", "--run", words, "--time-limit", "300", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["proved"]
+    second = (here / "second.txt").read_text()
+    assert "another process is at work on this tuning" in second
+
+
+def test_ctrl_c_between_steps_keeps_what_was_run(
+    ilp_plan: Command, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt while a run is put down, or while the next is chosen."""
+    for name in ("_end", "_answer", "_write", "_run"):
+        with monkeypatch.context() as patched:
+
+            def interrupted(*_: object, **__: object) -> None:
+                raise KeyboardInterrupt
+
+            patched.setattr(f"ilp_planner.faces.tuning.session.Session.{name}", interrupted)
+            done = ilp_plan("tune", "plan.json", "--run", RUN, "--time-limit", "300")
+            assert done.err.endswith("ilp-plan: interrupted\n")
+    done = ilp_plan("tune", "plan.json", "--run", RUN, "--time-limit", "300", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["proved"]

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.base.errors import UsageError
+from ilp_planner.base.errors import PlanError, UsageError
 from ilp_planner.faces.sweeps.journal import Journal
 from ilp_planner.faces.sweeps.points import Sweep
 from ilp_planner.faces.sweeps.row import LOST, REFUSED
 from ilp_planner.faces.sweeps.run import Run
-from ilp_planner.faces.sweeps.sweep import JOURNAL, heading
+from ilp_planner.faces.sweeps.sweep import JOURNAL, Files, Place, heading, journal_file, run_sweep
+from ilp_planner.faces.sweeps.table import Wish
 from ilp_planner.faces.sweeps.work import Outcome
 from tests.faces.sweeps.cases import AtOnce, found, rows_by_values, sweep_of
 
@@ -229,3 +230,46 @@ def test_rows_of_inputs_that_have_changed_stand_beside_none_of_now(tmp_path: Pat
     last = run(sweep, executor, path)
     assert not executor.given
     assert not any(row["key"].startswith("before") for row in last.latest())
+
+
+CHANGED: tuple[tuple[dict[str, object], str], ...] = (
+    ({"step_s": -1.0}, "step_s: found -1.0, expected a number of at least 0"),
+    ({"step_s": 0}, "step_s: found 0, expected seconds above 0"),
+    ({"mfu": "half"}, "mfu: found 'half', expected a number"),
+    ({"tp": 1.5}, "tp: found 1.5, expected a whole number"),
+    ({"billed": [["H100", "8", None, None]]}, "billed[0]: found a list of 4, expected a type"),
+    ({"status": 1}, "status: found 1, expected a text"),
+    ({"values": {"global_batch": 64}}, "values.global_batch: found 64, expected a text"),
+)
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGED)
+def test_a_row_that_was_changed_is_refused(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    table = tmp_path / "t.csv"
+    sweep, path = sweep_of(**VARY), journal_file(table)
+    run(sweep, AtOnce(), path)
+    text = path.read_text().splitlines()
+    text[3] = json.dumps(json.loads(text[3]) | change)
+    path.write_text("\n".join(text) + "\n")
+    changed = path.read_bytes()
+    for _ in range(2):  # the journal is let go of
+        with pytest.raises(PlanError) as raised:
+            run_sweep(sweep, Wish(), Place(), Files(output=table), lambda *_: None, lambda _: None)
+        assert str(raised.value).startswith(f"{path}: line 4: {message}")
+    assert path.read_bytes() == changed
+    assert not table.exists()
+
+
+def test_a_line_that_is_damaged_hides_none_after_it(tmp_path: Path) -> None:
+    sweep, path = sweep_of(**VARY), tmp_path / "t.csv.jsonl"
+    run(sweep, AtOnce(), path)
+    text = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*text[:3], b"\0\0\xff", *text[4:]]))
+    with pytest.raises(PlanError, match=r"line 4: found .*, expected a row as it was written"):
+        run(sweep, AtOnce(), path)
+    path.write_bytes(b"\n".join([*text[:3], *text[4:]]))
+    executor = AtOnce()
+    run(sweep, executor, path)
+    assert len(executor.given) == 1
