@@ -213,10 +213,15 @@ def check_stage_count(problem: Problem[Any], plan: Plan[Any]) -> Iterator[Violat
 
 
 def check_profiled(cost: PlanCost) -> Iterator[Violation]:
-    """Everything that the plan does is in the profile."""
+    """Everything that the plan does is in the profile, so that its time is known."""
+    known = math.isfinite(cost.iteration_time)
     for s, stage in enumerate(cost.stages):
         for missing in stage.unprofiled:
+            known = True
             yield Violation("profiled", f"stage {s}", missing, "a row of the profile")
+    if not known:
+        have = f"{cost.iteration_time} seconds"
+        yield Violation("profiled", "plan", have, "seconds by rows of the profile")
 
 
 def check_idle(problem: Problem[Any], idle: tuple[int, ...]) -> Iterator[Violation]:

@@ -182,8 +182,6 @@ def test_plans_are_judged_alike(seed: int) -> None:
         every = [] if result.plan is None else [result.plan]
     for plan in random.Random(seed).sample(every, min(5, len(every))):
         expected = evaluate(problem, plan)
-        if math.isnan(expected.iteration_time):
-            continue
         record = read(encode_plan(plan))
         seconds, stages, faults = checker.judge_layers(costs, plans, cases, record)
         assert (not faults) == expected.legal, (faults, expected.violations)
@@ -192,6 +190,26 @@ def test_plans_are_judged_alike(seed: int) -> None:
             for (time, memory), cost in zip(stages, expected.stages, strict=True):
                 assert math.isclose(time, cost.time, rel_tol=1e-9)
                 assert math.isclose(memory, max(cost.memory), rel_tol=1e-9)
+
+
+def test_a_plan_whose_time_is_not_known_is_not_legal() -> None:
+    """Replicas share 6 samples as 4 and 2: no row of 3, by which the last stage ends, is known."""
+    costs = synthetic_costs({"A": 1, "B": 1}, 2, sizes=(1, 2, 4))
+    cluster = metis_cluster_spec(costs.formulas.cluster)
+    problem = replace(
+        metis_problem(4, GroupSpace()), costs=costs, cluster=cluster, micro_batches=(1,),
+        memory_limits={n: float(cluster.device_types[n].memory) for n in cluster.type_names},
+    )  # fmt: skip
+    plans, priced, cases, _ = checker.opened(read(proof_of(problem, HUGE)))
+    unknown = 0
+    for plan in brute.every_plan(problem):
+        judged = evaluate(problem, plan)
+        _, _, faults = checker.judge_layers(priced, plans, cases, read(encode_plan(plan)))
+        assert (not faults) == judged.legal
+        assert judged.legal <= math.isfinite(judged.iteration_time)
+        if {"A tp1 bs3", "B tp1 bs3"} & {rule.have for rule in judged.violations}:
+            unknown += len(plan.stages) == 1
+    assert unknown
 
 
 # ---- mistakes of the planner ---------------------------------------------------------------------

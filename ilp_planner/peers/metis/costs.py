@@ -78,8 +78,8 @@ def terms_ms(
             send += formulas.send(group, groups[s + 1].types, b)
     sync = formulas.sync(groups[-1])
     if sync is None:
-        group = groups[-1]
-        raise ProfileError(f"{formulas.profile.source}: not profiled: tp{group.tp} bs{group.mean}")
+        missing = ", ".join(formulas.unprofiled_end(groups[-1]))
+        raise ProfileError(f"{formulas.profile.source}: not profiled: {missing}")
     return {
         "execution": OneForwardOneBackward(batches).steady(times) + total(times),
         "fb_sync": sync * batches,
@@ -205,6 +205,9 @@ class MetisCosts:
         stages = [
             self._stage_cost(group, a, b) for group, (a, b) in zip(groups, ranges, strict=True)
         ]
+        ends = formulas.unprofiled_end(groups[-1])
+        missing = tuple(dict.fromkeys((*stages[-1].unprofiled, *ends)))
+        stages[-1] = replace(stages[-1], unprofiled=missing)
         try:
             terms = terms_ms(formulas, groups, ranges, plan.micro_batches)
         except ProfileError:

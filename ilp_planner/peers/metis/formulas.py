@@ -166,6 +166,14 @@ class MetisFormulas:
             if self.row(device, group.tp, samples) is None
         )
 
+    def unprofiled_end(self, group: MetisGroup) -> tuple[str, ...]:
+        """Name the rows that the group lacks as the last stage, beyond its layers (`sync`)."""
+        return tuple(
+            f"{self.row_name(device)} tp{group.tp} bs{group.mean}"
+            for device in sorted(group.types)
+            if self.row(device, group.tp, group.mean) is None
+        )
+
     def compute(self, group: MetisGroup) -> NDArray[np.float64] | None:
         """Milliseconds of one micro-batch: the slowest replica, each running its samples in powers
         of two one after the other. None when a row is missing."""
