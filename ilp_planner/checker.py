@@ -266,7 +266,7 @@ class Costs:
         self._moves: Table = {}
         self._sent: Table = {}
 
-    # ---- the rules of the two models
+    # ---- rules of the cost models native and aceso
 
     def kept(self, u, row):
         """Bytes that the operator keeps for its backward pass."""
@@ -412,7 +412,7 @@ class Costs:
         return row[3] if row else Fraction(10**6 * MIB if self.aceso else 1 << 60)
 
 
-# ---- the plan ------------------------------------------------------------------------------------
+# ---- seconds and memory of a plan ----------------------------------------------------------------
 
 
 def judge(costs, plans, plan):
@@ -818,7 +818,7 @@ class Stages:
             q += 1
         return last
 
-    # ---- single stages, exactly
+    # ---- exact bounds of single stages
 
     def key(self, g, flight, enter, leave, start, stop):
         """Name a stage by all that its time depends on."""
@@ -1399,7 +1399,7 @@ class Layers:
             raise RefusedError(f"{key}: found {len(found)}, expected {self.layers + more}")
         return found
 
-    # ---- what is the same for all plans of so many micro-batches
+    # ---- micro-batches
 
     def batch(self, B):
         """Return (samples of a micro-batch, of the last one)."""
@@ -1410,7 +1410,7 @@ class Layers:
         """Seconds of an iteration, whatever the plan."""
         return self.generator * B / 1000 if self.metis else Fraction(0)
 
-    # ---- groups
+    # ---- groups of devices
 
     def row(self, kind, tp, samples, failed=False, way=()):
         """Seconds of every layer with so many samples, recomputed in a way or not; None if that is
@@ -1441,7 +1441,7 @@ class Layers:
         several: which groups of several types there are. order: of types, in Metis's space.
         """
         S, last = self.batch(B)
-        if self.plans["space"] == "metis":
+        if self.plans["by_rank"]:
             ranks = [kind for kind in order for _ in range(self.plans["counts"][kind])]
             for first in range(len(ranks)):
                 for size in powers(len(ranks) - first):
@@ -1722,7 +1722,7 @@ class Layers:
         the group; whether it is smaller than a node; and its first rank in Metis's space, else the
         devices that are taken in its node by it and by the groups after it, if these are known."""
         kinds, within, taken = state
-        if self.plans["space"] == "metis":
+        if self.plans["by_rank"]:
             if group.after == taken:
                 yield group.state, (kinds, within, "any")
             return
@@ -1737,7 +1737,7 @@ class Layers:
             after = (kinds, True, taken + own) if alone else group.state
             yield after, (kinds, within, "near" if alone else "any")
 
-    # ---- plans
+    # ---- seconds of whole plans
 
     def transfer(self, stage, after):
         """Return (seconds, seconds per byte of a sample) of sending from replicas (node, devices,
@@ -1834,7 +1834,7 @@ def halves(samples):
     return [x for x in reversed(powers(samples)) if samples & x]
 
 
-# ---- plans of layers: the plan -------------------------------------------------------------------
+# ---- plans of layers: seconds and memory of a plan -----------------------------------------------
 
 
 class Ranges:
@@ -1925,7 +1925,7 @@ def judge_layers(costs, plans, cases, plan):
         faults.append(f"{position} layers in {len(stages)} stages")
     order = list(dict.fromkeys(place[d][1] for d in seen))
     ranks = [d for kind in order for d, (_, other) in enumerate(place) if other == kind]
-    whole = plans["space"] == "metis"
+    whole = plans["by_rank"]
     if len({*seen}) < len(seen) or (whole and (seen != ranks or len(ranks) < len(place))):
         faults.append("a device is used twice, or not as the set has it")
     if faults:
@@ -2211,7 +2211,7 @@ class Chain:
         return min(target, heap[0][0]) if heap else target, not heap
 
 
-# ---- the file ------------------------------------------------------------------------------------
+# ---- the file and its verdict --------------------------------------------------------------------
 
 
 def set_of_plans(record):
@@ -2277,7 +2277,9 @@ def set_of_layers(record):
             )
     if found["space"] not in ("groups", "metis"):
         raise RefusedError(f"space: found {shown(found['space'])}, expected groups or metis")
-    if found["space"] == "metis" and sum(found["counts"]) > MOST_RANKS:
+    # Metis's stages have ranks one after the other, so that every device is in one of them
+    found["by_rank"] = found["space"] == "metis"
+    if found["by_rank"] and sum(found["counts"]) > MOST_RANKS:
         raise RefusedError(f"nodes: found {sum(found['counts'])} devices, expected {MOST_RANKS}")
     found["seats"] = [
         (kind, tp, sum(size // tp for size in own)) for kind, own in enumerate(sizes)
@@ -2491,7 +2493,7 @@ def prove(plans: Any, costs: Any, cases: Any, claimed: int) -> dict[int, int]:
     claim."""
     found = {}
     if "space" in plans:
-        whole = plans["space"] == "metis"
+        whole = plans["by_rank"]
         orders = list(permutations(range(len(plans["types"])))) if whole else [()]
         for B in plans["micro_batches"]:
             found[B] = claimed * Q
@@ -2511,7 +2513,7 @@ def prove(plans: Any, costs: Any, cases: Any, claimed: int) -> dict[int, int]:
 def said_of_layers(plans, costs, cases):
     """Return what is said of a set of plans of whole layers."""
     counts = zip(plans["counts"], plans["types"], strict=True)
-    rule = "devices type by type" if plans["space"] == "metis" else "packed"
+    rule = "devices type by type" if plans["by_rank"] else "packed"
     batches = ", ".join(map(str, plans["micro_batches"]))
     limits = ", ".join(f"{float(x) / MIB:.1f}" for x in plans["limits"])
     return {

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -137,7 +138,7 @@ def scaled(factor: float) -> Callable[[Any], Any]:
 
 
 def shifted(by: int) -> Callable[[Any], Any]:
-    return lambda old: lambda *args, **said: max(0, old(*args, **said) + by)
+    return lambda old: lambda *args, **said: np.maximum(0, old(*args, **said) + by)
 
 
 def always(value: Any) -> Callable[[Any], Any]:
@@ -162,7 +163,7 @@ def poorer(old: Any) -> Any:
 
 
 def lower_cutoff(old: Any) -> Any:
-    return lambda self, cutoff: old(self, cutoff * 0.97)
+    return lambda self, cutoff, *args: old(self, cutoff * 0.97, *args)
 
 
 COSTS = {

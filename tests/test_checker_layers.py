@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +40,7 @@ from tests import brute
 from tests.examples import examples
 from tests.metis_cases import synthetic_costs
 from tests.peers.metis.test_enumeration import cheapest as cheapest_path
-from tests.test_checker import HUGE, edited, proved, read
+from tests.test_checker import HUGE, PROOF, always, edited, lower_cutoff, proved, read, shifted
 
 Record = dict[str, Any]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -228,14 +227,6 @@ def scaled(factor: float) -> Callable[[Any], Any]:
     return wrong
 
 
-def shifted(by: int) -> Callable[[Any], Any]:
-    return lambda old: lambda *args, **said: np.maximum(old(*args, **said) + by, 0)
-
-
-def always(value: Any) -> Callable[[Any], Any]:
-    return lambda old: lambda *args, **said: value
-
-
 def raised(old: Any) -> Any:
     """Return multipliers that prove 3 % more than they do."""
 
@@ -243,10 +234,6 @@ def raised(old: Any) -> Any:
         return replace(known := old(*args, **said), value=known.value * 1.03)
 
     return found
-
-
-def lower_cutoff(old: Any) -> Any:
-    return lambda self, cutoff, *args: old(self, cutoff * 0.97, *args)
 
 
 MISTAKES = {
@@ -341,7 +328,6 @@ def small(space: str) -> tuple[Record, float, Problem[Any]]:
 
 
 SPACES = ("native", "groups", "metis")
-PROOF = ("certificate", "independent")
 
 
 @given(st.sampled_from(SPACES), st.integers(0, 2**64))

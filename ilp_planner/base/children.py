@@ -28,10 +28,10 @@ def cores() -> int:
     return count
 
 
-def ended(status: int) -> str:
-    """Return how a process has ended. status: below 0 by a signal."""
+def ended(status: int, what: str = "its process") -> str:
+    """Return how a process has ended. status: below 0 by a signal. what: it is, in words."""
     how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    return f"its process {how}" + ", as when memory runs out" * (status == -9)
+    return f"{what} {how}" + ", as when memory runs out" * (status == -9)
 
 
 def stopped(process: int) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 LEAST_NOISE = 0.005  # relative: how far two runs of a plan are apart in any case
+COMMAND = "its command"
 FEWEST = 5  # steps of a run that was ended before its time
 OTHER_BATCH = 0.1  # relative: samples of a step are counted by rates where nothing says them
 TAIL = 2**20  # bytes at the end of a log in which a lack of memory is looked for
@@ -71,13 +72,13 @@ def outcome_of(log: Path, job: TrainingJob, steps: int, status: int | None = 0) 
             return Outcome(Status.CUT, why="no time for enough steps")
         if lacked_memory(log):
             return Outcome(Status.MEMORY, why="out of memory")
-        how = f"its command {ended(status).removeprefix('its process ')}; " if status else ""
+        how = f"{ended(status, COMMAND)}; " if status else ""
         return Outcome(Status.FAILED, why=f"{how}{error}")
     if status is None and found.steps < FEWEST:
         return Outcome(Status.CUT, why=f"no time for {FEWEST} steps")
     if status and found.steps < steps:
-        how = ended(status).removeprefix("its process ")
-        return Outcome(Status.FAILED, why=f"its command {how} after {found.steps} steps")
+        why = f"{ended(status, COMMAND)} after {found.steps} steps"
+        return Outcome(Status.FAILED, why=why)
     return found
 
 
