@@ -8,6 +8,7 @@ import typer
 
 from ilp_planner.base.errors import InfeasibleError, ProfileError, UsageError
 from ilp_planner.base.files import check_writable
+from ilp_planner.base.resident import uncollected
 from ilp_planner.faces.cli import objective as j
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.help import SOLVER
@@ -125,6 +126,7 @@ class Shown:
 
 
 @taking(request=request_options(), aim=Aim, search=Search, shown=Shown)
+@uncollected()  # to its end: a collection after a large search takes half a second
 def solve(
     ctx: typer.Context,
     request: Request,

@@ -219,9 +219,10 @@ def _judged(problem: Problem[Any], stage: Stage, cost: StageCost) -> dict[str, A
 
 def _place(cluster: ClusterSpec, devices: Sequence[int]) -> dict[str, Any]:
     """Return nodes and types of devices that exist."""
+    nodes = dict.fromkeys(map(cluster.node_of.__getitem__, devices))
     return {
-        "nodes": sorted({cluster.node_of[d] for d in devices}),
-        "types": list(dict.fromkeys(cluster.called[cluster.node_of[d]] for d in devices)),
+        "nodes": sorted(nodes),
+        "types": list(dict.fromkeys(map(cluster.called.__getitem__, nodes))),
     }
 
 
