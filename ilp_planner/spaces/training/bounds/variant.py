@@ -63,14 +63,16 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
     if part.problem.constraints.one_layout is not None:
         (bounds,) = layout_bounds(part, variant, [variant.recompute], layouts_of(part, variant))
         return float(bounds[0] + part.ranks.constant)
-    again = variant.recompute
+    again, least, how = variant.recompute, _least_work(part, variant), passing(part, variant)
+    block = 0
     if again.method == "block":
-        every = block_bounds(part, variant)
-        return float(every[min(again.layers, every.size) - 1])
-    least, slowest = _least_work(part, variant), _slowest_of(part, variant)
-    work = _passes(part, variant, slowest, least.once + least.again, least)
+        counts = _recomputed(part, variant, np.array([again.layers]))
+        (work,), block = _block_passes(part, how, again, counts, least), int(counts[0])
+    else:
+        slowest = _slowest_of(part, variant)
+        work = _passes(how, slowest, least.once + least.again, least)
     if variant.remainder == ANYHOW:
-        work = max(work, _anyhow_bound(part, part.repeated(again), 0))
+        work = max(work, _anyhow_bound(part, part.repeated(again), block))
     return float(work + least.sync + part.ranks.constant)
 
 
@@ -78,76 +80,130 @@ def bounded_variants(part: MegatronPart, below: float) -> tuple[dict[Variant, fl
     """Return the variants of a part with a bound below so many seconds, in the order of `variants`,
     with their bounds; and the least bound of all others."""
     found: dict[Variant, float] = {}
-    rest, one_layout = INFINITE, part.problem.constraints.one_layout is not None
-    for pipeline in pipelines(part):
-        wholes = (NOTHING,) if pipeline.divided else part.recomputations
-        layers = block_layers(part, pipeline)
-        every = [*wholes, *map(block_of, layers.tolist())]
-        bounds = whole_bounds(part, pipeline, wholes)
-        if layers.size and (one_layout or not part.fits_at_all):
-            more = [part.bound(pipeline.computing(again)) for again in every[len(wholes) :]]
-            bounds = np.concatenate((bounds, more))
-        elif layers.size:
-            bounds = np.concatenate((bounds, block_bounds(part, pipeline)[layers - 1]))
+    rest, every = INFINITE, tuple(pipelines(part))
+    layers = [block_layers(part, pipeline) for pipeline in every]
+    rows = zip(
+        every, whole_bounds(part, every), layers, block_bounds(part, every, layers), strict=True
+    )
+    for pipeline, (wholes, bounds), blocks, more in rows:
+        bounds = np.concatenate((bounds, more))
+        again = [*wholes, *map(block_of, blocks.tolist())]
         places = np.flatnonzero(bounds < below)
-        if places.size and not (
-            one_layout or part.spread(pipeline) or pipeline.remainder == ANYHOW
-        ):
-            some = [every[place] for place in places.tolist()]
+        if places.size and tried_one_by_one(part, pipeline):
+            some = [again[place] for place in places.tolist()]
             layouts = layouts_of(part, pipeline)
             own = layout_bounds(part, pipeline, some, layouts).min(axis=1, initial=INFINITE)
             bounds[places] = np.maximum(bounds[places], own + part.ranks.constant)
             places = np.flatnonzero(bounds < below)
         rest = min(rest, float(bounds[bounds >= below].min(initial=INFINITE)))
         for place in places.tolist():
-            found[pipeline.computing(every[place])] = float(bounds[place])
+            found[pipeline.computing(again[place])] = float(bounds[place])
     return found, rest
 
 
-def _block(pipeline: Variant, layers: int) -> Variant:
-    return pipeline.computing(block_of(layers))
+def tried_one_by_one(part: MegatronPart, pipeline: Variant) -> bool:
+    """Tell whether there are layouts whose own bounds are higher than those of a variant."""
+    one_layout = part.problem.constraints.one_layout is not None
+    return not (one_layout or part.spread(pipeline) or pipeline.remainder == ANYHOW)
+
+
+def _one_by_one(part: MegatronPart) -> bool:
+    """Tell whether variants have to be bounded one by one."""
+    return not part.fits_at_all or part.problem.constraints.one_layout is not None
+
+
+def least_bound(part: MegatronPart) -> float:
+    """Return the least bound in seconds of a part's schedules, without recomputation."""
+    every = tuple(pipelines(part))
+    found = whole_bounds(part, every, (NOTHING,))
+    return min((float(bounds[0]) for _, bounds in found), default=INFINITE)
 
 
 def whole_bounds(
-    part: MegatronPart, pipeline: Variant, wholes: Sequence[Recompute]
-) -> NDArray[np.float64]:
-    """Return lower bounds in seconds of a schedule's plans with each of some recomputations without
-    a number of layers, float64 [recomputations]."""
-    if not wholes or not part.fits_at_all or part.problem.constraints.one_layout is not None:
-        return np.array([part.bound(pipeline.computing(again)) for again in wholes])
-    key = pipeline.divided, _last(part, pipeline), len(wholes)
-    if key not in part.wholes:
-        every = [pipeline.computing(again) for again in wholes]
-        rows = [(*_least_work(part, one), _slowest_of(part, one)) for one in every]
-        part.wholes[key] = np.array(rows).T
-    *columns, slowest = part.wholes[key]
-    least = LeastWork(*columns)
-    work = _passes(part, pipeline, slowest, least.once + least.again, least)
-    if pipeline.remainder == ANYHOW:
-        anyhow = [_anyhow_bound(part, part.repeated(one), 0) for one in wholes]
-        work = np.maximum(work, anyhow)
-    return np.asarray(work + least.sync + part.ranks.constant)
+    part: MegatronPart, every: Sequence[Variant], wholes: Sequence[Recompute] | None = None
+) -> list[tuple[Sequence[Recompute], NDArray[np.float64]]]:
+    """Return lower bounds in seconds of the plans of schedules with each of some recomputations
+    without a number of layers, float64 [recomputations], beside these; by default all that a part
+    has."""
+    wholes = part.recomputations if wholes is None else wholes
+    found: list[tuple[Sequence[Recompute], NDArray[np.float64]]] = []
+    for pipeline in every:
+        own = (NOTHING,) if pipeline.divided else wholes
+        found.append((own, np.zeros(len(own))))
+    if _one_by_one(part) or not wholes:
+        for pipeline, (own, bounds) in zip(every, found, strict=True):
+            bounds[:] = [part.bound(pipeline.computing(again)) for again in own]
+        return found
+    alike: dict[tuple[bool, int, int], list[int]] = {}
+    for number, (pipeline, (own, _)) in enumerate(zip(every, found, strict=True)):
+        key = pipeline.divided, _last(part, pipeline), len(own)
+        alike.setdefault(key, []).append(number)
+    for key, numbers in alike.items():
+        own = found[numbers[0]][0]
+        if key not in part.wholes:
+            some = [every[numbers[0]].computing(again) for again in own]
+            rows = [(*_least_work(part, one), _slowest_of(part, one)) for one in some]
+            part.wholes[key] = np.array(rows).T
+        *columns, slowest = part.wholes[key]
+        least = LeastWork(*columns)
+        for group, how in _stacked([passing(part, every[number]) for number in numbers]):
+            work = _passes(how, slowest, least.once + least.again, least)
+            work = work + least.sync + part.ranks.constant
+            for place, row in zip(
+                group, np.broadcast_to(work, (len(group), len(own))), strict=True
+            ):
+                found[numbers[place]][1][:] = row
+        for number in numbers:
+            if every[number].remainder == ANYHOW:
+                anyhow = np.array([_anyhow_bound(part, part.repeated(one), 0) for one in own])
+                more = anyhow + least.sync + part.ranks.constant
+                np.maximum(found[number][1], more, out=found[number][1])
+    return found
 
 
-def block_bounds(part: MegatronPart, variant: Variant) -> NDArray[np.float64]:
-    """Return lower bounds in seconds of a schedule's plans, with its first 1, 2 ... L layers of
-    each virtual stage computed again, float64 [L]."""
-    key = variant.virtual, variant.remainder
-    if key not in part.blocks:
-        one = _block(variant, 1)
-        least, size = _least_work(part, one), variant.virtual
-        layers = part.costs.model.layers
-        if part.spread(variant):
-            size -= variant.remainder == ALONE  # a rank's layers are spread evenly
-        else:
-            size = 1
-        counts = np.minimum(size * np.arange(1, layers + 1), layers)
-        work = _block_passes(part, one, counts, least)
-        if variant.remainder == ANYHOW:
-            repeated = part.repeated(one.recompute)
-            work = np.maximum(work, [_anyhow_bound(part, repeated, n) for n in counts.tolist()])
-        part.blocks[key] = work + least.sync + part.ranks.constant
-    return part.blocks[key]
+def block_bounds(
+    part: MegatronPart, every: Sequence[Variant], layers: Sequence[NDArray[np.int64]]
+) -> list[NDArray[np.float64]]:
+    """Return lower bounds in seconds of the plans of schedules, each with so many first layers of
+    each virtual stage computed again as some numbers say, float64 [numbers]."""
+    if _one_by_one(part):
+        pairs = zip(every, layers, strict=True)
+        return [
+            np.array([part.bound(one.computing(block_of(n))) for n in own.tolist()])
+            for one, own in pairs
+        ]
+    found = [np.zeros(own.size) for own in layers]
+    some = [number for number, own in enumerate(layers) if own.size]
+    if not some:
+        return found
+    again = block_of(1)
+    least = _least_work(part, every[some[0]].computing(again))
+    counts = {n: _recomputed(part, every[n], layers[n]) for n in some}
+    for group, how in _stacked([passing(part, every[number]) for number in some]):
+        numbers = [some[place] for place in group]
+        sizes = [layers[number].size for number in numbers]
+        rows = np.concatenate([counts[number] for number in numbers])
+        passes = _block_passes(part, how.repeated(sizes), again, rows, least)
+        ends = np.cumsum(sizes)[:-1]
+        for number, own in zip(numbers, np.split(passes, ends), strict=True):
+            if every[number].remainder == ANYHOW:
+                repeated = part.repeated(again)
+                anyhow = [_anyhow_bound(part, repeated, n) for n in counts[number].tolist()]
+                own = np.maximum(own, anyhow)
+            found[number] = own + least.sync + part.ranks.constant
+    return found
+
+
+def _recomputed(
+    part: MegatronPart, pipeline: Variant, layers: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return how many layers of every rank are computed again at most if so many first layers of
+    each virtual stage are; of layouts that are tried one by one, at least."""
+    size = 1
+    if part.spread(pipeline):
+        # a rank's layers are spread evenly
+        size = pipeline.virtual - (pipeline.remainder == ALONE)
+    return np.minimum(size * layers, part.costs.model.layers)
 
 
 def _slowest_of(part: MegatronPart, variant: Variant) -> float:
@@ -189,7 +245,11 @@ def _least_work(part: MegatronPart, variant: Variant) -> LeastWork:
 
 
 def _block_passes(
-    part: MegatronPart, variant: Variant, counts: NDArray[np.int64], least: LeastWork
+    part: MegatronPart,
+    how: Passing,
+    again: Recompute,
+    counts: NDArray[np.int64],
+    least: LeastWork,
 ) -> NDArray[np.float64]:
     """Return lower bounds on the passes of an iteration if the first layers of virtual stages are
     recomputed, `counts` of every rank's layers, or all of them if it has fewer; float64 [counts].
@@ -202,41 +262,95 @@ def _block_passes(
     n = np.arange(-(-layers // pp), layers + 1)
     if part.block_loads is None:
         every = np.arange(1, layers + 1)
-        slowest = _slowest(part, part.repeated(variant.recompute), every, pp - 1)[:, None]
+        slowest = _slowest(part, part.repeated(again), every, pp - 1)[:, None]
         few = every[:, None]
         load = np.maximum(slowest, n * least.layer + np.minimum(few, n) * least.layer_again)
         full, rest = np.divmod(layers, n)
-        again = (full * np.minimum(few, n) + np.minimum(few, rest)) * least.layer_again
-        part.block_loads = np.array([load, least.once + again])
+        more = (full * np.minimum(few, n) + np.minimum(few, rest)) * least.layer_again
+        part.block_loads = np.array([load, least.once + more])
     loads, totals = part.block_loads[:, counts - 1]
-    passes = np.asarray(_passes(part, variant, loads, totals, least))
-    return np.asarray(passes.min(axis=1), np.float64)
+    return np.asarray(_passes(how, loads, totals, least).min(axis=1), np.float64)
 
 
-def _passes(
-    part: MegatronPart, variant: Variant, slowest: Count, total: Count, least: LeastWork
-) -> Count:
+class Passing(NamedTuple):
+    """How micro-batches pass through the ranks of a schedule: numbers, or columns [schedules, 1] of
+    schedules that `_passes` bounds alike.
+
+    fair: the first virtual stage of a rank has its share of the rank's layers, or more. spread:
+    layers are spread over virtual stages. single: one virtual stage per rank, and more
+    micro-batches than ranks. falling: loads of ranks that end together, in all, as a multiple of
+    the first one's share. loads, ranks: of `_shares`.
+    """
+
+    fair: bool
+    spread: bool
+    single: bool
+    micro_batches: int
+    pp: int
+    virtual: Count
+    falling: Count
+    loads: Count
+    ranks: Count
+
+    def repeated(self, sizes: Sequence[int]) -> Passing:
+        """Return the columns with so many rows for each schedule."""
+        columns = (np.repeat(column, sizes, axis=0) for column in self[5:])
+        return Passing(*self[:5], *columns)
+
+
+def passing(part: MegatronPart, variant: Variant) -> Passing:
+    """Return how micro-batches pass through the ranks of a variant."""
+    spread, alone = part.spread(variant), variant.remainder == ALONE
+    fair = spread and (variant.virtual == 1 or variant.remainder == FIRST)
+    return _passing(part.micro_batches, part.degrees.pp, variant.virtual, spread, fair, alone)
+
+
+@lru_cache(maxsize=4096)
+def _passing(
+    micro_batches: int, pp: int, virtual: int, spread: bool, fair: bool, alone: bool
+) -> Passing:
+    steps, falling, shares = micro_batches * virtual, 1.0, (1.0, 1.0)
+    if fair and steps > 1:
+        falling = 1 - (1 - 1 / steps) ** pp
+    if spread and not fair:
+        shares = _shares(micro_batches, virtual, pp, alone)
+    single = fair and virtual == 1 and micro_batches > pp
+    return Passing(fair, spread, single, micro_batches, pp, virtual, falling, *shares)
+
+
+def _stacked(every: Sequence[Passing]) -> list[tuple[list[int], Passing]]:
+    """Return schedules as columns, those that are bounded alike together, after their places."""
+    groups: dict[tuple[bool, ...], list[int]] = {}
+    for place, how in enumerate(every):
+        groups.setdefault(how[:3], []).append(place)
+    found = []
+    for places in groups.values():
+        some = [every[place] for place in places]
+        columns = (np.array([how[at] for how in some])[:, None] for at in range(5, 9))
+        found.append((places, Passing(*some[0][:5], *columns)))
+    return found
+
+
+def _passes(how: Passing, slowest: Count, total: Count, least: LeastWork) -> Count:
     """Return seconds that the passes of an iteration take at least, numbers or arrays.
 
     slowest: of a micro-batch on the slowest rank, at least. total: on all ranks. least: numbers or
     arrays.
     """
-    spread = part.spread(variant)
-    if spread and (variant.virtual == 1 or variant.remainder == FIRST):
-        return _fair_bound(part, variant, slowest, total)
+    if how.fair:
+        return _fair_bound(how, slowest, total)
     # Whatever the first virtual stage of a rank has of its layers, one at least or the embedding:
     # a rank makes M of its own passes, and before them a micro-batch goes through the first virtual
     # stages of the ranks before it, and after them back; but gradients of weights, where they are
     # divided from the others, may come last.
-    m, pp, virtual = part.micro_batches, part.degrees.pp, variant.virtual
+    m, pp, virtual = how.micro_batches, how.pp, how.virtual
     found = larger(m * slowest, (m * total + least.through) / pp)
-    if not spread:
+    if not how.spread:
         return found
     # The first virtual stage has a layer less than any other one at most, so all but that of its
     # share of the rank's load.
-    loads, ranks = _shares(m, virtual, pp, variant.remainder == ALONE)
     less = (virtual - 1) / virtual * least.longest
-    return larger(found, (total - ranks * less) / loads)
+    return larger(found, (total - how.ranks * less) / how.loads)
 
 
 @lru_cache(maxsize=4096)
@@ -286,7 +400,7 @@ def _anyhow_bound(part: MegatronPart, repeated: NDArray[np.float64], block: int)
     return max(float(ends[steps.size - 1]), float(ready.max()))
 
 
-def _fair_bound(part: MegatronPart, variant: Variant, slowest: Count, total: Count) -> Count:
+def _fair_bound(how: Passing, slowest: Count, total: Count) -> Count:
     """Return a lower bound on the passes of an iteration if the first virtual stage of a rank has
     its share of the rank's layers, or more.
 
@@ -296,12 +410,9 @@ def _fair_bound(part: MegatronPart, variant: Variant, slowest: Count, total: Cou
     for downstream ranks counts as well (`bounds.schedule`): all ranks' loads, and M - 1 - (pp - 1 -
     r) / 2 times its own.
     """
-    pp, m, virtual = part.degrees.pp, part.micro_batches, variant.virtual
-    steps = m * virtual
-    falling = total / virtual / (1 - (1 - 1 / steps) ** pp) if steps > 1 else total
-    longest = larger(m * slowest, falling)
-    if virtual == 1 and m > pp:
-        mean, least = _weights(m, pp)
+    longest = larger(how.micro_batches * slowest, total / how.virtual / how.falling)
+    if how.single:
+        mean, least = _weights(how.micro_batches, how.pp)
         longest = larger(longest, larger(total * (1 + mean), total + least * slowest))
     return longest
 

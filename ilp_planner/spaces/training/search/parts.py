@@ -25,14 +25,13 @@ from ilp_planner.job.states import adapter_widths, frozen_width, state_widths
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule.formulas import schedule_of
 from ilp_planner.spaces.training.bounds.cut_tables import cut_tables
-from ilp_planner.spaces.training.bounds.variant import variant_bound
+from ilp_planner.spaces.training.bounds.variant import least_bound, variant_bound
 from ilp_planner.spaces.training.enumerate.choices import different
 from ilp_planner.spaces.training.enumerate.keeping import keeps, rank_of
 from ilp_planner.spaces.training.enumerate.variants import (
     Variant,
     block_of,
     divided_variants,
-    pipelines,
     variants,
 )
 from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW
@@ -78,8 +77,7 @@ class MegatronPart:
         self.crowded: dict[tuple[object, ...], list[int]] = {}
         self.slowest: dict[tuple[object, ...], float] = {}
         self.block_loads: NDArray[np.float64] | None = None
-        self.blocks: dict[tuple[int, str], NDArray[np.float64]] = {}
-        self.wholes: dict[tuple[bool, int, int], NDArray[np.float64]] = {}
+        self.wholes: dict[tuple[object, ...], NDArray[np.float64]] = {}
         self.least: dict[tuple[object, ...], LeastWork] = {}
         self.least_memory: dict[Recompute, Fits | None] = {}  # of `with_least_memory`
 
@@ -315,7 +313,7 @@ class MegatronPart:
         """Return a lower bound in seconds of the part's plans."""
         if not self.fits_at_all:
             return NEVER
-        return min((self.bound(variant) for variant in pipelines(self)), default=NEVER)
+        return least_bound(self)
 
     def tables(self, variant: Variant) -> CutTables:
         """Return the cost of every range of the chain."""
