@@ -335,8 +335,9 @@ def memory_parts(job: TrainingJob, known: Known | None = None) -> MemoryParts:
     found = _states(job, known)
     seen = known.setdefault(("activations", *_divided(job)), {})
     parts = dict.fromkeys(KINDS, Part())
+    again = job.settings.recompute
     for kind, own in found.parts.items():
-        parts[kind] = replace(own, **_activations(job, kind, seen)._asdict())
+        parts[kind] = replace(own, **_activations(job, kind, again, seen)._asdict())
     return with_layout(replace(found, parts=parts, checkpoint=checkpoint(job).size), job)
 
 
@@ -401,6 +402,7 @@ MODULES: dict[str, tuple[Callable[[TrainingJob], Module], frozenset[str]]] = {
     "prediction layer": (prediction_module, frozenset()),
     "copied words": (_copied_words, NO_LAYER),
 }
+LAYERS = ("layer", "expert layer")  # without and with experts
 OF_PREDICTION = ("final norm", "prediction layer", "copied words")
 OF_WORDS = ("embedding", "output", "copied words")
 
@@ -507,15 +509,27 @@ class Activations(NamedTuple):
     chunk: float
 
 
-def _activations(job: TrainingJob, kind: str, seen: Known) -> Activations:
-    """Return the activations of a part. seen: of other recomputations."""
+def layer_activations(
+    job: TrainingJob, again: Recompute, known: Known, *, expert: bool
+) -> Activations:
+    """Return what a layer, with experts or without, keeps with a recomputation.
+
+    job: with any recomputation. known: as in `memory_parts`.
+    """
+    job = _on_device(job)
+    seen = known.setdefault(("activations", *_divided(job)), {})
+    return _activations(job, LAYERS[expert], again, seen)
+
+
+def _activations(job: TrainingJob, kind: str, again: Recompute, seen: Known) -> Activations:
+    """Return the activations of a part with a recomputation. seen: of other recomputations."""
     make, others = MODULES[kind]
-    again = job.settings.recompute
     if job.layer_kinds != job.model.expert_layers:
         others = frozenset()  # either kind of layers may be with experts or without
     names = tuple(name for name in again.modules if name not in others)
     key = kind, again.granularity == "full", again.distribute, names
     if key not in seen:
+        job = replace(job, settings=replace(job.settings, recompute=again))
         module = make(job)
         moved = _moved(job, kind, module)
         moment, whole, chunk = _moments(job, kind, module, seen)

@@ -18,15 +18,16 @@ from ilp_planner.base.numerics import FINE_ROUNDING
 from ilp_planner.costs.training.job import spread
 from ilp_planner.job.memory import captured_bytes, kept_bytes, stage_memory
 from ilp_planner.job.overheads import outside
-from ilp_planner.job.parts import Part
+from ilp_planner.job.parts import LAYERS, Part
 from ilp_planner.specs.pipeline_layout import ALONE, FIRST
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from ilp_planner.job.memory import MemoryParts, StageMemory
+    from ilp_planner.job.parts import Activations
     from ilp_planner.schedule.formulas import Schedule
     from ilp_planner.specs.training import TrainingJob
 
@@ -185,24 +186,31 @@ def most_layers(
 
 
 def most_by_states(
-    parts: MemoryParts, limits: Sequence[float], *, expert: bool = False
+    parts: MemoryParts,
+    limits: Sequence[float],
+    kept: Mapping[str, Activations],
+    *,
+    expert: bool = False,
 ) -> NDArray[np.float64]:
     """Return an upper bound on the result of `most_layers` for a job that recomputes no whole
     layers, [ranks]: of states, and of what layers keep, which is asked in no time.
+
+    parts: of a job with any recomputation. kept: of each kind of layer, as the job recomputes.
 
     A peak has at least the states of a rank and what its micro-batches in flight keep, pools of
     CUDA graphs aside, and a layer's moment above that.
     """
     job, kinds = parts.job, parts.parts
-    layer = kinds["expert layer" if expert else "layer"]
+    kind = LAYERS[expert]
     flight = np.array([job.schedule.in_flight(job.pp - 1 - rank) for rank in range(job.pp)])
-    each = _states(layer) + flight * (layer.left - layer.captured)
+    own = kept[kind]
+    each = _states(kinds[kind]) + flight * (own.kept - own.moved - own.captured)
     edges = np.zeros(job.pp)
     edges[0] += _states(kinds["embedding"])
     edges[-1] += _states(kinds["output"])
     alone = sum(outside(job, 0.0).values())
     share = 1.0 + sum(outside(job, 1.0).values()) - alone  # of a peak, with all that grows with it
-    moment = min(0.0, *(kinds[name].moment for name in ("layer", "expert layer")))
+    moment = min(0.0, *(one.moment for one in kept.values()))
     room = (np.array(limits) * (1 + FINE_ROUNDING) - alone) / share - edges - moment
     found: NDArray[np.float64] = np.where(room < 0, -1e6, room / np.maximum(each, 1e-9))
     return found

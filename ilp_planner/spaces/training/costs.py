@@ -31,7 +31,7 @@ from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.costs.training.times import job_passes
 from ilp_planner.job.memory import memory_parts, stage_of_rank
-from ilp_planner.job.parts import with_layout
+from ilp_planner.job.parts import layer_activations, with_layout
 from ilp_planner.job.traffic import FAMILIES, FAMILY
 from ilp_planner.spaces.seconds import FILL
 from ilp_planner.spaces.training.runtime import MEGATRON, Runtime
@@ -45,11 +45,12 @@ if TYPE_CHECKING:
     from ilp_planner.costs.profiles.table import Provenance
     from ilp_planner.costs.training.measured import MeasuredTimes
     from ilp_planner.job.memory import MemoryParts, RankMemory
+    from ilp_planner.job.parts import Activations
     from ilp_planner.plan import GroupPlan
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.gpu_architectures import GpuArchitecture
-    from ilp_planner.specs.training import Settings, TrainingJob
+    from ilp_planner.specs.training import Recompute, Settings, TrainingJob
 
 
 # ---- the cost model ------------------------------------------------------------------------------
@@ -158,6 +159,12 @@ class MegatronCosts:
             return with_layout(known[key], job)
         found = known[key] = memory_parts(job, known)
         return found
+
+    def layer_activations(
+        self, job: TrainingJob, cluster: ClusterSpec, again: Recompute, *, expert: bool
+    ) -> Activations:
+        """Return what a layer, with experts or without, keeps with a recomputation."""
+        return layer_activations(job, again, self.known(cluster), expert=expert)
 
     def ranks_memory(self, job: TrainingJob, cluster: ClusterSpec) -> RanksMemory:
         """Return the memory of the pipeline ranks of a job, each counted once."""

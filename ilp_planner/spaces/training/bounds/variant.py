@@ -11,6 +11,7 @@ import numpy as np
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.costs.training.memory import most_by_states, most_layers
 from ilp_planner.job.counts import Count, larger
+from ilp_planner.job.parts import LAYERS
 from ilp_planner.schedule.formulas import rank_of_stage
 from ilp_planner.spaces.training.enumerate.layouts import BOTH, FORWARD, layout_bounds, layouts_of
 from ilp_planner.spaces.training.enumerate.partition import INFINITE
@@ -513,18 +514,15 @@ def kind_of(variant: Variant) -> tuple[object, ...]:
 def _crowded(part: MegatronPart, again: Recompute) -> list[int]:
     """Return the result of `most_of_a_rank` for a recomputation in 1F1B: one number, or, if the
     first layers of each rank are recomputed, one for every number of them from 1."""
-    parts, kinds = part.memory(Variant(1, again)), part.job.layer_kinds
+    kinds = part.job.layer_kinds
+    if again.granularity != "full" and _ruled_out(part, again):
+        return [len(kinds) + 1]
+    parts = part.memory(Variant(1, again))
     parts = replace(parts, fixed={**parts.fixed, "between stages": 0.0})
     sizes = range(1, len(kinds) + 1) if again.method == "block" else ()
-    counts = {kind: kinds.count(kind) for kind in set(kinds)}
-    if again.granularity != "full":
-        for kind, count in counts.items():
-            most = np.floor(most_by_states(parts, part.limits, expert=kind) + FINE_ROUNDING)
-            if np.minimum(most, count).sum() < count:
-                return [len(kinds) + 1]
     found = np.zeros(max(1, len(sizes)), np.int64)
-    for kind, count in counts.items():
-        if sizes and parts.parts["expert layer" if kind else "layer"].left < parts.checkpoint:
+    for kind, count in _counts(kinds).items():
+        if sizes and parts.parts[LAYERS[kind]].left < parts.checkpoint:
             continue  # with its activations on the host, a layer keeps less than its input
         held = most_layers(parts, part.limits, count, expert=kind, sizes=sizes)
         # The least n with which ranks that have n at most hold all.
@@ -533,3 +531,25 @@ def _crowded(part: MegatronPart, again: Recompute) -> list[int]:
         least = np.where(enough.any(axis=1), enough.argmax(axis=1) + 1, len(kinds) + 1)
         found = np.maximum(found, least)
     return [int(one) for one in found]
+
+
+@lru_cache(maxsize=8)
+def _counts(kinds: tuple[bool, ...]) -> dict[bool, int]:
+    """Return how many layers there are without and with experts, of those that there are."""
+    return {kind: kinds.count(kind) for kind in set(kinds)}
+
+
+def _ruled_out(part: MegatronPart, again: Recompute) -> bool:
+    """Tell whether memory rules out a recomputation of no whole layers by states and what layers
+    keep, which other parts with such layers have asked for as well."""
+    counts, costs, cluster = _counts(part.job.layer_kinds), part.costs, part.problem.cluster
+    parts = part.memory(Variant(1, NOTHING))
+    kept = {
+        LAYERS[kind]: costs.layer_activations(parts.job, cluster, again, expert=kind)
+        for kind in counts
+    }
+    for kind, count in counts.items():
+        most = most_by_states(parts, part.limits, kept, expert=kind)
+        if np.minimum(np.floor(most + FINE_ROUNDING), count).sum() < count:
+            return True
+    return False
