@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.numerics import NEVER, PROVED
 from ilp_planner.base.resident import uncollected
 from ilp_planner.base.units import DAY, HOUR
@@ -24,14 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ilp_planner.analysis.size.failures import Failures
-    from ilp_planner.base.deadline import Deadline
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
 
 FIRST_MOMENT = 1.0  # seconds of a first look at a number of nodes
 LONGER = 4.0  # times as long as the look before
-FOR_SMALLEST = 0.6  # of the time, for the smallest number of nodes and its proof
-STEP = 1.15  # from one number of nodes to the next, while no plan is in time
+FOR_FIRST = 0.4  # of the time, for a number of nodes on which a plan ends in time
+FOR_SMALLEST = 0.6  # of the time left, for the proof that fewer do not
+LOOKS = 3  # first looks that take all the time for them
+ROUND = 16  # odd factors of round numbers are smaller
 WIDER = 2  # numbers of nodes that may be the cheapest, of the smallest
 
 
@@ -165,20 +167,37 @@ class _Search:
         billed = gpus + self.run.failures.idle(gpus) * self.size
         return billed * self.run.rate * self.run.taken(gpus, seconds) / HOUR
 
-    def look(self, one: SetSearch, cutoff: float, deadline: Deadline, gap: float = 0.0) -> None:
-        """Search these nodes for plans below a cutoff, but for a gap."""
+    def look(
+        self,
+        one: SetSearch,
+        cutoff: float,
+        deadline: Deadline,
+        gap: float = 0.0,
+        *,
+        closing: bool = False,
+        any_plan: bool = False,
+    ) -> None:
+        """Search these nodes for plans below a cutoff, but for a gap. closing: there is hardly a
+        plan below it. any_plan: until one is found."""
         self.told(f"{self.gpus(one)} GPUs")
         limits = replace(self.limits, seconds=math.inf, gap=gap)
-        task = Task(limits, "auto", None, deadline)
-        one.work(task, cutoff, closing=False)
+        found: list[float] = []
+        if any_plan:
+            deadline = Deadline(deadline.left, lambda: not found, memory=deadline.memory)
+
+        def note(incumbent: float, _: float) -> None:
+            if incumbent < cutoff:
+                found.append(incumbent)
+
+        task = Task(limits, "auto", note if any_plan else None, deadline)
+        one.work(task, cutoff, closing=closing)
 
     # ---- the smallest ----------------------------------------------------------------------------
 
     def found(self) -> Sized:
         """Return the smallest and the cheapest."""
-        deadline = self.deadline.within(FOR_SMALLEST * self.deadline.left)
-        self.climb(deadline)
-        self.close_smaller(deadline)
+        self.first(self.deadline.within(FOR_FIRST * self.deadline.left))
+        self.close_smaller(self.deadline.within(FOR_SMALLEST * self.deadline.left))
         small = self.smallest()
         if small is None:
             still = [one for one in self.sets if not self.ruled_out(one)]
@@ -211,34 +230,36 @@ class _Search:
         upper = len(self.sets) if small is None else self.sets.index(small)
         return [one for one in self.sets[:upper] if not self.ruled_out(one)]
 
-    def climb(self, deadline: Deadline) -> None:
-        """Look at growing numbers of nodes until a plan ends in time."""
-        place, moment = 0, FIRST_MOMENT
-        while deadline.goon() and self.smallest() is None:
-            left = [one for one in self.sets[place:] if not self.ruled_out(one)]
-            if not left:
-                if not self.smaller(None):
-                    return
-                place, moment = 0, moment * LONGER
-                continue
-            one = left[0]
-            self.look(one, self.allowed(one), deadline.within(moment))
-            number = len(one.nodes.nodes)
-            place = max(self.sets.index(one) + 1, round(STEP * number) - 1)
+    def first(self, deadline: Deadline) -> None:
+        """Find a plan that ends in time on few nodes: by halves of round numbers of nodes, then of
+        all numbers."""
+        left = [one for one in self.sets if not self.ruled_out(one)]
+        for some in ([one for one in left if round_number(len(one.nodes.nodes))], left):
+            low, high = 0, len(some)
+            while low < high and deadline.goon() and (some is not left or not self.smallest()):
+                middle = (low + high) // 2
+                one = some[middle]
+                moment = deadline.within(max(FIRST_MOMENT, deadline.left / LOOKS))
+                self.look(one, self.allowed(one), moment, any_plan=True)
+                if self.ends(one):
+                    high = middle
+                else:
+                    low = middle + 1
 
     def close_smaller(self, deadline: Deadline) -> None:
         """Rule out smaller numbers of nodes, or find plans on them: by halves of what is left."""
         moment, looked = FIRST_MOMENT, set[int]()
-        while deadline.goon() and self.smallest() is not None:
-            left = [one for one in self.smaller(self.smallest()) if id(one) not in looked]
+        while deadline.goon():
+            smaller = self.smaller(self.smallest())
+            left = [one for one in smaller if id(one) not in looked]
+            if not smaller:
+                return
             if not left:
-                if not self.smaller(self.smallest()):
-                    return
                 moment, looked = moment * LONGER, set()
                 continue
             one = left[len(left) // 2]
             looked.add(id(one))
-            self.look(one, self.allowed(one), deadline.within(moment))
+            self.look(one, self.allowed(one), deadline.within(moment), closing=True)
 
     # ---- the cheapest ----------------------------------------------------------------------------
 
@@ -283,6 +304,12 @@ class _Search:
             every=failures.interval(gpus),
             cost=self.cost(one, one.seconds),
         )
+
+
+def round_number(number: int) -> bool:
+    """Tell whether a number is a power of two times a small odd one: degrees divide such numbers of
+    nodes well."""
+    return number // (number & -number) < ROUND
 
 
 def steps_of(tokens: float, problem: Problem[Any]) -> float:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.size.size import Choice, Sized
 
 SMALLEST, CHEAPEST = "smallest", "cheapest"
+MOST_RANGES = 6  # of numbers that are told one by one
 ONES = ("tp 1", "pp 1", "cp 1", "ep 1")  # degrees that need not be said
 
 
@@ -99,8 +100,16 @@ def proofs(ended: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
             yield (
                 "NOT PROVED",
                 f"{_smallest(one).gpus:,} {one.gpu} are {counted(_smallest(one).nodes, 'node')}: "
-                f"{number_ranges(left)} are not ruled out; --time-limit gives more time",
+                f"{_open_text(left)} not ruled out; --time-limit gives more time",
             )
+
+
+def _open_text(numbers: Sequence[int]) -> str:
+    """Return `3-5, 9 nodes`, of many ranges `214 numbers of nodes from 160 to 959 are`."""
+    text = number_ranges(numbers)
+    if text.count(",") < MOST_RANGES:
+        return f"{text} nodes are"
+    return f"{len(numbers)} numbers of nodes from {min(numbers)} to {max(numbers)} are"
 
 
 def _none(wish: Wish, found: Sequence[OnGpu], limit: str) -> Iterator[tuple[str, str]]:
@@ -109,8 +118,8 @@ def _none(wish: Wish, found: Sequence[OnGpu], limit: str) -> Iterator[tuple[str,
             continue
         most = one.found.most * one.found.node_size
         if one.found.open:
-            left = number_ranges(one.found.open)
-            yield "NOT FOUND", f"{one.gpu}: no plan ends within {limit}; {left} nodes not ruled out"
+            left = _open_text(one.found.open)
+            yield "NOT FOUND", f"{one.gpu}: no plan ends within {limit}; {left} not ruled out"
         else:
             yield (
                 "PROVED IMPOSSIBLE",

@@ -89,5 +89,5 @@ def test_numbers_that_were_not_ruled_out_are_named():
     wish = wish_of(1e9, 1.0, "H100")
     found = [OnGpu("H100-80GB", Sized(None, None, 40, 8, (3, 4, 5, 9)), 10, 4, 2048)]
     said = dict(size_lines("m", wish, found))
-    assert said["NOT FOUND"].endswith("3-5, 9 nodes not ruled out")
+    assert said["NOT FOUND"].endswith("3-5, 9 nodes are not ruled out")
     assert "Llama 3" in failures_text(wish)
