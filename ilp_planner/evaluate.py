@@ -123,7 +123,7 @@ def evaluate(problem: Problem[Any], plan: Plan[Any]) -> Evaluation:
         *check_profiled(cost),
         *problem.space.check(problem, plan, cost),
         *check_idle(problem, idle),
-    )
+    ) or tuple(check_time(cost))
     return Evaluation(cost=cost, violations=violations, idle=idle)
 
 
@@ -213,13 +213,15 @@ def check_stage_count(problem: Problem[Any], plan: Plan[Any]) -> Iterator[Violat
 
 
 def check_profiled(cost: PlanCost) -> Iterator[Violation]:
-    """Everything that the plan does is in the profile, so that its time is known."""
-    known = math.isfinite(cost.iteration_time)
+    """Everything that the plan does is in the profile."""
     for s, stage in enumerate(cost.stages):
         for missing in stage.unprofiled:
-            known = True
             yield Violation("profiled", f"stage {s}", missing, "a row of the profile")
-    if not known:
+
+
+def check_time(cost: PlanCost) -> Iterator[Violation]:
+    """The time of a plan that breaks no other rule is known."""
+    if not math.isfinite(cost.iteration_time):
         have = f"{cost.iteration_time} seconds"
         yield Violation("profiled", "plan", have, "seconds by rows of the profile")
 

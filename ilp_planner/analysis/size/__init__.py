@@ -1,1 +1,1 @@
-"""How many GPUs a training run needs: the smallest and the cheapest clusters that end in time."""
+"""The smallest and the cheapest clusters on which a training run ends in time."""

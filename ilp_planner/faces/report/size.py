@@ -1,4 +1,4 @@
-"""How many GPUs a run needs, for people and as JSON."""
+"""The clusters on which a run ends in time, for people and as JSON."""
 
 from __future__ import annotations
 
