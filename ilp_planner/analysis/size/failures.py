@@ -1,4 +1,4 @@
-"""The cost of failures to a training run: checkpoints, lost work, restarts, and nodes that are away.
+"""The cost of failures to a training run: checkpoints, lost work, restarts, nodes that are away.
 
 Failures come at random, `gpus / mtbf` in an hour. With a checkpoint every `t` seconds that takes
 `c`, a failure loses half of `t` and a restart, so that an hour of training takes, to first order,
