@@ -4,7 +4,8 @@ import importlib
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,24 @@ def heard() -> None:
     its workers."""
     for name in SIGNALS:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
+
+
+@contextmanager
+def swapped(place: str, name: str, new: object) -> Iterator[None]:
+    """Replace a function of a module, in that module and in all that import it or have imported it;
+    at the end none is left with the new one."""
+    old = getattr(importlib.import_module(place), name)
+
+    def put(found: object, other: object) -> None:
+        for module in [m for n, m in sys.modules.items() if n.startswith("ilp_planner")]:
+            if vars(module).get(name) is found:
+                setattr(module, name, other)
+
+    put(old, new)
+    try:
+        yield
+    finally:
+        put(new, old)
 
 
 @dataclass
@@ -88,13 +107,16 @@ def operators(tiny: list[str]) -> list[str]:
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Replace the search; `answer` makes the result, `calls` keeps what was asked for."""
+def fake() -> Iterator[SimpleNamespace]:
+    """Replace the search; `answer` makes the result, `calls` keeps what was asked for, `search` is
+    the search itself."""
 
     def answer(problem: Problem) -> Result:
         return make_result(problem, make_plan(problem), gap=0.01)
 
-    box = SimpleNamespace(answer=answer, calls=[])
+    place = "ilp_planner.optimize.solve"
+    search = importlib.import_module(place).solve
+    box = SimpleNamespace(answer=answer, calls=[], search=search)
 
     def solve(problem: Problem, **options: Any) -> Result:
         box.calls.append(options)
@@ -102,10 +124,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         options["progress"](result.objective, result.bound)
         return result
 
-    for name in ("shortlist.shortlist", "tune.searched"):  # which keep the one that they import
-        importlib.import_module(f"ilp_planner.analysis.{name}")
-    monkeypatch.setitem(sys.modules, "ilp_planner.optimize.solve", SimpleNamespace(solve=solve))
-    return box
+    with swapped(place, "solve", solve):
+        yield box
 
 
 @pytest.fixture

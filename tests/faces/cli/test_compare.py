@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,22 +12,22 @@ import pytest
 from ilp_planner.base.errors import SolverError
 from ilp_planner.optimize.result import Result, Stop
 from ilp_planner.problem import Problem
-from tests.faces.cli.conftest import Done
+from tests.faces.cli.conftest import Done, swapped
 from tests.small import make_plan, make_result
 
 Command = Callable[..., Done]
 
 
 @pytest.fixture(autouse=True)
-def bound(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def bound() -> Iterator[SimpleNamespace]:
     """Replace the certificate checker: it finds the bound that the certificate says."""
     box = SimpleNamespace(factor=1.0)
 
     def check_certificate(problem: object, certificate: dict[str, float]) -> SimpleNamespace:
         return SimpleNamespace(bound=certificate["bound_s"] * box.factor, parts=(), holds=True)
 
-    monkeypatch.setattr("ilp_planner.optimize.certificate.check_certificate", check_certificate)
-    return box
+    with swapped("ilp_planner.optimize.certificate", "check_certificate", check_certificate):
+        yield box
 
 
 @pytest.fixture

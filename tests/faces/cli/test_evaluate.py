@@ -1,22 +1,21 @@
 """`ilp-plan evaluate`: judged from the inputs, whatever the file claims."""
 
 import json
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.faces.cli.conftest import Done
+from tests.faces.cli.conftest import Done, swapped
 from tests.mixed_cases import SIZE_OPTIONS, write_room
 
 Command = Callable[..., Done]
 
 
 @pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def check() -> Iterator[SimpleNamespace]:
     """Replace the certificate checker; `holds` and `bound` are what it finds."""
     box = SimpleNamespace(holds=True, bound=1e-3)
 
@@ -26,9 +25,8 @@ def check(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         )
         return SimpleNamespace(bound=box.bound, parts=(part,), holds=box.holds, notes=())
 
-    module = SimpleNamespace(check_certificate=check_certificate)
-    monkeypatch.setitem(sys.modules, "ilp_planner.optimize.certificate", module)
-    return box
+    with swapped("ilp_planner.optimize.certificate", "check_certificate", check_certificate):
+        yield box
 
 
 def test_a_good_plan(ilp_plan: Command, saved: Path) -> None:
