@@ -313,6 +313,22 @@ def flat(values: Any, before: str = "") -> Iterable[tuple[str, Any]]:
             yield key, None if value == {} else value
 
 
+def dotted_option(word: str, rest: list[str]) -> tuple[str, str]:
+    """Return the key and the value of `--SECTION.KEY VALUE`, or of a switch, as tyro takes them:
+    dashes count as underscores, and `--SECTION.no-KEY` turns a switch off.
+
+    rest: the words behind it, of which the value is taken.
+    """
+    name, equals, inside = word[2:].partition("=")
+    *sections, last = name.replace("-", "_").split(".")
+    alone = not equals and (not rest or rest[0].startswith("--"))
+    off = alone and bool(sections) and last.startswith("no_")
+    key = ".".join([*sections, last.removeprefix("no_") if off else last])
+    if equals:
+        return key, inside
+    return key, ("false" if off else "true") if alone else rest.pop(0)
+
+
 # ---- from what is said to arguments --------------------------------------------------------------
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.base.errors import SpecError
-from ilp_planner.formats.imported.python_config import Made, PythonFile, Unknown, flat_keys
+from ilp_planner.formats.imported.python_config import Made, PythonFile, Unknown, flat_keys, unnamed
 from ilp_planner.formats.imported.rows import Arguments, Says, each, only, switch
-from ilp_planner.formats.imported.table import Reading, System
+from ilp_planner.formats.imported.table import Reading, System, dotted_option
 from ilp_planner.formats.imported.torchtitan import SYSTEM as OF_TOML
 from ilp_planner.formats.imported.torchtitan import finish, of_columns
 from ilp_planner.formats.megatron.launchers import Open
@@ -43,9 +43,9 @@ def module_pairs(words: Sequence[str], files: Files) -> Iterator[tuple[str, Any]
     said: dict[str, str] = {}
     rest = list(words)
     while rest:
-        name, equals, inside = rest.pop(0).partition("=")
-        value = inside if equals else rest.pop(0) if rest and rest[0][:2] != "--" else "true"
-        said[name.lstrip("-")] = value
+        if not (word := rest.pop(0)).startswith("--"):
+            raise SpecError(f"{word!r:.80}: expected an option that begins with --")
+        said |= [dotted_option(word, rest)]
     module = said.pop("module", "").replace(".", "/")
     folder = files.folder
     around = [folder, *folder.resolve().parents[:3], *files.modules, Path()]
@@ -89,6 +89,11 @@ def python_keys(document: Document, chosen: str = "") -> Iterator[tuple[str, Any
             f"{document.name}: line {made.line}: {chosen} returns {made.text}, which only running "
             f"it would tell, expected {ROOT}(...)"
         )
+    if (more := unnamed(made)) is not None:
+        raise SpecError(
+            f"{document.name}: line {more.line}: found {more.text}, which only running it would "
+            "tell, expected each value with its name"
+        )
     yield "config", chosen
     spec = made.values.pop("model_spec", None)
     made.values.setdefault("activation_checkpoint", Made("SelectiveAC.Config"))
@@ -103,28 +108,37 @@ def _model(spec: Any, folder: str) -> Iterator[tuple[str, Any]]:
         yield "model.flavor", spec
         return
     family = spec.name.rpartition(".")[0].rpartition(".")[2] or folder
-    own = spec.values.pop("model", None)
+    own, named = (spec.values.pop(key, None) for key in ("model", "flavor"))
+    flavor = spec.arguments.pop(0) if spec.arguments else named
     if own is None:
         yield "model.name", family
-        yield "model.flavor", spec.arguments[0] if spec.arguments else spec.values.get("flavor")
+        yield "model.flavor", flavor
     elif isinstance(own, Made):
-        yield "model.class", own.kind
+        yield "model.class", unnamed(own) or own.kind
         yield from flat_keys(own, "model.")
     else:
         yield "model.class", own
-    if converters := spec.values.get("converters"):
+    converters = spec.values.pop("converters", None)
+    if (more := unnamed(spec)) is not None:
+        yield "model.flavor", more
+    yield from flat_keys(Made("", [], spec.values), "model.")
+    if converters:
         yield "converters", converters
     # Lists of names of modules: those of all layers are what a converter usually has.
     for one in converters if isinstance(converters, list) else ():
         names = one.values.get("fqns", ["layers"]) if isinstance(one, Made) else ["layers"]
         if names != ["layers"]:
             yield "converters.fqns", names
+        if isinstance(one, Made):
+            others = {key: value for key, value in one.values.items() if key != "fqns"}
+            yield from flat_keys(Made("", [], others), "converters.")
+            if (more := unnamed(one)) is not None:
+                yield "converters", more
 
 
 def _said(key: str, value: Any, name: str) -> Any:
     """Return a value as keys have it; one that is not known is open."""
-    parts = value if isinstance(value, list) else [value]
-    if unknown := next((one for one in parts if isinstance(one, Unknown)), None):
+    if unknown := next((one for one in leaves(value) if isinstance(one, Unknown)), None):
         message = f"{key}: found {unknown.text}, which only running it would tell, expected a value"
         return Open(key, message, f"--set {key}=VALUE", f"{name}: line {unknown.line}: ")
     if key == "activation_checkpoint.class":
@@ -133,7 +147,17 @@ def _said(key: str, value: Any, name: str) -> Any:
         return "none"
     if isinstance(value, list) and any(isinstance(one, Made) for one in value):
         return ", ".join(one.kind if isinstance(one, Made) else str(one) for one in value)
+    if isinstance(value, Made):  # of the model, where its parts are
+        return value.kind
     return value
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield the values in lists in one another."""
+    for one in value if isinstance(value, list) else ():
+        yield from leaves(one)
+    if not isinstance(value, list):
+        yield value
 
 
 def _heads(value: Any) -> Arguments:
@@ -174,6 +198,10 @@ ROWS: dict[str, Says] = {
     "converters.fqns": only(["layers"], otherwise='["layers"]: others are not modelled'),
     "training.disable_cuda_graphs": lambda value: {},
     "model.class": only("Llama3Model", "Qwen3Model", otherwise="a model of Llama or Qwen3"),
+    # arguments of `model_registry`
+    "model.num_mtp_layers": only(0, otherwise="0: layers of multi-token prediction are not read"),
+    "model.moe_comm_backend": only("standard", otherwise="standard: others are not modelled here"),
+    "model.tp_gemm_backend": only("default", otherwise="default: others are not modelled"),
     "model.dim": "hidden_size",
     "model.vocab_size": "padded_vocab_size",
     "model.enable_weight_tying": switch({}, {"untie_embeddings_and_output_weights": True}),

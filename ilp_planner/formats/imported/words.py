@@ -11,7 +11,7 @@ from ilp_planner.base.errors import SpecError, shown
 from ilp_planner.base.file_kinds import OF_JSON, FileKind, kind_of_text
 from ilp_planner.base.files import Document, read_document, read_json
 from ilp_planner.base.yaml_files import read_yaml, scalar
-from ilp_planner.formats.imported.table import flat
+from ilp_planner.formats.imported.table import dotted_option, flat
 from ilp_planner.specs.toml_reader import read_toml
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def _files(words: Sequence[str], files: Files) -> Iterable[tuple[str, Any]]:
         elif name in ("--config-file", "--config_file", "--job.config_file"):
             rest = [inside, *rest] if equals else rest
         elif word.startswith("--"):
-            value = inside if equals else rest.pop(0) if rest and rest[0][:2] != "--" else "true"
-            yield name[2:], scalar(value)
+            key, value = dotted_option(word, rest)
+            yield key, scalar(value)
         elif match := OVERRIDE.fullmatch(word):
             yield match[1], scalar(match[2])
         elif Path(word).suffix in FILES or (before != folder and word):

@@ -69,6 +69,17 @@ UNKNOWN = {
     "a loop": "for k in range(3):\n    config.parallelism.tensor_parallel_degree = k",
     "arithmetic": "config.parallelism.tensor_parallel_degree //= 2",
     "a function": "change(config.parallelism)",
+    "a part that an argument names": "change(what=config.parallelism)",
+    "a part in a list": "change([1, (config.parallelism,)])",
+    "the result of a change": "done = change(config.parallelism)",
+    "mapped arguments": "config.parallelism = ParallelismConfig(**os.environ)",
+    "arguments by place": "config.parallelism = ParallelismConfig(2, 4)",
+    "listed arguments": "config.parallelism = ParallelismConfig(*os.environ)",
+    "a branch in a loop": "for k in f():\n    if k:\n"
+    "        config.parallelism.tensor_parallel_degree = 1",
+    "a deletion": "del config.parallelism",
+    "a condition": "os.environ and change(config.parallelism)",
+    "nothing after a return": "for k in range(3):\n    return config.parallelism",
     "an entry": "config.parallelism['tensor_parallel_degree'] = 4",
 }
 
@@ -86,6 +97,65 @@ def test_what_only_running_would_tell_is_named(tmp_path: Path, case: str) -> Non
         supplied = {"config": "changed", repair.rstrip("="): "4"}
         args = read_script(registry(tmp_path), 8, environment={}, supplied=supplied)
         assert job_of_arguments(args).tp == 4
+
+
+READ = {
+    "names by their module": "config.parallelism = ParallelismConfig(tensor_parallel_degree=4)",
+    "a mapping": "config.parallelism = ParallelismConfig(**{'tensor_parallel_degree': 4})",
+    "a call of dict": "config.parallelism = ParallelismConfig(**dict(tensor_parallel_degree=4))",
+    "signs": "config.parallelism.tensor_parallel_degree = +4 - -0",
+    "names that were set before": "a = 2\nb = a\nconfig.parallelism.tensor_parallel_degree = a * b",
+    "several names": "a, (b, c) = 1, (4, 5)\nconfig.parallelism.tensor_parallel_degree = b",
+    "a copy": "import copy\nother = copy.deepcopy(config)\n"
+    "other.parallelism.tensor_parallel_degree = 8\nconfig.parallelism.tensor_parallel_degree = 4",
+    "a function": "config = with_tp(config, 4)",
+    "a function, by name": "config = with_tp(degree=4, config=config)",
+    "defaults of a function": "config = with_tp(config)",
+    "printing": "print(config.parallelism)\nconfig.parallelism.tensor_parallel_degree = 4",
+}
+HELPER = """
+
+def with_tp(config, degree=4, *, BATCH=0):
+    config.parallelism.tensor_parallel_degree = degree + BATCH
+    return config
+"""
+
+
+@pytest.mark.parametrize("case", READ)
+def test_what_the_text_says_is_read(tmp_path: Path, case: str) -> None:
+    path = registry(tmp_path, READ[case])
+    path.write_text(path.read_text() + HELPER)
+    found = read(path)
+    assert (found.tp, found.micro_batch) == (4, 4)
+
+
+def test_arguments_of_a_registry_are_read_or_named(tmp_path: Path) -> None:
+    """None is dropped in silence."""
+    for said, message in (
+        ("'8B', num_mtp_layers=1", "num_mtp_layers: found 1, expected 0"),
+        ("flavor='8B', moe_comm_backend='deepep'", "moe_comm_backend: found 'deepep', expected"),
+        ("'8B', 'flex', 'x'", "model.flavor: found .*model_registry.'flex', .*, which only"),
+        ("'8B', **os.environ", "model.flavor: found .*os.environ.*, which only running"),
+        (
+            "'8B', converters=[MXFP8LinearConverter.Config(B)]",
+            "converters: found MXFP8LinearConverter.Config.B, ...",
+        ),
+    ):
+        path = registry(tmp_path, f"config.model_spec = model_registry({said})")
+        with pytest.raises(SpecError, match=message):
+            read(path)
+    same = registry(
+        tmp_path, "config.model_spec = model_registry(flavor='8B', attn_backend='flex')"
+    )
+    assert read(same).model.layers == 32
+
+
+def test_parts_of_parts_are_set(tmp_path: Path) -> None:
+    path = registry(tmp_path, "config.a.b.c = 3\nconfig.model_spec.model.layers.n_layers = 4")
+    file = PythonFile(Document(str(path), path.read_text()))
+    made = file.result("changed")
+    assert made.values["a"].values["b"].values == {"c": 3}
+    assert made.values["model_spec"].values["model"].values["layers"].values == {"n_layers": 4}
 
 
 def test_configurations_are_named(tmp_path: Path) -> None:
@@ -107,6 +177,14 @@ def test_a_launch_names_module_and_configuration(tmp_path: Path, place: str) -> 
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{line} --training.local_batch_size 1\n")
     args = read_script(tmp_path / "run.sh", environment={})
     assert (args.world, job_of_arguments(args).micro_batch) == (8, 1)
+    said = "--training.local-batch-size=2 --parallelism.tensor-parallel-degree 4"
+    (tmp_path / "run.sh").write_text(
+        f"#!/bin/bash\n{line} {said} --training.no-disable-cuda-graphs --compile.enable\n"
+    )
+    found = job_of_arguments(read_script(tmp_path / "run.sh", environment={}))
+    assert (found.micro_batch, found.tp) == (2, 4)
+    assert found.settings.kernels.graphs == "full_iteration"
+    assert found.settings.kernels.compiled
     (tmp_path / "run.sh").write_text("#!/bin/bash\n" + line.replace("mine", "yours"))
     with pytest.raises(SpecError, match="--module: found yours, whose configurations are not here"):
         read_script(tmp_path / "run.sh", environment={})
