@@ -2,7 +2,8 @@
 
 `python -m tests.public_launches FOLDER` reads checkouts, or parts of them, in folders that are
 called OWNER+NAME, and prints the table of docs/howto/launches-read.md. Nothing of them is run.
-What their documentation has the user pass is passed: arguments out of the README beside a script,
+What their documentation has the user pass is passed: arguments out of the README beside a script
+and what its block of code exports,
 variables that a script asks for, and files that belong together. Where nothing says how many GPUs
 there are, numbers of nodes of eight are tried, and the first that does is shown.
 """
@@ -66,6 +67,7 @@ SOURCES = (
         filled=(
             ("deepseek671b_math_megatron", "actor_rollout_ref.model.path", "deepseek-v3"),
             ("run_qwen30_a3b_megatron", "actor_rollout_ref.model.path", "qwen3-30b-a3b"),
+            ("run_moonlight16b_a3b", "LLM", "moonlight-16b-a3b"),
         ),
     ),
     Source(
@@ -83,6 +85,8 @@ SOURCES = (
             (r"/llama2?/|/mistral/", "configs/llama/train_config.yml"),
             (r"/pythia/|/finetuning", "configs/docker/pythia-paths.yml"),
         ),
+        # files of tokenizers that a comment names and leaves to the user
+        filled=(("mistral/7B", "vocab_size", "32000"), ("llemma/34B", "vocab_size", "32016")),
     ),
     Source("huggingface/nanotron", ("examples/**/*.yaml",)),
 )
@@ -116,14 +120,24 @@ def files_of(source: Source, folder: Path) -> list[Path]:
     return sorted(path for path in found if not re.search(source.but, f"/{path}"))
 
 
-def documented(path: Path) -> Iterator[Sequence[str]]:
-    """Yield the arguments that READMEs beside a script, or a comment in it, call it with."""
+class Call(NamedTuple):
+    """A call of a script in a page. variables: that the block of code before it exports."""
+
+    arguments: Sequence[str]
+    variables: Mapping[str, str] = {}
+
+
+def documented(path: Path) -> Iterator[Call]:
+    """Yield how READMEs beside a script, or a comment in it, call it."""
     call = re.compile(rf"(?:sh|bash)\s+(?:\./)?{re.escape(path.name)}((?:[^\n]*\\\n)*[^\n]*)")
     for page in (path, *sorted(path.parent.glob("README*"))):
-        for match in call.finditer(page.read_text(encoding="utf-8", errors="replace")):
-            text = re.sub(r"(?m)#.*$", "", match[1].replace("\\\n", " "))
+        text = page.read_text(encoding="utf-8", errors="replace")
+        for match in call.finditer(text):
+            block = text[: match.start()].rpartition("\n```")[2] if page != path else ""
+            exported = re.findall(r"(?m)^export (\w+)=([\w.-]+)$", block)
+            words = re.sub(r"(?m)#.*$", "", match[1].replace("\\\n", " "))
             try:
-                yield shlex.split(text)
+                yield Call(shlex.split(words), dict(exported))
             except ValueError:
                 continue
 
@@ -142,17 +156,21 @@ def inside(folder: Path) -> Iterator[None]:
 
 def read(source: Source, folder: Path, path: Path, gpus: Gpus) -> Iterator[MegatronArguments]:
     """Yield what a file trains, once for each way that its documentation calls it."""
+    filled = {key: value for name, key, value in source.filled if name in str(path)}
     if path.suffix == ".sh":
         nodes = str(gpus.devices // gpus.each)
         launcher = dict.fromkeys(source.nodes, nodes)
-        filled = {key: value for name, key, value in source.filled if name in path.name}
         called = [*documented(path)]
-        other = [[source.choices.get(w, w) for w in words] for words in called if source.choices]
-        for arguments in (*called, *other, ()):
+        other = [
+            Call([source.choices.get(w, w) for w in one.arguments], one.variables)
+            for one in called
+            if source.choices
+        ]
+        for arguments, variables in (*called, *other, Call(())):
             yield read_script(
                 path,
                 arguments=arguments,
-                environment={**os.environ, **source.supplied, **launcher},
+                environment={**os.environ, **source.supplied, **launcher, **variables},
                 supplied=filled,
                 gpus=gpus,
                 strict=False,
@@ -161,12 +179,12 @@ def read(source: Source, folder: Path, path: Path, gpus: Gpus) -> Iterator[Megat
     relative = str(path.relative_to(folder))
     others = [with_ for pattern, with_ in source.beside if re.search(pattern, f"/{relative}")]
     if not others:
-        yield read_script(path, gpus=gpus, strict=False)
+        yield read_script(path, supplied=filled, gpus=gpus, strict=False)
         return
     words = ["deepy.py", "train.py", relative, *others]
     found = recognise_words(words, source=relative, folder=folder)
     assert found is not None
-    yield read_recognised(found, gpus=gpus)
+    yield read_recognised(found, supplied=filled, gpus=gpus)
 
 
 def verdict(source: Source, folder: Path, path: Path) -> Verdict:

@@ -118,7 +118,9 @@ ROWS: dict[str, Says] = {
     "model.activations_checkpoint_method": "recompute_method",
     "model.activations_checkpoint_num_layers": "recompute_num_layers",
     "model.bias_activation_fusion": both_activations,
-    "model.fp8": lambda value: {"fp8": "hybrid"} if value else {},
+    "model.fp8": {
+        **each((True, "hybrid"), {"fp8": "hybrid"}), False: {}, "e4m3": {"fp8": "e4m3"},
+    },
     "model.optim.name": {
         **each(
             ("distributed_fused_adam", "mcore_distributed_optim"),

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from ilp_planner.formats.imported.rows import UNMASKED, Says, Uncounted, only
+from typing import Any
+
+from ilp_planner.formats.imported.rows import UNMASKED, Arguments, Says, Uncounted, only
 from ilp_planner.formats.imported.table import EACH, LENGTH, NODES, TOKENS, Reading, System
 
 ROLLOUT = "rollout_max_{}_len"
+# Layers of slime's own that are Megatron-LM's with other norms: what is not counted of each.
+LAYERS = {
+    "slime_plugins.models.glm4": "norms behind attention and MLP; counted as none",
+    "slime_plugins.models.minimax_m2": (
+        "norms of queries and keys over all heads, gathered over tensor-parallel ranks; counted "
+        "for each head"
+    ),
+}
 
 
 def _option(key: str, word: str) -> str:
@@ -14,9 +24,22 @@ def _option(key: str, word: str) -> str:
     return {"true": name, "false": f"without {name}"}.get(word, f"{name} {word}")
 
 
+def _layer(value: Any) -> Arguments:
+    """Return the row of a layer by its module and function, or `local`."""
+    first = value[0] if isinstance(value, list) else value
+    if first == "local":
+        return {"spec": value}
+    if first not in LAYERS:
+        raise ValueError(f"a layer that is modelled: of {', '.join(LAYERS)}, or local")
+    return {}
+
+
 def _finish(reading: Reading) -> None:
-    """Say the longest sample, and the samples of a step."""
+    """Say the longest sample, the samples of a step, and what of a layer is not counted."""
     given, said = reading.given, reading.said
+    layer = given.get("spec")
+    if isinstance(layer, list) and layer[0] in LAYERS:
+        reading.remarks.append(f"spec: not counted: {LAYERS[layer[0]]}")
     names = [ROLLOUT.format(part) for part in ("prompt", "response")]
     parts = {name: given[name] for name in names if given.get(name) is not None}
     longest = given.get("rollout_max_context_len")
@@ -43,6 +66,7 @@ def _finish(reading: Reading) -> None:
 
 
 ROWS: dict[str, Says] = {
+    "spec": _layer,
     "actor_num_nodes": NODES,
     "actor_num_gpus_per_node": EACH,
     "max_tokens_per_gpu": TOKENS,
@@ -86,6 +110,7 @@ SYSTEM = System(
         "moe_router_fusion", "use_cpu_initialization", "tokenizer_*", "sft_*", "start_rollout_id",
         "use_rollout*", "train_backend", "qkv_format", "release_train", "global_rollout*",
         "critic_*", "num_critic_*", "no_rope_fusion", "make_vocab_size_*", "dump_*", "profile*",
+        "post_self_attn_layernorm", "post_mlp_layernorm",
         "use_pytorch_profiler", "record_memory_history", "memory_snapshot_*", "ci_*",
         "use_distributed_post", "manual_gc*", "data_pad_size_multiplier", "distributed_*",
         "apply_rope_fusion", "qwen_gdn_backend", "mtp_loss_scaling_factor", "enable_mtp_training",

@@ -26,11 +26,9 @@ def _frozen(value: Any) -> Arguments:
 
 def _finish(reading: Reading) -> None:
     """Say the longest sample, and what of reinforcement learning is not counted."""
-    given, said = reading.given, reading.said
+    given = reading.given
     kind = given.get("rlhf_type")
-    if LENGTH not in said and "seq_length" not in said:
-        reading.say(LENGTH, 2048)
-        reading.remarks.append("max_length: found none, counted as samples of 2048 tokens")
+    reading.usual_length("max_length")
     if kind == "grpo":
         prompt = reading.number(LENGTH)
         reading.say(LENGTH, prompt + reading.whole("max_completion_length", 512))
@@ -59,7 +57,10 @@ ROWS: dict[str, Says] = {
     "freeze_parameters": _frozen,
     "freeze_parameters_ratio": _frozen,
     "trainable_parameters": _frozen,
-    "task_type": only("causal_lm", otherwise="causal_lm: other heads are not modelled"),
+    # a generative reranker is a causal language model, whose answers are yes and no
+    "task_type": only(
+        "causal_lm", "generative_reranker", otherwise="causal_lm: other heads are not modelled"
+    ),
     "rlhf_type": lambda value: {},
     "max_completion_length": lambda value: {},
     "recompute_granularity": lambda value: {
@@ -68,8 +69,10 @@ ROWS: dict[str, Says] = {
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
     "bias_activation_fusion": both_activations,
     "apply_rope_fusion": only(True, False),
-    "torch_dtype": lambda value: {
-        "bf16": value == "bfloat16", "fp16": value == "float16",
+    "torch_dtype": {
+        "bfloat16": {"bf16": True, "fp16": False},
+        "float16": {"bf16": False, "fp16": True},
+        "float32": {"bf16": False, "fp16": False},
     },
     "padding_free": Uncounted(
         "samples of different lengths in one; counted as full ones", (True, "true")

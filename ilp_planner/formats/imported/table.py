@@ -260,6 +260,12 @@ class Reading:
             raise self.error(key, value, f"a number from 0 to {most:g}")
         return found
 
+    def usual_length(self, key: str, tokens: int = 2048) -> None:
+        """Say the tokens of a sample where nothing does. key: that would, for the remark."""
+        if LENGTH not in self.said and "seq_length" not in self.said:
+            self.say(LENGTH, tokens)
+            self.remarks.append(f"{key}: found none, counted as samples of {tokens} tokens")
+
     def number(self, name: str, otherwise: int = 0) -> int:
         """Return a whole number that was said, or is the system's default."""
         value = self.said.get(name, self.system.usual.get(name))

@@ -82,11 +82,8 @@ def _offloaded(value: Any) -> Arguments:
 def _finish(reading: Reading) -> None:
     """Say precisions and lengths where only their absence says them."""
     said, given = reading.said, reading.given
-    if LENGTH not in said and "seq_length" not in said:
-        longest = {"max_seq_length", "max_length", "model_max_length", "cutoff_len"} & given.keys()
-        if not longest:
-            reading.say(LENGTH, 2048)
-            reading.remarks.append("cutoff_len: found none, counted as samples of 2048 tokens")
+    if not {"max_seq_length", "max_length", "model_max_length", "cutoff_len"} & given.keys():
+        reading.usual_length("cutoff_len")
     if said.get("recompute_granularity") == "full":
         said.setdefault("recompute_method", "uniform")
         said.setdefault("recompute_num_layers", 1)

@@ -15,7 +15,7 @@ from ilp_planner.formats.nearest_run import differences
 from ilp_planner.formats.nemo import export_nemo
 from ilp_planner.specs.training import TrainingJob
 from tests.examples import examples
-from tests.imported_cases import job_of
+from tests.imported_cases import arguments_of, job_of
 from tests.training_jobs import jobs
 
 # Not said by the file, or said in another way: local modules are a specification of the recipe, and
@@ -72,3 +72,10 @@ def test_adapters_are_refused() -> None:
         with pytest.raises(SpecError, match="adapters are not modelled"):
             job_of("nemo", None, **{key: 8})
     assert job_of("nemo", None, peft=None).tp == 2
+
+
+def test_products_in_eight_bits_are_read_as_they_are_said() -> None:
+    for said, scaled in ((True, "hybrid"), ("hybrid", "hybrid"), ("e4m3", "e4m3"), (False, None)):
+        assert arguments_of("nemo", None, model__fp8=said)["fp8"] == scaled
+    with pytest.raises(SpecError, match=r"model\.fp8: found 'e5m2', expected one of true"):
+        job_of("nemo", None, model__fp8="e5m2")

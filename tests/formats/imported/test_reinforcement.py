@@ -3,6 +3,7 @@
 import pytest
 
 from ilp_planner.base.errors import SpecError
+from ilp_planner.formats.imported.slime import LAYERS
 from tests.imported_cases import ACTOR, arguments_of, job_of
 
 
@@ -44,6 +45,17 @@ def test_verl_refuses(changed: dict[str, object], said: str) -> None:
     assert said in str(error.value)
 
 
+def test_layers_of_slime_are_read_with_what_is_not_counted() -> None:
+    plain = job_of("slime", None)
+    for module, remark in LAYERS.items():
+        said = {"spec": [module, "get_spec"], "post_mlp_layernorm": True}
+        args = arguments_of("slime", None, **said)
+        assert any(f"spec: not counted: {remark}" in one for one in args.remarks)
+        assert job_of("slime", None, **said).model == plain.model
+    with pytest.raises(SpecError, match=r"spec: found .*, expected a layer that is modelled"):
+        job_of("slime", None, spec=["slime_plugins.models.glm5.glm5", "get_glm5_spec"])
+
+
 def test_slime() -> None:
     job = job_of("slime", None)
     assert (job.world, job.tp, job.dp) == (8, 2, 4)
@@ -54,6 +66,19 @@ def test_slime() -> None:
     assert plain.micro_batch == 2
     more = {"global_batch_size": None, "num_steps_per_rollout": 2}
     assert job_of("slime", None, **more).global_batch == 8 * 4 // 2
+
+
+def test_types_of_swift_are_read_or_named() -> None:
+    halves = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+    for said, precision in halves.items():
+        found = job_of("ms-swift", None, torch_dtype=said, bf16=None)
+        assert found.settings.precision == precision
+    with pytest.raises(SpecError, match="torch_dtype: found 'bf16', expected one of 'bfloat16'"):
+        job_of("ms-swift", None, torch_dtype="bf16")
+    ranked = job_of("ms-swift", None, task_type="generative_reranker")
+    assert ranked == job_of("ms-swift", None)
+    with pytest.raises(SpecError, match="task_type: found 'embedding', expected causal_lm"):
+        job_of("ms-swift", None, task_type="embedding")
 
 
 def test_swift() -> None:
