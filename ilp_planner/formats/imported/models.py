@@ -19,6 +19,9 @@ TRAINED_ON = re.compile(
     re.IGNORECASE,
 )
 
+# What names of models say that have an encoder of pictures or sounds before those of text.
+PICTURES = re.compile(r"[-_](VL|Omni)(?=[-_])", re.IGNORECASE)
+
 
 def model_arguments(name: str, source: str, key: str) -> tuple[dict[str, Value], list[str]]:
     """Return the arguments that say a named model, and notes on which it is.
@@ -37,6 +40,11 @@ def model_arguments(name: str, source: str, key: str) -> tuple[dict[str, Value],
     from ilp_planner.specs.model_reader import read_model
 
     file = _file_of(name)
+    if file is None and (text := _file_of(PICTURES.sub("", name))) is not None:
+        raise SpecError(
+            f"{source}: {key}: found {name!r}, which has parts for pictures or sounds, expected a "
+            f"model of text alone: --set {key}={text.stem} plans its text and nothing else"
+        )
     if file is None:
         raise SpecError(
             f"{source}: {key}: found {name!r}, a model that is not here, expected one of `ilp-plan "

@@ -1,5 +1,7 @@
 """Of RL jobs the trainer is read: its degrees, the samples of a step, the longest sample."""
 
+import re
+
 import pytest
 
 from ilp_planner.base.errors import SpecError
@@ -79,6 +81,18 @@ def test_types_of_swift_are_read_or_named() -> None:
     assert ranked == job_of("ms-swift", None)
     with pytest.raises(SpecError, match="task_type: found 'embedding', expected causal_lm"):
         job_of("ms-swift", None, task_type="embedding")
+
+
+@pytest.mark.parametrize(
+    "name", ["Qwen/Qwen2.5-VL-7B-Instruct", "/m/Qwen2.5-Omni-7B", "Qwen/Qwen3-VL-30B-A3B-FP8"]
+)
+def test_models_of_pictures_name_that_of_their_text(name: str) -> None:
+    with pytest.raises(SpecError, match=r"parts for pictures or sounds, expected a model") as error:
+        job_of("ms-swift", None, model=name)
+    (repair,) = re.findall(r"--set model=(\S+) plans its text", str(error.value))
+    assert job_of("ms-swift", None, model=repair).tp == job_of("ms-swift", None).tp
+    with pytest.raises(SpecError, match="a model that is not here"):
+        job_of("ms-swift", None, model="OpenGVLab/InternVL3_5-30B-A3B")
 
 
 def test_swift() -> None:
