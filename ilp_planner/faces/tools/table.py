@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 from functools import cache
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
@@ -18,6 +19,7 @@ from ilp_planner.faces.schemas import schema
 JSON = "--json"
 LEFT_OUT = (JSON, "--verbose")  # which say how a result is printed
 LIMIT = "time_limit"
+WORD = 2**16  # bytes of one that a process is given: Linux takes twice as many
 
 
 class Tool(NamedTuple):
@@ -165,6 +167,9 @@ def words_of(name: str, given: dict[str, Any], most: float) -> list[str]:
             if isinstance(each, list | dict) or (each is True) != (row.kind is bool):
                 expected = "a list of texts" if is_list else _expected(row)
                 raise UsageError(f"{key}: found {shown(each)}, expected {expected}")
+            if isinstance(each, str) and not _is_word(each):
+                expected = f"a text without NUL and half characters, at most {WORD:,} bytes"
+                raise UsageError(f"{key}: found {shown(each)}, expected {expected}")
             if row.option:
                 words.append(row.option if each is True else f"{row.option}={each}")
             elif str(each).startswith("-"):
@@ -184,6 +189,14 @@ def words_of(name: str, given: dict[str, Any], most: float) -> list[str]:
     if limit is None and searches and (rows[LIMIT].default or most + 1) > most:
         words.append(f"{rows[LIMIT].option}={most:g}")
     return [name, *words, JSON, *behind]
+
+
+def _is_word(text: str) -> bool:
+    """Tell whether a process can be given a text: half characters, NUL and long texts it cannot."""
+    try:
+        return len(os.fsencode(text)) <= WORD and "\0" not in text
+    except UnicodeEncodeError:
+        return False
 
 
 def _expected(row: Parameter) -> str:

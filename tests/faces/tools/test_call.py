@@ -56,6 +56,16 @@ def test_nothing_of_a_call_lives_on_after_it(
         assert time.monotonic() < most
 
 
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "x" * 10**6, "\u00e9" * 40_000])
+def test_a_text_that_no_process_can_be_given_is_refused(text: str) -> None:
+    for name, given in (("fit", {"job": text}), ("compare", {"plans": ["a.json", text]})):
+        answer = called(name, given)
+        assert (answer.found, answer.code) == (None, 2)
+        assert "expected a text without NUL and half characters" in answer.text
+        assert len(answer.text) < 300
+        answer.text.encode()
+
+
 def test_a_real_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a script that would leave a mark if it were run."""
     monkeypatch.chdir(tmp_path)
