@@ -5,13 +5,14 @@ from dataclasses import replace
 from ilp_planner.job.modules import Kept, Module, Weight
 from ilp_planner.job.quantised import keeps_input_twice, kept_width
 from ilp_planner.job.recompute import forget, keep_input, recomputes
-from ilp_planner.job.shard import part, shard_of
+from ilp_planner.job.shard import eager, part, shard_of
 from ilp_planner.specs.training import TrainingJob
 
 # ---- norms and matrix products -------------------------------------------------------------------
 # Their weights, and their kept activations.
 
 
+NORMED = "normed"  # what is kept for the gradient of a norm's weight
 STATISTIC = 4  # bytes: means and inverse deviations are kept in fp32 whatever the precision
 
 
@@ -25,8 +26,15 @@ def norm_kept(job: TrainingJob, shape: tuple[int, ...], why: str) -> tuple[Kept,
     """Return the kept activations of a norm over the last dimension: its input and statistics per
     row.
 
-    The norm's output is kept by the products that read it, not by the norm.
+    The norm's output is kept by the products that read it, not by the norm. One of transformers
+    keeps a copy of its input in fp32, and for the gradient of its weight the normed copy
+    (`LlamaRMSNorm`).
     """
+    if eager(job):
+        copy = Kept(name="input", shape=shape, width=STATISTIC, why=f"{why}; a copy in fp32")
+        rows = Kept(name="statistics", shape=shape[:-1], width=STATISTIC, why="of each row, fp32")
+        why = "before it is weighed"
+        return copy, rows, Kept(name=NORMED, shape=shape, width=job.settings.width, why=why)
     numbers = 1 if job.model.norm == "rmsnorm" else 2
     statistics = Kept(
         name="statistics", shape=(numbers, *shape[:-1]), width=STATISTIC, why="of each row, fp32"

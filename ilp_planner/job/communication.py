@@ -30,7 +30,7 @@ from ilp_planner.job.quantised import quantised_counts, sent_width
 from ilp_planner.job.recompute import recomputed_layers
 from ilp_planner.job.states import gathers_frozen, rhythm
 from ilp_planner.job.traffic import EMBEDDING, FAMILIES, Traffic, row_of
-from ilp_planner.job.tuning import base_width
+from ilp_planner.job.tuning import gathered_saved
 from ilp_planner.specs.training import TrainingJob
 from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, LayerKind, trains_words
 
@@ -87,11 +87,13 @@ def _sizes(job: TrainingJob, trained: int, count: int, quantised: int) -> tuple[
     """Return the bytes of gradients and of gathered parameters. trained, count: parameters with
     gradients, and all; quantised: of products, in fewer bits."""
     width, tuning = job.settings.width, job.settings.tuning
-    saved = width - (base_width(job) if tuning.base else sent_width(job))
     gathered = count if gathers_frozen(job) else trained
     if gathered < count:
         quantised = 0 if tuning.rank else min(quantised, gathered)
-    return trained * job.settings.optimizer.gradient, gathered * width - quantised * saved
+    saved: float = quantised * (width - sent_width(job))
+    if tuning.base and gathered == count:
+        saved = width * gathered_saved(job, count - trained - quantised, quantised)
+    return trained * job.settings.optimizer.gradient, gathered * width - saved
 
 
 def _by_unit(job: TrainingJob, pp_rank: int, modules: tuple[Module, ...]) -> Iterator[Traffic]:

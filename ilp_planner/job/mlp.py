@@ -14,7 +14,7 @@ from ilp_planner.job.attention import (
 from ilp_planner.job.modules import Kept, Module, Weight
 from ilp_planner.job.quantised import keeps_input_twice
 from ilp_planner.job.recompute import forget, keep_input, recomputes
-from ilp_planner.job.shard import part, sequence_parallel, shard_of
+from ilp_planner.job.shard import eager, part, sequence_parallel, shard_of, stream_width
 from ilp_planner.specs.training import TrainingJob
 
 # ---- the dense MLP of a layer --------------------------------------------------------------------
@@ -75,7 +75,8 @@ def mlp_products(job: TrainingJob, width: int) -> tuple[Module, Module, Module]:
 
 def fuses(job: TrainingJob) -> bool:
     """Return whether bias and activation are one kernel; the legacy model fuses GeLU only."""
-    return job.settings.kernels.fused_activation and not (legacy(job) and job.model.gated)
+    fused = job.settings.kernels.fused_activation and not eager(job)
+    return fused and not (legacy(job) and job.model.gated)
 
 
 def activation_kept(
@@ -86,7 +87,7 @@ def activation_kept(
     Fused, its input, and it recomputes everything else. Unfused SwiGLU keeps the gate after SiLU as
     well, a factor of a product of its own.
     """
-    w = job.settings.width
+    w = stream_width(job)
     gates = 2 if job.model.gated else 1
     kept = [
         Kept(name="input", shape=(*leading, gates * columns), width=w, why="output of linear_fc1")

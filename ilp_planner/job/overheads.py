@@ -12,7 +12,7 @@ from ilp_planner.job.mlp import fuses, keeps_output, routed_tokens
 from ilp_planner.job.modules import Module
 from ilp_planner.job.quantised import copies_width, kept_width
 from ilp_planner.job.recompute import loader_mask
-from ilp_planner.job.shard import part, sequence_parallel, shard_of
+from ilp_planner.job.shard import eager, part, sequence_parallel, shard_of, stream_width
 from ilp_planner.specs.training import TrainingJob
 from ilp_planner.specs.tuning import trains_output, trains_words
 
@@ -65,9 +65,9 @@ class Flow:
 
 def flow(job: TrainingJob) -> Flow:
     """Return the sizes of a layer's inputs and outputs."""
-    sizes = shard_of(job)
-    whole = float(math.prod(sizes.wide) * sizes.width)
-    narrow = float(math.prod(sizes.narrow) * sizes.width)
+    sizes, width = shard_of(job), stream_width(job)
+    whole = float(math.prod(sizes.wide) * width)
+    narrow = float(math.prod(sizes.narrow) * width)
     gathered = whole if sequence_parallel(job) else 0.0
     return Flow(whole, narrow, gathered, 0.0 if job.settings.keeps_gathered else gathered)
 
@@ -91,7 +91,7 @@ def mlp_backward(job: TrainingJob, *, keeps_input: bool = True) -> float:
     sizes, model = shard_of(job), job.model
     through = flow(job)
     numbers = float(math.prod(sizes.columns(model.ffn)))
-    column = numbers * sizes.width
+    column = numbers * stream_width(job)
     low = copies_width(job)
     gathered = through.whole / sizes.width * low if low else through.gathered
     gates = 2 if model.gated else 1
@@ -276,7 +276,7 @@ def loss_moment(job: TrainingJob) -> float:
     if legacy(job):
         # `output.float()`, and less the largest of each row in a third tensor, which is kept.
         return logits + softmax
-    if job.settings.keeps_gathered:
+    if job.settings.keeps_gathered or eager(job):
         return max(_entropy(job, logits, softmax), logits + product - softmax)
     before = loader_batch(job) + through.again + logits * (job.model.prediction_layers > 0)
     compiled = softmax if job.settings.kernels.fused_loss else 0.0

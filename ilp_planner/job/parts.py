@@ -53,7 +53,9 @@ from ilp_planner.job.tuning import (
     adapter_numbers,
     base_numbers,
     base_width,
+    gathered_saved,
     keeps_second_input,
+    other_width,
     tuning_moment,
 )
 from ilp_planner.job.work import Product, layer_work, output_work
@@ -454,7 +456,8 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
     weights = others * dense_width.parameter + routed * expert_width.parameter
     weights += beside * own.parameter
     weights += _frozen(job, module)
-    saved = base_numbers(job, module)[0] * (1 - base_width(job) / job.settings.width)
+    low, _ = base_numbers(job, module)
+    saved = gathered_saved(job, module.parameters - trained - low, low)
     if job.settings.quantised:
         low, low_routed = quantised_counts((module,))
         for count, width, expert in (
@@ -489,7 +492,7 @@ def _frozen(job: TrainingJob, module: Module) -> float:
     others = module.parameters - module.trained - routed
     low, low_routed = base_numbers(job, module)
     return sum(
-        (count - few) * frozen_width(job, job.settings.width, expert=expert)
+        (count - few) * frozen_width(job, other_width(job), expert=expert)
         + few * frozen_width(job, base_width(job), expert=expert)
         for count, few, expert in ((others, low - low_routed, False), (routed, low_routed, True))
         if count

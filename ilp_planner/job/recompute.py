@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ilp_planner.job.modules import Kept, Module
-from ilp_planner.job.shard import part, shard_of
+from ilp_planner.job.shard import part, shard_of, stream_width
 from ilp_planner.specs.training import Recompute, TrainingJob
 
 BOOLEAN = 1  # bytes of a boolean
@@ -53,13 +53,11 @@ def recomputed_layers(job: TrainingJob, layers: int) -> int:
 
 def checkpoint(job: TrainingJob) -> Kept:
     """Return the input that a layer, or a chunk of them, is recomputed from."""
-    sizes = shard_of(job)
-    shape = sizes.narrow
+    shape = shard_of(job).narrow
     if job.settings.recompute.distribute:
         shape = (part(shape[0], job.tp), *shape[1:])
-    return Kept(
-        name="input", shape=shape, width=sizes.width, why="the layer is computed again from it"
-    )
+    why = "the layer is computed again from it"
+    return Kept(name="input", shape=shape, width=stream_width(job), why=why)
 
 
 def loader_mask(job: TrainingJob) -> tuple[Kept, ...]:

@@ -43,6 +43,29 @@ class Shard(NamedTuple):
         return (self.tokens, self.batch, part(width, self.tp))
 
 
+SINGLE = 4  # bytes of a number in fp32
+
+
+def stream_width(job: TrainingJob) -> int:
+    """Return the bytes of a number of the hidden states between layers.
+
+    Beside a base in 4 bits PEFT keeps words and norms in fp32 (`prepare_model_for_kbit_training`),
+    and hidden states are of their type then.
+    """
+    return SINGLE if widens(job) else job.settings.width
+
+
+def widens(job: TrainingJob) -> bool:
+    """Return whether all but the layers' products is of single precision."""
+    tuning = job.settings.tuning
+    return bool(tuning.base) and tuning.adapters == "fp32"
+
+
+def eager(job: TrainingJob) -> bool:
+    """Return whether PyTorch's operators run one by one, as in models of transformers."""
+    return job.settings.kernels.implementation == "eager"
+
+
 def part(whole: int, ways: int) -> int:
     """Return the larger share of a whole that may not divide evenly."""
     return -(-whole // ways)

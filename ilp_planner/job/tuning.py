@@ -19,10 +19,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.job.attention import NORMED
 from ilp_planner.job.modules import Kept, Module, Weight
 from ilp_planner.job.quantised import ADAPTERS, quantised_counts
 from ilp_planner.job.recompute import forget, recomputes
-from ilp_planner.job.shard import part, shard_of
+from ilp_planner.job.shard import part, shard_of, stream_width, widens
 from ilp_planner.specs.tuning import (
     ADAPTED,
     BASES,
@@ -75,17 +76,31 @@ def tuned_output(job: TrainingJob, output: Module) -> Module:
     for child in output.children:
         found = child
         if child.name == "output_layer" and not trains_output(job.model, tuning):
-            found = replace(_frozen(child), kept=())
+            found = replace(_frozen(child), kept=_cast(job, child))
         if child.name.endswith("layernorm"):
             found = tuned_norm(job, child)
         children.append(found)
     return replace(output, children=tuple(children))
 
 
+def _cast(job: TrainingJob, product: Module) -> tuple[Kept, ...]:
+    """Return the copy of a frozen weight in fp32 that autocast multiplies with, kept for the
+    gradient of its input."""
+    if not widens(job):
+        return ()
+    shape = product.weights[0].shape if product.weights else (job.padded_vocab, job.model.hidden)
+    return (Kept(name="weight", shape=shape, width=job.settings.width, why="cast from fp32"),)
+
+
 def tuned_norm(job: TrainingJob, norm: Module) -> Module:
     """Return a norm outside of layers."""
     tuning = job.settings.tuning
-    return _frozen(norm) if tuning.rank or tuning.freezes("norms") else norm
+    return _unweighed(_frozen(norm)) if tuning.rank or tuning.freezes("norms") else norm
+
+
+def _unweighed(norm: Module) -> Module:
+    """Return a norm without what it keeps for the gradient of its weight."""
+    return replace(norm, kept=tuple(kept for kept in norm.kept if kept.name != NORMED))
 
 
 def _frozen(module: Module) -> Module:
@@ -117,6 +132,8 @@ class _Walk(NamedTuple):
             found = self._product(found, path)
         elif module.name.endswith("layernorm") and not self._reads(path):
             found = replace(found, kept=tuple(k for k in found.kept if k.name != "output"))
+        if not self._trains("norms"):
+            found = _unweighed(found)
         return found
 
     def _trains(self, part: str) -> bool:
@@ -252,6 +269,18 @@ def _modules(module: Module) -> Iterator[Module]:
 def base_width(job: TrainingJob) -> float:
     """Return bytes per number of a base in fewer bits; of the training precision without one."""
     return BASES.get(job.settings.tuning.base, job.settings.width)
+
+
+def other_width(job: TrainingJob) -> int:
+    """Return bytes per number of parameters that are neither trained nor of a base in 4 bits."""
+    return stream_width(job)
+
+
+def gathered_saved(job: TrainingJob, others: float, low: float) -> float:
+    """Return the numbers of the training precision that take the bytes by which frozen parameters
+    are smaller. others, low: parameters in other widths, and in fewer bits."""
+    width = job.settings.width
+    return low * (1 - base_width(job) / width) - others * (other_width(job) / width - 1)
 
 
 def base_numbers(job: TrainingJob, module: Module) -> tuple[int, int]:

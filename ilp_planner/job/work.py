@@ -14,6 +14,7 @@ All counts are of one rank of the tensor- and context-parallel group. Messages o
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ilp_planner.job.shard import eager, stream_width, widens
 from ilp_planner.job.tuning import base_width, trained_part
 from ilp_planner.specs.training import Settings, TrainingJob
 from ilp_planner.specs.tuning import (
@@ -274,7 +275,7 @@ class _Share:
         )
         product = Kernel(flops, gradient, summed._replace(summed=width if fused else 0.0))
         of_weights = (product, *added) if trained else ()
-        restored = self._restored(name, weights)
+        restored = self._restored(name, weights, tokens * (inner + outer))
         found = ModuleWork(
             name=name,
             forward=(*casts, *restored, Kernel(flops, moved, forward)),
@@ -300,11 +301,17 @@ class _Share:
         every = adapters_of(self.model, self.job.settings.tuning, self.kind.experts)
         return tuple(one for one in every if one.module == module)
 
-    def _restored(self, name: str, weights: float) -> tuple[Kernel, ...]:
-        """Return the kernel that brings a weight in fewer bits into the training precision."""
+    def _restored(self, name: str, weights: float, around: float) -> tuple[Kernel, ...]:
+        """Return the kernel that brings a weight in fewer bits into the training precision, and
+        what casts input and output from and to hidden states of another type (`Linear4bit`).
+
+        around: numbers of both.
+        """
         if not self.job.settings.tuning.base or name in EXACT:
             return ()
-        return (Kernel(0.0, weights * (base_width(self.job) + self.width)),)
+        restored = Kernel(0.0, weights * (base_width(self.job) + self.width))
+        cast = Kernel(0.0, around * (stream_width(self.job) + self.width))
+        return (restored, cast) if widens(self.job) else (restored,)
 
     def _beside(self, module: ModuleWork, one: Adapter, tokens: float) -> ModuleWork:
         """Return a product with an adapter: its input is dropped out, or cast, and multiplied
@@ -349,8 +356,9 @@ class _Share:
         """Return the passes of a kind of module in `EAGER`: where torchtitan compiles layers, or
         the runtime has kernels for them, they are fused."""
         settings = self.job.settings
-        eager = settings.keeps_gathered and not self.kernels.compiled and self.width < SINGLE
-        return EAGER[kind] if eager else FUSED
+        apart = settings.keeps_gathered or eager(self.job)
+        apart = apart and not self.kernels.compiled and self.width < SINGLE
+        return EAGER[kind] if apart else FUSED
 
     def streaming(self, name: str, forward: float, backward: float, kind: str = "") -> ModuleWork:
         """Return a kernel each way that only moves bytes. kind: in `EAGER`."""
@@ -363,7 +371,7 @@ class _Share:
 
     def hidden(self) -> float:
         """Return the bytes of the hidden state that this rank holds."""
-        return self.tokens * self.model.hidden * self.width / self.sequence_parts
+        return self.tokens * self.model.hidden * stream_width(self.job) / self.sequence_parts
 
     def norm(self, name: str) -> ModuleWork:
         """Return a norm: reads and writes; backward it reads its input and two gradients."""
@@ -470,8 +478,8 @@ class _Share:
     ) -> tuple[ModuleWork, ...]:
         """Return two products with an activation between them. inner: width here."""
         hidden, wide = self.model.hidden, 2 if self.model.gated else 1
-        first = tokens * inner * wide * self.width
-        second = tokens * inner * self.width
+        first = tokens * inner * wide * stream_width(self.job)
+        second = tokens * inner * stream_width(self.job)
         forward, backward = first + second, 2 * first + second
         if self.model.clamp and self.model.gated:
             forward, backward = (tokens * inner * SINGLE * each for each in CLAMPED)

@@ -392,7 +392,9 @@ JOB_RULES = (
 
 
 def check_adapters(job: TrainingJob) -> Iterator[Broken]:
-    """Adapters have the names of Megatron-Bridge."""
+    """Adapters have the names of Megatron-Bridge, and layers are Megatron-LM's."""
+    if job.settings.kernels.implementation == "eager":
+        yield Broken("layers", "eager", "transformer_engine or local")
     for target in job.settings.tuning.targets:
         if target not in BRIDGE_NAMES:
             yield Broken("adapters", target, f"some of {', '.join(BRIDGE_NAMES)}")

@@ -976,7 +976,12 @@ SETTINGS = (
         fields=("settings.kernels.implementation",),
         remark=DEFAULT,
         search={
-            "": Search(FIXED, ("transformer_engine",), remark=OF_FIGURES),
+            "": Search(
+                FIXED,
+                ("transformer_engine",),
+                remark=f"{OF_FIGURES}, and of transformers where a part of a model is trained",
+            ),
+            "torchtitan@0.2.2": Search(FIXED, ("transformer_engine",), remark=OF_FIGURES),
             "megatron": Search(FIXED, ("transformer_engine",)),
         },
     ),

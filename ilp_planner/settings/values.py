@@ -236,6 +236,14 @@ def with_fields(settings: Settings, values: dict[str, Any]) -> Settings:
     return replace(settings, **own, **parts)
 
 
+def as_transformers(settings: Settings) -> Settings:
+    """Return settings with layers as models of transformers have them."""
+    kernels = replace(
+        settings.kernels, implementation="eager", accumulation_fusion=False, flash_package=False
+    )
+    return replace(settings, kernels=kernels)
+
+
 def switch(field: str, text: str, **others: Any) -> Choice:
     """Return the choice of a field of settings that is true or false: `on` or `off`.
 

@@ -196,7 +196,8 @@ class OptimizerSettings:
 class Kernels:
     """How Megatron computes, as far as it changes what is kept.
 
-    implementation: `transformer_engine` or `local`. attention: `flash` (also TE's fused attention)
+    implementation: `transformer_engine`, `local`, or `eager`, PyTorch's operators one by one, as
+    transformers has them. attention: `flash` (also TE's fused attention)
     or `unfused` (keeps scores of every pair of tokens). `local` with `flash` is the model code of
     before Megatron core. fused_loss: cross-entropy as one kernel; loss_kernel: whose, `te`
     (Transformer Engine's, in place) or `native` (Megatron's default, with a copy in fp32).
@@ -274,8 +275,8 @@ class Kernels:
             raise ValueError(
                 "quantised must name a recipe with quantised_parameters, exact_first or exact_last"
             )
-        if self.quantised and self.implementation == "local":
-            raise ValueError("quantised must be empty with implementation local")
+        if self.quantised and self.implementation != "transformer_engine":
+            raise ValueError(f"quantised must be empty with implementation {self.implementation}")
         if self.graphs not in GRAPHS:
             raise ValueError(f"graphs must be one of {GRAPHS}, got {self.graphs!r}")
         if self.deferred_output and self.deferral_limit < 0:

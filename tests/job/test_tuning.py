@@ -10,10 +10,11 @@ from ilp_planner.inputs.files import find_model
 from ilp_planner.job.decoder import layer_module, output_module
 from ilp_planner.job.memory import memory_parts, rank_memory
 from ilp_planner.job.modules import Module
+from ilp_planner.job.recompute import checkpoint
 from ilp_planner.job.tuning import base_numbers
 from ilp_planner.job.work import Product, layer_work, output_work
 from ilp_planner.specs.decoder import Decoder, Experts, as_decoder
-from ilp_planner.specs.training import OptimizerSettings, Recompute, Settings, TrainingJob
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from ilp_planner.specs.tuning import (
     ADAPTED,
     BASES,
@@ -126,10 +127,16 @@ def test_peft_itself_has_them() -> None:
         assert base_numbers(quantised, layer)[0] * model.layers == base
 
 
-def test_a_base_in_4_bits_leaves_words_norms_and_adapters() -> None:
+def test_a_base_in_4_bits_is_of_products_and_all_else_of_fp32() -> None:
+    """As `prepare_model_for_kbit_training` has it; DeepSpeed's bf16 takes that back."""
     whole, low = (job_of(tuning_of(8, EVERY, base=base)) for base in ("", "nf4"))
     numbers = 4 * (4 * 512 * 512 + 3 * 512 * 1536)
-    assert states(whole)[0] - states(low)[0] == pytest.approx(numbers * (2 - BASES["nf4"]))
+    others = 2 * 16000 * 512 + 9 * 512
+    less = numbers * (2 - BASES["nf4"]) - 2 * others
+    assert states(whole)[0] - states(low)[0] == pytest.approx(less)
+    plain, narrow = (job_of(Tuning(rank=8, targets=("q_proj",), base=base)) for base in ("", "nf4"))
+    less = numbers * (2 - BASES["nf4"])
+    assert states(plain)[0] - states(narrow)[0] == pytest.approx(less)
     assert states(whole)[1:] == states(low)[1:]
     assert BASES["nf4"] * 8 == pytest.approx(4.127, abs=1e-3)  # bits, as the paper has them
 
@@ -270,11 +277,11 @@ def test_adapters_add_two_products_forward_and_four_backward() -> None:
 
 
 def test_a_base_in_4_bits_is_restored_before_every_product() -> None:
+    numbers = 4 * 512 * 512 + 3 * 512 * 1536
     low, whole = (
-        layer_work(job_of(tuning_of(8, EVERY, base=base)), experts=False, state=ADAPTED)
+        layer_work(job_of(Tuning(rank=8, targets=EVERY, base=base)), experts=False, state=ADAPTED)
         for base in ("nf4", "")
     )
-    numbers = 4 * 512 * 512 + 3 * 512 * 1536
     for way in (0, 1):
         more = sum(
             sum(kernel.traffic for kernel in a.ways[way])
@@ -282,3 +289,24 @@ def test_a_base_in_4_bits_is_restored_before_every_product() -> None:
             for a, b in zip(low, whole, strict=True)
         )
         assert more == pytest.approx(numbers * (BASES["nf4"] + 2))
+
+
+def test_transformers_keep_copies_in_fp32_beside_a_norm_and_the_gate() -> None:
+    """Of a norm 4 bytes instead of 2, and 2 for the gradient of its weight; of an MLP the gate
+    after SiLU."""
+    plain, apart = (
+        job_of(Tuning(), kernels=Kernels(implementation=name))
+        for name in ("transformer_engine", "eager")
+    )
+    whole = layer_module(apart, experts=False).activations
+    more = whole - layer_module(plain, experts=False).activations
+    assert more == 2 * NUMBERS * (2 + 2) + 1024 * 1536 * 2
+    frozen = job_of(tuning_of(8, ("q_proj",)), kernels=Kernels(implementation="eager"))
+    layer = layer_module(frozen, *frozen.kind(False))
+    assert set(kept_in(layer, "input_layernorm")) == {"input", "statistics"}
+
+
+def test_hidden_states_beside_a_base_in_4_bits_are_of_fp32() -> None:
+    job = job_of(tuning_of(8, ("q_proj",), base="nf4"))
+    assert checkpoint(job).size == 4 * NUMBERS
+    assert kept_in(output_module(job), "output_layer") == {"weight": 2 * 16000 * 512}

@@ -22,7 +22,7 @@ from ilp_planner.job.decoder import (
     prediction_module,
 )
 from ilp_planner.job.messages import unsplit_parameters
-from ilp_planner.job.tuning import base_numbers, base_width
+from ilp_planner.job.tuning import base_numbers, gathered_saved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,13 +89,13 @@ def _held(job: TrainingJob, module: Module, unsplit: int = 0) -> Held:
     still_experts = module.expert_parameters - experts
     still = module.parameters - trained - still_experts
     low, low_experts = base_numbers(job, module)
-    less = 1 - base_width(job) / job.settings.width
+    few = low - low_experts
     return Held(
         float(trained - experts),
         float(experts),
         float(unsplit),
-        still - (low - low_experts) * less,
-        still_experts - low_experts * less,
+        still - gathered_saved(job, still - few, few),
+        still_experts - gathered_saved(job, still_experts - low_experts, low_experts),
     )
 
 

@@ -15,6 +15,7 @@ from ilp_planner.costs.training.job import base_settings, layout_of
 from ilp_planner.evaluate import Violation
 from ilp_planner.settings.keys import KEYS
 from ilp_planner.settings.rules import JOB_RULES
+from ilp_planner.settings.values import as_transformers
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices
 from ilp_planner.spaces.training.enumerate.demands import check_demands
 from ilp_planner.spaces.training.enumerate.recomputations import FULL, NOTHING
@@ -64,6 +65,12 @@ class CheckedRuntime(Runtime):
         """Return the tried settings of whole jobs: others are as in the base, without regard to the
         request."""
         return choices(base, self.tried, asked.but({*CHOICES} - {*self.listens}))
+
+    def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
+        """Return a choice with its degrees; where a part of a model is trained, it is a model of
+        transformers, whose operators run one by one."""
+        settings = super().with_degrees(choice, plainest, d)
+        return as_transformers(settings) if settings.tuning else settings
 
     def chunks(self, layers: int) -> tuple[int, ...]:
         """Return the numbers of layers that may be recomputed from one kept input."""

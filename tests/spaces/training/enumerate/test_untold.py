@@ -55,7 +55,7 @@ DOMAIN: dict[str, tuple[Any, ...]] = {
     "optimizer.moments": (8, 4, 2),
     "optimizer.instances": (1, 2, 4),
     "optimizer.offload": (0.0, 0.5, 1.0),
-    "kernels.implementation": ("transformer_engine", "local"),
+    "kernels.implementation": ("transformer_engine", "local", "eager"),
     "kernels.attention": ("flash", "unfused"),
     "kernels.loss_kernel": ("te", "native"),
     "kernels.capacity": (0.0, 1.5),
