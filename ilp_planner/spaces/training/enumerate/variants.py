@@ -212,6 +212,12 @@ def block_of(layers: int) -> Recompute:
     return Recompute(granularity="full", method="block", layers=layers)
 
 
+def lightest(part: MegatronPart) -> Variant:
+    """Return the allowed variant that computes least again, with the fewest virtual stages."""
+    first = next(pipelines(part))
+    return first.computing(next(recomputations_in(part, first)))
+
+
 def leanest(part: MegatronPart) -> Variant:
     """Return the allowed variant that keeps least between the passes."""
     first = next(pipelines(part))

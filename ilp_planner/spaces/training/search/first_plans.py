@@ -10,18 +10,31 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.spaces.training.bounds.variant import bounded_variants
+from ilp_planner.spaces.training.bounds.cut_tables import timed_tables
+from ilp_planner.spaces.training.bounds.schedule import LeastCuts
+from ilp_planner.spaces.training.bounds.variant import (
+    bounded_variants,
+    never_fits,
+)
 from ilp_planner.spaces.training.enumerate.distance import distance
-from ilp_planner.spaces.training.enumerate.variants import leanest
+from ilp_planner.spaces.training.enumerate.partition import least_peak
+from ilp_planner.spaces.training.enumerate.variants import leanest, lightest
+from ilp_planner.spaces.training.search.possible import likely_degrees, plainest_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.training.costs import MegatronCosts
+    from ilp_planner.spaces.training.enumerate.degrees import MegatronDegrees
+    from ilp_planner.spaces.training.enumerate.variants import Variant
     from ilp_planner.spaces.training.search.parts import MegatronPart
     from ilp_planner.spaces.training.search.search import MegatronSearch
 
+FEW = 8  # choices of degrees that are not worth a choice among them
+LIKELY, RANKS = 16, 2  # groups of degrees that are looked at together; pipeline ranks of each
 DIVES = 200  # parts in which a first plan is looked for
 AFTER = 40  # of them that are looked at after a plan was found
 SAMPLES = 100  # parts in which one is looked for before there is any bound
@@ -29,6 +42,76 @@ SOONEST = 12  # of the samples, in which any plan will do
 AFTER_SAMPLE, POLISHED_SAMPLE = 4, 8  # of the samples
 NEAREST = 12  # parts that are near to that of a plan
 POLISHED, TRIED = 40, 8  # parts in which less is computed again, and variants of each
+
+
+class Likely(NamedTuple):
+    """A variant that may be a good one. bound: seconds that its plans take at least."""
+
+    bound: float
+    part: MegatronPart
+    variant: Variant
+
+
+def likely_variants(
+    problem: Problem[MegatronCosts], goon: Callable[[], bool]
+) -> Iterator[list[Likely]]:
+    """Yield variants that good plans mostly have, some at a time, the least bounds of schedules
+    first; nothing if there are few degrees.
+
+    Of degrees that differ in data and pipeline parallelism alone, the fewest pipeline ranks count
+    that have the memory to compute nothing again, or as little as is allowed, and the next more;
+    where none have, those that have it with the most recomputation.
+    """
+    costs = problem.costs
+    groups = likely_degrees(problem, costs)
+    left = iter(groups if sum(map(len, groups)) > FEW else ())
+    while some := [*islice(left, LIKELY)]:
+        for choose in (lightest, leanest):
+            found = []
+            for group in some:
+                found += _with_fewest_ranks(problem, group, choose, goon)
+            if found:
+                yield sorted(found, key=lambda one: one.bound)
+                break
+
+
+def _with_fewest_ranks(
+    problem: Problem[MegatronCosts],
+    group: Sequence[MegatronDegrees],
+    choose: Callable[[MegatronPart], Variant],
+    goon: Callable[[], bool],
+) -> list[Likely]:
+    """Return a variant of each of the parts with the fewest pipeline ranks that memory does not
+    rule out."""
+    found: list[Likely] = []
+    for degrees in group:
+        part = plainest_part(problem, problem.costs, degrees) if goon() else None
+        if part is None or not part.fits_at_all:
+            continue
+        variant = choose(part)
+        if variant.divided or never_fits(part, variant):  # of divided ones memory is unknown
+            continue
+        found.append(Likely(scheduled_bound(part, variant), part, variant))
+        if len(found) == RANKS:
+            break
+    return found
+
+
+def scheduled_bound(part: MegatronPart, variant: Variant) -> float:
+    """Return a lower bound in seconds of a variant's plans, memory aside: of its schedule, if its
+    cuts are between ranks."""
+    if not part.spread(variant):
+        return part.bound(variant)
+    tables = timed_tables(part, variant)
+    return LeastCuts(tables).seconds + least_peak(tables) + part.ranks.constant
+
+
+def look_at_likely(search: MegatronSearch, likely: Sequence[Likely]) -> None:
+    """Look for a plan in parts, each with one variant that may be a good one."""
+    for number, one in enumerate(likely):
+        if one.bound >= search.cutoff or not search.goon():
+            return
+        search.work(number, one.variant)
 
 
 def look_at_samples(search: MegatronSearch) -> None:

@@ -101,12 +101,48 @@ def plainest_parts(
     every = [degrees for degrees in possible_degrees(problem, costs) if not degrees.order]
     if len(every) <= most:
         return
-    for degrees in every[:: -(-len(every) // most)]:
-        number = next(possible_choices(problem, costs, degrees), None)
-        if number is not None:
-            part = MegatronPart(problem, costs, degrees._replace(choice=number))
-            if next(each_variant(part), None) is not None:
-                yield part
+    parts = (plainest_part(problem, costs, degrees) for degrees in every[:: -(-len(every) // most)])
+    yield from filter(None, parts)
+
+
+def plainest_part(
+    problem: Problem[MegatronCosts], costs: MegatronCosts, degrees: MegatronDegrees
+) -> MegatronPart | None:
+    """Return the part of degrees with the plainest settings; None if it has no variant."""
+    number = next(possible_choices(problem, costs, degrees), None)
+    if number is None:
+        return None
+    part = MegatronPart(problem, costs, degrees._replace(choice=number))
+    return part if next(each_variant(part), None) is not None else None
+
+
+def likely_degrees(
+    problem: Problem[MegatronCosts], costs: MegatronCosts
+) -> list[list[MegatronDegrees]]:
+    """Return degrees in the plainest order of ranks, those together that differ in data and
+    pipeline parallelism alone, fewest pipeline ranks first.
+
+    First come degrees that good plans mostly have: messages within layers stay in a node, experts
+    are not divided, and micro-batches and context parallelism are as small as possible.
+
+    Raises
+    ------
+    InfeasibleError: no degrees are possible.
+    """
+    groups: dict[tuple[Hashable, ...], list[MegatronDegrees]] = {}
+    for one in possible_degrees(problem, costs):
+        if not one.order:
+            key = one.tp, one.cp, one.ep, one.etp, one.micro_batch, one.nodes
+            groups.setdefault(key, []).append(one)
+    found = [sorted(group, key=lambda one: one.pp) for group in groups.values()]
+    each = problem.cluster.nodes[0].devices
+
+    def unlikely(group: list[MegatronDegrees]) -> tuple[bool, int]:
+        one = group[0]
+        beyond = max(one.tp * one.cp, one.ep * max(1, one.etp)) > each
+        return beyond, one.micro_batch.bit_length() + one.cp.bit_length() + (one.etp > 1)
+
+    return sorted(found, key=unlikely)
 
 
 class Remembered(Generic[Item]):

@@ -45,6 +45,8 @@ from ilp_planner.spaces.training.search.first_plans import (
     by_settings,
     climb,
     dive,
+    likely_variants,
+    look_at_likely,
     look_at_samples,
 )
 from ilp_planner.spaces.training.search.membership import variant_of
@@ -580,9 +582,16 @@ def parts_of(search: PartSearch[MegatronPart]) -> list[MegatronPart]:
 
 
 def scout(search: PartSearch[MegatronPart]) -> bool:
-    """Look for a plan in a few parts before all are listed, if there are many; tell whether there
-    are."""
+    """Look for a plan in a few parts before all are listed: in those that good plans mostly have,
+    or, if there are many, in some of all; tell whether any were looked at."""
     problem = search.problem
+    for likely in likely_variants(problem, search.goon):
+        engine = MegatronSearch([one.part for one in likely], goon=search.goon)
+        look_at_likely(engine, likely)
+        for one in engine.best:
+            search.accept(one.plan)
+        if engine.best or not search.goon():
+            return True
     parts = list(plainest_parts(problem, problem.costs, SAMPLES))
     if parts:
         look_at_samples(MegatronSearch(parts, goon=search.goon, accept=search.accept))

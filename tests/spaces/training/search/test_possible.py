@@ -1,9 +1,11 @@
 """Parts that were found before are not looked for again, and none is forgotten."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,10 +23,12 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.training import space as megatron_space
+from ilp_planner.spaces.training.bounds.variant import never_fits
 from ilp_planner.spaces.training.search import search as megatron_search
-from ilp_planner.spaces.training.search.first_plans import SAMPLES
+from ilp_planner.spaces.training.search.first_plans import SAMPLES, likely_variants
 from ilp_planner.spaces.training.search.possible import (
     Remembered,
+    likely_degrees,
     megatron_parts,
     plainest_parts,
     possible_degrees,
@@ -32,7 +36,7 @@ from ilp_planner.spaces.training.search.possible import (
 )
 from ilp_planner.spaces.training.search.search import MegatronSearch, scout
 from tests.examples import for_each, often
-from tests.megatron_cases import small_cluster, small_problem
+from tests.megatron_cases import GIB, MIXTURE, small_cluster, small_problem
 
 
 def test_each_goes_through_all_of_it_though_it_is_made_once() -> None:
@@ -116,6 +120,35 @@ def test_few_degrees_are_all_listed_instead() -> None:
     plain = [d for d in possible_degrees(problem, problem.costs) if not d.order]
     assert not list(plainest_parts(problem, problem.costs, len(plain)))
     assert list(plainest_parts(problem, problem.costs, len(plain) - 1))
+
+
+@for_each("options", [{}, {"experts": MIXTURE}])
+def test_likely_degrees_are_all_in_the_plainest_order_of_ranks(options: dict[str, Any]) -> None:
+    """Each once, beside those that differ in replicas and pipeline ranks alone."""
+    problem = small_problem(small_cluster(2, 2), batch=8, **options)
+    plain = [d for d in possible_degrees(problem, problem.costs) if not d.order]
+    groups = likely_degrees(problem, problem.costs)
+    assert Counter(one for group in groups for one in group) == Counter(plain)
+    for group in groups:
+        assert [one.pp for one in group] == sorted({one.pp for one in group})
+        assert len({one._replace(pp=0, dp=0) for one in group}) == 1
+    first, each = groups[0][0], problem.cluster.nodes[0].devices
+    assert first.tp * first.cp <= each
+    assert first.micro_batch == 1
+
+
+@for_each("memory", [0.5, 1.0, 4.0])
+def test_likely_variants_are_not_ruled_out_and_take_as_long_as_they_say(memory: float) -> None:
+    """The least bounds come first, and no plan takes less than its own."""
+    problem = small_problem(small_cluster(2, 2), batch=16, memory_limit=memory * GIB)
+    for likely in likely_variants(problem, lambda: True):
+        assert likely == sorted(likely, key=lambda one: one.bound)
+        for one in likely:
+            assert not never_fits(one.part, one.variant)
+            engine = MegatronSearch([one.part], goon=lambda: True)
+            engine.work(0, one.variant)
+            assert one.bound <= engine.cutoff * (1 + 1e-9)
+            assert not engine.best or engine.best[0].variant == one.variant
 
 
 @for_each("asked", [0, 1, 5])
@@ -212,7 +245,7 @@ def test_a_start_that_no_search_ended_with_is_improved_like_any_first_plan(
     ended = ilp_planner.solve(many_degrees(), start=early)
     assert ended.stopped_by is Stop.PROOF
     assert len(steps) == 1
-    assert ended.objective < steps[0] <= early.objective
+    assert ended.objective <= steps[0] <= early.objective
     again = ilp_planner.solve(many_degrees(), start=ended)
     assert again.objective == ended.objective
     assert len(steps) == 1
