@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from functools import cache
 from itertools import islice, pairwise
 from math import inf, nextafter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.team import Team, together
 from ilp_planner.spaces.training.bounds.near_cuts import NEAR, best_spread
@@ -26,7 +25,8 @@ from ilp_planner.spaces.training.enumerate.plainness import (
     grades,
     recomputation,
 )
-from ilp_planner.spaces.training.enumerate.variants import Variant, pipelines, recomputations_in
+from ilp_planner.spaces.training.enumerate.recomputations import NOTHING
+from ilp_planner.spaces.training.enumerate.variants import Variant, pipelines
 from ilp_planner.spaces.training.search.any_layout import AnyLayout
 from ilp_planner.specs.pipeline_layout import ANYHOW
 
@@ -51,16 +51,17 @@ class Pipeline(NamedTuple):
     """
 
     number: int
-    part: MegatronPart
     one: Variant
     grade: int
 
-    def variants(self) -> Iterator[Variant]:
-        """Yield them."""
-        one = self.one
-        for again in recomputations_in(self.part, one):
-            if recomputation(again) == self.grade:
-                yield Variant(one.virtual, again, one.remainder, one.turn, one.schedule)
+
+class Within(NamedTuple):
+    """What may be asked of a part, by its number: the schedules with which plans may take so many
+    seconds at most, with their grades; or else the variants with which they may."""
+
+    number: int
+    limit: float
+    variants: bool = False
 
 
 class Question(NamedTuple):
@@ -71,6 +72,9 @@ class Question(NamedTuple):
     variant: Variant
     equal: float
     limit: float
+
+
+Asked = Within | tuple[Question, ...]
 
 
 class Found(NamedTuple):
@@ -84,30 +88,27 @@ def offer_plainer(search: PartSearch[MegatronPart], preference: Preference) -> N
     """Offer plans that are plainer than the chosen one, or as plain and faster, until there are
     none or the time is up. Beside a plan that is proved to be the fastest, none is faster."""
 
-    def answer(questions: tuple[Question, ...]) -> list[Found]:
+    def answer(question: Asked) -> Any:
+        if isinstance(question, Within):
+            part = search.states[question.number].part
+            look = _variants_within if question.variants else _pipelines_within
+            return look(part, question.limit) if search.goon() else {}
         return [
             _look(search.states[one.number].part, one, search.goon) if search.goon() else Found()
-            for one in questions
+            for one in question
         ]
 
-    with Team(answer, search.limits.workers) as team:
+    team: Team[Asked, Any] = Team(answer, search.limits.workers)
+    with team:
         _offer(search, preference, team)
 
 
 def _offer(
-    search: PartSearch[MegatronPart],
-    preference: Preference,
-    team: Team[tuple[Question, ...], list[Found]],
+    search: PartSearch[MegatronPart], preference: Preference, team: Team[Asked, Any]
 ) -> None:
     fastest = preference.chosen if search.proved() else None
-    found = _classes(search, preference.limit, preference.chosen.grades[:-1])
-
-    @cache
-    def bounds(number: int) -> dict[Variant, float]:
-        """Return the variants of a part that may be within the limit, with their bounds."""
-        return bounded_variants(search.states[number].part, nextafter(preference.limit, inf))[0]
-
-    left, size = _in_order(found, bounds, search.goon), FIRST_BATCH
+    found = _classes(search, preference.limit, preference.chosen.grades[:-1], team)
+    left, size = _in_order(found, preference.limit, team), FIRST_BATCH
     while batch := [*islice(left, size)]:
         chosen, asked = preference.chosen, []
         for plain, bound, number, variant in batch:
@@ -132,9 +133,7 @@ def _offer(
         size = min(2 * size, LAST_BATCH)
 
 
-def _answers(
-    team: Team[tuple[Question, ...], list[Found]], questions: Sequence[Question]
-) -> list[Found]:
+def _answers(team: Team[Asked, Any], questions: Sequence[Question]) -> list[Found]:
     """Return the answers to questions, in order; those about a part are asked together."""
     groups = together([question.number for question in questions], TOGETHER)
     asked = [tuple(questions[place] for place in group) for group in groups]
@@ -146,14 +145,27 @@ def _answers(
 
 
 def _in_order(
-    found: dict[Grades, list[Pipeline]],
-    bounds: Callable[[int], dict[Variant, float]],
-    goon: Callable[[], bool],
+    found: dict[Grades, list[Pipeline]], limit: float, team: Team[Asked, Any]
 ) -> Iterator[tuple[Grades, float, int, Variant]]:
     """Yield the variants that may be within the limit, the plainest class first, in each the least
     bound first."""
+    known: dict[int, dict[Pipeline, list[tuple[Variant, float]]]] = {}
     for plain in sorted(found):
-        for bound, number, variant in _bounded(found[plain], bounds, goon):
+        numbers = dict.fromkeys(one.number for one in found[plain])
+        unknown = [number for number in numbers if number not in known]
+        answers = team.ask([(n, Within(n, limit, variants=True)) for n in unknown])
+        for number, bounds in zip(unknown, answers, strict=True):
+            own = known.setdefault(number, {})
+            for variant, bound in bounds.items():
+                grade = recomputation(variant.recompute)
+                one = Pipeline(number, variant.computing(NOTHING), grade)
+                own.setdefault(one, []).append((variant, bound))
+        some = [
+            (bound, one.number, variant)
+            for one in found[plain]
+            for variant, bound in known[one.number].get(one, ())
+        ]
+        for bound, number, variant in sorted(some, key=lambda entry: entry[0]):
             yield plain, bound, number, variant
 
 
@@ -172,27 +184,39 @@ def _look(part: MegatronPart, question: Question, goon: Callable[[], bool]) -> F
 
 
 def _classes(
-    search: PartSearch[MegatronPart], limit: float, most: Grades
+    search: PartSearch[MegatronPart], limit: float, most: Grades, team: Team[Asked, Any]
 ) -> dict[Grades, list[Pipeline]]:
     """Return the variants that may take at most `limit` seconds, by plainness, equal stages
     assumed; less plain ones than `most` are left out."""
     found: dict[Grades, list[Pipeline]] = defaultdict(list)
-    for number, state in enumerate(search.states):
-        part = state.part
-        if state.bound > limit or part.trivial_bound() > limit or part.least_bound() > limit:
-            continue
-        again = {recomputation(one) for one in part.recomputations}
+    numbers = [number for number, state in enumerate(search.states) if state.bound <= limit]
+    answers = team.ask([(number, Within(number, limit)) for number in numbers])
+    if not search.goon():
+        return {}
+    for number, pairs in zip(numbers, answers, strict=True):
+        part = search.states[number].part
+        again = {recomputation(one) for one in part.recomputations} if pairs else set()
         if part.costs.runtime.blocks:
             again.add(BLOCK)
-        for one in pipelines(part):
-            if not search.goon():
-                return {}
-            plain = _grades(part, one)
+        for one, plain in pairs.items():
             for grade in again:
                 own = (*plain[:AGAIN], grade, *plain[AGAIN + 1 :])
                 if own <= most:
-                    found[own].append(Pipeline(number, part, one, grade))
+                    found[own].append(Pipeline(number, one, grade))
     return found
+
+
+def _pipelines_within(part: MegatronPart, limit: float) -> dict[Variant, Grades]:
+    """Return the schedules of a part, without recomputation, and how plain they are; none if no
+    plan takes at most so many seconds."""
+    if part.trivial_bound() > limit or part.least_bound() > limit:
+        return {}
+    return {one: _grades(part, one) for one in pipelines(part)}
+
+
+def _variants_within(part: MegatronPart, limit: float) -> dict[Variant, float]:
+    """Return the variants of a part that may take at most so many seconds, with their bounds."""
+    return bounded_variants(part, nextafter(limit, inf))[0]
 
 
 def _grades(part: MegatronPart, variant: Variant) -> Grades:
@@ -208,24 +232,6 @@ def _grades(part: MegatronPart, variant: Variant) -> Grades:
         schedule=variant.schedule,
     )
     return grades(traits)[:-1]
-
-
-def _bounded(
-    pipelines: list[Pipeline],
-    bounds: Callable[[int], dict[Variant, float]],
-    goon: Callable[[], bool],
-) -> list[tuple[float, int, Variant]]:
-    """Return the variants that may be within the limit with their bounds, the least first; fewer if
-    the time is up."""
-    found = []
-    for pipeline in pipelines:
-        if not goon():
-            break
-        known = bounds(pipeline.number)
-        for variant in pipeline.variants():
-            if variant in known:
-                found.append((known[variant], pipeline.number, variant))
-    return sorted(found, key=lambda entry: entry[0])
 
 
 def _is_plan(part: MegatronPart, variant: Variant, ends: tuple[int, ...], limit: float) -> bool:
