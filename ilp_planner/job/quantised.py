@@ -61,11 +61,15 @@ def keeps_input_twice(job: TrainingJob) -> bool:
 
 def copies_width(job: TrainingJob) -> float:
     """Return bytes per number of all quantised copies of a weight; 0 without."""
+    return copies(job).copy if job.settings.kernels.quantised else 0.0
+
+
+def copies(job: TrainingJob) -> Width:
+    """Return bytes per number of all copies that products read: of an input or a gradient, and of
+    a weight."""
     recipe = job.settings.kernels.quantised
-    if not recipe:
-        return 0.0
-    once = recipe in ONE_SCALE and job.gpu_architecture.either_way
-    return (1 if once else 2) * WIDTHS[recipe].copy
+    count = 1 if recipe in ONE_SCALE and job.gpu_architecture.either_way else 2
+    return Width(*(count * width for width in WIDTHS[recipe]))
 
 
 def weight_width(job: TrainingJob, ways: int) -> float:

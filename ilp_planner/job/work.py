@@ -14,6 +14,7 @@ All counts are of one rank of the tensor- and context-parallel group. Messages o
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ilp_planner.job.quantised import copies
 from ilp_planner.job.shard import eager, stream_width, widens
 from ilp_planner.job.tuning import base_width, trained_part
 from ilp_planner.specs.training import Settings, TrainingJob
@@ -34,6 +35,7 @@ EXACT = ("router", "output_layer", "join")  # products that stay in the training
 # sigmoid, products and the router's weight as kernels of their own (Megatron's unfused path). By so
 # much, 3.2 MB per token and layer, published runs of GPT-OSS take longer than a fused one would.
 CLAMPED = (22, 46)
+READS = {"nvfp4": 2}  # of numbers to cast, where not one
 FLASH_BACKWARD = 2.5  # products of flash attention's backward pass to those of its forward pass
 
 
@@ -344,13 +346,16 @@ class _Share:
     def casts(self, numbers: float, weights: float = 0.0) -> tuple[Kernel, ...]:
         """Return the kernels that bring so many numbers into the format of quantised products.
 
-        They are read and written twice in it, by rows and by columns; NVFP4 reads them once more to
-        find their maximum, and scaling of 8 bits by the current one has it from the kernel before
-        (Transformer Engine's norms and activations). Weights are cast once per iteration.
+        They are read once, and written in every copy that products read (`quantised.copies`); NVFP4
+        reads them once more to find their maximum. Scaling by the current maximum has it from the
+        kernel before (Transformer Engine's norms and activations). Weights are cast once per
+        iteration.
         """
-        read = 2 if self.kernels.quantised == "nvfp4" else 1
-        each = read * self.width + 2.0
-        return (Kernel(0.0, each * (numbers + weights / self.job.micro_batches)),)
+        written = copies(self.job)
+        each = READS.get(self.kernels.quantised, 1) * self.width
+        weights /= self.job.micro_batches
+        moved = (each + written.kept) * numbers + (each + written.copy) * weights
+        return (Kernel(0.0, moved),)
 
     def passes(self, kind: str) -> Passes:
         """Return the passes of a kind of module in `EAGER`: where torchtitan compiles layers, or

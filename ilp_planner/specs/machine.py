@@ -32,7 +32,8 @@ class Machine:
     of experts and of fused attention, of those of the kernels that were measured. links, network:
     share of the rate of links inside nodes and between them, as the cluster and measured
     collectives have it, that training reaches. tensor_exposed, data_exposed: share of the messages
-    of tensor and data parallelism that overlap does not hide where it is on. expert_exposed: share
+    of tensor and data parallelism that overlap does not hide where it is on; of the latter, of
+    those that passes are long enough to hide. expert_exposed: share
     of the seconds of exchanged tokens that the kernels beside them lose, where these overlap, as
     DeepEP's 20 multiprocessors are busy. sharded_exposed: share of what every micro-batch sends of
     sharded gradients and parameters that its passes do not hide, however long they are: fitted to
@@ -108,30 +109,30 @@ _A100 = Machine(
     links=0.9,
     network=0.9,
     expert_exposed=0.185,
-    host_experts=0.142e-3,
-    expert_waits=0.058e-3,
+    host_experts=0.141e-3,
+    expert_waits=0.0586e-3,
     step=0.005,
 )
-_H100 = replace(_A100, sustained=0.809, low_precision=0.891, expert_exposed=0.152)
+_H100 = replace(_A100, sustained=0.814, low_precision=0.899, expert_exposed=0.152)
 _B200 = replace(
     _A100,
-    sustained=0.659,
-    streaming=0.739,
-    low_precision=1.37,
-    grouped=0.864,
-    attention=0.865,
-    attention_backward=1.23,
+    sustained=0.655,
+    streaming=0.847,
+    low_precision=1.34,
+    grouped=0.84,
+    attention=1.15,
+    attention_backward=1.12,
     expert_exposed=0.135,
-    sharded_exposed=0.446,
-    host_experts=0.116e-3,
-    expert_waits=0.067e-3,
+    sharded_exposed=0.385,
+    host_experts=0.115e-3,
+    expert_waits=0.069e-3,
 )
 USUAL = {
     "A100": _A100,
     "H100": _H100,
     "B200": _B200,
-    "GB200": replace(_B200, sustained=0.633),
-    "B300": replace(_B200, sustained=0.737),
-    "GB300": replace(_B200, sustained=0.761),
+    "GB200": replace(_B200, sustained=0.627),
+    "B300": replace(_B200, sustained=0.72),
+    "GB300": replace(_B200, sustained=0.743),
     "MI300X": replace(_H100, sustained=0.87, low_precision=0.91),
 }

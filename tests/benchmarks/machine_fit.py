@@ -28,7 +28,7 @@ from tests.benchmarks.published import NVIDIA, Run, gpu, newest
 from tests.benchmarks.published_tables import b200_runs
 from tests.benchmarks.step_times import Judged, judge_by, seconds
 
-SEEN = (*NVIDIA, "PyTorch")
+SEEN, SIMUMAX = (*NVIDIA, "PyTorch"), "SimuMax"
 HOPPER, BLACKWELL = ("H100",), ("B200", "B300", "GB200", "GB300")
 GPUS = (*HOPPER, *BLACKWELL)
 EVALUATIONS, TOLERANCE = 25, 1e-4
@@ -66,8 +66,20 @@ CONSTANTS = (
 @cache
 def every_run() -> tuple[Run, ...]:
     """Return the runs of all releases."""
-    found = [run for run in published.runs() if run.family.startswith(SEEN)]
-    return tuple(run for run in (*found, *b200_runs()) if gpu(run.gpu).machine in GPUS)
+    return _of_these((*published.runs(), *b200_runs()))
+
+
+@cache
+def too_large_runs() -> tuple[Run, ...]:
+    """Return the runs that do not fit their GPU as stated: predicted, and seen by no fit."""
+    return _of_these(tuple(filter(published.too_large, published.stated())))
+
+
+def _of_these(runs: Sequence[Run]) -> tuple[Run, ...]:
+    families = (*SEEN, SIMUMAX)
+    return tuple(
+        run for run in runs if run.family.startswith(families) and gpu(run.gpu).machine in GPUS
+    )
 
 
 @cache
@@ -128,7 +140,7 @@ def model_of(run: Run) -> str:
 
 def models_left_out() -> Judged:
     """Predict the runs of each model, of all releases, by constants that saw none of its runs."""
-    names = dict.fromkeys(map(model_of, runs()))
+    names = dict.fromkeys(map(model_of, (*runs(), *too_large_runs())))
     with ProcessPoolExecutor(WORKERS) as pool:
         return sum(pool.map(_without, names), Judged((), ()))
 
@@ -136,7 +148,7 @@ def models_left_out() -> Judged:
 def _without(name: str) -> Judged:
     """Predict the runs of a model by constants that saw none of them."""
     of = fitted([run for run in runs() if model_of(run) != name])
-    rest = [run for run in every_run() if model_of(run) == name]
+    rest = [run for run in (*every_run(), *too_large_runs()) if model_of(run) == name]
     return judge_by(rest, lambda run: of[gpu(run.gpu).machine])
 
 

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ilp_planner.job.memory import rank_memory
 from ilp_planner.specs import gpus
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.gpu_cluster import Gpus, node_size
@@ -22,6 +23,7 @@ from ilp_planner.specs.pipeline_layout import PipelineLayout, balanced_layout, r
 from ilp_planner.specs.training import (
     GRAPHED,
     Kernels,
+    Offload,
     OptimizerSettings,
     Recompute,
     Settings,
@@ -69,6 +71,7 @@ NETWORKS = {
 }
 FLEX = (25, 7)  # NeMo's release whose recipes dispatch by DeepEP
 LOW = "low"
+ROOM = 1.1  # predicted bytes of jobs of Megatron are less than that off
 # Tasks whose step is that of pre-training: fine-tuning of all parameters on packed sequences, by
 # NVIDIA's frameworks.
 TASKS = {"pretrain": (), "sft": ("Megatron-Bridge",)}
@@ -137,7 +140,21 @@ def left_out(row: dict[str, Any]) -> str:
 @cache
 def runs() -> tuple[Run, ...]:
     """Return the rows that predictions are judged by."""
+    return tuple(run for run in stated() if not too_large(run))
+
+
+@cache
+def stated() -> tuple[Run, ...]:
+    """Return the rows that could be judged, among them those that do not fit."""
     return tuple(_run(row) for row in rows() if not left_out(row))
+
+
+def too_large(run: Run) -> bool:
+    """Tell whether a run as its row states it needs `ROOM` times its GPU's memory at least, by
+    bytes to which no constant is fitted: it recomputed or offloaded what the row does not say, so
+    that its seconds are those of other work."""
+    peak = max(rank_memory(run.job, rank).peak for rank in range(run.job.pp))
+    return peak >= ROOM * gpu(run.gpu).memory
 
 
 def _run(row: dict[str, Any]) -> Run:
@@ -225,6 +242,7 @@ def job_of(row: dict[str, Any]) -> TrainingJob:
         sequence_parallel=bool(p["sp"]) and tp > 1,
         precision="bf16",
         recompute=_recompute(str(again or "none")),
+        offload=_offload(str(row["offload"] or "")),
         optimizer=_optimizer(row, overlap),
         kernels=_kernels(row, experts=model.experts is not None),
         overlap_tensor=bool(overlap.get("tp_comm")) and tp > 1,
@@ -264,6 +282,11 @@ def _recompute(text: str) -> Recompute:
         names = re.findall(r"\w+", re.sub("^(selective:|modules)", "", text))
         return Recompute(granularity="selective", modules=tuple(names))
     return Recompute()
+
+
+def _offload(text: str) -> Offload:
+    found = re.match(r"activations of (\d+) layers", text)
+    return Offload(layers=int(found[1])) if found else Offload()
 
 
 def _kernels(row: dict[str, Any], *, experts: bool) -> Kernels:

@@ -43,6 +43,8 @@ def cluster_of(run: Run, machine: Machine, kernels: KernelConstants | None = Non
         processors=figures.units,
         kernels=_attended(run, kernels or figures.constants),
         machine=machine,
+        host_link=figures.host_link,
+        host_memory=figures.host_memory,
     )
     each = min(run.gpus, run.job.devices_per_node)
     return ClusterSpec(

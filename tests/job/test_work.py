@@ -16,6 +16,7 @@ from ilp_planner.job.work import (
     step_traffic,
 )
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
+from ilp_planner.specs.gpu_architectures import BLACKWELL, HOPPER
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
 from tests.examples import for_each
@@ -387,15 +388,27 @@ def test_bytes_at_the_ends():
     ]
 
 
-@pytest.mark.parametrize(("recipe", "read"), [("nvfp4", 2), ("fp8-current", 1), ("fp8-delayed", 1)])
-def test_bytes_of_what_is_quantised(recipe, read):
-    """Read once, or twice where a maximum is looked for, and written twice in a byte; weights once
-    per iteration, here of one micro-batch. Routers and outputs are left as they are."""
-    low = of(DENSE, quantised=recipe)
+@for_each(
+    ("recipe", "architecture", "read", "written", "of_weights"),
+    [
+        ("nvfp4", BLACKWELL, 2, 2 * 9 / 16, 2 * 9 / 16),
+        ("mxfp8", BLACKWELL, 1, 2 * 33 / 32, 2 * 33 / 32),
+        ("fp8-current", BLACKWELL, 1, 1, 1),
+        ("fp8-current", HOPPER, 1, 2, 2),
+        ("fp8-delayed", HOPPER, 1, 2, 2),
+        ("fp8-blockwise", HOPPER, 1, 2 * 33 / 32, 2 + 2 * 4 / 128**2),
+    ],
+)
+def test_bytes_of_what_is_quantised(recipe, architecture, read, written, of_weights):
+    """Read once, or twice where a maximum is looked for, and written by rows and by columns, or
+    once where products read either; weights once per iteration, here of one micro-batch. Routers
+    and outputs are left as they are."""
+    low = dataclasses.replace(of(DENSE, quantised=recipe), gpu_architecture=architecture)
     (fc2,) = [m for m in layer_work(low, experts=False) if m.name == "mlp_fc2"]
-    each = read * WIDTH + 2
-    assert fc2.forward[0] == (0.0, each * (TOKENS * 768 + 768 * 512), None)
-    assert fc2.backward[0] == (0.0, each * TOKENS * 512, None)
+    each, of_weight = read * WIDTH + written, read * WIDTH + of_weights
+    expected = each * TOKENS * 768 + of_weight * 768 * 512
+    assert fc2.forward[0] == (0.0, pytest.approx(expected), None)
+    assert fc2.backward[0] == (0.0, pytest.approx(each * TOKENS * 512), None)
     assert fc2.forward[1].shape.quantised
     assert moved(output_work(low)) == moved(output_work(of(DENSE)))
 

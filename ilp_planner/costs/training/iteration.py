@@ -240,9 +240,9 @@ def _add_sync(tally: Tally, ranks: RankCosts, plan: GroupPlan) -> None:
     """Count the rings and the optimiser's step of the rank that takes longest for both."""
     slowest, _ = ranks.longest_sync(ranks.job)
     kind = ranks.kinds[slowest]
-    for share, ring in ranks.exposed_rings(kind):
+    for ring, fixed, each in ranks.exposed_rings(kind):
         size = _held(ring.sizes, plan, slowest)
-        tally.add(ring.origin(size), share * (ring.latency + ring.per_byte * size))
+        tally.add(ring.origin(size), fixed + _held(each, plan, slowest))
     names = ranks.network.stage_types(ranks.job, kind)
     origin = LINKS
     if ranks.profile is not None:

@@ -6,7 +6,7 @@ An iteration takes
 
 where the schedule is that of the ranks' passes and sends, simulated operation by operation
 (`iteration`). sync_r reduces the gradients of rank r over its replicas, steps the optimiser and
-gathers the parameters, less the hidden share; the constant sums the gradient of a tied word
+gathers the parameters, less what passes hide; the constant sums the gradient of a tied word
 embedding over the first and the last rank, and has the seconds that are no rank's.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 from ilp_planner.costs.profiles.work import rates_of
 from ilp_planner.costs.training.iteration import divided_step
 from ilp_planner.costs.training.job import ends_of
-from ilp_planner.costs.training.sync import Held, Ring, held_by_elements, ring, sum_of
+from ilp_planner.costs.training.sync import Held, Late, Ring, held_by_elements, ring, sum_of
 from ilp_planner.costs.training.times import (
     ElementTime,
     JobPasses,
@@ -290,7 +290,7 @@ class RankCosts:
     def elements(self, kind: int) -> tuple[ElementTime, ...]:
         """Return the times of the whole chain on a kind of rank."""
         if kind not in self._elements:
-            self._elements[kind] = self._chain(kind)
+            self._elements[kind] = self._sharded(self._bare(kind), kind)
         return self._elements[kind]
 
     @cached_property
@@ -298,18 +298,18 @@ class RankCosts:
         """Results of `elements`."""
         return {}
 
-    def _chain(self, kind: int) -> tuple[ElementTime, ...]:
+    def _bare(self, kind: int) -> tuple[ElementTime, ...]:
+        """Return the chain of `elements` without waits for sharded states."""
         if self.profile is not None:
             each = zip(*self.timed(kind).values(), strict=True)
-            chain = tuple(of_slowest([one.time for one in types]) for types in each)
-            return self._sharded(chain, kind)
+            return tuple(of_slowest([one.time for one in types]) for types in each)
         times = self.times[kind]
         other = self.exact.times[kind] if any(self.stays_exact) else times
         layers = (
             getattr(other if exact else times, "expert" if second else "dense")
             for second, exact in zip(self.job.layer_kinds, self.stays_exact, strict=True)
         )
-        return self._sharded((times.embedding, *layers, times.output), kind)
+        return (times.embedding, *layers, times.output)
 
     def _sharded(self, chain: tuple[ElementTime, ...], kind: int) -> tuple[ElementTime, ...]:
         """Return the chain with every micro-batch's messages of sharded gradients (ZeRO-2) and
@@ -410,18 +410,18 @@ class RankCosts:
 
     def sync(self, kind: int) -> tuple[float, NDArray[np.float64]]:
         """Return (seconds, seconds of each element) of a kind of rank's synchronisation."""
-        rings = self.exposed_rings(kind)
-        terms = [share * one.per_byte * one.sizes for share, one in rings]
-        fixed = sum(share * one.latency for share, one in rings)
-        return fixed, np.sum([self.step(kind), *terms], axis=0)
+        late = self.exposed_rings(kind)
+        fixed = sum(one.fixed for one in late)
+        return fixed, np.sum([self.step(kind), *(one.each for one in late)], axis=0)
 
     @cached_property
     def syncs(self) -> Mapping[int, tuple[float, NDArray[np.float64]]]:
-        """Results of `sync` for every kind of rank; they depend neither on micro-batches nor on
-        recomputation."""
+        """Results of `sync` for every kind of rank; they do not depend on recomputation."""
         job = self.job
         settings = replace(job.settings, recompute=Recompute(), turn=0, schedule=USUAL)
-        key = ("syncs", settings, job.tp, job.pp, job.dp, self.network.order, self.profile is None)
+        steps = steps_that_count(settings, job.micro_batches)
+        degrees = job.tp, job.pp, job.dp, job.micro_batch, steps
+        key = ("syncs", settings, *degrees, self.network.order, self.profile is None)
         if key not in self.known:
             self.known[key] = {kind: self.sync(kind) for kind in self.distinct}
         found: Mapping[int, tuple[float, NDArray[np.float64]]] = self.known[key]
@@ -447,9 +447,15 @@ class RankCosts:
         longest = max(seconds)
         return seconds.index(longest), longest
 
-    def exposed_rings(self, kind: int) -> list[tuple[float, Ring]]:
-        """Return the rings that an iteration has once, each after the share of its seconds that the
-        passes do not hide."""
+    def exposed_rings(self, kind: int) -> list[Late]:
+        """Return the rings that an iteration has once, and what passes do not hide of them.
+
+        Gradients are reduced while those of the layers before them are computed, and parameters
+        gathered while the layers before them run. What a layer sends is hidden no longer than a
+        pass of a micro-batch through a layer takes: messages follow each other as passes do, so
+        that a layer's own stands for the one beside it. Nothing hides the latency of the last
+        bucket.
+        """
         often = rhythm(self.job)  # what `elements` has not
         once = {
             "all_gather": often.once,
@@ -457,19 +463,31 @@ class RankCosts:
             "all_reduce": not often.sums,
         }
         rings = [one for one in self.rings(kind) if once[one.collective]]
-        return [(self._exposed(one, kind), one) for one in rings]
+        found = []
+        for one in rings:
+            late = one.seconds
+            if self._overlapped(one):
+                beside = [other for other in rings if other.gathers == one.gathers]
+                late = late * self._exposed(beside, kind)
+            found.append(Late(one, one.latency, late))
+        return found
 
-    def _exposed(self, one: Ring, kind: int) -> float:
-        """Return the share of a ring's seconds that the passes do not hide: gradients are reduced
-        while others are computed, and parameters gathered while the first layers run."""
-        if not self._overlapped(one):
-            return 1.0
-        return max(machine.data_exposed for machine in self._machines(kind))
+    def _exposed(self, rings: Sequence[Ring], kind: int) -> NDArray[np.float64]:
+        """Return the share of every element's messages that passes do not hide.
+
+        rings: those that gather parameters, during forward passes, or those that sum gradients,
+        during backward ones.
+        """
+        chain, gathers = self._bare(kind), rings[0].gathers
+        beside = np.array([one.forward if gathers else one.total - one.forward for one in chain])
+        sent = np.sum([one.seconds for one in rings], axis=0)
+        least = max(machine.data_exposed for machine in self._machines(kind))
+        late = np.divide(sent - beside, sent, out=np.zeros_like(sent), where=sent > 0)
+        return np.asarray(np.maximum(late, least), np.float64)
 
     def _overlapped(self, one: Ring) -> bool:
         optimizer = self.job.settings.optimizer
-        gathering = one.collective == "all_gather"
-        return optimizer.overlap_parameters if gathering else optimizer.overlap_gradients
+        return optimizer.overlap_parameters if one.gathers else optimizer.overlap_gradients
 
     def _machines(self, kind: int) -> list[Machine]:
         """Return the constants of the device types of a kind of rank."""

@@ -113,12 +113,31 @@ class Ring(NamedTuple):
     per_byte: float
     links: LinkTimes | None = None
 
+    @property
+    def gathers(self) -> bool:
+        """Whether it gathers parameters; others sum gradients."""
+        return self.collective == "all_gather"
+
+    @property
+    def seconds(self) -> NDArray[np.float64]:
+        """Seconds of every element's bytes, without the latency."""
+        return self.per_byte * self.sizes
+
     def origin(self, size: float) -> Origin:
         """Return the source of the seconds of so many bytes."""
         if self.links is None or self.route.group is None or not size > 0:
             return LINKS
         seconds = self.latency + self.per_byte * size
         return self.links.origin(self.collective, size, self.route.group, seconds)
+
+
+class Late(NamedTuple):
+    """A ring that an iteration has once. fixed, each: seconds that passes do not hide, once and of
+    every element of the chain, float64 [n]."""
+
+    ring: Ring
+    fixed: float
+    each: NDArray[np.float64]
 
 
 def ring(

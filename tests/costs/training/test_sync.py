@@ -127,6 +127,75 @@ def test_rings_are_the_measured_ones_where_their_groups_were():
         np.testing.assert_allclose(each, rings + costs.step(0))
 
 
+def late(network, what, machine, bandwidth):
+    """Return (seconds sent, seconds that passes do not hide, seconds of passes) of every element,
+    of messages beside backward passes and beside forward ones."""
+    cluster = network.cluster
+    link = dataclasses.replace(cluster.inter_node, bandwidth=bandwidth, latency=1e-6)
+    types = {
+        name: dataclasses.replace(device, machine=machine)
+        for name, device in cluster.device_types.items()
+    }
+    cluster = dataclasses.replace(cluster, intra_node=link, inter_node=link, device_types=types)
+    costs = RankCosts(what, Network(cluster, network.order))
+    found = []
+    for gathers in (False, True):
+        rings = [one for one in costs.exposed_rings(0) if one.ring.gathers == gathers]
+        sent, exposed = (
+            np.sum([values(one) for one in rings], axis=0)
+            for values in (lambda one: one.ring.seconds, lambda one: one.each)
+        )
+        assert all(one.fixed == one.ring.latency for one in rings)
+        passes = [e.forward if gathers else e.total - e.forward for e in costs.elements(0)]
+        found.append((sent, exposed, np.array(passes)))
+    return found
+
+
+@examples(40)
+@given(
+    tp=st.sampled_from((1, 2)),
+    dp=st.sampled_from((2, 4)),
+    sharding=st.sampled_from(("none", "optimizer")),
+    instances=st.sampled_from((1, 2)),
+    digits=st.floats(6.0, 12.0),
+    share=st.floats(0.0, 1.0),
+    slower=st.floats(1.0, 10.0),
+    gradients=st.booleans(),
+    parameters=st.booleans(),
+)
+def test_a_pass_hides_no_more_than_it_takes(
+    tp, dp, sharding, instances, digits, share, slower, gradients, parameters
+):
+    """Messages that overlap passes wait layer by layer for what is longer than a pass, and at least
+    for their exposed share; the more, the longer they take, and the less, the longer passes take;
+    all in all at least for what is longer than all passes."""
+    if sharding == "none":
+        instances, parameters = 1, False
+    what = job(tp=tp, dp=dp, sharding=sharding, instances=instances)
+    optimizer = dataclasses.replace(
+        what.settings.optimizer, overlap_gradients=gradients, overlap_parameters=parameters
+    )
+    what = dataclasses.replace(
+        what, settings=dataclasses.replace(what.settings, optimizer=optimizer)
+    )
+    network = Network(small_cluster(what.world, 1), tuple(range(what.world)))
+    machine, bandwidth = Machine(data_exposed=share, host_forward=1e-4), 10**digits
+    here = late(network, what, machine, bandwidth)
+    narrow = late(network, what, machine, bandwidth / slower)
+    longer = {"host_forward": 1e-4 * slower, "host_backward": 1e-4 * slower}
+    slow = late(network, what, dataclasses.replace(machine, **longer), bandwidth)
+    for overlapped, *cases in zip((gradients, parameters), here, narrow, slow, strict=True):
+        (sent, exposed, passes), (_, more, _), (_, less, _) = cases
+        if overlapped:
+            expected = np.maximum(share * sent, sent - passes)
+            np.testing.assert_allclose(exposed, expected, rtol=1e-9, atol=1e-12)
+        else:
+            np.testing.assert_array_equal(exposed, sent)
+        assert exposed.sum() >= (sent.sum() - passes.sum()) * (1 - 1e-9)
+        assert (more >= exposed * (1 - 1e-9)).all()
+        assert (less <= exposed * (1 + 1e-9)).all()
+
+
 def test_sends_are_the_measured_ones_at_their_size():
     network = Network(small_cluster(2, 1), (0, 1))
     cluster, measured = (ranks(job(pp=2), network, *kinds) for kinds in ((), [(SEND, 2, 2)]))

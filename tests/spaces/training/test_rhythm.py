@@ -141,7 +141,7 @@ def test_a_dtensors_sum_waits_in_every_backward_pass() -> None:
         job = fsdp("gradients", tp=2, pp=pp)
         ranks = costs(job, 1e6)
         (one,) = ranks.undivided_rings(0)
-        exposed = [ring.collective for _, ring in ranks.exposed_rings(0)]
+        exposed = [late.ring.collective for late in ranks.exposed_rings(0)]
         assert ("all_reduce" in exposed) == (pp == 2)
         assert one.sizes.sum() == 2 * MODEL.layers * MODEL.hidden * 2
 
