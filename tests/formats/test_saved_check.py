@@ -52,7 +52,8 @@ def test_a_proof_of_other_times_is_refuted_by_its_parts() -> None:
     assert fault.endswith("does not hold")
 
 
-# Gradients had the latency of one message then, and not of each of their buckets.
+# Gradients had the latency of one message then, and not of each of their buckets, and passes hid more
+# of them than they last.
 OTHER_TIME = "megatron-v4"
 
 
@@ -60,7 +61,7 @@ def test_a_plan_of_another_time_is_told_and_its_proof_holds() -> None:
     found = judged(SAVED / f"{OTHER_TIME}.json")
     assert found.saved.claim is not None
     then, now = found.saved.claim.objective, found.evaluation.iteration_time
-    assert then < now < then * 1.0002
+    assert then < now < then * 1.2
     assert found.faults == (
         f"result.objective_s: found {then!r}, expected {now!r} as computed from the inputs",
     )

@@ -32,6 +32,7 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with chdir(folder):
         for name, more in FILES.items():
             words = ["solve", *PROBLEM, "--recompute", "none", "--sharding", "optimizer", *more]
+            words.append("--all-devices")
             assert run([*words, "--output", name]) == 0
         assert run(["export", "two.json", "--to", "megatron", "--output", "run.sh"]) == 0
     return folder

@@ -325,7 +325,7 @@ def test_what_is_listed_claims_nothing_of_other_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "batch", "gap"), [("16xRTX-5090", 8, 0.3), ("16xRTX-4090", 16, 0.0)]
+    ("gpus", "batch", "gap"), [("16xRTX-5090", 64, 0.3), ("16xRTX-4090", 16, 0.0)]
 )
 def test_an_optimum_of_some_nodes_is_none_of_any(
     gpus: str, batch: int, gap: float, monkeypatch: pytest.MonkeyPatch
