@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ilp_planner.formats.imported.rows import (
@@ -59,13 +60,14 @@ def _on(said: Arguments) -> Says:
 
 def _sharding(value: Any) -> Arguments:
     """Return what FSDP shares, in the words of the Trainer or of Accelerate."""
-    text = " ".join(value) if isinstance(value, list) else str(value)
-    name = text.lower().replace("_", " ").split()
-    if "full" in " ".join(name) or "1" in name:
-        return STAGES[3]
-    if "grad" in " ".join(name) or "2" in name:
-        return STAGES[2]
-    if not name or "no" in name or "3" in name or name == ["false"]:
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    name = re.split(r"[\s_:,]+", text.lower().strip())
+    offload = {"optimizer_cpu_offload": True} if "offload" in name else {}
+    if "full" in name or "1" in name:
+        return {**STAGES[3], **offload}
+    if "grad" in name or "2" in name:
+        return {**STAGES[2], **offload}
+    if {"no", "3", "false", ""} & {*name}:
         return {}
     raise ValueError("full_shard, shard_grad_op or no_shard")
 

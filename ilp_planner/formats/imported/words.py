@@ -12,6 +12,7 @@ from ilp_planner.base.file_kinds import OF_JSON, FileKind, kind_of_text
 from ilp_planner.base.files import Document, read_document, read_json
 from ilp_planner.base.yaml_files import read_yaml, scalar
 from ilp_planner.formats.imported.table import dotted_option, flat
+from ilp_planner.formats.megatron.launchers import Open
 from ilp_planner.specs.toml_reader import read_toml
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ NAMING = {
     "dist_config.config_file": "deepspeed.",
     "fsdp_config": "fsdp_config.",
 }
+NO_FILE = ("", "none", "null", "false", "true")  # values of these keys that name none
+# The key of a section that decides most.
+DECIDING = {"deepspeed.": "zero_optimization.stage", "fsdp_config.": "fsdp_sharding_strategy"}
 
 
 class Files(NamedTuple):
@@ -169,25 +173,22 @@ def keys_of(
 
 def with_files(pairs: Iterable[tuple[str, Any]], files: Files) -> Iterable[tuple[str, Any]]:
     """Yield keys and values, with those of files that values name: in this folder, in one around
-    it, or in the one that you are in.
-
-    Raises
-    ------
-    SpecError: a file is not there.
-    """
+    it, or in the one that you are in. Of a file that is not there, what decides most is open."""
     for key, value in pairs:
         yield key, value
-        if key not in NAMING or not isinstance(value, str) or Path(value).suffix not in FILES:
+        if key not in NAMING or not isinstance(value, str) or value.lower() in NO_FILE:
             continue
         folder = files.folder
         around = [folder, *folder.resolve().parents[:3], Path()]
         found = next((here / value for here in around if files.is_there(here / value)), None)
-        if found is None:
-            raise SpecError(
-                f"{key}: found {value}, which is not there, expected it in {folder} or in this "
-                f"folder; --set {key}.zero_optimization.stage=N says what decides most"
-            )
-        yield from keys_of(found, NAMING[key], files)
+        if found is not None and found.suffix in FILES:
+            yield from keys_of(found, NAMING[key], files)
+            continue
+        what = f"which is not there, expected it in {folder} or in this folder"
+        if Path(value).suffix not in FILES:
+            what = f"expected a file that ends in {', '.join(FILES)}"
+        most = f"{NAMING[key]}{DECIDING[NAMING[key]]}"
+        yield most, Open(value, f"{key}: found {value}, {what}", f"--set {most}=VALUE")
 
 
 def launcher_files(words: Sequence[str], files: Files) -> Iterable[tuple[str, Any]]:

@@ -1,6 +1,7 @@
 """Jobs of Hugging Face's Trainer: what ranks share, and files that name each other."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -38,7 +39,33 @@ def test_stages_of_zero(tmp_path: Path, stage: int) -> None:
     assert (job.model.sequence, job.settings.precision) == (1024, "bf16")
     (folder / "ds.json").unlink()
     with pytest.raises(SpecError, match=r"deepspeed: found examples/ds.json, which is not there"):
-        recognised(file)
+        read(recognised(file), 8)
+    said = {"deepspeed.zero_optimization.stage": str(stage)}  # as the message says
+    found = job_of_arguments(read(recognised(file), 8, supplied=said))
+    assert found.settings.optimizer.sharding == ZERO[stage]
+
+
+@pytest.mark.parametrize("key", ["deepspeed", "fsdp_config"])
+def test_a_name_that_is_no_file_is_not_dropped(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump({**TRAINER, key: "zero3"}))
+    with pytest.raises(
+        SpecError, match=rf"{key}: found zero3, expected a file .*: --set "
+    ) as error:
+        read(recognised(file), 8)
+    (repair,) = re.findall(r"--set ([\w.]+)=VALUE", str(error.value))
+    value = "3" if key == "deepspeed" else "FULL_SHARD"
+    found = job_of_arguments(read(recognised(file), 8, supplied={repair: value}))
+    assert found.settings.optimizer.sharding == "parameters"
+
+
+@pytest.mark.parametrize("said", ["full_shard offload", ["full_shard", "offload"], "1:offload"])
+def test_what_fsdp_offloads_is_read(tmp_path: Path, said: object) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump({**TRAINER, "fsdp": said}))
+    found = read(recognised(file), 8)
+    assert found["optimizer_cpu_offload"]
+    assert found["data_parallel_sharding_strategy"] == "optim_grads_params"
 
 
 @pytest.mark.parametrize(
