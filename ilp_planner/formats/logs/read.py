@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import re
 import zlib
 from dataclasses import replace
@@ -16,6 +17,7 @@ from ilp_planner.formats.logs.runs import log_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import BinaryIO
 
 MOST = 1 << 31  # bytes of a log, unpacked
 HEAD = 1 << 16
@@ -113,7 +115,7 @@ def _content(path: Path) -> tuple[bytes, bool]:
     whole = True
     try:
         with path.open("rb") as file:
-            content = file.read(MOST + 1)
+            content = _bytes_of(file)
         if content.startswith(GZIP):
             content, whole = _unpacked(content)
     except FileNotFoundError:
@@ -128,6 +130,17 @@ def _content(path: Path) -> tuple[bytes, bool]:
             "keeps its end"
         )
     return content, whole
+
+
+def _bytes_of(file: BinaryIO) -> bytes:
+    """Return the bytes of a file, at most one more than allowed; memory for as many as there are
+    is asked for."""
+    pieces = [file.read(min(os.fstat(file.fileno()).st_size, MOST) + 1)]
+    size = len(pieces[0])
+    while size <= MOST and (piece := file.read(PIECE)):  # of a pipe, or a file that grows
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)
 
 
 def _unpacked(packed: bytes) -> tuple[bytes, bool]:
