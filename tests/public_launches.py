@@ -1,7 +1,7 @@
 """How many public launches and configurations of training systems become jobs.
 
 `python -m tests.public_launches FOLDER` reads checkouts, or parts of them, in folders that are
-called OWNER+NAME, and prints the table of docs/howto/launches-read.md. Nothing of them is run.
+called OWNER+NAME, and prints the table of docs/benchmarks/launches.md. Nothing of them is run.
 What their documentation has the user pass is passed: arguments out of the README beside a script
 and what its block of code exports,
 variables that a script asks for, and files that belong together. Where nothing says how many GPUs
@@ -76,6 +76,7 @@ SOURCES = (
         r"inference|generat|preprocess|eval_|prompt|data_processing|CONFIG|SBATCH|SRUN|prep_",
         supplied={"WORKSPACE": "/workspace"},
         nodes=("SLURM_NNODES", "NUM_NODES"),
+        filled=(("train_mixtral_8x7b", "vocab-size", "32000"),),  # of a tokenizer's file
     ),
     Source(
         "EleutherAI/gpt-neox",

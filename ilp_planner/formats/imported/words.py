@@ -30,6 +30,7 @@ NAMING = {
     "fsdp_config": "fsdp_config.",
 }
 NO_FILE = ("", "none", "null", "false", "true")  # values of these keys that name none
+PRESET = re.compile(r"zero([01](?!_)|[23])(_offload)?")  # of ms-swift
 # The key of a section that decides most.
 DECIDING = {"deepspeed.": "zero_optimization.stage", "fsdp_config.": "fsdp_sharding_strategy"}
 
@@ -178,6 +179,10 @@ def with_files(pairs: Iterable[tuple[str, Any]], files: Files) -> Iterable[tuple
         yield key, value
         if key not in NAMING or not isinstance(value, str) or value.lower() in NO_FILE:
             continue
+        if NAMING[key] == "deepspeed." and (preset := PRESET.fullmatch(value)):
+            for name, one in _preset(preset):
+                yield f"{NAMING[key]}zero_optimization.{name}", one
+            continue
         folder = files.folder
         around = [folder, *folder.resolve().parents[:3], Path()]
         found = next((here / value for here in around if files.is_there(here / value)), None)
@@ -189,6 +194,14 @@ def with_files(pairs: Iterable[tuple[str, Any]], files: Files) -> Iterable[tuple
             what = f"expected a file that ends in {', '.join(FILES)}"
         most = f"{NAMING[key]}{DECIDING[NAMING[key]]}"
         yield most, Open(value, f"{key}: found {value}, {what}", f"--set {most}=VALUE")
+
+
+def _preset(named: re.Match[str]) -> Iterable[tuple[str, Any]]:
+    """Yield the keys of a file that ms-swift has by a name, `swift/config/zero2_offload.json`."""
+    stage = int(named[1])
+    yield "stage", stage
+    for part in ("optimizer", *["param"] * (stage == 3)) if named[2] else ():
+        yield f"offload_{part}.device", "cpu"
 
 
 def launcher_files(words: Sequence[str], files: Files) -> Iterable[tuple[str, Any]]:

@@ -48,15 +48,30 @@ def test_stages_of_zero(tmp_path: Path, stage: int) -> None:
 @pytest.mark.parametrize("key", ["deepspeed", "fsdp_config"])
 def test_a_name_that_is_no_file_is_not_dropped(tmp_path: Path, key: str) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text(yaml.safe_dump({**TRAINER, key: "zero3"}))
-    with pytest.raises(
-        SpecError, match=rf"{key}: found zero3, expected a file .*: --set "
-    ) as error:
+    file.write_text(yaml.safe_dump({**TRAINER, key: "ours"}))
+    with pytest.raises(SpecError, match=rf"{key}: found ours, expected a file .*: --set ") as error:
         read(recognised(file), 8)
     (repair,) = re.findall(r"--set ([\w.]+)=VALUE", str(error.value))
     value = "3" if key == "deepspeed" else "FULL_SHARD"
     found = job_of_arguments(read(recognised(file), 8, supplied={repair: value}))
     assert found.settings.optimizer.sharding == "parameters"
+
+
+@pytest.mark.parametrize("stage", ZERO)
+def test_files_that_swift_has_by_a_name(tmp_path: Path, stage: int) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump({**TRAINER, "deepspeed": f"zero{stage}"}))
+    job = job_of_arguments(read(recognised(file), 8))
+    assert job.settings.optimizer.sharding == ZERO[stage]
+    file.write_text(yaml.safe_dump({**TRAINER, "deepspeed": f"zero{stage}_offload"}))
+    if stage < 2:  # of which it has none
+        with pytest.raises(SpecError, match=f"deepspeed: found zero{stage}_offload, expected a f"):
+            read(recognised(file), 8)
+        return
+    found = read(recognised(file), 8)
+    assert found["optimizer_cpu_offload"]
+    parameters = [one for one in found.remarks if "parameters in the host's memory" in one]
+    assert bool(parameters) == (stage == 3)
 
 
 @pytest.mark.parametrize("said", ["full_shard offload", ["full_shard", "offload"], "1:offload"])
