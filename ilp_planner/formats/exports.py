@@ -27,12 +27,14 @@ class Export(NamedTuple):
     """The export for a release of a training system. function: `module:function`, which takes a
     job, the name of the run and its expectations; empty if plans are written, not jobs.
     files: their kinds. checked: how they were checked against the system. release: for people, if
-    the system is not asked for by one. Those of `SCHEDULERS` take a `NodeRun` instead."""
+    the system is not asked for by one. tunes: it trains parts of a model alone. Those of
+    `SCHEDULERS` take a `NodeRun` instead."""
 
     function: str
     files: str
     checked: str
     release: str = ""
+    tunes: bool = False
 
 
 # System -> its releases, the newest first. Megatron-LM is not asked for by a release.
@@ -72,6 +74,16 @@ EXPORTS = {
             "ilp_planner.formats.nemo:export_nemo",
             "YAML overrides in the field names of Megatron-Bridge 0.3.1",
             "megatron-core 0.16.1 builds what they inherit from it, as for `megatron`",
+            tunes=True,
+        )
+    },
+    "peft": {
+        "0.21": Export(
+            "ilp_planner.formats.peft:export_peft",
+            "Python script of PEFT and Hugging Face's Trainer: adapters, a base in 4 bits, frozen "
+            "parts; replicas by DDP, FSDP or ZeRO",
+            "PEFT 0.21.2 makes the adapters, the Trainer of transformers 5.23 takes a step",
+            tunes=True,
         )
     },
 }
@@ -181,6 +193,14 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
     PlanError: what the system cannot run, with its limit and the nearest that it can.
     """
     row = EXPORTS[runtime.system][runtime.release]
+    tuning = job.settings.tuning
+    if tuning and not row.tunes:
+        what = "rank" if tuning.rank else "frozen"
+        raise PlanError(
+            f"settings.tuning.{what}: found {tuning.rank or ', '.join(tuning.frozen)}, but "
+            f"{runtime} trains all of a model; "
+            f"`{'peft' if job.settings.kernels.implementation == 'eager' else 'nemo'}` writes it"
+        )
     exported = cast("Exported", _function(row.function)(job, name, expected))
     if not runtime.scheduler:
         return exported

@@ -38,7 +38,8 @@ Refusal = Callable[[TrainingJob], str]
 SECONDS = 5.0  # of looking for another plan
 MOST_CHANGES = 4  # of settings at once
 MOST_JOBS = 500  # that a system is asked for, of one choice of degrees
-OF_MODEL = "model."  # how refusals begin of what the model is, which no other plan has otherwise
+# How refusals begin of what the model is, or what of it is trained: alike in all other plans.
+OF_MODEL = ("model.", "settings.tuning")
 RECOMPUTED = (
     Recompute(),
     Recompute(granularity="selective"),

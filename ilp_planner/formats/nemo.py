@@ -110,12 +110,39 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
         "optimizer": _optimizer(job),
         "dist": {"use_tp_pp_dp_mapping": s.order != ORDERS[0]},
     }
+    if s.tuning.rank:
+        sections["peft"] = _adapters(job)
+    elif s.tuning.frozen:
+        raise Unfit("settings.tuning.frozen", ", ".join(s.tuning.frozen)).but(
+            f"{TOOL} freezes nothing but all beside adapters", "lora = 16"
+        )
     if s.optimizer.sharding in FSDP_OF:
         sections["dist"]["use_megatron_fsdp"] = True
     top: Section = {} if s.precision == "fp32" else {"mixed_precision": _precision(job)}
     notes = _notes(job)
     head = [f"overrides for {TOOL}: {name}", *describe(job), *(f"note: {n}" for n in notes)]
     return Exported({".yaml": _yaml(head, top, sections)}, notes)
+
+
+def _adapters(job: TrainingJob) -> Section:
+    """Return the adapters (`peft/lora.py: LoRA`), named layer by layer if some have none."""
+    tuning = job.settings.tuning
+    frozen = tuning.frozen_layers(job.model.layers)
+    targets = list(tuning.targets)
+    if any(frozen):
+        targets = [
+            f"*.layers.{layer}.*.{name}"
+            for layer, still in enumerate(frozen)
+            if not still
+            for name in tuning.targets
+        ]
+    return {
+        "_target_": "megatron.bridge.peft.lora.LoRA",
+        "dim": tuning.rank,
+        "alpha": 2 * tuning.rank,
+        "dropout": tuning.dropout,
+        "target_modules": targets,
+    }
 
 
 def check_core(job: TrainingJob) -> None:

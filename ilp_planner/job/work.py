@@ -271,7 +271,7 @@ class _Share:
             for m, n, k in ((rows, outer, inner), (rows, inner, outer), (inner, outer, rows))
         )
         casts, casts_back = (
-            (self.casts(tokens * inner, weights), self.casts(tokens * outer))
+            (self.casts(tokens * inner, weights * trained), self.casts(tokens * outer))
             if quantised
             else ((), ())
         )
@@ -349,7 +349,7 @@ class _Share:
         They are read once, and written in every copy that products read (`quantised.copies`); NVFP4
         reads them once more to find their maximum. Scaling by the current maximum has it from the
         kernel before (Transformer Engine's norms and activations). Weights are cast once per
-        iteration.
+        iteration, frozen ones once for all.
         """
         written = copies(self.job)
         each = READS.get(self.kernels.quantised, 1) * self.width

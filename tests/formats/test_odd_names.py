@@ -31,7 +31,13 @@ NAMES = {
     "lines": "a\nb: c\r\n- d\n\"\"\"\n'''\n]\n[x]\n",
     "controls": "a\x00b\x1b[2Jc\x07\u202ed\u2028e\u0085f",
 }
-RUNTIMES = [f"{to}@{one}" if one else to for to, releases in EXPORTS.items() for one in releases]
+OWN = ("peft",)  # plans of another space: `test_peft`
+RUNTIMES = [
+    f"{to}@{one}" if one else to
+    for to, releases in EXPORTS.items()
+    for one in releases
+    if to not in OWN
+]
 CHANGED = "--accept-changed"  # the plan was saved without hashes
 
 

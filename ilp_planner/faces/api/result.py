@@ -150,9 +150,9 @@ class Planned(Printed, ABC):
         Parameters
         ----------
         runtime: `megatron`, `torchtitan` (its newest release, `torchtitan@0.2.2` another one),
-            `deepspeed`, `nemo`, `aceso`; `slurm` or `kubernetes` around the plan's own system,
-            `slurm:nemo` around another; `lp` or `mps` for the integer program that the proof
-            leaves open.
+            `deepspeed`, `nemo`, `peft`, `aceso`; `slurm` or `kubernetes` around the plan's own
+            system, `slurm:nemo` around another; `lp` or `mps` for the integer program that the
+            proof leaves open.
         file: further files of a training system go beside it.
         nearest: where the system cannot run the plan, write the nearest one that it runs.
 

@@ -15,6 +15,8 @@ STARTS = {
     "torchtitan@0.2.2": '-m torchtitan.train --job.config_file "$HERE/$NAME.toml"',
     "deepspeed@0.19.8": '"${PROGRAM:?a program that calls deepspeed.initialize}" '
     '--deepspeed --deepspeed_config "$HERE/$NAME.json"',
+    "peft@0.21": '"$HERE/$MODULE.py" --model "${MODEL:?folder or name of the model}" '
+    '--data "${DATA:?JSON lines with a text each}"',
     "nemo@0.3.1": '"${PROGRAM:?a program of a recipe, which takes --config-file}" '
     '--config-file "$HERE/$NAME.yaml"',
 }

@@ -21,10 +21,12 @@ from ilp_planner.formats.exported import Expected, Exported, file_name
 from ilp_planner.formats.exports import EXPORTS, SCHEDULERS, Runtime, export_job, runtime_of
 from ilp_planner.formats.megatron.arguments import job_of_arguments
 from ilp_planner.formats.megatron.script import read_script
+from ilp_planner.settings.values import as_transformers
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import OptimizerSettings, Settings, TrainingJob
+from ilp_planner.specs.tuning import Tuning
 
 HERE = Path(__file__).parent
 MODEL = read_model(HERE.parents[2] / "models" / "llama3-8b.toml").architecture
@@ -61,6 +63,9 @@ def job(**changes: object) -> TrainingJob:
 
 def job_for(runtime: Runtime) -> TrainingJob:
     """Return a job that a training system runs: with other shards where it must be."""
+    if runtime.system == "peft":
+        tuning = Tuning(rank=8, targets=("q_proj",), adapters="fp32")
+        return job(tp=1, pp=1, dp=8, layout=None, settings=as_transformers(Settings(tuning=tuning)))
     for sharding in ("optimizer", "gradients", "none"):
         optimizer = OptimizerSettings(sharding=sharding)
         tried = job(settings=replace(job().settings, optimizer=optimizer))

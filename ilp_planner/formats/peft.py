@@ -1,0 +1,220 @@
+"""A script of PEFT and Hugging Face's Trainer: adapters, a base in 4 bits, frozen parts; replicas
+by DDP, FSDP or ZeRO.
+
+Names are those of `transformers` 5 (`TrainingArguments`, `BitsAndBytesConfig`) and of PEFT 0.21
+(`LoraConfig`, `prepare_model_for_kbit_training`). The script takes a model's folder and a file of
+texts, which it packs to samples of the plan's length.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.base.errors import PlanError
+from ilp_planner.formats.exported import Expected, Exported, describe, file_name
+from ilp_planner.settings.keys import said
+from ilp_planner.spaces.runtimes.peft import TOOL, check_peft
+from ilp_planner.specs.tuning import layers_of
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.training import TrainingJob
+
+SHARED = {"gradients": "shard_grad_op", "parameters": "full_shard"}  # what FSDP calls it
+# Parts of a model -> how the names of their parameters look in transformers.
+NAMES = {
+    "embedding": r"embed_tokens\.",
+    "attention": r"\.self_attn\..*proj\.",
+    "mlp": r"\.mlp\.(gate|up|down|gate_up)_proj\.|\.mlp\.fc[12]\.",
+    "experts": r"\.mlp\.(shared_)?experts?\.|\.block_sparse_moe\.experts\.",
+    "router": r"\.(gate|router)\.(weight|bias)",
+    "norms": r"norm\.|layernorm\.",
+    "output": r"lm_head\.",
+}
+SCRIPT = '''"""{title}
+
+torchrun --nproc_per_node={ranks} {file} --model FOLDER --data TEXTS.jsonl
+"""
+
+import argparse
+import json
+import re
+
+import torch
+import transformers
+
+PLAN = json.loads("""
+{plan}
+""")
+
+
+def model_of(folder):
+    quantised = None
+    if PLAN["base"] == "nf4":
+        quantised = transformers.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=torch.bfloat16,
+            bnb_4bit_quant_storage=torch.bfloat16 if PLAN["sharded"] else torch.uint8,
+        )
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.bfloat16, quantization_config=quantised, attn_implementation="sdpa"
+    )
+    model.config.use_cache = False
+    if PLAN["lora"]:
+        import peft
+
+        if quantised is not None:
+            model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+        model = peft.get_peft_model(
+            model, peft.LoraConfig(task_type="CAUSAL_LM", **PLAN["lora"])
+        )
+        if PLAN["arguments"]["gradient_checkpointing"]:
+            model.enable_input_require_grads()
+        return model
+    for name, weight in model.named_parameters():
+        still = any(re.search(pattern, name) for pattern in PLAN["frozen"])
+        weight.requires_grad_(not still)
+        if not still and PLAN["master"] == 4:
+            weight.data = weight.data.float()
+    return model
+
+
+def samples(folder, file):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    length, ids = PLAN["sequence"], []
+    for line in open(file, encoding="utf-8"):
+        ids += tokenizer(json.loads(line)["text"])["input_ids"] + [tokenizer.eos_token_id]
+    cut = [ids[i : i + length] for i in range(0, len(ids) - length + 1, length)]
+    return [{{"input_ids": one, "labels": one}} for one in cut]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True, help="folder or name of the model")
+    parser.add_argument("--data", required=True, help="JSON lines with a text each")
+    parser.add_argument("--output", default={output})
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--learning-rate", type=float, default=2e-4)
+    asked = parser.parse_args()
+    arguments = transformers.TrainingArguments(
+        output_dir=asked.output, max_steps=asked.steps, learning_rate=asked.learning_rate,
+        report_to=[], logging_steps=1, save_strategy="no", **PLAN["arguments"],
+    )
+    trainer = transformers.Trainer(
+        model=model_of(asked.model), args=arguments,
+        train_dataset=samples(asked.model, asked.data),
+        data_collator=transformers.default_data_collator,
+    )
+    trainer.train()
+    trainer.save_model()
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def export_peft(job: TrainingJob, name: str, _: Expected | None = None) -> Exported:
+    """Return the script.
+
+    Parameters
+    ----------
+    name: of the run, and of its file without its end.
+
+    Raises
+    ------
+    PlanError: a setting that PEFT and the Trainer cannot run, with the limit and the nearest
+    possible value; or nothing of the model is frozen.
+    """
+    if not job.settings.tuning:
+        raise PlanError(
+            f"settings.tuning: found none, but {TOOL} is written for adapters and frozen parts; "
+            "nearest it can run: lora = 16"
+        )
+    check_peft(job)
+    text = SCRIPT.format(
+        title=_plain("; ".join((f"{TOOL}: {name}", *describe(job)))),
+        plan=json.dumps(_plan(job), indent=1).replace("\\", "\\\\"),
+        ranks=min(job.world, job.devices_per_node),
+        file=file_name(name, ".py"),
+        output=ascii(f"{name}-out"),
+    )
+    notes = ["learning rate, steps, model and texts are options of the script"]
+    if job.settings.tuning.base:
+        notes.append(
+            "words, norms and hidden states are of fp32 beside a base in 4 bits "
+            "(prepare_model_for_kbit_training)"
+        )
+    return Exported({".py": text}, tuple(notes))
+
+
+def _plain(text: str) -> str:
+    """Return a text that ends no string of Python that it stands in."""
+    return text.encode("unicode_escape").decode().replace('"', "'")
+
+
+def _plan(job: TrainingJob) -> dict[str, Any]:
+    """Return what the script is told."""
+    tuning, optimizer = job.settings.tuning, job.settings.optimizer
+    lora = None
+    if tuning.rank:
+        lora = {
+            "r": tuning.rank,
+            "lora_alpha": 2 * tuning.rank,
+            "lora_dropout": tuning.dropout,
+            "target_modules": list(tuning.targets),
+        }
+        frozen = tuning.frozen_layers(job.model.layers)
+        if any(frozen):
+            lora["layers_to_transform"] = [i for i, still in enumerate(frozen) if not still]
+    arguments: dict[str, Any] = {
+        "per_device_train_batch_size": job.micro_batch,
+        "gradient_accumulation_steps": job.micro_batches,
+        "bf16": True,
+        "gradient_checkpointing": job.settings.recompute.granularity == "full",
+        "optim": "adamw_torch_fused",
+    }
+    if arguments["gradient_checkpointing"]:
+        arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
+    return {
+        "lora": lora,
+        "base": tuning.base,
+        "frozen": [_pattern(part) for part in tuning.frozen],
+        "sharded": job.dp > 1 and optimizer.sharding == "parameters",
+        "master": optimizer.master or 4,
+        "sequence": job.model.sequence,
+        "arguments": arguments | _shared(job),
+    }
+
+
+def _pattern(part: str) -> str:
+    """Return how the names of a part's parameters look."""
+    span = layers_of(part)
+    if span is None:
+        return NAMES[part]
+    numbers = "|".join(map(str, range(span[0], span[1] + 1)))
+    return rf"\.layers\.({numbers})\."
+
+
+def _shared(job: TrainingJob) -> dict[str, Any]:
+    """Return how replicas share states: by FSDP, by DeepSpeed, or not."""
+    optimizer = job.settings.optimizer
+    if job.dp == 1:
+        return {}
+    if optimizer.sharding == "none":
+        return {"ddp_find_unused_parameters": False}
+    if optimizer.from_master:
+        config = {
+            "fsdp_version": 2,
+            "reshard_after_forward": optimizer.sharding == "parameters",
+            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        }
+        return {"fsdp": f"{SHARED[optimizer.sharding]} auto_wrap", "fsdp_config": config}
+    stage = said(job.settings, "deepspeed", "zero_optimization")["stage"]
+    zero = {
+        "train_micro_batch_size_per_gpu": job.micro_batch,
+        "gradient_accumulation_steps": job.micro_batches,
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": stage, "overlap_comm": optimizer.overlap_gradients},
+    }
+    return {"deepspeed": zero}
