@@ -18,7 +18,7 @@ from ilp_planner.spaces.training.bounds.variant import (
     bounded_variants,
     never_fits,
 )
-from ilp_planner.spaces.training.enumerate.distance import distance
+from ilp_planner.spaces.training.enumerate.distance import nearest
 from ilp_planner.spaces.training.enumerate.partition import least_peak
 from ilp_planner.spaces.training.enumerate.variants import leanest, lightest
 from ilp_planner.spaces.training.search.possible import likely_degrees, plainest_part
@@ -174,7 +174,7 @@ def climb(search: MegatronSearch) -> None:
     while search.best and search.goon():
         before, best = search.cutoff, search.best[0].plan
         left = (number for number in range(len(search.parts)) if number not in seen)
-        near = heapq.nsmallest(NEAREST, left, key=lambda n: distance(search.parts[n], best))
+        near = nearest(search.parts, best, left, NEAREST)
         seen.update(near)
         polish(search, near)
         if search.cutoff >= before:

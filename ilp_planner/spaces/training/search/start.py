@@ -3,7 +3,6 @@ outside of the problem, and families of plans that keep its shares of parameters
 
 from __future__ import annotations
 
-import heapq
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +13,7 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import KEEP, LAYOUT
 from ilp_planner.spaces.base import Family
 from ilp_planner.spaces.training.enumerate.choices import different
-from ilp_planner.spaces.training.enumerate.distance import distance
+from ilp_planner.spaces.training.enumerate.distance import nearest
 from ilp_planner.spaces.training.enumerate.layouts import even_ends
 from ilp_planner.spaces.training.enumerate.variants import leanest
 from ilp_planner.spaces.training.search.first_plans import NEAREST, polish
@@ -105,9 +104,8 @@ def approach(search: PartSearch[MegatronPart], plan: GroupPlan) -> None:
     if search.deadline.left < HURRIED:
         scout(search)
     engine = MegatronSearch(parts_of(search), goon=search.goon, accept=search.accept)
-    every = range(len(engine.parts))
-    nearest = heapq.nsmallest(NEAREST, every, key=lambda n: distance(engine.parts[n], plan))
-    for number in nearest:
+    near = nearest(engine.parts, plan, range(len(engine.parts)), NEAREST)
+    for number in near:
         part = engine.parts[number]
         if not part.fits_at_all or not search.goon():
             continue
@@ -116,7 +114,7 @@ def approach(search: PartSearch[MegatronPart], plan: GroupPlan) -> None:
             engine.work(number, variant)
             if engine.cutoff < before:
                 break
-    polish(engine, nearest[:POLISHED])
+    polish(engine, near[:POLISHED])
 
 
 def like(part: MegatronPart, plan: GroupPlan) -> Variant:
