@@ -52,8 +52,8 @@ def test_a_proof_of_other_times_is_refuted_by_its_parts() -> None:
     assert fault.endswith("does not hold")
 
 
-# Gradients had the latency of one message then, not of each of their buckets, and passes hid more of
-# them than they last.
+# Gradients had the latency of one message then, not of each of their buckets, and passes hid more
+# of them than they last.
 OTHER_TIME = "megatron-v4"
 
 
