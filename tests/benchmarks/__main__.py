@@ -33,6 +33,7 @@ from tests.benchmarks import (
     solutions,
     steps,
     tune,
+    tuned,
 )
 from tests.benchmarks.cases import CASES, DATA
 from tests.benchmarks.errors_table import errors_table
@@ -93,6 +94,7 @@ SUITES: dict[str, Callable[[str, float | None], object]] = {
     "nanotron": lambda only, seconds: of_rows(nanotron, "nanotron", nanotron_table),
     "accuracy": lambda only, seconds: accuracy.measure(),
     "errors": lambda only, seconds: of_rows(errors, "errors", errors_table),
+    "tuned": lambda only, seconds: tuned.measure(),
     "one_gpu": lambda only, seconds: gpu_judge.measure(),
     "recipes": recipes.measure,
     "tune": tune.measure,

@@ -146,7 +146,7 @@ def runs() -> tuple[Run, ...]:
 @cache
 def stated() -> tuple[Run, ...]:
     """Return the rows that could be judged, among them those that do not fit."""
-    return tuple(_run(row) for row in rows() if not left_out(row))
+    return tuple(run_of(row) for row in rows() if not left_out(row))
 
 
 def too_large(run: Run) -> bool:
@@ -157,7 +157,8 @@ def too_large(run: Run) -> bool:
     return peak >= ROOM * gpu(run.gpu).memory
 
 
-def _run(row: dict[str, Any]) -> Run:
+def run_of(row: dict[str, Any]) -> Run:
+    """Return a row as a run."""
     return Run(
         name=row["id"],
         group=row["independent_group"],

@@ -1,0 +1,27 @@
+"""Fine-tuning is predicted by constants that saw none of it: published rows, and steps of PEFT."""
+
+import pytest
+
+from tests.benchmarks import published, tuned
+
+
+def test_peaks_of_transformers_are_within_one_percent():
+    steps = tuned.steps()
+    assert len(steps) == 17
+    for step in steps:
+        assert step.predicted_peak == pytest.approx(step.peak, rel=0.01), step.name
+
+
+def test_steps_that_do_not_wait_for_the_host_are_within_an_eighth():
+    steps = [step for step in tuned.steps() if not step.host]
+    assert len(steps) >= 10
+    for step in steps:
+        assert step.predicted == pytest.approx(step.seconds, rel=0.125), step.name
+
+
+@pytest.mark.skipif(not published.DATA.is_dir(), reason="no runs in ../shared/data/measured")
+def test_most_published_groups_are_within_15_percent():
+    groups = tuned.groups()
+    assert sum(group.rows for group in groups) >= 75
+    near = [one for one in groups if abs(one.predicted / one.measured - 1) <= 0.15]
+    assert len(near) >= 0.7 * len(groups)

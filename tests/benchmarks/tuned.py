@@ -1,0 +1,282 @@
+"""Published and measured steps of fine-tuning, against constants that saw none of them.
+
+python -m tests.benchmarks --suite tuned
+
+MLPerf's and NVIDIA's LoRA rows are of Megatron core, AMD's of its own MLPerf container (replicas
+that share parameters, 8 bits). Steps of transformers, PEFT and bitsandbytes are those that
+`gpu_runs` measured on one H200; of those whose kernels take less time than the host needs to start
+them the bytes count alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ilp_planner.inputs.files import find_model
+from ilp_planner.job.memory import rank_memory
+from ilp_planner.settings.values import as_transformers
+from ilp_planner.specs.decoder import Window, as_decoder
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
+from ilp_planner.specs.tuning import Tuning
+from tests.benchmarks import gpu_judge, published
+from tests.benchmarks.mixed_table import line
+from tests.benchmarks.points import Point, keep
+from tests.benchmarks.published import Run
+from tests.benchmarks.step_times import seconds, shipped
+
+MLPERF = Tuning(rank=16, targets=("linear_qkv", "linear_proj"), dropout=0.1)
+# NVIDIA's recipes for speed have adapters beside queries, keys and values alone
+# (`finetune_performance_optimizations` of NeMo's recipes).
+NEMO = Tuning(rank=8, targets=("linear_qkv",))
+# NVIDIA's are of packed samples of SQuAD, some 200 tokens each, that attention does not leave.
+SQUAD = Window(size=256)
+AMD = published.DATA / "public" / "mlperf_amd.csv"
+FULL = Recompute(granularity="full", method="uniform", layers=1)
+# Kernels start faster than transformers' adapters can: micro-batches of fewer tokens than this
+# wait for the host.
+HOST_BOUND = 4096
+GIB = 2**30
+
+
+class Measured(NamedTuple):
+    """A step of transformers. host: it waits for the host, and its seconds say nothing of
+    kernels."""
+
+    name: str
+    seconds: float
+    predicted: float
+    peak: float
+    predicted_peak: float
+    host: bool
+
+
+# ---- published -----------------------------------------------------------------------------------
+
+
+@cache
+def runs() -> tuple[Run, ...]:
+    """Return the published rows with adapters."""
+    rows = [row for row in published.rows() if published.left_out(row) == "LoRA"]
+    rows = [row for row in rows if row["device"] != "H200-NVL"]  # which the table has not
+    return (*map(_tuned, rows), *_amd())
+
+
+def _tuned(row: dict[str, Any]) -> Run:
+    """Return a row as a run. Of MLPerf's training set all layers' attention has adapters."""
+    mlperf = "MLPerf" in row["framework"]
+    run = published.run_of(row)
+    kernels = replace(run.job.settings.kernels, quantised_parameters=mlperf)
+    settings = replace(run.job.settings, tuning=MLPERF if mlperf else NEMO, kernels=kernels)
+    model = run.job.model if mlperf else replace(run.job.model, window=SQUAD)
+    if run.job.tp > 1:
+        settings = replace(settings, sequence_parallel=True)
+    return replace(run, job=replace(run.job, settings=settings, model=model))
+
+
+def _amd() -> list[Run]:
+    """Return the rows of MI300X and MI325X, one by one: replicas share parameters."""
+    found = []
+    if not AMD.is_file():
+        return found
+    model = as_decoder(find_model("llama2-70b").architecture)
+    assert model is not None
+    for row in csv.DictReader(AMD.open()):
+        if "lora" not in row["benchmark"]:
+            continue
+        name = re.search(r"MI3\d\dX", row["device"])
+        assert name is not None
+        chips, batch = int(row["chips"]), int(row["global_batch"])
+        cp = int(re.search(r"cp (\d+)", row["settings"])[1])  # type: ignore[index]
+        settings = Settings(
+            cp=cp,
+            tuning=MLPERF,
+            kernels=Kernels(quantised="fp8-delayed", quantised_parameters=True, fused_loss=True),
+            optimizer=OptimizerSettings(sharding="optimizer"),
+        )
+        job = TrainingJob(
+            model=replace(model, sequence=8192, max_position_embeddings=8192),
+            micro_batch=1,
+            global_batch=batch,
+            dp=chips // cp,
+            settings=settings,
+            gpu_architecture=published.gpu(name[0]).architecture,
+        )
+        found.append(
+            Run(
+                name=f"{row['round']} {row['submitter']}",
+                group=f"{name[0]}, {chips} GPUs",
+                family="AMD, MLPerf",
+                gpu=name[0],
+                model="llama2-70b",
+                precision="fp8-delayed",
+                job=job,
+                gpus=chips,
+                network=published.gpu(name[0]).network_bandwidth,
+                seconds=float(row["step_time_s_median"]),
+            )
+        )
+    return found
+
+
+class Group(NamedTuple):
+    """Rows of one setting. measured: the median."""
+
+    name: str
+    rows: int
+    measured: float
+    predicted: float
+    run: Run
+
+
+def groups() -> list[Group]:
+    """Return the published rows by what they have in common."""
+    by_name: dict[str, list[Run]] = {}
+    for run in runs():
+        p = run.job
+        sizes = f"tp {p.tp}, pp {p.pp}, cp {p.settings.cp}"
+        name = f"{run.model}, {run.precision.split(' ')[0]}, {run.gpus} x {run.gpu}, {sizes}"
+        graphs = ", CUDA graphs" * bool(run.job.settings.kernels.graphs)
+        by_name.setdefault(name + graphs, []).append(run)
+    found = []
+    for name, every in by_name.items():
+        predicted = seconds(every[0], shipped(every[0]))
+        taken = float(np.median([one.seconds for one in every]))
+        found.append(Group(name, len(every), taken, predicted, every[0]))
+    return found
+
+
+# ---- measured ------------------------------------------------------------------------------------
+
+
+def transformers_job(row: dict[str, Any]) -> TrainingJob:
+    """Return the job of a step of transformers."""
+    model = as_decoder(find_model(row["model"]).architecture)
+    assert model is not None
+    places = max(row["tokens"], model.max_position_embeddings)
+    model = replace(model, sequence=row["tokens"], max_position_embeddings=places, qkv_bias=False)
+    tuning, optimizer = Tuning(), OptimizerSettings(master=0, gradient=2, moments=4)
+    if "8bit" in row.get("optimizer", ""):
+        optimizer = replace(optimizer, moments=2)
+    if row["method"] in ("lora", "qlora"):
+        base = "nf4" if row["method"] == "qlora" else ""
+        tuning = Tuning(rank=row["rank"], targets=tuple(row["targets"]), adapters="fp32", base=base)
+        optimizer = OptimizerSettings()
+    if row["method"] == "freeze":
+        last = model.layers - row["trained_layers"] - 1
+        tuning = Tuning(frozen=("embedding", f"layers:0-{last}"))
+    settings = as_transformers(
+        Settings(
+            keeps_gathered=True,
+            vocab_multiple=1,
+            tuning=tuning,
+            optimizer=optimizer,
+            recompute=FULL if row.get("checkpointing") else Recompute(),
+            kernels=Kernels(fused_loss=False),
+        )
+    )
+    return TrainingJob(
+        model=model,
+        micro_batch=row["micro_batch"],
+        global_batch=row["micro_batch"] * row["micro_batches"],
+        settings=settings,
+        gpu_architecture=gpu_judge.HOPPER,
+    )
+
+
+def steps() -> list[Measured]:
+    """Return the steps of transformers with what is predicted of them; not those of master weights
+    under autocast, nor of states that are paged."""
+    found = []
+    for row in gpu_judge.rows():
+        if row.get("step") != "transformers" or "held" not in row:
+            continue
+        if row.get("autocast") or "paged" in row.get("optimizer", ""):
+            continue
+        job = transformers_job(row)
+        run = gpu_judge._run(row["model"], job, row["seconds"])
+        tokens = row["micro_batch"] * row["tokens"]
+        words = f"{row['model']}, {row['method']}, {row['micro_batch']} x {row['tokens']} tokens"
+        named = row.get("targets", ())
+        targets = f", {', '.join(named)}" * (len(named) == 2)
+        narrow = ", Adam in 8 bits" * ("8bit" in row.get("optimizer", ""))
+        again = ", checkpoints" * bool(row.get("checkpointing"))
+        adapted = row["method"] in ("lora", "qlora") or narrow
+        small = "qwen2.5-0.5b" in row["model"]
+        found.append(
+            Measured(
+                name=words + targets + again + narrow,
+                seconds=row["seconds"],
+                predicted=seconds(run, gpu_judge.shipped_machine(job)),
+                peak=row["peak"],
+                predicted_peak=rank_memory(job, 0).peak,
+                host=bool(adapted) and (tokens < HOST_BOUND or small),
+            )
+        )
+    return found
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def groups_table() -> str:
+    """Return a row per published setting as Markdown."""
+    heads = ("fine-tuned with adapters", "rows", "predicted (s)", "measured (s)", "error")
+    lines = [line(heads), "|---|" + "---:|" * 4]
+    for one in groups():
+        off = one.predicted / one.measured - 1
+        cells = (one.name, str(one.rows), f"{one.predicted:.3f}", f"{one.measured:.3f}")
+        lines.append(line((*cells, f"{off:+.1%}")))
+    return "\n".join(lines)
+
+
+def steps_table() -> str:
+    """Return a row per step of transformers as Markdown."""
+    heads = ("step", "peak, predicted (GiB)", "measured (GiB)", "error")
+    heads += ("predicted (s)", "measured (s)", "error")
+    lines = [line(heads), "|---|" + "---:|" * 6]
+    for one in steps():
+        cells = [one.name, f"{one.predicted_peak / GIB:.2f}", f"{one.peak / GIB:.2f}"]
+        cells += [f"{one.predicted_peak / one.peak - 1:+.1%}"]
+        off = "the host" if one.host else f"{one.predicted / one.seconds - 1:+.1%}"
+        lines.append(line((*cells, f"{one.predicted:.3f}", f"{one.seconds:.3f}", off)))
+    return "\n".join(lines)
+
+
+def measure() -> None:
+    """Write the tables and the points of the accuracy page."""
+    from tests.benchmarks.table import write_table
+
+    write_table("fine-tuning, published", groups_table())
+    write_table("fine-tuning, one GPU", steps_table())
+    points = [
+        Point(
+            suite="tuned", name=one.name, kind="iterations, adapters, published", unit="s",
+            measured=one.measured, predicted=one.predicted,
+            source="MLCommons' training results, NVIDIA's and AMD's recipes",
+        )
+        for one in groups()
+    ]  # fmt: skip
+    source = gpu_judge.SOURCE.replace("torchtitan 0.2.2", "transformers 5.17, PEFT 0.21")
+    for one in steps():
+        common = {"suite": "tuned", "name": one.name, "source": source}
+        points.append(
+            Point(
+                kind="memory, transformers and PEFT, one H200", unit="GiB",
+                measured=one.peak / GIB, predicted=one.predicted_peak / GIB, **common,
+            )
+        )  # fmt: skip
+        if not one.host:
+            points.append(
+                Point(
+                    kind="iterations, transformers and PEFT, one H200", unit="s",
+                    measured=one.seconds, predicted=one.predicted, **common,
+                )
+            )  # fmt: skip
+    keep("tuned", points)
+    print(groups_table(), steps_table(), sep="\n\n")
