@@ -59,6 +59,10 @@ LINES = {
     "--expert-model-parallel-size 8 --global-batch-size 128 --overlap-grad-reduce "
     "--overlap-param-gather",
 }
+# One micro-batch, whose passes are long enough to hide most of what replicas send.
+LINES["hidden"] = (
+    LINES["wide"] + " --seq-length 8192 --max-position-embeddings 8192 --global-batch-size 16"
+)
 FULL = {"settings.recompute": Recompute(granularity="full", method="uniform", layers=1)}
 NO_OVERLAP = {
     "settings.optimizer.overlap_gradients": False,
@@ -528,7 +532,7 @@ MADE = (
     Made("recomputation by trace", "recomputation", "wide", Fault(settings=FULL), trace, ".json",
          40),
     Made("no overlap by timers", "overlap", "wide", Fault(settings=NO_OVERLAP), with_timers),
-    Made("no overlap by trace", "overlap", "wide", Fault(), trace_exposed, ".json", 40),
+    Made("no overlap by trace", "overlap", "hidden", Fault(), trace_exposed, ".json", 40),
     Made("host", "host", "wide", Fault(gaps=6e-4), trace, ".json", 40),
     Made("experts by ranks", "experts", "experts", Fault(rank=1.25, moving=True), with_all_timers),
     Made("experts by tokens", "experts", "experts", Fault(fullest=1.6), json_lines, ".jsonl"),

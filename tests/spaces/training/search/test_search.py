@@ -645,7 +645,7 @@ def test_what_is_given_up_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variant is done with after so many cuts; where its bound is below the best plan, effort has
     ended the search."""
     monkeypatch.setattr("ilp_planner.spaces.training.search.search.NEAR", (1,))
-    problem = small_problem(small_cluster(4, 1, between=2e9), batch=6, **{**WIDE, "layers": 5})
+    problem = small_problem(small_cluster(4, 1, between=2e10), batch=6, **{**WIDE, "layers": 6})
     found = solve(problem)
     assert found.stopped_by is Stop.EFFORT
     assert found.status is Status.FEASIBLE

@@ -133,9 +133,9 @@ def test_a_result_its_file_and_what_is_loaded_are_starts_alike(tmp_path: Path) -
 
 
 def test_a_result_of_objects_without_a_text_gives_its_plan_alone() -> None:
-    problem = small_problem(batch=4)
-    first = ilp.solve(problem, all_devices=True)
-    note = ilp.solve(problem, start=first, all_devices=True).notes[-1]
+    problem = small_problem(small_cluster(2, 1, between=2e11), batch=4)
+    first = ilp.solve(problem)
+    note = ilp.solve(problem, start=first).notes[-1]
     assert note.startswith("start: the plan of result, ")
     assert note.endswith("none of its bounds: an input is an object, of which it is not known "
                          "whether it is the same")  # fmt: skip
