@@ -164,6 +164,11 @@ def _grouped(job: TrainingJob) -> tuple[Module, ...]:
     return (*before, inner)
 
 
+def uses_package(job: TrainingJob) -> bool:
+    """Tell whether attention is asked of the flash-attention package, in the installed version."""
+    return job.settings.kernels.flash_package
+
+
 def reads_strided(job: TrainingJob) -> bool:
     """Return whether attention reads queries, keys and values in place from the product's output.
 

@@ -46,6 +46,22 @@ def architecture_notes(cluster: ClusterSpec) -> tuple[str, ...]:
     )
 
 
+def flash_notes(cluster: ClusterSpec) -> tuple[str, ...]:
+    """Return a note on device types for which the flash-attention package has several versions, as
+    no launch line says the installed one."""
+    found = []
+    for name in cluster.type_names:
+        device, row = cluster.device_types[name], known_gpu(cluster.device_types[name])
+        others = sorted({*row.architecture.flash} - {device.flash_attention}) if row else []
+        if others and device.kernels is not None:
+            found.append(
+                f"attention of the flash-attention package takes as long as version "
+                f"{device.flash_attention} does on {name}; flash_attention = {others[-1]} in "
+                f"[devices.{name}] of the cluster file says that version {others[-1]} is installed"
+            )
+    return tuple(found)
+
+
 def memory_rates(cluster: ClusterSpec) -> dict[str, float]:
     """Return device type -> sustained bytes/s of its memory, for the types with a known one.
 

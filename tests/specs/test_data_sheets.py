@@ -3,8 +3,14 @@
 import pytest
 
 from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
-from ilp_planner.specs.data_sheets import architecture_notes, gpu_architecture, memory_rates
+from ilp_planner.specs.data_sheets import (
+    architecture_notes,
+    flash_notes,
+    gpu_architecture,
+    memory_rates,
+)
 from ilp_planner.specs.gpu_architectures import AMPERE, CDNA_3, HOPPER
+from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.link import Link
 from tests.examples import for_each
 
@@ -75,3 +81,11 @@ def test_the_oldest_of_two_vendors_came_first() -> None:
     assert gpu_architecture(cluster(amd, new)) == CDNA_3
     assert gpu_architecture(cluster(amd, old)) == HOPPER
     assert architecture_notes(cluster(amd, old, new)) == ()
+
+
+@for_each(
+    ("gpus", "others"), [("16xH800", "3"), ("8xA100-80GB", ""), ("8xB200", ""), ("8xMI300X", "")]
+)
+def test_where_a_package_has_several_versions_the_one_taken_is_said(gpus: str, others: str) -> None:
+    notes = flash_notes(gpu_cluster(parse_gpus(gpus)))
+    assert [f"flash_attention = {others} in" in note for note in notes] == [True] * bool(others)

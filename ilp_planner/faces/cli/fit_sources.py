@@ -13,7 +13,8 @@ from ilp_planner.faces.cli.analyze_sources import cluster_asked, device_memory, 
 from ilp_planner.faces.cli.wording import as_typed, option_of
 from ilp_planner.formats.megatron.changes import LineChange, as_said, line_change
 from ilp_planner.formats.nearest_run import differences
-from ilp_planner.specs.data_sheets import gpu_architecture
+from ilp_planner.job.attention import uses_package
+from ilp_planner.specs.data_sheets import flash_notes, gpu_architecture
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
 from ilp_planner.specs.training import PRECISIONS
@@ -115,13 +116,14 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
         kind = "arguments" if said.arguments.spelling is None else "keys"
         words = f"{kind} of {asked[source]}" if source == "megatron_script" else kind
     precision = job.settings.precision
+    installed = flash_notes(spec) if uses_package(job) else ()
     return Asked(
         job=job,
         model=ModelSpec(name=said.name, precision=precision, architecture=job.model),
         site=site,
         writer=writer,
         words=words,
-        notes=(*notes, *more, *said.notes, *beyond(job, spec), *spec.notes),
+        notes=(*notes, *more, *said.notes, *beyond(job, spec), *spec.notes, *installed),
         space=space,
         timed=timed,
     )
