@@ -7,8 +7,8 @@ be faster and 1 in 10 slower than the interval says: a base of either side, time
 least 1 for each feature of the run (`RunKind.features`), by quantile regression. The base is then
 widened until 4 of 5 runs are inside by a table that did not see their model. Factors of GPUs on
 which nothing was measured are those by which the runs of one GPU, or of one architecture, have to
-be wider where it was left out: the largest of all that were. A feature that no run has counts as
-the one that widens most.
+be wider where it was left out: the geometric mean of all that were. A feature that no run has
+counts as the one that widens most.
 
 Coverage is of runs that were left out by model, and by GPU: table, constants and kernels saw none.
 """
@@ -178,6 +178,11 @@ def inherited(
     }
 
 
+def usual(factors: dict[str, float]) -> float:
+    """Return the geometric mean of the factors of kinds."""
+    return float(np.exp(np.mean(np.log(list(factors.values())))))
+
+
 def judged(rows: Sequence[Row]) -> Found:
     """Fit the table and judge it."""
     cases = [case_of(row) for row in rows]
@@ -196,13 +201,13 @@ def judged(rows: Sequence[Row]) -> Found:
     for level, kind in ((SAME, gpu_of), (OTHER, architecture)):
         some = [case for case in cases if case.level == level]
         found = inherited(widths, some, kind)
-        factors[level] = (max(found.values()),) * 2
+        factors[level] = (usual(found),) * 2
         inside = []
         for name in dict.fromkeys(map(kind, some)):
             rest = [case for case in own if kind(case) != name]
             table = fitted(rest).widened(quantile(left_out(rest, model)))
             others = [case for case in some if kind(case) != name]
-            factor = max(inherited(table, others, kind).values())
+            factor = usual(inherited(table, others, kind))
             inside += [(c, table.excess(c) <= factor) for c in some if kind(c) == name]
         sides.append(inside)
     return Found(widths._replace(factors=factors), models, *sides)
