@@ -96,7 +96,7 @@ def read_job(ctx: typer.Context, asked: dict[str, Any]) -> Asked:
     check_precision(said, site.cluster)
     job = replace(said.job, devices_per_node=site.each)
     own = said.arguments.runtime if said.arguments else ""
-    if said.arguments is None or own:
+    if said.arguments is None or own or job.settings.tuning.adapters:
         from ilp_planner.analysis.fit.judge import runtime_for, runtime_of
 
         chosen = runtime_of(job, site.cluster, own) if own else runtime_for(job, site.cluster)

@@ -9,6 +9,7 @@ from ilp_planner.base.errors import shown
 from ilp_planner.base.limits import RANKS
 from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.settings.table import DISPATCHER
+from ilp_planner.specs.tuning import TARGETS
 
 Arguments = Mapping[str, Value]
 
@@ -59,7 +60,29 @@ def both_activations(value: Any) -> Arguments:
     return {"bias_swiglu_fusion": value, "bias_gelu_fusion": value}
 
 
-FULL = "full: adapters, which train few parameters, are not modelled"
+FULL = "full or lora: other ways to train few parameters are not modelled"
+EVERY_PRODUCT = ("all", "all-linear", None, "")  # words for adapters beside all products
+
+
+def targets_of(value: Any, every: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the products with adapters that a list or a text names. every: those of a word for
+    all.
+
+    Raises
+    ------
+    ValueError: one that has none.
+    """
+    if not isinstance(value, list | tuple):
+        if value in EVERY_PRODUCT:
+            return every
+        value = str(value).replace(",", " ").split()
+    if any(name in EVERY_PRODUCT for name in value):
+        return every
+    if unknown := [name for name in value if name not in TARGETS]:
+        raise ValueError(f"some of {', '.join(every)}, found {unknown[0]}")
+    return tuple(value)
+
+
 # Defaults of systems whose models are recent ones.
 NO_DROPOUT: Arguments = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 UNMASKED: Arguments = {**NO_DROPOUT, "create_attention_mask_in_dataloader": False}

@@ -12,8 +12,10 @@ from ilp_planner.formats.imported.rows import (
     Uncounted,
     both_activations,
     only,
+    targets_of,
 )
 from ilp_planner.formats.imported.table import EACH, LENGTH, MODEL, NODES, Reading, System
+from ilp_planner.specs.tuning import BRIDGE_TARGETS, MOST_DROPOUT
 
 PAIRS = ("dpo", "rm")  # whose samples are a chosen and a rejected answer, in one batch
 
@@ -24,9 +26,28 @@ def _frozen(value: Any) -> Arguments:
     return {}
 
 
+def _nothing(value: Any) -> Arguments:
+    """Say nothing: it counts with others (`_adapters`)."""
+    return {}
+
+
+def _adapters(reading: Reading) -> None:
+    """Say adapters, with ms-swift's defaults: rank 8, dropout 0.05, beside all products."""
+    try:
+        targets = targets_of(reading.given.get("target_modules"), BRIDGE_TARGETS)
+    except ValueError as error:
+        found = reading.given["target_modules"]
+        raise reading.error("target_modules", found, str(error)) from None
+    reading.say("settings.tuning.rank", reading.whole("lora_rank", 8))
+    reading.say("settings.tuning.targets", targets)
+    reading.say("settings.tuning.dropout", reading.real("lora_dropout", 0.05, MOST_DROPOUT))
+
+
 def _finish(reading: Reading) -> None:
     """Say the longest sample, and what of reinforcement learning is not counted."""
     given = reading.given
+    if "lora" in (given.get("tuner_type"), given.get("train_type")):
+        _adapters(reading)
     kind = given.get("rlhf_type")
     reading.usual_length("max_length")
     if kind == "grpo":
@@ -52,8 +73,9 @@ ROWS: dict[str, Says] = {
     "model": MODEL,
     "max_length": LENGTH,
     "packing_length": LENGTH,
-    "tuner_type": only("full", otherwise=FULL),
-    "train_type": only("full", otherwise=FULL),
+    "tuner_type": only("full", "lora", otherwise=FULL),
+    "train_type": only("full", "lora", otherwise=FULL),
+    **dict.fromkeys(("lora_rank", "lora_alpha", "lora_dropout", "target_modules"), _nothing),
     "freeze_parameters": _frozen,
     "freeze_parameters_ratio": _frozen,
     "trainable_parameters": _frozen,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.formats.imported.rows import (
     FULL,
@@ -15,6 +15,7 @@ from ilp_planner.formats.imported.rows import (
     each,
     only,
     switch,
+    targets_of,
 )
 from ilp_planner.formats.imported.table import (
     EACH,
@@ -27,6 +28,10 @@ from ilp_planner.formats.imported.table import (
 )
 from ilp_planner.formats.megatron.values import STEPS
 from ilp_planner.settings.table import CP_COMM
+from ilp_planner.specs.tuning import MOST_DROPOUT
+
+if TYPE_CHECKING:
+    from ilp_planner.formats.megatron.flags import Value
 
 SHARED: Arguments = {
     "use_megatron_fsdp": True,
@@ -90,10 +95,36 @@ def _finish(reading: Reading) -> None:
         said.setdefault("recompute_method", "uniform")
         said.setdefault("recompute_num_layers", 1)
     said.setdefault("micro_batch_size", 8)
+    if given.get("finetuning_type") == "lora":
+        _adapters(reading)
+    elif given.get("quantization_bit") is not None:
+        raise reading.error("quantization_bit", 4, "none without finetuning_type: lora")
     if STEPS not in said and "global_batch_size" not in said:
         reading.say(STEPS, 1)
 
 
+def _adapters(reading: Reading) -> None:
+    """Say LLaMA-Factory's adapters, with its defaults: rank 8 beside all products (`hparams/
+    finetuning_args.py`), layers of transformers, and a base in NF4 with double quantisation."""
+    given = reading.given
+    try:
+        targets = targets_of(given.get("lora_target"), EVERY)
+    except ValueError as error:
+        raise reading.error("lora_target", given["lora_target"], str(error)) from None
+    found: dict[str, Value] = {
+        "rank": reading.whole("lora_rank", 8),
+        "targets": targets,
+        "dropout": reading.real("lora_dropout", 0.0, MOST_DROPOUT),
+        "adapters": "fp32",
+        "base": "nf4" if given.get("quantization_bit") else "",
+    }
+    for name, value in found.items():
+        reading.say(f"settings.tuning.{name}", value)
+    reading.say("settings.kernels.implementation", "eager")
+    reading.say("settings.keeps_gathered", True)
+
+
+EVERY = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 DEEPSPEED: dict[str, Says] = {
     "train_batch_size": _or_auto("global_batch_size"),
     "train_micro_batch_size_per_gpu": _or_auto("micro_batch_size"),
@@ -169,10 +200,10 @@ TRAINER: dict[str, Says] = {
     "fp16": switch({"fp16": True}),
     "pure_bf16": switch({"bf16": True, "grad_reduce_in_bf16": True}),
     "mixed_precision": {"bf16": {"bf16": True}, "fp16": {"fp16": True}, "no": {}},
-    "finetuning_type": only("full", otherwise=FULL),
+    "finetuning_type": only("full", "lora", otherwise=FULL),
     "use_peft": only(False, otherwise=f"false: {FULL.partition(': ')[2]}"),
     "lora_rank": lambda value: {},
-    "quantization_bit": only(None, otherwise="none: quantised parameters are not modelled"),
+    "quantization_bit": only(None, 4, otherwise="none or 4: other widths are not modelled"),
     "quantization_method": lambda value: {},
     "stage": {
         **each(("pt", "sft"), {}),

@@ -6,6 +6,7 @@ import pytest
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.imported.slime import LAYERS
+from ilp_planner.specs.tuning import BRIDGE_TARGETS, Tuning
 from tests.imported_cases import ACTOR, arguments_of, job_of
 
 
@@ -107,8 +108,12 @@ def test_swift() -> None:
     assert "the trainer alone is judged" in notes
     pairs = job_of("ms-swift", None, rlhf_type="dpo")
     assert (pairs.micro_batch, pairs.global_batch) == (2 * 2, 2 * 16)
-    with pytest.raises(SpecError, match="expected full: adapters"):
-        job_of("ms-swift", None, tuner_type="lora")
+    with pytest.raises(SpecError, match="expected full or lora"):
+        job_of("ms-swift", None, tuner_type="longlora")
+    tuning = job_of("ms-swift", None, tuner_type="lora", lora_rank=16).settings.tuning
+    assert tuning == Tuning(rank=16, targets=BRIDGE_TARGETS, dropout=0.05)
+    some = job_of("ms-swift", None, tuner_type="lora", target_modules="linear_qkv linear_proj")
+    assert some.settings.tuning.targets == ("linear_qkv", "linear_proj")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from ilp_planner.formats.megatron.script import read_launch
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.training import OptimizerSettings, Recompute
+from ilp_planner.specs.tuning import Tuning
 from tests.imported_cases import TRAINER, job_of, recognised
 from tests.training_jobs import job
 from tests.training_jobs import settings as usual
@@ -146,11 +147,24 @@ def test_launches(tmp_path: Path, line: str, world: int) -> None:
     assert job.settings.recompute.kind == ("full" if shared else "none")
 
 
+def test_adapters_and_a_base_in_4_bits_of_llama_factory() -> None:
+    tuning = job_of("llama-factory", finetuning_type="lora").settings.tuning
+    assert (tuning.rank, len(tuning.targets), tuning.dropout, tuning.base) == (8, 7, 0.0, "")
+    said = {"lora_rank": 16, "lora_target": "q_proj,v_proj", "lora_dropout": 0.1}
+    job = job_of("llama-factory", finetuning_type="lora", quantization_bit=4, **said)
+    assert job.settings.tuning == Tuning(
+        rank=16, targets=("q_proj", "v_proj"), dropout=0.1, adapters="fp32", base="nf4"
+    )
+    assert job.settings.kernels.implementation == "eager"
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"finetuning_type": "lora"}, "expected full: adapters"),
-        ({"quantization_bit": 4}, "quantised parameters"),
+        ({"finetuning_type": "oft"}, "expected full or lora: other ways"),
+        ({"finetuning_type": "lora", "lora_target": "c_attn"}, "found c_attn"),
+        ({"quantization_bit": 4}, "expected none without finetuning_type: lora"),
+        ({"quantization_bit": 8}, "expected none or 4"),
         ({"peft_config.name": "lora"}, "peft_config.name: found 'lora'"),
         ({"stage": "dpo"}, "stage: found 'dpo', expected one of"),
         ({"per_device_train_batch_size": "many"}, "per_device_train_batch_size: found 'many'"),
