@@ -14,10 +14,12 @@ from ilp_planner.formats.imported.rows import (
     each,
     only,
     switch,
+    targets_of,
 )
 from ilp_planner.formats.imported.table import EACH, MODEL, NODES, WORLD, Reading, System
 from ilp_planner.formats.megatron.values import PP, VIRTUAL
 from ilp_planner.specs.pipeline_layout import read_layout
+from ilp_planner.specs.tuning import BRIDGE_TARGETS, MOST_DROPOUT
 
 # Mixed precisions by the registered names that `formats.nemo` writes, after the first word.
 RECIPES = {
@@ -53,17 +55,25 @@ def _precision(value: Any) -> Arguments:
 def _recipe(value: Any) -> Arguments:
     """Return the model of a recipe's name: `llama3_8b_pretrain_config` is of llama3-8b."""
     match = RECIPE.fullmatch(str(value).rpartition(".")[2])
-    if match is None or match[2] in ("peft", "lora"):
-        raise ValueError("a recipe that trains all parameters, as llama3_8b_pretrain_config")
+    if match is None:
+        raise ValueError("a recipe, as llama3_8b_pretrain_config")
     return {MODEL: match[1].replace("_", "-")}
 
 
 def _finish(reading: Reading) -> None:
     """Say groups of queries, virtual stages and the vocabulary."""
-    said = reading.said
-    for key, value in reading.given.items():
-        if key.split(".")[0] == "peft" and value is not None:
-            raise reading.error(key, value, "no section peft: adapters are not modelled")
+    said, given = reading.said, reading.given
+    recipe = RECIPE.fullmatch(str(given.get("recipe", given.get("--recipe"))).rpartition(".")[2])
+    named = recipe is not None and recipe[2] in ("peft", "lora")
+    if named or any(key.split(".")[0] == "peft" and given[key] is not None for key in given):
+        try:
+            targets = targets_of(given.get("peft.target_modules"), BRIDGE_TARGETS)
+        except ValueError as error:
+            found = given["peft.target_modules"]
+            raise reading.error("peft.target_modules", found, str(error)) from None
+        reading.say("settings.tuning.rank", reading.whole("peft.dim", 32))
+        reading.say("settings.tuning.targets", targets)
+        reading.say("settings.tuning.dropout", reading.real("peft.dropout", 0.0, MOST_DROPOUT))
     groups, heads = reading.number("num_query_groups"), reading.number("num_attention_heads")
     if groups and groups != heads:
         reading.say("group_query_attention", True)
@@ -146,6 +156,7 @@ SYSTEM = System(
     aside=(
         "name", "restore_from_path", "exp_manager*", "trainer.*", "run.*", "scheduler*", "dataset*",
         "logger*", "checkpoint*", "tokenizer*", "rng*", "profiling*", "validation*", "peft",
+        "peft.*",
         "rerun_*", "straggler*", "nvrx*", "inprocess*", "ft*", "--*", "model.data*",
         "model.optim.*", "model.tokenizer*", "model.resume*", "model.*std", "model.init_method*",
         "model.*nsys*", "model.seed", "model.use_cpu_initialization", "model.should_pad_vocab",

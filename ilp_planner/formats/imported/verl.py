@@ -13,6 +13,7 @@ from ilp_planner.formats.imported.table import (
     System,
 )
 from ilp_planner.settings.table import SEQUENCE
+from ilp_planner.specs.tuning import BRIDGE_TARGETS
 
 ACTOR = "actor_rollout_ref.actor"
 ENGINE = f"{ACTOR}.megatron"
@@ -42,9 +43,9 @@ def _finish(reading: Reading) -> None:
             f"{ACTOR}.strategy", strategy, "megatron: an actor that FSDP trains is not read"
         )
     for key in ("actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.lora_rank"):
-        if reading.whole(key, 0, least=0):
-            expected = "0: adapters, which train few parameters, are not modelled"
-            raise reading.error(key, given[key], expected)
+        if rank := reading.whole(key, 0, least=0):
+            reading.say("settings.tuning.rank", rank)
+            reading.say("settings.tuning.targets", BRIDGE_TARGETS)
     if LENGTH not in reading.said:
         parts = [reading.whole(f"data.max_{part}_length", 512) for part in ("prompt", "response")]
         reading.say(LENGTH, sum(parts))
@@ -67,6 +68,7 @@ ROWS: dict[str, Says] = {
     "trainer.n_gpus_per_node": EACH,
     "actor_rollout_ref.model.path": MODEL,
     "actor_rollout_ref.model.lora.rank": lambda value: {},
+    "actor_rollout_ref.model.lora_rank": lambda value: {},
     "actor_rollout_ref.model.use_fused_kernels": Uncounted(
         "the loss in one kernel with the output layer"
     ),

@@ -14,6 +14,7 @@ from ilp_planner.formats.megatron.values import VIRTUAL
 from ilp_planner.formats.nearest_run import differences
 from ilp_planner.formats.nemo import export_nemo
 from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.tuning import BRIDGE_TARGETS, Tuning
 from tests.examples import examples
 from tests.imported_cases import arguments_of, job_of
 from tests.training_jobs import jobs
@@ -63,15 +64,19 @@ def test_recipes_say_their_model() -> None:
         "nemo", None, recipe="llama3_8b_pretrain_config", model__seq_length=512, **changed
     )
     assert found.model.hidden == 4096
-    with pytest.raises(SpecError, match="recipe: found 'llama3_8b_peft_config'"):
-        job_of("nemo", None, recipe="llama3_8b_peft_config", **changed)
+    tuned = job_of("nemo", None, recipe="llama3_8b_peft_config", **changed)
+    assert tuned.settings.tuning == Tuning(rank=32, targets=BRIDGE_TARGETS)
+    with pytest.raises(SpecError, match="recipe: found 'mine'"):
+        job_of("nemo", None, recipe="mine", **changed)
 
 
-def test_adapters_are_refused() -> None:
-    for key in ("peft__dim", "peft"):
-        with pytest.raises(SpecError, match="adapters are not modelled"):
-            job_of("nemo", None, **{key: 8})
-    assert job_of("nemo", None, peft=None).tp == 2
+def test_adapters() -> None:
+    said = {"peft__dim": 8, "peft__target_modules": ["linear_qkv"], "peft__dropout": 0.1}
+    tuning = job_of("nemo", None, **said).settings.tuning
+    assert tuning == Tuning(rank=8, targets=("linear_qkv",), dropout=0.1)
+    with pytest.raises(SpecError, match=r"peft\.target_modules: .*found lm_head"):
+        job_of("nemo", None, peft__target_modules=["lm_head"])
+    assert not job_of("nemo", None, peft=None).settings.tuning
 
 
 def test_products_in_eight_bits_are_read_as_they_are_said() -> None:

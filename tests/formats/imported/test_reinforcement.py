@@ -22,6 +22,11 @@ def test_verl() -> None:
     assert "16 prompts" in notes
 
 
+def test_verl_has_adapters() -> None:
+    tuning = job_of("verl", None, **{"actor_rollout_ref.model.lora.rank": 8}).settings.tuning
+    assert tuning == Tuning(rank=8, targets=BRIDGE_TARGETS)
+
+
 def test_verl_packs_tokens() -> None:
     """As many full samples as fit, in micro-batches that divide a replica's."""
     more = {f"{ACTOR}.use_dynamic_bsz": True, f"{ACTOR}.ppo_max_token_len_per_gpu": 3 * 2048}
@@ -36,7 +41,7 @@ def test_verl_packs_tokens() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"actor_rollout_ref.model.lora.rank": 8}, "lora.rank: found 8, expected 0"),
+        ({"actor_rollout_ref.model.lora.rank": -8}, "lora.rank: found -8, expected a whole"),
         ({"actor_rollout_ref.model.path": "me/mine"}, "found 'me/mine', a model that is not here"),
         ({"actor_rollout_ref.model.path": None}, "model.path: found null, expected the model"),
         ({f"{ACTOR}.megatron.tensor_model_parallel_size": 3}, "tensor_model_parallel_size"),
