@@ -33,10 +33,10 @@ ROOM = f"--cluster room.toml --profile metis:profile {SIZES} --global-batch-size
 AMP = "--profile amp:amp.json --experiment pair --cost-model amp"
 # What runs in one folder, in this order.
 COMMANDS = f"""\
-solve {SMALL} --recompute none,full --tokens 1T --price 2.5 --top 2 --output plan.json
-solve {SMALL} --recompute full --keep plan.json:stage0 --output kept.json
-solve {SMALL} --tp 2 --recompute none --output two.json
-solve {SMALL} --recompute none --output mine.json
+solve {SMALL} --all-devices --recompute none,full --tokens 1T --price 2.5 --top 2 --output plan.json
+solve {SMALL} --all-devices --recompute full --keep plan.json:stage0 --output kept.json
+solve {SMALL} --all-devices --tp 2 --recompute none --output two.json
+solve {SMALL} --all-devices --recompute none --output mine.json
 solve {SMALL} --pp 2 --recompute none,full --prefer-plain 0.9 --tokens 1T --price 2.5 --output plainer.json
 evaluate plainer.json --check-certificate
 solve {SMALL} --memory-limit 1MiB

@@ -24,6 +24,7 @@ OWN = (
         "formats/captured",
         "formats/imported",
         "formats/imports",
+        "formats/peft.py",
         "formats/megatron",
         "formats/schedulers",
         "inputs/table",
