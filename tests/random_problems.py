@@ -12,7 +12,7 @@ from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.problem import Problem
 from ilp_planner.specs.cluster import ClusterSpec
-from ilp_planner.specs.decoder import Experts, Window
+from ilp_planner.specs.decoder import DeltaNet, Experts, Mamba, Window
 from ilp_planner.specs.fabric import Fabric
 from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.machine import Machine
@@ -37,7 +37,6 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "prediction": ("dense", {"prediction_layers": 1}),
     "prediction by experts": ("latent", {"prediction_layers": 1}),
 }
-KINDS_OF = {"torchtitan": sorted(MODELS)}  # by space; all, where it is none of these
 ADAPTED: dict[str, tuple[str, ...]] = {
     "lora": ("8", "0,16"),
     "lora_targets": ("q_proj,v_proj", "o_proj,down_proj"),
@@ -45,6 +44,28 @@ ADAPTED: dict[str, tuple[str, ...]] = {
     "qlora": ("on", "off,on"),
     "freeze": ("embedding", "layers:1", "embedding,layers:0-1", "mlp,output"),
 }
+# Hybrids, with more layers than a problem has: its first ones are those of the model.
+HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Mamba": (
+        "grouped",
+        {"pattern": "M-*M--M*", "mamba": Mamba(heads=8, head=32, state=64, groups=4)},
+    ),
+    "Mamba and experts": (
+        "experts",
+        {"pattern": "M*EM-E*M", "mamba": Mamba(heads=8, head=32, state=64, groups=2)},
+    ),
+    "delta nets and experts": (
+        "experts",
+        {
+            "pattern": "GE *E GE GE *E GE GE GE",
+            "delta": DeltaNet(key_heads=4, value_heads=8, key=32, value=32),
+            "attention_gate": True,
+        },
+    ),
+}
+# By space; all, where it is none of these.
+KINDS_OF = {"torchtitan": sorted(MODELS), "deepspeed": [*sorted(MODELS), *sorted(KINDS)]}
+KINDS |= HYBRIDS
 # What users may ask for, by the space.
 ASKED: dict[str, dict[str, tuple[str, ...]]] = {
     "megatron": {
@@ -158,6 +179,10 @@ def problems(
         "vocab": draw(st.sampled_from((501, 16000))),
         "sequence": draw(st.sampled_from((256, 2048))),
     }
+    if kind in HYBRIDS:
+        words = changes["pattern"].split()
+        first = (words if len(words) > 1 else words[0])[: sizes["layers"]]
+        changes = changes | {"pattern": (" " if len(words) > 1 else "").join(first)}
     try:
         return runtime_problem(
             space,

@@ -13,6 +13,7 @@ from ilp_planner.job.messages import (
     prediction_messages,
 )
 from ilp_planner.job.modules import Message, Module
+from ilp_planner.specs.layer_kinds import ATTENTION, DELTA, EXPERTS, LAYER_KINDS, MAMBA, MLP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,21 +68,25 @@ def with_messages(job: TrainingJob, module: Module) -> Module:
     if module.name == "output":
         return attach(module, output_messages(job))
     if module.name == "decoder.layers":
-        return attach(module, layer_messages(job, has_experts(module)))
+        return attach(module, layer_messages(job, kind_of(module)))
     if module.name == "mtp.layers":
         layer = next(child for child in module.children if child.name == "transformer_layer")
-        return attach(module, prediction_messages(job, has_experts(layer)))
+        return attach(module, prediction_messages(job, kind_of(layer)))
     return module
 
 
-def has_experts(layer: Module) -> bool:
-    """Return whether a layer has a router."""
-    return any(
-        part.name == "router"
-        for child in layer.children
-        if child.name == "mlp"
-        for part in child.children
-    )
+def kind_of(layer: Module) -> int:
+    """Return the kind of a layer, by its number in `LAYER_KINDS`."""
+    names = {child.name: child for child in layer.children}
+    mixer = ATTENTION if "self_attention" in names else ""
+    if "mixer" in names:
+        inside = {part.name for part in names["mixer"].children}
+        mixer = DELTA if "out_norm" in inside else MAMBA
+    inner = ""
+    if "mlp" in names:
+        routed = any(part.name == "router" for part in names["mlp"].children)
+        inner = EXPERTS if routed else MLP
+    return next(n for n, kind in enumerate(LAYER_KINDS) if kind[3:] == (mixer, inner))
 
 
 def attach(module: Module, messages: Messages) -> Module:

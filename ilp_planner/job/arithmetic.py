@@ -31,19 +31,19 @@ class Again(NamedTuple):
 def extra_flops(job: TrainingJob) -> float:
     """Return the addition of recomputation to the arithmetic of an iteration, as a share."""
     kinds = _layers(job)
-    base = sum(arithmetic(kinds[second]) for second in job.layer_kinds)
+    base = sum(arithmetic(kinds[number]) for number in job.layer_kinds)
     base += arithmetic(embedding_work(job)) + arithmetic(output_work(job))
     if job.model.prediction_layers:
         base += job.model.prediction_layers * arithmetic(prediction_work(job))
     return _again(job, _of_layers(job, kinds)) / base
 
 
-def _layers(job: TrainingJob) -> Mapping[bool, Sequence[ModuleWork]]:
-    """Return the work of a layer of either kind that a job has."""
+def _layers(job: TrainingJob) -> Mapping[int, Sequence[ModuleWork]]:
+    """Return the work of a layer of each kind that a job has."""
     found = {}
-    for second in set(job.layer_kinds):
-        experts, state = job.kind(second)
-        found[second] = layer_work(job, experts=experts, state=state)
+    for number in set(job.layer_kinds):
+        experts, state = job.kind(number)
+        found[number] = layer_work(job, experts=experts, state=state)
     return found
 
 
@@ -68,7 +68,7 @@ def _of_model(
     settings: Settings,
     devices_per_node: int,
     gpu: GpuArchitecture,
-) -> Mapping[bool, Again]:
+) -> Mapping[int, Again]:
     """Return the recomputation of layers of an undivided model."""
     alone = TrainingJob(
         model=model,
@@ -81,15 +81,13 @@ def _of_model(
     return _of_layers(alone, _layers(alone))
 
 
-def _of_layers(
-    job: TrainingJob, kinds: Mapping[bool, Sequence[ModuleWork]]
-) -> Mapping[bool, Again]:
-    """Return the recomputation of layers. kinds: work of a layer of either kind."""
+def _of_layers(job: TrainingJob, kinds: Mapping[int, Sequence[ModuleWork]]) -> Mapping[int, Again]:
+    """Return the recomputation of layers. kinds: work of a layer of each kind."""
     names, found = job.settings.recompute.modules, {}
-    for second, layer in kinds.items():
-        experts, state = job.kind(second)
+    for number, layer in kinds.items():
+        experts, state = job.kind(number)
         if state == FORWARD_ONLY:
-            found[second] = Again(0.0, 0.0)
+            found[number] = Again(0.0, 0.0)
             continue
         named = [share for n, share in shares_again(job, experts).items() if n in names]
         parts = 0.0
@@ -98,17 +96,17 @@ def _of_layers(
                 max(share(work.name) for share in named) * arithmetic([work], backward=False)
                 for work in layer
             )
-        found[second] = Again(arithmetic(layer, backward=False), parts)
+        found[number] = Again(arithmetic(layer, backward=False), parts)
     return found
 
 
-def _again(job: TrainingJob, each: Mapping[bool, Again]) -> float:
-    """Return the FLOPs of a micro-batch that are recomputed. each: of a layer of either kind."""
+def _again(job: TrainingJob, each: Mapping[int, Again]) -> float:
+    """Return the FLOPs of a micro-batch that are recomputed. each: of a layer of each kind."""
     extra, kinds = 0.0, job.layer_kinds
     for stage, start in zip(job.stages, job.pipeline.starts, strict=True):
         again = recomputed_layers(job, stage.layers)
-        for i, second in enumerate(kinds[start : start + stage.layers]):
-            extra += each[second].whole if i < again else each[second].parts
+        for i, number in enumerate(kinds[start : start + stage.layers]):
+            extra += each[number].whole if i < again else each[number].parts
     return extra
 
 

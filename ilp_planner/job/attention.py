@@ -134,7 +134,7 @@ def _grouped(job: TrainingJob) -> tuple[Module, ...]:
         job,
         product(
             "linear_qkv",
-            rows=part(q + 2 * kv, job.tp),
+            rows=part(q * (1 + model.attention_gate) + 2 * kv, job.tp),
             columns=sizes.hidden,
             bias=model.bias or model.qkv_bias,
         ),
@@ -158,6 +158,11 @@ def _grouped(job: TrainingJob) -> tuple[Module, ...]:
     # Unfused attention repeats keys and values for every query head.
     seen = query if job.settings.kernels.attention == "unfused" else key
     core = _core(job, shapes=(query, seen, seen), copied=not strided, output=query)
+    if model.attention_gate:  # times its sigmoid, in a step of its own
+        own = (*leading, sizes.heads * model.head)
+        names = {"gate": "of attention's output", "gated": "attention's output"}
+        gate = (Kept(name=n, shape=own, width=sizes.width, why=w) for n, w in names.items())
+        core = with_kept(core, *gate)
     inner = Module(
         name="self_attention", children=(qkv, *norms, core, _projection(job, part(q, job.tp)))
     )
@@ -183,7 +188,8 @@ def reads_strided(job: TrainingJob) -> bool:
 def same_strides(job: TrainingJob) -> bool:
     """Return whether queries, keys and values lie in the product's output alike, unchanged."""
     model = job.model
-    return not (model.positions == "rope" or model.qk_norm or model.kv_heads != model.heads)
+    plain = model.kv_heads == model.heads and not model.attention_gate
+    return plain and not (model.positions == "rope" or model.qk_norm)
 
 
 def legacy(job: TrainingJob) -> bool:

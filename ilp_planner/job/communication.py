@@ -31,8 +31,9 @@ from ilp_planner.job.recompute import recomputed_layers
 from ilp_planner.job.states import gathers_frozen, rhythm
 from ilp_planner.job.traffic import EMBEDDING, FAMILIES, Traffic, row_of
 from ilp_planner.job.tuning import gathered_saved
+from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.training import TrainingJob
-from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, LayerKind, trains_words
+from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, TunedLayer, trains_words
 
 # ---- replicas ------------------------------------------------------------------------------------
 
@@ -199,7 +200,7 @@ def stage_traffic(job: TrainingJob, pp_rank: int) -> tuple[Traffic, ...]:
 # ---- within layers ------------------------------------------------------------------------------
 
 
-def stage_layers(job: TrainingJob, pp_rank: int) -> Iterator[tuple[int, LayerKind, int, int]]:
+def stage_layers(job: TrainingJob, pp_rank: int) -> Iterator[tuple[int, TunedLayer, int, int]]:
     """Yield (virtual stage, kind of layers, layers, recomputed layers) of a pipeline rank."""
     starts, kinds = job.pipeline.starts, job.layer_kinds
     for k in job.stages_of(pp_rank):
@@ -207,12 +208,10 @@ def stage_layers(job: TrainingJob, pp_rank: int) -> Iterator[tuple[int, LayerKin
         # Selective recomputation repeats a part of every layer, full the whole of some.
         selective = job.settings.recompute.granularity == "selective"
         again = len(held) if selective else recomputed_layers(job, len(held))
-        for second in (False, True):
-            count = held.count(second)
-            if count:
-                kind = job.kind(second)
-                repeated = held[:again].count(second) if kind.state != FORWARD_ONLY else 0
-                yield k, kind, count, repeated
+        for number in sorted(set(held)):
+            kind = job.kind(number)
+            repeated = held[:again].count(number) if kind.state != FORWARD_ONLY else 0
+            yield k, kind, held.count(number), repeated
 
 
 def _within_layers(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
@@ -237,7 +236,7 @@ def _within_layers(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
         if stage.embedding:
             both("embedding", {"": embedding_messages(job)}, 1)
         if stage.prediction_layers:
-            last = job.model.expert_layers[-1]
+            last = job.model.last_kind
             both("token prediction", prediction_messages(job, last), stage.prediction_layers)
         if stage.loss:
             both("logits and loss", output_messages(job), 1)
@@ -321,7 +320,7 @@ def _undivided(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
         predicted = sum(stage.prediction_layers for stage in stages)
         vectors = any(stage.loss for stage in stages) + 3 * predicted
         counts[job.model.hidden] += job.model.norm_vectors * vectors
-        for size, count in _undivided_tensors(job, job.model.expert_layers[-1], TRAINED):
+        for size, count in _undivided_tensors(job, job.model.last_kind, TRAINED):
             counts[size] += predicted * count
     what, optimizer = "gradients of undivided parameters", job.settings.optimizer
     if optimizer.from_master:
@@ -334,14 +333,15 @@ def _undivided(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
         yield row_of(job, pp_rank, what, "all_reduce", "tp", total * optimizer.gradient, (0, 1))
 
 
-def _undivided_tensors(job: TrainingJob, experts: bool, state: str) -> Iterator[tuple[int, int]]:
+def _undivided_tensors(job: TrainingJob, experts: int, state: str) -> Iterator[tuple[int, int]]:
     """Yield a layer's undivided parameters: of a tensor, and how many there are.
 
     All but norms of a layer's width or of heads counts as one tensor.
     """
     model, rest = job.model, unsplit_parameters(job, experts, state)
+    norms = sum(model.norms_of_layer) if LAYER_KINDS[experts].blocks > 1 else 1
     for size, count in (
-        (model.hidden, sum(model.norms_of_layer) * model.norm_vectors),
+        (model.hidden, norms * model.norm_vectors),
         (model.head, 2 * model.norm_vectors * model.qk_norm),
     ):
         found = min(count, rest // size)

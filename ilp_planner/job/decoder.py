@@ -15,6 +15,7 @@ from ilp_planner.job.attention import (
     product_input,
     with_kept,
 )
+from ilp_planner.job.mixers import mixer_modules
 from ilp_planner.job.mlp import expert_modules, mlp_modules
 from ilp_planner.job.modules import Kept, Module, Weight
 from ilp_planner.job.operators import outputs_kept
@@ -28,8 +29,9 @@ from ilp_planner.job.recompute import (
 from ilp_planner.job.shard import part, shard_of
 from ilp_planner.job.tuning import tuned_layer, tuned_norm, tuned_output, tuned_words
 from ilp_planner.settings.values import FUSED_LOSS
+from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS
 from ilp_planner.specs.training import OPERATORS, TrainingJob
-from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, LayerKind
+from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, TunedLayer
 
 BEFORE = ("input_layernorm", "pre_mlp_layernorm")  # norms whose output the next product reads
 IDENTIFIER = 8  # bytes of a token's number
@@ -74,19 +76,24 @@ def _dropout_mask(job: TrainingJob) -> tuple[Kept, ...]:
 
 
 def layer_module(
-    job: TrainingJob, experts: bool, state: str = TRAINED, *, recomputed: bool = False
+    job: TrainingJob, experts: int, state: str = TRAINED, *, recomputed: bool = False
 ) -> Module:
-    """Return a transformer layer, with experts or a dense MLP.
+    """Return a layer.
 
-    state: of its training, as a `LayerKind` has it. recomputed: it keeps its input only.
+    experts: its number in `LAYER_KINDS`; of a plain transformer, whether it has any. state: of its
+    training, as a `TunedLayer` has it. recomputed: it keeps its input only.
     """
-    kind = LayerKind(experts, state)
     children: list[Module] = []
-    after = job.model.norms_of_layer[1]
-    for name, post, group in (
-        ("self_attn_bda", "post_self_attn_layernorm", attention_modules(job)),
-        ("mlp_bda", "post_mlp_layernorm", expert_modules(job) if experts else mlp_modules(job)),
-    ):
+    kind, after = LAYER_KINDS[experts], job.model.norms_of_layer[1]
+    blocks: list[tuple[str, str, tuple[Module, ...]]] = []
+    if kind.mixer:
+        plain = kind.mixer == ATTENTION
+        mixer = attention_modules(job) if plain else mixer_modules(job, kind.mixer)
+        blocks.append(("self_attn_bda", "post_self_attn_layernorm", mixer))
+    if kind.inner:
+        inner = expert_modules(job) if kind.inner == EXPERTS else mlp_modules(job)
+        blocks.append(("mlp_bda", "post_mlp_layernorm", inner))
+    for name, post, group in blocks:
         children += group
         if after:
             why = "what attention or MLP gives, before it is added"
@@ -97,7 +104,9 @@ def layer_module(
             children.append(Module(name=name, kept=kept))
     if recomputes(job, "layernorm"):
         children = list(_without_output(tuple(children)))
-    layer = tuned_layer(job, Module(name="decoder.layers", children=tuple(children)), kind)
+    layer = tuned_layer(
+        job, Module(name="decoder.layers", children=tuple(children)), TunedLayer(experts, state)
+    )
     if state == FORWARD_ONLY:
         return layer
     if recomputed:
@@ -203,7 +212,7 @@ def prediction_module(job: TrainingJob) -> Module:
     model, sizes = job.model, shard_of(job)
     eh = product("eh_proj", rows=part(sizes.hidden, job.tp), columns=2 * sizes.hidden, bias=False)
     joined, read = sizes.column_input(2 * sizes.hidden), sizes.column_input(sizes.hidden)
-    layer = layer_module(job, bool(model.experts) and model.expert_layers[-1])
+    layer = layer_module(job, model.last_kind)
     logits = tuple(
         replace(kept, why="its own loss is differentiated with the main one")
         for kept in loss_kept(job)
@@ -245,9 +254,9 @@ def stage_modules(job: TrainingJob, number: int) -> tuple[Module, ...]:
     if stage.embedding:
         found.append(embedding_module(job))
     marks = [(kind, i < again) for i, kind in enumerate(kinds)]
-    for (second, recomputed), run in groupby(marks):
+    for (kind, recomputed), run in groupby(marks):
         count = sum(1 for _ in run)
-        found.append(layer_module(job, *job.kind(second), recomputed=recomputed).times(count))
+        found.append(layer_module(job, *job.kind(kind), recomputed=recomputed).times(count))
     if job.model.prediction_layers and has_final_norm(job, number):
         found.append(final_norm_module(job))
     if stage.prediction_layers:

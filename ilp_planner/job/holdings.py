@@ -208,10 +208,10 @@ def _sizes(job: TrainingJob) -> NDArray[np.float64]:
     """Return the parameters [units, kinds] of a job's model."""
     alone, halved = _on(job, 1), _on(job, 2)
     layers = {
-        second: _counts(
-            [(layer_module(alone, *job.kind(second)), layer_module(halved, *job.kind(second)))]
+        number: _counts(
+            [(layer_module(alone, *job.kind(number)), layer_module(halved, *job.kind(number)))]
         )
-        for second in set(job.layer_kinds)
+        for number in set(job.layer_kinds)
     }
     words = (alone.padded_vocab, job.model.vocab)
     last = [(output_module(alone), output_module(halved))]
@@ -220,7 +220,7 @@ def _sizes(job: TrainingJob) -> NDArray[np.float64]:
         one = prediction_module(alone), prediction_module(halved)
         last += [one] * job.model.prediction_layers
     first = _counts([(embedding_module(alone), embedding_module(halved))], words)
-    between = [layers[second] for second in job.layer_kinds]
+    between = [layers[number] for number in job.layer_kinds]
     return np.stack([first, *between, _counts(last, words)])
 
 

@@ -15,21 +15,25 @@ from functools import cached_property, reduce
 from ilp_planner.job.counts import Count, larger, largest_row, smaller, where
 from ilp_planner.job.decoder import has_final_norm
 from ilp_planner.job.overheads import flow, outside
-from ilp_planner.job.parts import KINDS
+from ilp_planner.job.parts import KINDS as KINDS
 from ilp_planner.job.parts import MemoryParts as MemoryParts
+from ilp_planner.job.parts import Part
 from ilp_planner.job.parts import memory_parts as memory_parts
 from ilp_planner.job.quantised import gathered_width
 from ilp_planner.job.states import copies_parameters, gathers, stay_gathered
 from ilp_planner.schedule.formulas import Schedule
+from ilp_planner.specs.layer_kinds import LAYER_KINDS, PLAIN
 from ilp_planner.specs.pipeline_layout import LayoutStage
 from ilp_planner.specs.training import TrainingJob
 
 # ---- units ---------------------------------------------------------------------------------------
 
 
+NOTHING = Part()
 AT_ONCE = 2  # layers whose parameters are gathered: the one in use and the next
-LAYERS = ("layer", "expert layer", "prediction layer")
+LAYERS = (*(kind.name for kind in LAYER_KINDS), "prediction layer")
 WEIGHTS, TRAINED = "gathered", "trained"  # numbers of a `Part`, of parameters and of gradients
+Counts = tuple[Count, ...]  # of layers, by their numbers in `LAYER_KINDS`; others have none
 
 
 def gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
@@ -50,9 +54,9 @@ def gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
     if parts.job.settings.optimizer.from_master:
         return width * _neighbours(parts, counts)
     if parts.job.settings.quantised:
-        rest = width * _rest(parts, counts, KINDS)
+        rest = width * _rest(parts, counts, tuple(counts))
         return gathered_width(parts.job) * _units(parts, counts) + rest
-    return width * (_units(parts, counts) + _rest(parts, counts, KINDS))
+    return width * (_units(parts, counts) + _rest(parts, counts, tuple(counts)))
 
 
 def left_gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
@@ -79,12 +83,12 @@ def whole_gradients(parts: MemoryParts, counts: Mapping[str, Count]) -> tuple[Co
         return units, units
     layers = _units(parts, counts, TRAINED)
     layers += _rest(parts, counts, ("output", "final norm"), TRAINED)
-    return width * layers, width * _rest(parts, counts, KINDS, TRAINED)
+    return width * layers, width * _rest(parts, counts, tuple(counts), TRAINED)
 
 
 def _whole(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
     """Return all parameters of a rank."""
-    return sum(counts[kind] * parts.parts[kind].gathered for kind in KINDS)
+    return sum(counts[kind] * parts.parts[kind].gathered for kind in counts)
 
 
 def _units(parts: MemoryParts, counts: Mapping[str, Count], what: str = WEIGHTS) -> Count:
@@ -104,7 +108,7 @@ def _largest(
 ) -> Count:
     """Return the parameters of the largest part that is there, of these kinds."""
     most: Count = 0.0
-    for kind in kinds:
+    for kind in filter(counts.__contains__, kinds):
         size = float(getattr(parts.parts[kind], what))
         most = larger(most, where(counts[kind] > 0, size))
     return most
@@ -204,43 +208,63 @@ class RankMemory:
 
 
 def kept_bytes(
-    parts: MemoryParts, *, layers: Count, expert_layers: Count, prediction_layers: Count = 0
+    parts: MemoryParts,
+    *,
+    layers: Count,
+    expert_layers: Count,
+    prediction_layers: Count = 0,
+    others: Counts = (),
 ) -> Count:
     """Return the activations of one micro-batch that the layers of one (virtual) stage keep on the
     device.
 
     layers: without experts. They are taken to come first, as in every published model that mixes
-    them in one run.
+    them in one run. others: of a hybrid, from the third kind on.
     """
-    dense, expert = parts.parts["layer"], parts.parts["expert layer"]
+    counts = (layers, expert_layers, *others)
     more = prediction_layers * parts.parts["prediction layer"].left
     if parts.method == "uniform":
-        kept = (1 - dense.forward_only) * layers + (1 - expert.forward_only) * expert_layers
-        return -(-kept // parts.size) * parts.checkpoint + more
-    again, expert_again = _again(parts, layers, expert_layers)
-    return (
-        (layers - again) * dense.left
-        + (expert_layers - expert_again) * expert.left
-        + (1 - dense.forward_only) * again * parts.checkpoint
-        + (1 - expert.forward_only) * expert_again * parts.checkpoint
-        + more
-    )
+        kept = [
+            (1 - part.forward_only) * count
+            for part, count in zip(_named(parts, counts), counts, strict=True)
+        ]
+        return -(-sum(kept) // parts.size) * parts.checkpoint + more
+    kinds = zip(_named(parts, counts), counts, _again(parts, counts), strict=True)
+    found = [
+        (
+            (count - again) * part.left,
+            (1 - part.forward_only) * again * parts.checkpoint,
+        )
+        for part, count, again in kinds
+    ]
+    left, inputs = zip(*found, strict=True)
+    return sum(left) + sum(inputs) + more
 
 
-def captured_bytes(parts: MemoryParts, *, layers: Count, expert_layers: Count) -> Count:
+def captured_bytes(
+    parts: MemoryParts, *, layers: Count, expert_layers: Count, others: Counts = ()
+) -> Count:
     """Return the activations of one micro-batch that graphs of the layers of one (virtual) stage
     keep in their pools."""
-    dense, expert = parts.parts["layer"], parts.parts["expert layer"]
-    return layers * dense.captured + expert_layers * expert.captured
+    counts = (layers, expert_layers, *others)
+    return sum(n * p.captured for p, n in zip(_named(parts, counts), counts, strict=True))
 
 
-def _again(parts: MemoryParts, layers: Count, expert_layers: Count) -> tuple[Count, Count]:
-    """Return how many layers of a stage are recomputed, without and with experts."""
+def _named(parts: MemoryParts, counts: Counts) -> list[Part]:
+    """Return the parts of layers of the kinds that are counted."""
+    kinds = zip(LAYER_KINDS, counts, strict=False)
+    return [parts.parts.get(kind.name, NOTHING) for kind, _ in kinds]
+
+
+def _again(parts: MemoryParts, counts: Counts) -> Counts:
+    """Return how many layers of a stage are recomputed, by kind."""
     if parts.method == "uniform":
-        return layers, expert_layers
-    size = parts.size if parts.method == "block" else 0
-    again = smaller(layers, size)
-    return again, smaller(expert_layers, size - again)
+        return counts
+    size, found = parts.size if parts.method == "block" else 0, []
+    for count in counts:
+        found.append(smaller(count, size))
+        size = size - found[-1]
+    return tuple(found)
 
 
 def stage_memory(
@@ -256,7 +280,8 @@ def stage_memory(
     kept: Count | None = None,
     captured: Count = 0.0,
     own: Count | None = None,
-    chunks: Sequence[tuple[Count, Count]] = (),
+    chunks: Sequence[Counts] = (),
+    others: Counts = (),
 ) -> StageMemory:
     """Return the memory of one stage, or of many: arrays of counts are broadcast.
 
@@ -266,11 +291,12 @@ def stage_memory(
         output if nothing is said. in_flight: micro-batches held. kept: bytes of all micro-batches
         held, if virtual stages hold different numbers of them. captured: those of them in pools of
         CUDA graphs. own: bytes that are given up when a backward pass comes to the rank's first
-        element; all of a micro-batch, if None. chunks: layers without and with experts of every
-        virtual stage, if there are several.
+        element; all of a micro-batch, if None. chunks: layers without and with experts, and of
+        other kinds, of every virtual stage, if there are several. others: layers of a hybrid, from
+        the third kind on.
     """
-    chunks = chunks or ((layers, expert_layers),)
-    counts = {
+    chunks = chunks or ((layers, expert_layers, *others),)
+    counts: dict[str, Count] = {
         "layer": layers,
         "expert layer": expert_layers,
         "embedding": embedding * 1,
@@ -281,19 +307,21 @@ def stage_memory(
     # Multi-token prediction looks words up where it is; only the first stage has them already.
     elsewhere = prediction_layers * (1 - counts["embedding"]) > 0
     counts["copied words"] = elsewhere * (parts.job.pp > 1)
+    kinds = zip(LAYER_KINDS[PLAIN:], others, strict=False)
+    counts |= {kind.name: n for kind, n in kinds if kind.name in parts.parts}
     each = (
-        sum(kept_bytes(parts, layers=a, expert_layers=b) for a, b in chunks)
+        sum(kept_bytes(parts, layers=a, expert_layers=b, others=tuple(c)) for a, b, *c in chunks)
         + prediction_layers * parts.parts["prediction layer"].left
         + counts["embedding"] * parts.parts["embedding"].kept
         + counts["copied words"] * parts.parts["copied words"].kept
         + counts["final norm"] * (1 - counts["output"]) * parts.parts["final norm"].kept
     )
-    pooled = captured_bytes(parts, layers=layers, expert_layers=expert_layers)
+    pooled = captured_bytes(parts, layers=layers, expert_layers=expert_layers, others=others)
     captured = in_flight * pooled if kept is None else captured
     before = (in_flight * each if kept is None else kept) - captured
     own = each - pooled if own is None else own
     sums = {
-        name: sum(counts[kind] * getattr(parts.parts[kind], name) for kind in KINDS)
+        name: sum(counts[kind] * getattr(parts.parts[kind], name) for kind in counts)
         for name in ("parameters", "weights", "gradients", "optimizer")
     }
     always = {
@@ -340,13 +368,14 @@ def _reserved(parts: MemoryParts, counts: Mapping[str, Count], captured: Count) 
 
 def _shared(counts: Mapping[str, Count], size: float, users: frozenset[str]) -> Count:
     """Return the size if there is any module of these kinds."""
-    return size * (sum((counts[kind] > 0) * 1 for kind in users) > 0)
+    there = filter(counts.__contains__, users)
+    return size * (sum((counts[kind] > 0) * 1 for kind in there) > 0)
 
 
 def _moments(
     parts: MemoryParts,
     counts: Mapping[str, Count],
-    chunks: Sequence[tuple[Count, Count]],
+    chunks: Sequence[Counts],
     own: Count,
     before: Count,
     captured: Count,
@@ -361,22 +390,23 @@ def _moments(
             found = larger(found, where(counts[kind] > 0, size))
         return found
 
-    repeated = [_again(parts, a, b) for a, b in chunks]
-    again, expert_again = sum(a for a, _ in repeated), sum(b for _, b in repeated)
-    plain, expert_plain = counts["layer"] - again, counts["expert layer"] - expert_again
-    layer = larger(
-        where(plain > 0, kinds["layer"].moment),
-        where(expert_plain > 0, kinds["expert layer"].moment),
-    )
-    layer = larger(layer, most({"prediction layer": kinds["prediction layer"].moment}))
+    repeated = [_again(parts, chunk) for chunk in chunks]
+    names = [kind.name for kind, _ in zip(LAYER_KINDS, repeated[0], strict=False)]
+    sums = map(sum, zip(*repeated, strict=True))
+    again = {k: n for k, n in zip(names, sums, strict=True) if k in counts}
+    plain = {kind: counts[kind] - count for kind, count in again.items()}
+    layer: Count = 0.0
+    for kind, count in (*plain.items(), ("prediction layer", counts["prediction layer"])):
+        layer = larger(layer, where(count > 0, kinds[kind].moment))
     # The layers of a virtual stage that are computed again come first, so its others have been
     # forgotten; at the peak, those of the stage that forgets least.
     forgotten: Count = math.inf
-    for (a, b), (first, second) in zip(chunks, repeated, strict=True):
-        size = (a - first) * kinds["layer"].left + (b - second) * kinds["expert layer"].left
-        forgotten = smaller(forgotten, where(first + second > 0, size, math.inf))
+    for chunk, some in zip(chunks, repeated, strict=True):
+        each = zip(chunk, some, _named(parts, chunk), strict=True)
+        size = sum((count - first) * part.left for count, first, part in each)
+        forgotten = smaller(forgotten, where(sum(some) > 0, size, math.inf))
     once: Count = 0.0
-    for count, kind in ((again, "layer"), (expert_again, "expert layer")):
+    for kind, count in again.items():
         extra = smaller(parts.size if parts.method == "uniform" else 1, larger(count, 1)) - 1
         size = kinds[kind].again + extra * kinds[kind].chunk
         once = larger(once, where(count > 0, size))
@@ -385,8 +415,8 @@ def _moments(
     deferred = has_output * kinds["output"].deferred
     at_loss = kinds["output"].kept + counts["final norm"] * kinds["final norm"].kept
     backward, last = whole_gradients(parts, counts)
-    staying, coming = _present(parts, plain, expert_plain, counts["prediction layer"])
-    stepped = sum(counts[kind] * kinds[kind].stepped for kind in KINDS)
+    staying, coming = _present(parts, plain, counts["prediction layer"])
+    stepped = sum(counts[kind] * kinds[kind].stepped for kind in counts)
     end = counts["embedding"] * kinds["embedding"].moment + last
     if stay_gathered(parts.job):
         # What the first element of a rank needs when the others' parameters are there again.
@@ -402,24 +432,26 @@ def _moments(
 
 
 def _present(
-    parts: MemoryParts, layers: Count, expert_layers: Count, prediction_layers: Count
+    parts: MemoryParts, plain: Mapping[str, Count], prediction_layers: Count
 ) -> tuple[Count, Count]:
     """Return the offloaded activations that are on the device, and the returning ones.
 
     Modules: the activations of one layer, which the last one before the backward pass never sends,
     and the first returning ones of the layer before it. Whole layers: the first n of L are sent in
     time for the peak to be that of L - n, and fetched so (Transformer Engine's
-    `_default_offload_sync_init`).
+    `_default_offload_sync_init`). plain: layers that are not computed again; whole ones leave of
+    plain transformers only.
     """
-    dense, expert = parts.parts["layer"], parts.parts["expert layer"]
-    offload, total = parts.job.settings.offload, layers + expert_layers
+    offload, total = parts.job.settings.offload, sum(plain.values())
     if offload.layers:
+        dense, expert = parts.parts["layer"], parts.parts["expert layer"]
+        layers, expert_layers = plain["layer"], plain["expert layer"]
         window = smaller(total, larger(total - offload.layers, 1))
         first, last = smaller(window, layers), smaller(window, expert_layers)
         at_start = first * dense.moved + (window - first) * expert.moved
         at_end = (window - last) * dense.moved + last * expert.moved
         return larger(at_start, at_end), 0.0
-    kinds = [(dense, layers), (expert, expert_layers)]
+    kinds = [(parts.parts[kind], count) for kind, count in plain.items()]
     kinds.append((parts.parts["prediction layer"], prediction_layers))
     staying: Count = 0.0
     coming: Count = 0.0
@@ -442,14 +474,14 @@ def _start(
         return (0.0, 0.0, -later)
     width = parts.job.settings.width
     gradient = parts.job.settings.optimizer.gradient
-    total = sum(counts[kind] * parts.parts[kind].trained for kind in KINDS)
+    total = sum(counts[kind] * parts.parts[kind].trained for kind in counts)
     experts = sum(
         counts[kind] * (parts.parts[kind].expert_parameters - parts.parts[kind].still_experts)
-        for kind in KINDS
+        for kind in counts
     )
     first = width * total + (width + gradient) * (total - experts)
     second = width * experts + (width + gradient) * total
-    still = sum(counts[kind] * parts.parts[kind].still for kind in KINDS)
+    still = sum(counts[kind] * parts.parts[kind].still for kind in counts)
     now = larger(first, second) + width * still
     return (0.0, 0.0, now - later)
 
@@ -465,19 +497,26 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
     numbers = job.stages_of(pp_rank)
     stages = [job.stages[number] for number in numbers]
     starts = [job.pipeline.starts[number] for number in numbers]
-    has_experts = job.layer_kinds
-    experts = [sum(has_experts[a : a + s.layers]) for a, s in zip(starts, stages, strict=True)]
-    dense = [s.layers - n for s, n in zip(stages, experts, strict=True)]
+    kinds = job.layer_kinds
+    spans = [kinds[a : a + s.layers] for a, s in zip(starts, stages, strict=True)]
+    every = range(max(PLAIN, max(kinds) + 1))
+    chunks = [tuple(own.count(kind) for kind in every) for own in spans]
     norms = [has_final_norm(job, number) for number in numbers]
     kept = [
-        kept_bytes(parts, layers=a, expert_layers=b, prediction_layers=s.prediction_layers)
+        kept_bytes(
+            parts,
+            layers=a,
+            expert_layers=b,
+            prediction_layers=s.prediction_layers,
+            others=tuple(more),
+        )
         + s.embedding * parts.parts["embedding"].kept
         + (norm and not s.loss) * parts.parts["final norm"].kept
-        for a, b, s, norm in zip(dense, experts, stages, norms, strict=True)
+        for (a, b, *more), s, norm in zip(chunks, stages, norms, strict=True)
     ]
     pooled = [
-        captured_bytes(parts, layers=a, expert_layers=b)
-        for a, b in zip(dense, experts, strict=True)
+        captured_bytes(parts, layers=a, expert_layers=b, others=tuple(more))
+        for a, b, *more in chunks
     ]
     behind = job.pp - 1 - pp_rank
     in_flight = job.schedule.in_flight(behind)
@@ -488,12 +527,14 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         kept = [size + s.loss * output.kept for size, s in zip(kept, stages, strict=True)]
         parts = replace(parts, parts={**parts.parts, "output": replace(output, kept=0.0)})
         own = kept[0] - pooled[0]
-        kept += [_waiting(parts, a, b, s) for a, b, s in zip(dense, experts, stages, strict=True)]
+        kept += [_waiting(parts, own, s) for own, s in zip(chunks, stages, strict=True)]
         pooled += [0.0] * len(stages)
+    dense, experts, *others = map(sum, zip(*chunks, strict=True))
     stage = stage_memory(
         parts,
-        layers=sum(dense),
-        expert_layers=sum(experts),
+        layers=dense,
+        expert_layers=experts,
+        others=tuple(others),
         embedding=any(s.embedding for s in stages),
         output=any(s.loss for s in stages),
         final_norm=any(norms),
@@ -502,11 +543,12 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         kept=None if job.virtual == 1 else _interleaved(job.schedule, behind, kept),
         captured=0.0 if job.virtual == 1 else _interleaved(job.schedule, behind, pooled),
         own=own,
-        chunks=tuple(zip(dense, experts, strict=True)),
+        chunks=chunks,
     )
     terms = {name: float(size) for name, size in stage.terms.items()}
-    routed = parts.parts["expert layer"].expert_parameters * sum(experts)
-    routed += parts.parts["layer"].expert_parameters * sum(dense)
+    counts = (dense, experts, *others)
+    each = zip(_named(parts, counts), counts, strict=True)
+    routed = sum(part.expert_parameters * count for part, count in each)
     routed += parts.parts["prediction layer"].expert_parameters * sum(
         s.prediction_layers for s in stages
     )
@@ -524,12 +566,12 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
     )
 
 
-def _waiting(parts: MemoryParts, layers: int, expert_layers: int, stage: LayoutStage) -> float:
+def _waiting(parts: MemoryParts, counts: Counts, stage: LayoutStage) -> float:
     """Return the bytes of a micro-batch's gradients that wait in a virtual stage."""
     if stage.embedding:
         return flow(parts.job).narrow
-    found = layers * parts.parts["layer"].waiting
-    found += expert_layers * parts.parts["expert layer"].waiting
+    each = zip(_named(parts, counts), counts, strict=True)
+    found = float(sum(n * part.waiting for part, n in each))
     return found + stage.loss * parts.parts["output"].waiting
 
 

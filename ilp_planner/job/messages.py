@@ -10,9 +10,11 @@ for the list of messages. Modules are named by their path, `self_attention.linea
 import math
 from dataclasses import replace
 
+from ilp_planner.job.mixers import scan_of
 from ilp_planner.job.modules import Message
 from ilp_planner.job.operators import shares_again
-from ilp_planner.specs.decoder import Decoder, Experts
+from ilp_planner.specs.decoder import Decoder, DeltaNet, Experts
+from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, MAMBA, MLP
 from ilp_planner.specs.training import TrainingJob
 from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, trains_words
 
@@ -59,10 +61,11 @@ def output_messages(job: TrainingJob) -> Messages:
     return {"output_layer": _column(job, job.model.hidden), "loss": (loss, ())}
 
 
-def layer_messages(job: TrainingJob, experts: bool, state: str = TRAINED) -> Messages:
+def layer_messages(job: TrainingJob, experts: int, state: str = TRAINED) -> Messages:
     """Return the messages of one layer, by module; modules that send nothing are not named.
 
-    state: of its training, as a `LayerKind` has it.
+    experts: its number in `LAYER_KINDS`; of a plain transformer, whether it has any. state: of its
+    training, as a `TunedLayer` has it.
     """
     found = _layer(job, experts)
     if state == FORWARD_ONLY:
@@ -70,20 +73,41 @@ def layer_messages(job: TrainingJob, experts: bool, state: str = TRAINED) -> Mes
     return found
 
 
-def _layer(job: TrainingJob, experts: bool) -> Messages:
+def _layer(job: TrainingJob, experts: int) -> Messages:
     found: Messages = {}
-    if job.tp > 1:
-        found |= _attention(job)
-    if job.settings.cp > 1:
-        found["self_attention.core_attention"] = _context(job)
-    if experts:
+    kind = LAYER_KINDS[experts]
+    if kind.mixer == ATTENTION:
+        if job.tp > 1:
+            found |= _attention(job)
+        if job.settings.cp > 1:
+            found["self_attention.core_attention"] = _context(job)
+    elif kind.mixer:
+        found |= _mixer(job, kind.mixer)
+    if kind.inner == EXPERTS:
         found |= _experts(job)
-    elif job.tp > 1:
+    elif kind.inner and job.tp > 1:
         found |= _mlp(job, "mlp")
     return found
 
 
-def prediction_messages(job: TrainingJob, experts: bool) -> Messages:
+def _mixer(job: TrainingJob, name: str) -> Messages:
+    """Return the messages of a mixer that is no attention.
+
+    Its products are divided as attention's are; context-parallel ranks exchange tokens for heads
+    before the scan and back after it (`mamba_context_parallel.py`).
+    """
+    found: Messages = {}
+    if job.tp > 1:
+        found = {"mixer.in_proj": _column(job, job.model.hidden), "mixer.out_proj": _row(job)}
+    if job.settings.cp > 1:
+        scan, ways = scan_of(job, name), job.settings.cp
+        there = _cp(job, "all_to_all", tokens_shape(job, round(scan.projected * ways)))
+        back = _cp(job, "all_to_all", tokens_shape(job, round(scan.inner * ways)))
+        found["mixer.scan"] = ((there, back), (back, there))
+    return found
+
+
+def prediction_messages(job: TrainingJob, experts: int) -> Messages:
     """Return the messages of one layer of multi-token prediction, with its embedding and logits."""
     layer = layer_messages(job, experts)
     found = {f"transformer_layer.{name}": pair for name, pair in layer.items()}
@@ -98,7 +122,7 @@ def prediction_messages(job: TrainingJob, experts: bool) -> Messages:
     return found | {"eh_proj": (gathered, backward)} | output_messages(job)
 
 
-def recomputed_messages(job: TrainingJob, experts: bool) -> Messages:
+def recomputed_messages(job: TrainingJob, experts: int) -> Messages:
     """Return the messages that a recomputed layer sends a second time.
 
     For full recomputation of that layer, and for the modules of selective recomputation.
@@ -117,32 +141,44 @@ def recomputed_messages(job: TrainingJob, experts: bool) -> Messages:
     return {name: pair for name, pair in again.items() if any(share(name) for share in named)}
 
 
-def unsplit_parameters(job: TrainingJob, experts: bool, state: str = TRAINED) -> int:
+def unsplit_parameters(job: TrainingJob, experts: int, state: str = TRAINED) -> int:
     """Return a layer's trained parameters that every tensor-parallel rank holds whole and sees only
     a part of the tokens for: their gradients are summed over tp once per iteration. Of layers with
     frozen norms all count as frozen.
 
-    state: of its training, as a `LayerKind` has it.
+    state: of its training, as a `TunedLayer` has it.
     """
     if state != TRAINED or job.settings.tuning.freezes("norms"):
         return 0
-    model = job.model
-    scale = model.norm_vectors
-    each = model.qk_norm and model.qk_norm_of == "head" and model.latent is None
-    qk = 2 * model.head * scale if each else 0
     if job.tp == 1:
         return 0
+    model, kind = job.model, LAYER_KINDS[experts]
+    scale = model.norm_vectors
+    count = _unsplit_heads(model, kind.mixer)
     if not job.settings.sequence_parallel:
-        return qk
-    count = sum(model.norms_of_layer) * model.hidden * scale + qk
-    count += model.hidden * (model.bias or model.projection_bias)
-    if model.latent is not None:
-        count += _latent_unsplit(model, scale, job.settings.kernels.implementation)
-    if not experts or model.experts is None:
-        return count + model.hidden * model.bias
+        return count
+    norms = sum(model.norms_of_layer) if kind.blocks > 1 else 1
+    count += norms * model.hidden * scale
+    if kind.mixer == ATTENTION:
+        count += model.hidden * (model.bias or model.projection_bias)
+        if model.latent is not None:
+            count += _latent_unsplit(model, scale, job.settings.kernels.implementation)
+    if kind.inner == MLP or not kind.inner or model.experts is None:
+        return count + model.hidden * (model.bias and bool(kind.inner))
     shared = model.hidden * (model.bias * bool(model.experts.shared_ffn))
     shared += model.hidden * model.experts.shared_gate
+    if latent := model.experts.latent:
+        shared += 2 * latent * model.hidden + model.bias * (latent + model.hidden)
     return count + model.experts.count * (model.hidden + model.bias) + shared
+
+
+def _unsplit_heads(model: Decoder, mixer: str) -> int:
+    """Return the parameters of norms that are the same for all heads of a mixer."""
+    if mixer not in ("", ATTENTION, MAMBA):
+        assert isinstance(model.delta, DeltaNet)
+        return model.delta.value
+    each = model.qk_norm and model.qk_norm_of == "head" and model.latent is None
+    return 2 * model.head * model.norm_vectors if each and mixer == ATTENTION else 0
 
 
 def _latent_unsplit(model: Decoder, scale: int, implementation: str) -> int:
@@ -307,7 +343,7 @@ def _grouped(
 def _gathered_experts(job: TrainingJob, experts: Experts) -> Messages:
     """Return the dispatcher `allgather`: every rank sees all tokens of etp x ep ranks."""
     rows = local_tokens(job) * job.expert_tp * job.settings.ep
-    hidden, probabilities = (rows, job.model.hidden), (rows, experts.count)
+    hidden, probabilities = (rows, job.model.routed_width), (rows, experts.count)
     group = "etp-ep"
     gathers = (
         _grouped(job, group, "all_gather", probabilities, MASK_WIDTH),
@@ -342,7 +378,7 @@ def _exchanged_experts(job: TrainingJob, experts: Experts) -> Messages:
 
     def both(group: str, collective: str, ways: int, count: int) -> list[Message]:
         """Return the messages of tokens and of their weights, if there are several ranks."""
-        shapes = (count, job.model.hidden), (count,)
+        shapes = (count, job.model.routed_width), (count,)
         return [_grouped(job, group, collective, shape) for shape in shapes if ways > 1]
 
     counts: list[Message] = []
@@ -372,7 +408,7 @@ def _flex_experts(job: TrainingJob, experts: Experts) -> Messages:
     rows = round(sent * ep * _needed(experts, ep)) * etp
     nodes = min(ep, -(-ep * etp // job.devices_per_node))
     once = nodes * _needed(experts, nodes) / (ep * _needed(experts, ep) * etp)
-    tokens = _grouped(job, "etp-ep", "all_to_all", (rows, job.model.hidden))
+    tokens = _grouped(job, "etp-ep", "all_to_all", (rows, job.model.routed_width))
     tokens = replace(tokens, once=once)
     return {"mlp.dispatch": ((tokens,), (tokens,)), "mlp.combine": ((tokens,), (tokens,))}
 

@@ -127,10 +127,21 @@ def expert_modules(job: TrainingJob) -> tuple[Module, ...]:
         if recomputes(job, "shared_experts"):
             shared = forget(shared)
         children.append(shared)
+    if experts.latent:
+        children += _latent(job, experts.latent)
     inner = Module(name="mlp", children=tuple(children))
     if recomputes(job, "moe"):
         inner = forget(inner)
     return norm, inner
+
+
+def _latent(job: TrainingJob, width: int) -> list[Module]:
+    """Return the products to the width of routed experts and back; every rank has them whole."""
+    sizes = shard_of(job)
+    first = product("fc1_latent_proj", rows=width, columns=sizes.hidden, bias=job.model.bias)
+    last = product("fc2_latent_proj", rows=sizes.hidden, columns=width, bias=job.model.bias)
+    seen = (sizes.region, sizes.batch, width)
+    return [first, with_kept(last, product_input(job, seen, "what the experts give"))]
 
 
 def _router(job: TrainingJob) -> Module:
@@ -212,7 +223,8 @@ def _routed(job: TrainingJob) -> Module:
     local = part(experts.count, job.settings.ep)
     columns = part(experts.ffn, job.expert_tp)
     rows = part((2 if model.gated else 1) * experts.ffn, job.expert_tp)
-    shapes = {"linear_fc1": (rows, model.hidden), "linear_fc2": (model.hidden, columns)}
+    width = model.routed_width
+    shapes = {"linear_fc1": (rows, width), "linear_fc2": (width, columns)}
     first, activation, second = _routed_kept(job, columns)
     if not kernels.grouped_experts:
         one = Module(
@@ -226,7 +238,7 @@ def _routed(job: TrainingJob) -> Module:
         return Module(name="experts", kept=(*first, *activation, *second), children=(one,))
     if kernels.implementation == "local":
         # Two weights for all, transposed (`GroupedMLP`).
-        merged = (model.hidden, local * rows), (local * columns, model.hidden)
+        merged = (width, local * rows), (local * columns, width)
         weights = tuple(
             Weight(name=f"weight{i}", shape=shape, expert=True) for i, shape in enumerate(merged, 1)
         )
@@ -256,7 +268,7 @@ def _routed_kept(
     experts."""
     w = job.settings.width
     tokens = routed_tokens(job)
-    first = product_input(job, (tokens, job.model.hidden), "tokens sent to this rank, sorted")
+    first = product_input(job, (tokens, job.model.routed_width), "tokens sent to this rank, sorted")
     weights = Kept(name="weights", shape=(tokens,), width=ROUTING, why="the router's, per token")
     activation = (*activation_kept(job, (tokens,), columns, fused=fuses(job)), weights)
     if not fuses(job):
@@ -266,5 +278,5 @@ def _routed_kept(
     last: tuple[Kept, ...] = () if recomputes(job, "moe_act") else (second,)
     if keeps_output(job):
         why = "added up in the tokens' order, deterministically"
-        last += (Kept(name="output", shape=(tokens, job.model.hidden), width=w, why=why),)
+        last += (Kept(name="output", shape=(tokens, job.model.routed_width), width=w, why=why),)
     return (first,), activation, last

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ilp_planner.job.modules import Kept
 from ilp_planner.job.recompute import checkpoint, recomputed_parts
 from ilp_planner.job.shard import part, sequence_parallel, shard_of
+from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, MLP, LayerKind
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 
 STATISTIC = 4  # bytes of a log of a sum of exponentials
@@ -35,7 +36,7 @@ Product = tuple[Output, ...]
 Share = Callable[[str], float]  # of a module or a message, by its name
 
 
-def outputs_kept(job: TrainingJob, experts: bool) -> tuple[Kept, ...]:
+def outputs_kept(job: TrainingJob, experts: int) -> tuple[Kept, ...]:
     """Return the kept activations of a layer: its input, and outputs.
 
     A compiled layer does not keep what its backward pass never reads: the MLP's output, which is
@@ -62,7 +63,7 @@ def outputs_kept(job: TrainingJob, experts: bool) -> tuple[Kept, ...]:
     ]
     if sequence_parallel(job):
         found += _pair(("attention, scattered", "MLP, scattered"), sizes.narrow, width)
-    if experts and job.settings.ep > 1:
+    if LAYER_KINDS[experts].inner == EXPERTS and job.settings.ep > 1:
         assert job.model.experts is not None
         shape = (sizes.region * job.model.experts.top_k, sizes.batch, sizes.hidden)
         found += _pair(("tokens received", "tokens returned"), shape, width)
@@ -73,7 +74,7 @@ def _pair(names: tuple[str, ...], shape: tuple[int, ...], width: int) -> list[Ke
     return [Kept(name=name, shape=shape, width=width, why="of a message") for name in names]
 
 
-def outputs_needed(job: TrainingJob, experts: bool) -> float:
+def outputs_needed(job: TrainingJob, experts: int) -> float:
     """Return the bytes of kept outputs that the layer's backward pass reads, as it would without
     any recomputation."""
     sizes = shard_of(job)
@@ -83,7 +84,7 @@ def outputs_needed(job: TrainingJob, experts: bool) -> float:
     return float(sizes.tokens * sizes.batch * each)
 
 
-def shares_kept(job: TrainingJob, experts: bool) -> dict[str, float]:
+def shares_kept(job: TrainingJob, experts: int) -> dict[str, float]:
     """Return the share of a layer's modules (`job.work`) and messages with kept outputs; others
     are recomputed as a whole."""
     kept = {"core_attention": 1.0}
@@ -97,7 +98,7 @@ def shares_kept(job: TrainingJob, experts: bool) -> dict[str, float]:
     return kept
 
 
-def shares_again(job: TrainingJob, experts: bool) -> Mapping[str, Share]:
+def shares_again(job: TrainingJob, experts: int) -> Mapping[str, Share]:
     """Return the recomputed share of a layer's module or message, for the names of selective
     recomputation."""
     found: dict[str, Share] = {
@@ -114,22 +115,25 @@ def _left(kept: Mapping[str, float], name: str) -> float:
     return 1 - kept.get(name, 0.0)
 
 
-def _in_either(job: TrainingJob, experts: bool) -> list[Output]:
+def _in_either(job: TrainingJob, experts: int) -> list[Output]:
     """Return the outputs that some release keeps."""
     first, *others = _releases(job, experts)
     return first + [one for other in others for one in other if one not in first]
 
 
-def _in_both(job: TrainingJob, experts: bool) -> list[Output]:
+def _in_both(job: TrainingJob, experts: int) -> list[Output]:
     """Return the outputs that every release keeps."""
     first, *others = _releases(job, experts)
     return [one for one in first if all(one in other for other in others)]
 
 
-def _releases(job: TrainingJob, experts: bool) -> list[list[Output]]:
+def _releases(job: TrainingJob, experts: int) -> list[list[Output]]:
     """Return the outputs of products that each release keeps: of every other product, and of
     products with a bias, in the later one only, which are not counted."""
-    inputs, rest = _attention_inputs(job), [_projection(job), *_mlp(job, experts)]
+    kind = LAYER_KINDS[experts]
+    if kind.mixer != ATTENTION:  # of a scan nothing is kept
+        return [_every_other(_mlp(job, kind))]
+    inputs, rest = _attention_inputs(job), [_projection(job), *_mlp(job, kind)]
     if job.model.latent is not None:
         return [_every_other([*inputs, *rest])]
     fused = tuple(one for product in inputs for one in product)
@@ -167,10 +171,10 @@ def _projection(job: TrainingJob) -> Product:
     return (Output("projection", "linear_proj", 1.0, job.model.hidden),)
 
 
-def _mlp(job: TrainingJob, experts: bool) -> list[Product]:
+def _mlp(job: TrainingJob, kind: LayerKind) -> list[Product]:
     """Return the products of the MLP or of the shared expert, if there is one: `w2(w1 * w3)`."""
-    width, name = job.model.ffn, "mlp"
-    if experts:
+    width, name = job.model.ffn * (kind.inner == MLP), "mlp"
+    if kind.inner == EXPERTS:
         assert job.model.experts is not None
         width, name = job.model.experts.shared_ffn, "shared_experts"
     if not width:

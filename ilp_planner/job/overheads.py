@@ -147,7 +147,7 @@ def _experts_forward(job: TrainingJob) -> float:
     experts, settings = job.model.experts, job.settings
     assert experts is not None
     through = flow(job)
-    routed = float(routed_tokens(job) * job.model.hidden * settings.width)
+    routed = float(routed_tokens(job) * job.model.routed_width * settings.width)
     here = routed / job.expert_tp
     local = part(experts.count, settings.ep)
     if settings.kernels.gathers_tokens:

@@ -16,6 +16,7 @@ from ilp_planner.job.decoder import (
     output_module,
     prediction_module,
 )
+from ilp_planner.job.mixers import mixer_backward
 from ilp_planner.job.operators import outputs_needed
 from ilp_planner.job.overheads import (
     attention_backward,
@@ -34,12 +35,11 @@ from ilp_planner.job.overheads import (
 )
 from ilp_planner.job.quantised import quantised_counts
 from ilp_planner.job.recompute import (
-    OF_DENSE,
-    OF_EXPERTS,
     PARTS,
     checkpoint,
     recomputes,
     remembering,
+    skipped_parts,
 )
 from ilp_planner.job.shard import shard_of
 from ilp_planner.job.states import (
@@ -59,8 +59,10 @@ from ilp_planner.job.tuning import (
     tuning_moment,
 )
 from ilp_planner.job.work import Product, layer_work, output_work
+from ilp_planner.specs.layer_kinds import ATTENTION as BY_SCORES
+from ilp_planner.specs.layer_kinds import BY_NAME, EXPERTS, LAYER_KINDS
 from ilp_planner.specs.training import OPERATORS, ORDERS, Recompute, TrainingJob
-from ilp_planner.specs.tuning import FORWARD_ONLY, LayerKind, trains_output
+from ilp_planner.specs.tuning import FORWARD_ONLY, TunedLayer, trains_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -83,8 +85,8 @@ def gradients_waiting(job: TrainingJob, kind: str, module: Module) -> float:
     `job.parts.KINDS`; 0 if nothing is divided, and for parts of first stages only."""
     if not job.schedule.divides:
         return 0.0
-    if kind in SECOND:
-        experts, state = job.kind(SECOND[kind])
+    if kind in BY_NAME:
+        experts, state = job.kind(BY_NAME[kind])
         work = layer_work(job, experts=experts, state=state)
     elif kind == "output":
         work = output_work(job)
@@ -213,14 +215,15 @@ def captured(job: TrainingJob, kind: str, layer: Module) -> float:
     kind: of the layer, by its name in `KINDS`. layer: as the job recomputes.
     """
     names = set(job.settings.kernels.graphed)
-    if not names or kind not in SECOND or not layer.activations:
+    if not names or kind not in BY_NAME or not layer.activations:
         return 0.0
-    experts = job.kind(SECOND[kind]).experts
+    has = LAYER_KINDS[job.kind(BY_NAME[kind]).experts]
     attention, inner = _sides(layer)
-    found = attention - flow(job).narrow if "attn" in names else 0.0
-    if ("moe" if experts else "mlp") in names:
+    graphed = ("attn" if has.mixer == BY_SCORES else has.mixer) in names
+    found = attention - flow(job).narrow if has.mixer and graphed else 0.0
+    if has.inner and ("moe" if has.inner == EXPERTS else "mlp") in names:
         return found + inner - flow(job).narrow
-    if experts and "moe_router" in names:
+    if has.inner == EXPERTS and "moe_router" in names:
         parts = {child.name: child for child in _experts_of(layer).children}
         found += sum(parts[name].activations for name in ROUTED_IN_GRAPHS if name in parts)
     return found
@@ -245,10 +248,6 @@ KINDS = (
     "prediction layer",
     "copied words",
 )
-
-
-# Kinds of parts that are layers -> whether of the second kind of `TrainingJob.layer_kinds`.
-SECOND = {"layer": False, "expert layer": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,15 +381,16 @@ def _handles(job: TrainingJob) -> tuple[float, frozenset[str]]:
     """Return PyTorch's workspaces and the kinds that need them; `workspace` has them otherwise."""
     if job.settings.kernels.implementation == "local":
         return 0.0, frozenset()
-    return handles(job), frozenset(("expert layer", "output", "prediction layer"))
+    routed = (kind.name for kind in LAYER_KINDS if kind.inner == EXPERTS)
+    return handles(job), frozenset((*routed, "output", "prediction layer"))
 
 
 def _copied_words(job: TrainingJob) -> Module:
     return embedding_module(job).children[0]
 
 
-def _layer(job: TrainingJob, *, second: bool) -> Module:
-    return layer_module(job, *job.kind(second))
+def _layer(job: TrainingJob, *, number: int) -> Module:
+    return layer_module(job, *job.kind(number))
 
 
 # Kind of part -> its module, and the names of selective recomputation that it does not know.
@@ -398,21 +398,23 @@ NO_LAYER = frozenset(PARTS)
 MODULES: dict[str, tuple[Callable[[TrainingJob], Module], frozenset[str]]] = {
     "embedding": (embedding_module, NO_LAYER),
     "output": (output_module, NO_LAYER),
-    "layer": (partial(_layer, second=False), frozenset(OF_EXPERTS)),
-    "expert layer": (partial(_layer, second=True), frozenset(OF_DENSE)),
+    **{
+        kind.name: (partial(_layer, number=number), frozenset(skipped_parts(kind)))
+        for number, kind in enumerate(LAYER_KINDS)
+    },
     "final norm": (final_norm_module, NO_LAYER),
     "prediction layer": (prediction_module, frozenset()),
     "copied words": (_copied_words, NO_LAYER),
 }
-LAYERS = ("layer", "expert layer")  # without and with experts
 OF_PREDICTION = ("final norm", "prediction layer", "copied words")
 OF_WORDS = ("embedding", "output", "copied words")
 
 
 def _kinds(job: TrainingJob) -> Iterator[str]:
     """Yield the kinds of parts that the model has."""
+    present = set(job.layer_kinds)
     for kind in MODULES:
-        has = SECOND[kind] in job.layer_kinds if kind in SECOND else True
+        has = BY_NAME[kind] in present if kind in BY_NAME else True
         if has and (job.model.prediction_layers or kind not in OF_PREDICTION):
             yield kind
 
@@ -471,7 +473,7 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
         still=module.parameters - trained,
         still_experts=module.expert_parameters - routed,
         saved=saved,
-        forward_only=kind in SECOND and job.kind(SECOND[kind]).state == FORWARD_ONLY,
+        forward_only=kind in BY_NAME and job.kind(BY_NAME[kind]).state == FORWARD_ONLY,
         weights=weights,
         gradients=others * dense_width.gradient
         + routed * expert_width.gradient
@@ -513,21 +515,21 @@ class Activations(NamedTuple):
 
 
 def layer_activations(
-    job: TrainingJob, again: Recompute, known: Known, *, expert: bool
+    job: TrainingJob, again: Recompute, known: Known, *, expert: int
 ) -> Activations:
-    """Return what a layer, with experts or without, keeps with a recomputation.
+    """Return what a layer keeps with a recomputation.
 
-    job: with any recomputation. known: as in `memory_parts`.
+    job: with any recomputation. known: as in `memory_parts`. expert: number of its kind.
     """
     job = _on_device(job)
     seen = known.setdefault(("activations", *_divided(job)), {})
-    return _activations(job, LAYERS[expert], again, seen)
+    return _activations(job, LAYER_KINDS[expert].name, again, seen)
 
 
 def _activations(job: TrainingJob, kind: str, again: Recompute, seen: Known) -> Activations:
     """Return the activations of a part with a recomputation. seen: of other recomputations."""
     make, others = MODULES[kind]
-    if job.layer_kinds != job.model.expert_layers:
+    if job.layer_kinds != job.model.layer_kinds:
         others = frozenset()  # either kind of layers may be with experts or without
     names = tuple(name for name in again.modules if name not in others)
     key = kind, again.granularity == "full", again.distribute, names
@@ -554,7 +556,7 @@ def _moved(job: TrainingJob, kind: str, module: Module) -> tuple[float, ...]:
     """Return the offloaded bytes of a part, by groups that go together."""
     if kind == "prediction layer" and not job.settings.offload.layers:
         return moved_groups(job, _inside(module))
-    return moved_groups(job, module) if kind in SECOND else ()
+    return moved_groups(job, module) if kind in BY_NAME else ()
 
 
 def _inside(prediction: Module) -> Module:
@@ -573,12 +575,12 @@ def _moments(
     if kind in ("copied words", "final norm"):
         return 0.0, 0.0, 0.0
     if kind == "prediction layer":
-        own = job.kind(job.layer_kinds[-1])
+        own = job.last_kind
         module = _inside(module)
     else:
-        own = job.kind(SECOND[kind])
+        own = job.kind(BY_NAME[kind])
     if own.state == FORWARD_ONLY:
-        return layer_forward(job, own.experts), 0.0, 0.0
+        return layer_forward(job, own.routed), 0.0, 0.0
     remembered = module
     if job.settings.recompute.granularity == "selective":
         key = "remembered", own
@@ -598,28 +600,35 @@ def _moments(
     return largest, again, whole
 
 
-def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, own: LayerKind) -> float:
+def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, own: TunedLayer) -> float:
     """Return a layer's peak above its kept activations.
 
     First its MLP or experts go back, then attention, when the others are forgotten; activations
     that a side does not keep are there again in its turn. Attention around a ring may hold more
-    before the MLP has begun.
+    before the MLP has begun. Layers of one block have one of both.
     """
+    kind = LAYER_KINDS[own.experts]
     attention, inner = _sides(kept)
     attention_whole, inner_whole = _sides(remembered)
-    moment = experts_moment if own.experts else mlp_backward
-    first = moment(job, keeps_input=keeps_second_input(remembered))
-    found = max(
-        first + inner_whole - inner,
-        attention_backward(job) - inner + attention_whole - attention,
-        ring_forward(job) - inner,
-    )
-    return found + tuning_moment(job, own)
+    found = []
+    if kind.inner:
+        moment = experts_moment if kind.inner == EXPERTS else mlp_backward
+        first = moment(job, keeps_input=keeps_second_input(remembered))
+        found.append(first + inner_whole - inner)
+    if kind.mixer:
+        plain = kind.mixer == BY_SCORES
+        second = attention_backward(job) if plain else mixer_backward(job, kind.mixer)
+        found.append(second - inner + attention_whole - attention)
+        if plain:
+            found.append(ring_forward(job) - inner)
+    return max(found) + tuning_moment(job, own)
 
 
 def _sides(layer: Module) -> tuple[float, float]:
     """Return the kept activations of attention and of the rest of a layer."""
     names = [child.name for child in layer.children]
+    if "mlp" not in names:
+        return sum(child.activations for child in layer.children), 0.0
     cut = names.index("pre_mlp_layernorm" if "pre_mlp_layernorm" in names else "mlp")
     before = sum(child.activations for child in layer.children[:cut])
     return before, sum(child.activations for child in layer.children[cut:])

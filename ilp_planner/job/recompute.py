@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from ilp_planner.job.modules import Kept, Module
 from ilp_planner.job.shard import part, shard_of, stream_width
+from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, MLP, LayerKind
 from ilp_planner.specs.training import Recompute, TrainingJob
 
 BOOLEAN = 1  # bytes of a boolean
@@ -27,11 +28,20 @@ PARTS = {
 }
 OF_EXPERTS = ("moe", "moe_act", "shared_experts")
 OF_DENSE = ("mlp",)
+OF_ATTENTION = ("core_attn", "mla_up_proj")
 
 
-def recomputed_parts(*, experts: bool) -> dict[str, tuple[str, ...]]:
-    """Return the parts of `PARTS` in a layer with or without experts."""
-    skipped = OF_DENSE if experts else OF_EXPERTS
+def skipped_parts(kind: LayerKind) -> tuple[str, ...]:
+    """Return the parts of `PARTS` that a kind of layer has not."""
+    skipped: tuple[str, ...] = () if kind.mixer == ATTENTION else OF_ATTENTION
+    skipped += () if kind.inner == EXPERTS else OF_EXPERTS
+    return skipped + (() if kind.inner == MLP else OF_DENSE)
+
+
+def recomputed_parts(*, experts: int) -> dict[str, tuple[str, ...]]:
+    """Return the parts of `PARTS` in a layer. experts: its number in `LAYER_KINDS`; of a plain
+    transformer, whether it has any."""
+    skipped = skipped_parts(LAYER_KINDS[experts])
     return {name: starts for name, starts in PARTS.items() if name not in skipped}
 
 

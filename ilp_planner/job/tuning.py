@@ -30,7 +30,7 @@ from ilp_planner.specs.tuning import (
     FORWARD_ONLY,
     TRAINED,
     Adapter,
-    LayerKind,
+    TunedLayer,
     adapters_of,
     possible_adapters,
     trains_output,
@@ -50,7 +50,7 @@ Path = tuple[str, ...]
 # ---- trained parameters and kept activations -----------------------------------------------------
 
 
-def tuned_layer(job: TrainingJob, layer: Module, kind: LayerKind) -> Module:
+def tuned_layer(job: TrainingJob, layer: Module, kind: TunedLayer) -> Module:
     """Return a layer with its adapters, and without activations that nothing trained needs."""
     if not job.settings.tuning:
         return layer
@@ -118,7 +118,7 @@ class _Walk(NamedTuple):
     """Through the modules of a layer of a kind."""
 
     job: TrainingJob
-    kind: LayerKind
+    kind: TunedLayer
 
     def module(self, module: Module, path: Path) -> Module:
         """Return a module and those in it. path: of names, below the layer."""
@@ -144,7 +144,7 @@ class _Walk(NamedTuple):
         names = READERS.get(path[-1], ())
         parts = {part_of(self.kind, name, None) for name in names}
         adapted = self.kind.state == ADAPTED and any(
-            _beside(self.job, name[-1], self.kind.experts) for name in names
+            _beside(self.job, name[-1], self.kind.routed) for name in names
         )
         again = any(recomputes(self.job, name) for name in ("moe", "mla_up_proj"))
         return adapted or again or any(map(self._trains, parts))
@@ -159,7 +159,7 @@ class _Walk(NamedTuple):
             rest = tuple(kept for kept in module.kept if not self._for_weight(module, kept))
         if self.kind.state != ADAPTED or path[-2:-1] == ("experts",):
             return replace(module, kept=rest)
-        own = _beside(self.job, module.name, self.kind.experts)
+        own = _beside(self.job, module.name, self.kind.routed)
         if not own:
             return replace(module, kept=rest)
         held = rest if module.name == "linear_proj" and not tuning.dropout else ()
@@ -202,14 +202,14 @@ def _is_product(module: Module) -> bool:
     return module.name in PRODUCTS and any(len(weight.shape) == 2 for weight in module.weights)
 
 
-def part_of(kind: LayerKind, path: Path, weight: Weight | None) -> str:
+def part_of(kind: TunedLayer, path: Path, weight: Weight | None) -> str:
     """Return the part of `FROZEN` that a layer's weight is of. path: of names, below the layer."""
     name = weight.name if weight else ""
     if path[-1].endswith(("layernorm", "norm")) or name.startswith("layer_norm"):
         return "norms"
     if path[0] == "self_attention":
         return "attention"
-    if not kind.experts:
+    if not kind.routed:
         return "mlp"
     return "router" if "router" in path else "experts"
 
@@ -294,7 +294,7 @@ def adapter_numbers(module: Module) -> int:
     return module.repeat * (own or sum(map(adapter_numbers, module.children)))
 
 
-def tuning_moment(job: TrainingJob, kind: LayerKind) -> float:
+def tuning_moment(job: TrainingJob, kind: TunedLayer) -> float:
     """Return the bytes of a moment in a layer's passes: a weight of the base in the training
     precision, and of an adapter its input in single precision, dropped out."""
     tuning = job.settings.tuning
@@ -303,9 +303,9 @@ def tuning_moment(job: TrainingJob, kind: LayerKind) -> float:
     found = 0.0
     sizes = shard_of(job)
     if tuning.base:
-        found += max(_largest(job, kind.experts)) * sizes.width / job.tp
+        found += max(_largest(job, kind.routed)) * sizes.width / job.tp
     if kind.state == ADAPTED and tuning.adapters == "fp32":
-        own = adapters_of(job.model, tuning, kind.experts)
+        own = adapters_of(job.model, tuning, kind.routed)
         widest = max((one.inner for one in own), default=0)
         copies = 2 if tuning.dropout else 1
         found += copies * float(sizes.tokens * sizes.batch * widest) * SINGLE

@@ -14,16 +14,18 @@ All counts are of one rank of the tensor- and context-parallel group. Messages o
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ilp_planner.job.mixers import mixer_of, scan_of
 from ilp_planner.job.quantised import copies
 from ilp_planner.job.shard import eager, stream_width, widens
 from ilp_planner.job.tuning import base_width, trained_part
+from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, LayerKind
 from ilp_planner.specs.training import Settings, TrainingJob
 from ilp_planner.specs.tuning import (
     ADAPTED,
     FORWARD_ONLY,
     TRAINED,
     Adapter,
-    LayerKind,
+    TunedLayer,
     adapters_of,
     trains_output,
     trains_words,
@@ -36,6 +38,7 @@ EXACT = ("router", "output_layer", "join")  # products that stay in the training
 # much, 3.2 MB per token and layer, published runs of GPT-OSS take longer than a fused one would.
 CLAMPED = (22, 46)
 READS = {"nvfp4": 2}  # of numbers to cast, where not one
+SCAN_BACKWARD = 3.5  # products of a scan's backward pass, its states once more, to its forward ones
 FLASH_BACKWARD = 2.5  # products of flash attention's backward pass to those of its forward pass
 
 
@@ -72,13 +75,20 @@ class FusedAttention(NamedTuple):
     library: str = ""
 
 
+class Streamed(NamedTuple):
+    """Kernels of a scan: of small products inside chunks, and of the states between these. They
+    move bytes at a rate of their own."""
+
+    backward: bool = False
+
+
 class Kernel(NamedTuple):
     """One kernel, or a few small ones. flops: arithmetic; traffic: bytes read and written; shape:
     of kernels beyond memory traffic, if it is known."""
 
     flops: float
     traffic: float
-    shape: Product | FusedAttention | None = None
+    shape: Product | FusedAttention | Streamed | None = None
 
 
 class Passes(NamedTuple):
@@ -115,27 +125,34 @@ class ModuleWork:
         return self.forward, self.backward
 
 
-def layer_work(job: TrainingJob, *, experts: bool, state: str = TRAINED) -> tuple[ModuleWork, ...]:
-    """Return the modules of one transformer layer.
+def layer_work(job: TrainingJob, *, experts: int, state: str = TRAINED) -> tuple[ModuleWork, ...]:
+    """Return the modules of one layer.
 
-    state: of its training, as a `LayerKind` has it.
+    experts: its number in `LAYER_KINDS`; of a plain transformer, whether it has any. state: of its
+    training, as a `TunedLayer` has it.
     """
-    kind = LayerKind(experts, state)
-    found = _layer(_Share(job, kind), experts=experts)
+    found = _layer(_Share(job, TunedLayer(experts, state)), LAYER_KINDS[experts])
     if state == FORWARD_ONLY:
         return tuple(replace(module, backward=(), of_weights=()) for module in found)
     return found
 
 
-def _layer(share: "_Share", *, experts: bool) -> tuple[ModuleWork, ...]:
-    model = share.model
-    inner = share.experts() if experts else share.mlp("mlp", share.tokens, model.ffn / share.tp)
-    latent = model.latent is not None
+def _layer(share: "_Share", kind: LayerKind) -> tuple[ModuleWork, ...]:
+    if kind.blocks == 1:
+        name, last = ("input_norm", "attention") if kind.mixer else ("mlp_norm", "mlp")
+        inner = share.mixer(kind.mixer) if kind.mixer else share.inner(kind.inner)
+        return (share.norm(name), *inner, share.residual(f"{last}_residual"))
+    return _whole_layer(share, kind)
+
+
+def _whole_layer(share: "_Share", kind: LayerKind) -> tuple[ModuleWork, ...]:
+    """Return the modules of a layer with a mixer, and an MLP or experts."""
+    model, inner = share.model, share.inner(kind.inner)
     before, after = model.norms_of_layer
     beside = model.parallel_norms > 0  # one addition of both to the layer's input
     return (
         *(share.norm("input_norm"),) * (before > 0),
-        *(share.latent_attention() if latent else share.attention()),
+        *share.mixer(kind.mixer),
         *(share.norm("attention_output_norm"),) * (after > 0),
         *(share.residual("attention_residual"),) * (not beside),
         *(share.norm("mlp_norm"),) * (before > 1),
@@ -198,7 +215,7 @@ def prediction_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
         share.norm("embedding_norm"),
         share.norm("hidden_norm"),
         share.linear("join", share.tokens, 2 * hidden, hidden / share.tp),
-        *layer_work(job, experts=job.model.expert_layers[-1]),
+        *layer_work(job, experts=job.model.last_kind),
         *output_work(job),
     )
 
@@ -241,7 +258,7 @@ def host_step(settings: Settings) -> HostStep:
 class _Share:
     """One rank's share of a micro-batch."""
 
-    def __init__(self, job: TrainingJob, kind: LayerKind | None = None) -> None:
+    def __init__(self, job: TrainingJob, kind: TunedLayer | None = None) -> None:
         settings, self.kind = job.settings, kind
         self.job, self.model, self.kernels = job, job.model, settings.kernels
         self.width = settings.width
@@ -300,7 +317,7 @@ class _Share:
         if self.kind is None or self.kind.state != ADAPTED or name.startswith("experts_"):
             return ()
         module = name if name.startswith("linear_") else f"linear_{name.rpartition('_')[2]}"
-        every = adapters_of(self.model, self.job.settings.tuning, self.kind.experts)
+        every = adapters_of(self.model, self.job.settings.tuning, self.kind.routed)
         return tuple(one for one in every if one.module == module)
 
     def _restored(self, name: str, weights: float, around: float) -> tuple[Kernel, ...]:
@@ -388,18 +405,64 @@ class _Share:
         passes = 3.0 if self.kernels.fused_dropout or not self.model.dropout else 7.0
         return self.streaming(name, passes * size, 2 * size)
 
+    def mixer(self, name: str) -> tuple[ModuleWork, ...]:
+        """Return a mixer, by its name in `LayerKind`."""
+        if name != ATTENTION:
+            return self.scanned(name)
+        return self.attention() if self.model.latent is None else self.latent_attention()
+
+    def inner(self, name: str) -> tuple[ModuleWork, ...]:
+        """Return an MLP or experts."""
+        if name == EXPERTS:
+            return self.experts()
+        return self.mlp("mlp", self.tokens, self.model.ffn / self.tp)
+
+    def scanned(self, name: str) -> tuple[ModuleWork, ...]:
+        """Return a mixer with a scan, as `job.mixers` has it.
+
+        The convolution reads and writes its channels; backward it gives them once more, and reads
+        and writes gradients beside them. The scan reads them for every chunk's states and for the
+        output, writes states in fp32, passes them on, and reads them; its products are small.
+        Backward both are made again, and states, products and channels have gradients.
+        """
+        scan, mixer = scan_of(self.job, name), mixer_of(self.model, name)
+        tokens, width = self.job.micro_batch * self.model.sequence, self.width
+        ways = self.tp * self.job.settings.cp
+        channels, inner = tokens * scan.convolved * width, tokens * scan.inner * width
+        states, scores = tokens * scan.state * SINGLE, tokens * scan.scores * SINGLE
+        moved = 2 * channels + 2 * inner + 3.5 * states + 2 * scores
+        flops = tokens * mixer.scan / ways
+        back = 2 * moved + 3 * channels + 4 * inner + 3.5 * states + 3 * scores
+        own = self.tokens * mixer.inner / self.tp * width
+        copied = tokens * scan.projected * width * (2 if self.job.micro_batch > 1 else 0)
+        return (
+            self.linear("in_proj", self.tokens, self.model.hidden, mixer.projected / self.tp),
+            self.streaming("conv1d", 2 * channels + copied, 5 * channels + copied),
+            ModuleWork(
+                name="scan",
+                forward=(Kernel(flops, moved, Streamed()),),
+                backward=(Kernel(SCAN_BACKWARD * flops, back, Streamed(backward=True)),),
+            ),
+            self.streaming("gated_norm", 3 * own, 5 * own, "norm"),
+            self.linear("out_proj", self.tokens, mixer.inner / self.tp, self.model.hidden),
+        )
+
     def attention(self) -> tuple[ModuleWork, ...]:
         """Return the projections and the core of an attention with groups of queries."""
         m, tokens = self.model, self.tokens
         queries = m.query_width / self.tp
         keys = max(m.kv_heads / self.tp, 1) * m.head  # fewer groups than ranks are repeated
-        modules = [self.linear("linear_qkv", tokens, m.hidden, queries + 2 * keys)]
+        gate = queries * m.attention_gate
+        modules = [self.linear("linear_qkv", tokens, m.hidden, queries + gate + 2 * keys)]
         turned = 2 * tokens * (queries + keys) * self.width
         if m.qk_norm:
             modules.append(self.streaming("qk_norm", turned, 2 * turned, "norm"))
         if m.positions == "rope":
             modules.append(self.streaming("rope", turned, turned, "rope"))
         modules.append(self.core(queries, keys, queries))
+        if gate:
+            moved = tokens * gate * self.width
+            modules.append(self.streaming("output_gate", 3 * moved, 5 * moved))
         modules.append(self.linear("linear_proj", tokens, queries, m.hidden))
         return tuple(modules)
 
@@ -479,10 +542,11 @@ class _Share:
         )
 
     def mlp(
-        self, name: str, tokens: float, inner: float, copies: float = 1.0
+        self, name: str, tokens: float, inner: float, copies: float = 1.0, hidden: int = 0
     ) -> tuple[ModuleWork, ...]:
-        """Return two products with an activation between them. inner: width here."""
-        hidden, wide = self.model.hidden, 2 if self.model.gated else 1
+        """Return two products with an activation between them. inner: width here. hidden: of its
+        tokens; 0: the model's."""
+        hidden, wide = hidden or self.model.hidden, 2 if self.model.gated else 1
         first = tokens * inner * wide * stream_width(self.job)
         second = tokens * inner * stream_width(self.job)
         forward, backward = first + second, 2 * first + second
@@ -506,11 +570,18 @@ class _Share:
         held = e.count / job.settings.ep
         seen = self.tokens * e.top_k * job.expert_tp / self.tp
         seen *= self.kernels.fullest
-        moved = 2 * own * e.top_k * self.model.hidden * self.width
+        width = self.model.routed_width
+        moved = 2 * own * e.top_k * width * self.width
         permutations = 2 if self.kernels.fused_permute else 4
-        routed = self.mlp("experts", seen, e.ffn / job.expert_tp, held)
+        routed = self.mlp("experts", seen, e.ffn / job.expert_tp, held, width)
         if not self.kernels.grouped_experts:
             routed = tuple(_one_by_one(module, int(held)) for module in routed)
+        if e.latent:
+            routed = (
+                self.linear("latent_in", own, self.model.hidden, width),
+                *routed,
+                self.linear("latent_out", own, width, self.model.hidden),
+            )
         wide = e.shared_ffn / self.tp
         shared = self.mlp("shared_experts", self.tokens, wide) if wide else ()
         return (

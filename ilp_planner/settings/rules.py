@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Recompute, Settings, TrainingJob
     from ilp_planner.specs.tuning import Tuning
 
-KINDS = 2  # of layers that a job has at most
+KINDS = 2  # of layers that a tuned job has at most
+ALONE = ("uniform", 1)  # recomputation of whole layers that hybrids are priced with
 OVERLAP, GRAPHS, DEFERRED = "expert overlap", "CUDA graphs", "deferred gradients"
 # Recomputed part of a layer -> the part of a graph that it lies in. Dropout excludes both together.
 RANDOM = {"core_attn": "attn", "mlp": "mlp", "moe": "moe"}
@@ -41,9 +42,10 @@ class Broken(NamedTuple):
 
 
 def check_sequence_parallel(job: TrainingJob) -> Iterator[Broken]:
-    """Experts have tensor parallelism with divided sequences alone."""
-    if job.tp > 1 and job.model.experts and not job.settings.sequence_parallel:
-        limit = "sequence parallelism, for experts with tensor parallelism"
+    """Experts and Mamba have tensor parallelism with divided sequences alone."""
+    divided = job.model.experts or job.model.mamba
+    if job.tp > 1 and divided and not job.settings.sequence_parallel:
+        limit = "sequence parallelism, for experts or Mamba with tensor parallelism"
         yield Broken("sequence parallelism", "none", limit)
 
 
@@ -65,6 +67,7 @@ def context_rules(job: TrainingJob) -> Iterator[str]:
     model, cp, how = job.model, job.settings.cp, job.settings.cp_comm
     if cp == 1:
         return
+    yield from _scan_rules(job)
     inner = {"a2a": cp, "a2a+p2p": job.settings.cp_inner}.get(how, 1)  # that exchange heads
     if inner < 1 or cp % inner:
         yield f"the ranks that exchange heads must divide cp, found {inner}"
@@ -78,6 +81,21 @@ def context_rules(job: TrainingJob) -> Iterator[str]:
             if count // job.tp % inner:
                 parts = "tp x cp" if inner == cp else f"tp x {inner} of cp"
                 yield f"{count} {what} are not divisible by {parts}"
+
+
+def _scan_rules(job: TrainingJob) -> Iterator[str]:
+    """Yield why the heads of a scan are not divided over context-parallel ranks
+    (`mamba_context_parallel.py`; `gated_delta_net.py` of `megatron.core` 0.16.1 has none)."""
+    mamba, cp = job.model.mamba, job.settings.cp
+    if job.model.delta:
+        yield "gated delta nets have no context parallelism"
+    if mamba is None:
+        return
+    groups = max(1, mamba.groups // job.tp)
+    if mamba.heads // job.tp % cp:
+        yield f"{mamba.heads} heads of Mamba are not divisible by tp x cp"
+    elif groups % cp and cp % groups:
+        yield f"{mamba.groups} groups of Mamba are no multiple or divisor of tp x cp"
 
 
 def same_pipelines(tp: int, cp: int, ep: int, etp: int) -> bool:
@@ -276,6 +294,9 @@ def of_recomputation(settings: Settings, model: Decoder, again: Recompute) -> It
     """Yield requirements of settings that recomputation breaks: a part that is recomputed inside of
     a graph may draw no random numbers."""
     kernels, names = settings.kernels, again.modules
+    if model.pattern and again.granularity == "full" and (again.method, again.layers) != ALONE:
+        limit = "uniform 1, as layers of a hybrid differ"
+        yield Broken("recompute layers", f"{again.method} {again.layers}", limit)
     if settings.overlap_experts:
         if again.granularity == "full":
             yield Broken(OVERLAP, "full recomputation", "selective or none")
@@ -347,6 +368,11 @@ def tuning_rules(model: Decoder, tuning: Tuning) -> Iterator[tuple[str, Broken]]
     if not tuning:
         return
     frozen = "frozen parts"
+    if model.pattern:
+        limit = "attention in all layers, as parts of a hybrid's layers are not told apart"
+        name = "lora" if tuning.rank else "qlora" if tuning.base else "freeze"
+        yield name, Broken("fine-tuning", f"layers {model.pattern!r:.40}", limit)
+        return
     if tuning.base and not tuning.rank:
         limit = "adapters beside it, as lora 16, as numbers of 4 bits have no gradients"
         yield "qlora", Broken("base in 4 bits", "no adapters", limit)

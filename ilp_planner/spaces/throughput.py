@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.tuning import (
     FORWARD_ONLY,
     TRAINED,
@@ -80,7 +81,7 @@ def model_flops(architecture: Architecture, tuning: Tuning | None = None) -> flo
     whole, most = 0.0, 0
     for kind in kinds_of_layers(model, tuning):
         passes = _passes(kind.state, whole=not any(map(tuning.freezes, parts_of_layer(model))))
-        whole += passes * model.flops["experts-layer" if kind.experts else "mlp-layer"]
+        whole += passes * model.flops[f"{LAYER_KINDS[kind.experts].operator}-layer"]
         most = max(most, passes)
     below = most > 1 or trains_words(model, tuning)
     whole += (1 + below + trains_output(model, tuning)) * model.flops["output"]

@@ -101,7 +101,7 @@ OF_KERNELS = ("host_experts", "expert_waits")
 MOST_OF_KERNEL = 1e-3  # seconds
 # Of tables of version 0.2.0: constants that they lack, and its default of the host's time of a
 # layer with experts.
-LATER = {"low_precision", "expert_waits", "stepping", "ring_growth"}
+LATER = {"low_precision", "scan", "expert_waits", "stepping", "ring_growth"}
 USUAL_OF_LAYER = 8e-3  # seconds
 
 

@@ -17,11 +17,23 @@ from ilp_planner.specs.architecture import (
     check_fields,
     check_positive,
 )
+from ilp_planner.specs.decoder_parts import DeltaNet as DeltaNet
 from ilp_planner.specs.decoder_parts import Experts as Experts
 from ilp_planner.specs.decoder_parts import LatentAttention as LatentAttention
+from ilp_planner.specs.decoder_parts import Mamba as Mamba
 from ilp_planner.specs.decoder_parts import Rotary as Rotary
 from ilp_planner.specs.decoder_parts import Window as Window
 from ilp_planner.specs.gpt import Gpt
+from ilp_planner.specs.layer_kinds import (
+    ATTENTION,
+    DELTA,
+    EXPERTS,
+    LAYER_KINDS,
+    MAMBA,
+    MLP,
+    LayerKind,
+    read_pattern,
+)
 
 # Norms, with the learnt vectors of each: scale and shift, scale alone, neither.
 NORMS: Mapping[str, int] = {"layernorm": 2, "rmsnorm": 1, "bare-layernorm": 0}
@@ -51,7 +63,10 @@ class Decoder:
     scores and logits; 0: nothing. tied: the word embedding is the output's weight as well. dropout:
     probability after embedding, attention and MLP; it keeps a mask. prediction_layers: multi-token
     prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2). experts_in: one entry per layer,
-    overrides `Experts.dense_first` and `every`.
+    overrides `Experts.dense_first` and `every`. pattern: of a hybrid, the kind of each layer, in
+    letters (`specs.layer_kinds`): Megatron's of layers with one block each (M Mamba-2, * attention,
+    - MLP, E experts, G gated delta net), or words of two letters; empty: attention in all layers.
+    attention_gate: the queries' product makes a gate of attention's output as well (Qwen3-Next).
     """
 
     layers: int
@@ -90,6 +105,10 @@ class Decoder:
     output_softcap: float = 0.0
     rotary: Rotary | None = None
     window: Window | None = None
+    pattern: str = ""
+    mamba: Mamba | None = None
+    delta: DeltaNet | None = None
+    attention_gate: bool = False
 
     family: ClassVar[str] = "decoder"
     micro_batch_sizes: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
@@ -130,6 +149,29 @@ class Decoder:
                 raise ValueError(
                     f"{name} must have {self.layers} entries, one per layer, found {len(entries)}"
                 )
+        if self.pattern:
+            self._check_pattern()
+
+    def _check_pattern(self) -> None:
+        """Refuse a pattern of other layers than the model has."""
+        kinds = read_pattern(self.pattern)
+        if len(kinds) != self.layers:
+            raise ValueError(
+                f"pattern must have {self.layers} layers, as layers says, found {len(kinds)}"
+            )
+        if self.experts_in or self.parallel_norms or self.norm_at != "input":
+            raise ValueError(
+                "experts_in, parallel_norms and norm_at must be left out with a pattern, which "
+                "says what each layer has"
+            )
+        blocks = {block for kind in kinds for block in LAYER_KINDS[kind][3:]}
+        for block, part in ((MAMBA, self.mamba), (DELTA, self.delta), (EXPERTS, self.experts)):
+            if (block in blocks) != (part is not None):
+                found = "some" if block in blocks else "none"
+                raise ValueError(
+                    f"pattern must have layers of {block} exactly if the model says their sizes, "
+                    f"found {found}"
+                )
 
     def _check_choices(self) -> None:
         """Refuse unknown values, and contradictory ones."""
@@ -161,6 +203,8 @@ class Decoder:
     @property
     def expert_layers(self) -> tuple[bool, ...]:
         """Return the layers with experts."""
+        if self.pattern:
+            return tuple(LAYER_KINDS[kind].inner == EXPERTS for kind in self.layer_kinds)
         if self.experts is None:
             return (False,) * self.layers
         if self.experts_in:
@@ -168,10 +212,34 @@ class Decoder:
         return _every_so_many(self.layers, self.experts.dense_first, self.experts.every)
 
     @property
-    def _kinds(self) -> tuple[str, ...]:
+    def layer_kinds(self) -> tuple[int, ...]:
+        """Return the kind of each layer, by its number in `LAYER_KINDS`."""
+        return read_pattern(self.pattern) if self.pattern else self.expert_layers
+
+    @property
+    def scans(self) -> tuple[Mamba | DeltaNet, ...]:
+        """Return the mixers that are no attention."""
+        return tuple(mixer for mixer in (self.mamba, self.delta) if mixer is not None)
+
+    @property
+    def routed_width(self) -> int:
+        """Return the width of the tokens that routed experts see."""
+        return (self.experts.latent if self.experts else 0) or self.hidden
+
+    @property
+    def last_kind(self) -> int:
+        """Return the kind of the layer in multi-token prediction: the last one's, of a hybrid
+        attention and experts or an MLP."""
+        return int(self.experts is not None) if self.pattern else self.layer_kinds[-1]
+
+    def has(self, block: str) -> bool:
+        """Tell whether some layers have a mixer, an MLP or experts."""
+        return any(block in kind[3:] for kind in self._kinds)
+
+    @property
+    def _kinds(self) -> tuple[LayerKind, ...]:
         """Return the kinds of layers."""
-        present = self.expert_layers
-        return ("mlp",) * (False in present) + ("experts",) * (True in present)
+        return tuple(LAYER_KINDS[number] for number in sorted(set(self.layer_kinds)))
 
     @property
     def query_width(self) -> int:
@@ -189,8 +257,8 @@ class Decoder:
     def operators(self) -> tuple[str, ...]:
         """Return the chain: each layer an attention and an MLP or experts."""
         chain = ["word-embedding"]
-        for has_experts in self.expert_layers:
-            kind = "experts" if has_experts else "mlp"
+        for number in self.layer_kinds:
+            kind = LAYER_KINDS[number].operator
             chain += [f"{kind}-1st-layernorm", f"{kind}-layer"]
         return (*chain, "final-norm", "output")
 
@@ -201,20 +269,33 @@ class Decoder:
         norm = h * self.norm_vectors
         words = self.vocab * h
         positions = self.max_position_embeddings * h if self.positions == "learned" else 0
-        split, whole = self._attention()
         before, after = self.norms_of_layer
         first = min(before, 1)
-        whole += norm * (before + after - first)
         table = {
             "word-embedding": Parameters(words, positions),
             "final-norm": Parameters(whole=norm),
             "output": Parameters(words + self.vocab * self.output_bias),
         }
         for kind in self._kinds:
-            inner = self._mlp(self.ffn) if kind == "mlp" else self._routed()
-            table[f"{kind}-1st-layernorm"] = Parameters(whole=first * norm)
-            table[f"{kind}-layer"] = Parameters(split + inner[0], whole + inner[1])
+            blocks = [self._block(block) for block in kind[3:] if block]
+            norms = before + after if kind.blocks > 1 else 1
+            split, whole = (sum(column) for column in zip(*blocks, strict=True))
+            table[f"{kind.operator}-1st-layernorm"] = Parameters(whole=first * norm)
+            table[f"{kind.operator}-layer"] = Parameters(split, whole + norm * (norms - first))
         return table
+
+    def _block(self, block: str) -> tuple[int, int]:
+        """Return (split, whole) parameters of a mixer, an MLP or experts."""
+        if block == ATTENTION:
+            return self._attention()
+        if block == MLP:
+            return self._mlp(self.ffn)
+        if block == EXPERTS:
+            return self._routed()
+        mixer = self.mamba if block == MAMBA else self.delta
+        assert mixer is not None
+        split = self.hidden * (mixer.projected + mixer.inner) + mixer.small
+        return split, mixer.value if isinstance(mixer, DeltaNet) else 0  # one norm for all heads
 
     @property
     def norm_vectors(self) -> int:
@@ -250,7 +331,7 @@ class Decoder:
         dense = v * h + self.heads * self.sinks
         if self.latent is None:
             keys = self.kv_heads * self.head
-            qkv = q + 2 * keys
+            qkv = q * (1 + self.attention_gate) + 2 * keys
             norms = self.norm_vectors * self.qk_norm
             with_bias = self.bias or self.qkv_bias
             split = h * qkv + qkv * with_bias + dense
@@ -270,7 +351,8 @@ class Decoder:
         """Return the entries of the matrices that every token is multiplied with."""
         h, dense = self.hidden, self.value_width * self.hidden
         if self.latent is None:
-            return dense + h * (self.query_width + 2 * self.kv_heads * self.head)
+            queries = self.query_width * (1 + self.attention_gate)
+            return dense + h * (queries + 2 * self.kv_heads * self.head)
         a = self.latent
         products = dense + h * (a.key_value_rank + a.rotary)
         products += a.key_value_rank * self.heads * (a.key + a.value)
@@ -278,21 +360,23 @@ class Decoder:
             return products + h * self.query_width
         return products + a.query_rank * (h + self.query_width)
 
-    def _mlp(self, width: int) -> tuple[int, int]:
-        """Return (split, whole) parameters of an MLP."""
-        first = width * (2 if self.gated else 1)
-        return first * (self.hidden + self.bias) + width * self.hidden, self.hidden * self.bias
+    def _mlp(self, width: int, hidden: int = 0) -> tuple[int, int]:
+        """Return (split, whole) parameters of an MLP. hidden: what it reads; 0: the model's."""
+        first, hidden = width * (2 if self.gated else 1), hidden or self.hidden
+        return first * (hidden + self.bias) + width * hidden, hidden * self.bias
 
     def _routed(self) -> tuple[int, int]:
         """Return (split, whole) parameters of a layer's experts and router."""
         if self.experts is None:
             return 0, 0
-        split, whole = self._mlp(self.experts.ffn)
+        latent = self.experts.latent
+        split, whole = self._mlp(self.experts.ffn, latent)
         split, whole = self.experts.count * split, self.experts.count * whole
         if self.experts.shared_ffn:
             more, same = self._mlp(self.experts.shared_ffn)
             split, whole = split + more, whole + same
         whole += self.hidden * self.experts.shared_gate
+        whole += 2 * latent * self.hidden + (latent and self.bias * (latent + self.hidden))
         return split, whole + self.experts.count * (self.hidden + self.bias)
 
     @property
@@ -300,31 +384,44 @@ class Decoder:
         """Return forward FLOPs per operator and sample; scores of the causal half are counted in
         full, as in Narayanan et al. 2021 (arXiv 2104.04473, appendix)."""
         s, h = self.sequence, self.hidden
-        attention = 2 * s * self._attention_products() + 2 * s * s * (
-            self.query_width + self.value_width
-        )
         each = 3 if self.gated else 2
+        blocks = {
+            "": 0,
+            ATTENTION: 2 * s * self._attention_products()
+            + 2 * s * s * (self.query_width + self.value_width),
+            MLP: 2 * s * each * h * self.ffn,
+        }
+        if e := self.experts:
+            width = e.latent or h
+            seen = e.top_k * e.ffn * width + e.shared_ffn * h
+            blocks[EXPERTS] = 2 * s * each * seen + 2 * s * h * (e.count + 2 * e.latent)
+        for name, mixer in ((MAMBA, self.mamba), (DELTA, self.delta)):
+            if mixer:
+                products = h * (mixer.projected + mixer.inner) + mixer.kernel * mixer.convolved
+                blocks[name] = 2 * s * products + s * mixer.scan
         table = {"output": 2 * s * h * self.vocab}
-        if "mlp" in self._kinds:
-            table["mlp-layer"] = attention + 2 * s * each * h * self.ffn
-        if self.experts and "experts" in self._kinds:
-            e = self.experts
-            seen = e.top_k * e.ffn + e.shared_ffn
-            table["experts-layer"] = attention + 2 * s * each * h * seen + 2 * s * h * e.count
+        for kind in self._kinds:
+            table[f"{kind.operator}-layer"] = blocks[kind.mixer] + blocks[kind.inner]
         return table
 
     @property
     def masked_flops(self) -> int:
         """Return half of the scores and of their products with the values, and of the other half
         the part outside of windows."""
-        half = self.layers * self.sequence**2 * (self.query_width + self.value_width)
+        half = self._attentions * self.sequence**2 * (self.query_width + self.value_width)
         left_out = 0 if self.window is None else half - math.floor(half * self.attention_share)
         return half + left_out
 
     @property
     def masked(self) -> dict[str, float]:
         """Return as much of each kind of layer: windows are over the layers of any kind."""
-        return {f"{kind}-layer": self.masked_flops / self.layers for kind in self._kinds}
+        each = self.masked_flops / max(1, self._attentions)
+        return {f"{k.operator}-layer": each if k.mixer == ATTENTION else 0.0 for k in self._kinds}
+
+    @property
+    def _attentions(self) -> int:
+        """Return the number of layers with attention."""
+        return sum(LAYER_KINDS[kind].mixer == ATTENTION for kind in self.layer_kinds)
 
     @property
     def tokens(self) -> int:
@@ -338,6 +435,8 @@ class Decoder:
         parts = math.gcd(self.heads, self.ffn)
         if self.latent is None:
             parts = math.gcd(parts, self.kv_heads)
+        for mixer in self.scans:
+            parts = math.gcd(parts, *mixer.divisors.values())
         if self.experts:
             parts = math.gcd(parts, self.experts.ffn, self.experts.shared_ffn or parts)
         return parts

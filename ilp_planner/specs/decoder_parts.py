@@ -1,4 +1,5 @@
-"""Parts that some decoders have: latent attention, experts, rotary positions, windows."""
+"""Parts that some decoders have: latent attention, experts, rotary positions, windows, and mixers
+that are no attention."""
 
 from dataclasses import dataclass
 
@@ -51,7 +52,8 @@ class Experts:
     arXiv 2412.19437, section 2.1.2); 0: to all. shared_gate: a learnt gate weighs the shared
     expert. score: what makes weights of the router's logits. normed: the weights of a token's
     experts sum to one. correction: a bias per expert, which no gradient reaches, keeps the load
-    even. scale: of the weights.
+    even. scale: of the weights. latent: width that tokens are projected to before routed experts
+    see them, and back from after it; 0: the model's.
     """
 
     count: int
@@ -67,10 +69,11 @@ class Experts:
     normed: bool = True
     correction: bool = False
     scale: float = 1.0
+    latent: int = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "count", "top_k", "ffn", "every", "groups")
-        optional = ("shared_ffn", "dense_first", "top_groups")
+        optional = ("shared_ffn", "dense_first", "top_groups", "latent")
         check_counts(**{name: getattr(self, name) or 1 for name in optional})
         check_choice("score", self.score, SCORES)
         check_positive("scale", self.scale)
@@ -163,3 +166,121 @@ class Window:
         causal attention does."""
         seen = min(1.0, self.size / sequence)
         return seen if self.chunked else 2 * seen - seen**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba:
+    """A Mamba-2 mixer: a scan of states in chunks (Dao and Gu 2024, arXiv 2405.21060, section 7).
+
+    heads: of the scan. head: channels of one. state: numbers of a channel's state. groups: of
+    heads that share their input and output matrices. kernel: tokens that the convolution before the
+    scan sees. chunk: tokens that are multiplied at once. conv_bias: the convolution adds one.
+    """
+
+    heads: int
+    head: int = 64
+    state: int = 128
+    groups: int = 8
+    kernel: int = 4
+    chunk: int = 128
+    conv_bias: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, "heads", "head", "state", "groups", "kernel", "chunk")
+        if self.heads % self.groups:
+            raise ValueError(
+                f"groups must divide heads of Mamba ({self.heads}), found {self.groups}"
+            )
+
+    @property
+    def inner(self) -> int:
+        """Return the channels of all heads."""
+        return self.heads * self.head
+
+    @property
+    def convolved(self) -> int:
+        """Return the channels that the convolution sees."""
+        return self.inner + 2 * self.groups * self.state
+
+    @property
+    def projected(self) -> int:
+        """Return the columns of the first product: gate, channels, matrices and time steps."""
+        return self.inner + self.convolved + self.heads
+
+    @property
+    def small(self) -> int:
+        """Return the parameters that are no product's: convolution, three numbers a head, norm."""
+        return self.convolved * (self.kernel + self.conv_bias) + 3 * self.heads + self.inner
+
+    @property
+    def scan(self) -> int:
+        """Return the FLOPs of the scan per token: scores of each group and their product with the
+        channels inside a chunk, half of them masked, and the states of chunks, made and read."""
+        inside = self.chunk * (self.groups * self.state + self.inner)
+        return inside + 4 * self.inner * self.state
+
+    @property
+    def divisors(self) -> dict[str, int]:
+        """Return the counts that tensor parallelism divides."""
+        return {"heads of Mamba": self.heads, "groups of Mamba": self.groups}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaNet:
+    """A gated delta net (Yang et al. 2024, arXiv 2412.06464): linear attention that forgets.
+
+    key_heads: of queries and keys. key: channels of one. value_heads: of values, a multiple of
+    those. value: channels of one. kernel: tokens that the convolution before it sees. chunk: tokens
+    that are multiplied at once.
+    """
+
+    key_heads: int
+    value_heads: int
+    key: int = 128
+    value: int = 128
+    kernel: int = 4
+    chunk: int = 64
+
+    def __post_init__(self) -> None:
+        check_fields(self, "key_heads", "value_heads", "key", "value", "kernel", "chunk")
+        if self.value_heads % self.key_heads:
+            raise ValueError(
+                f"key_heads must divide value_heads ({self.value_heads}), found {self.key_heads}"
+            )
+
+    @property
+    def inner(self) -> int:
+        """Return the channels of all values."""
+        return self.value_heads * self.value
+
+    @property
+    def convolved(self) -> int:
+        """Return the channels that the convolution sees: queries, keys and values."""
+        return 2 * self.key_heads * self.key + self.inner
+
+    @property
+    def projected(self) -> int:
+        """Return the columns of the first product: with a gate, and two numbers a head."""
+        return self.convolved + self.inner + 2 * self.value_heads
+
+    @property
+    def small(self) -> int:
+        """Return the divided parameters that are no product's: convolution, two numbers a head."""
+        return self.convolved * self.kernel + 2 * self.value_heads
+
+    @property
+    def scan(self) -> int:
+        """Return the FLOPs of the delta rule per token, every value head with keys of its own:
+        products of keys with keys and with queries, the inverse of the former times keys and
+        values, scores times values, all inside a chunk; and states, read twice and written."""
+        keys = self.value_heads * self.key
+        inside = self.chunk * (4 * keys + 2 * keys + 4 * self.inner)
+        return inside // 2 + 6 * self.inner * self.key
+
+    @property
+    def divisors(self) -> dict[str, int]:
+        """Return the counts that tensor parallelism divides."""
+        return {
+            "key heads of delta nets": self.key_heads,
+            "value heads of delta nets": self.value_heads,
+        }

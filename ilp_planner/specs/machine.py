@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Constants that something is divided by, and constants that are seconds.
 RATES = (
-    "sustained", "streaming", "low_precision", "grouped", "attention", "attention_backward",
+    "sustained", "streaming", "low_precision", "grouped", "attention", "attention_backward", "scan",
     "links", "network", "host_link", "host_memory", "stepping",
 )  # fmt: skip
 DURATIONS = ("host_forward", "host_backward", "host_experts", "expert_waits", "step")
@@ -29,7 +29,10 @@ class Machine:
     sustained: share of the clocks of a short burst that products keep under load. streaming: share
     of the memory bandwidth of kernels that are fused as `job.work` counts them. low_precision,
     grouped, attention, attention_backward: rates of products in 8 and 4 bits, of the grouped ones
-    of experts and of fused attention, of those of the kernels that were measured. links, network:
+    of experts and of fused attention, of those of the kernels that were measured. scan: rate of the
+    scans of Mamba-2 and gated delta nets, of kernels that move their bytes or multiply at the same
+    rates as others: by 13 groups of published runs of Nemotron 3 (`tests/benchmarks/hybrids.py`);
+    no run tells that of delta nets. links, network:
     share of the rate of links inside nodes and between them, as the cluster and measured
     collectives have it, that training reaches. tensor_exposed, data_exposed: share of the messages
     of tensor and data parallelism that overlap does not hide where it is on; of the latter, of
@@ -58,6 +61,7 @@ class Machine:
     grouped: float = 1.0
     attention: float = 1.0
     attention_backward: float = 1.0
+    scan: float = 0.297
     links: float = 1.0
     network: float = 1.0
     tensor_exposed: float = 0.3

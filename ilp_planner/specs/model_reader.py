@@ -12,17 +12,24 @@ from ilp_planner.base.file_kinds import FileKind, kind_of_text
 from ilp_planner.base.files import Document, read_document
 from ilp_planner.base.library import hub_names, library_files
 from ilp_planner.specs.architecture import Architecture
-from ilp_planner.specs.decoder_parts import Experts, LatentAttention, Rotary, Window
+from ilp_planner.specs.decoder_parts import (
+    DeltaNet,
+    Experts,
+    LatentAttention,
+    Mamba,
+    Rotary,
+    Window,
+)
 from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, PROFILES, SYSTEMS, ModelSpec
 from ilp_planner.specs.toml_reader import Table, read_toml
 
 # Tables of a decoder's architecture, by the type of the field.
 TABLES: dict[Any, type[Any]] = {
-    kind | None: kind for kind in (LatentAttention, Experts, Rotary, Window)
+    kind | None: kind for kind in (LatentAttention, Experts, Rotary, Window, Mamba, DeltaNet)
 }
 MAY_BE_ZERO = (
     "dense_first", "query_rank", "shared_ffn", "prediction_layers", "top_groups", "full_every",
-    "none_every", "parallel_norms",
+    "none_every", "parallel_norms", "latent",
 )  # fmt: skip
 SHARES = ("dropout",)  # numbers below 1, also 0
 KEYS = ("name", "family", "precision", "micro_batches", "architecture", "profile", "export", "hub")

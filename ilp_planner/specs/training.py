@@ -28,7 +28,7 @@ from ilp_planner.specs.pipeline_layout import (
     with_layers,
     write_layout,
 )
-from ilp_planner.specs.tuning import LayerKind, Tuning, kind_of, layer_kinds
+from ilp_planner.specs.tuning import TunedLayer, Tuning, kind_of, kinds_of_layers, layer_kinds
 
 GRANULARITIES = ("none", "selective", "full")
 METHODS = ("uniform", "block")
@@ -67,7 +67,7 @@ OFFLOADED = (
 )  # fmt: skip
 # Megatron's ways of CUDA graphs, and what of a layer they can take.
 GRAPHS = ("", "local", "transformer_engine", "full_iteration")
-GRAPHED = ("attn", "mlp", "moe", "moe_router", "moe_preprocess")
+GRAPHED = ("attn", "mamba", "mlp", "moe", "moe_router", "moe_preprocess")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -446,15 +446,21 @@ class TrainingJob:
             )
 
     @property
-    def layer_kinds(self) -> tuple[bool, ...]:
-        """Which of two kinds each layer is of: with experts or without; if some layers are
-        trained and others are not, whether it is of another kind than the first one."""
+    def layer_kinds(self) -> tuple[int, ...]:
+        """Which kind each layer is of: its number in `LAYER_KINDS`; if some layers are trained and
+        others are not, whether it is of another kind than the first one."""
         return layer_kinds(self.model, self.settings.tuning)
 
-    def kind(self, second: bool) -> LayerKind:
-        """Return a kind of layers, the first or the second one, as `layer_kinds` tells them
-        apart; without layers of it, its layers would be trained as others are."""
-        return kind_of(self.model, self.settings.tuning, second)
+    def kind(self, number: int) -> TunedLayer:
+        """Return a kind of layers by its number, as `layer_kinds` tells them apart; without layers
+        of it, its layers would be trained as others are."""
+        return kind_of(self.model, self.settings.tuning, number)
+
+    @property
+    def last_kind(self) -> TunedLayer:
+        """Return the kind of the layer in multi-token prediction."""
+        last = kinds_of_layers(self.model, self.settings.tuning)[-1]
+        return last._replace(experts=self.model.last_kind)
 
     @property
     def pipeline(self) -> PipelineLayout:

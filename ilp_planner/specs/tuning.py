@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.specs.layer_kinds import EXPERTS, LAYER_KINDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -110,12 +112,17 @@ def frozen_part(part: str) -> bool:
 # ---- kinds of layers -----------------------------------------------------------------------------
 
 
-class LayerKind(NamedTuple):
-    """Layers that are computed and trained alike. experts: they have some. state: one of
-    `STATES`."""
+class TunedLayer(NamedTuple):
+    """Layers that are computed and trained alike. experts: number in `LAYER_KINDS`; of a plain
+    transformer, whether they have any. state: one of `STATES`."""
 
-    experts: bool
+    experts: int
     state: str
+
+    @property
+    def routed(self) -> bool:
+        """Tell whether they have experts."""
+        return LAYER_KINDS[self.experts].inner == EXPERTS
 
 
 # Training of a layer: its parameters, but for parts frozen by name; adapters alone; nothing, with
@@ -124,7 +131,7 @@ STATES = TRAINED, ADAPTED, PASSED, FORWARD_ONLY = "trained", "adapted", "passed"
 
 
 @lru_cache(maxsize=1024)
-def kinds_of_layers(model: Decoder, tuning: Tuning) -> tuple[LayerKind, ...]:
+def kinds_of_layers(model: Decoder, tuning: Tuning) -> tuple[TunedLayer, ...]:
     """Return the kind of every layer of a model.
 
     The backward pass ends at the lowest layer with a trained parameter, or at the embedding.
@@ -137,26 +144,25 @@ def kinds_of_layers(model: Decoder, tuning: Tuning) -> tuple[LayerKind, ...]:
         trained = (i for i, state in enumerate(states) if state != PASSED)
         lowest = next(trained, model.layers)
         states[:lowest] = [FORWARD_ONLY] * lowest
-    return tuple(map(LayerKind, model.expert_layers, states))
+    return tuple(map(TunedLayer, model.layer_kinds, states))
 
 
 @lru_cache(maxsize=1024)
-def layer_kinds(model: Decoder, tuning: Tuning) -> tuple[bool, ...]:
+def layer_kinds(model: Decoder, tuning: Tuning) -> tuple[int, ...]:
     """Return the result of `TrainingJob.layer_kinds`."""
     kinds = kinds_of_layers(model, tuning)
     if len({kind.state for kind in kinds}) == 1:
-        return model.expert_layers
+        return model.layer_kinds
     return tuple(kind != kinds[0] for kind in kinds)
 
 
 @lru_cache(maxsize=1024)
-def kind_of(model: Decoder, tuning: Tuning, second: bool) -> LayerKind:
+def kind_of(model: Decoder, tuning: Tuning, number: int) -> TunedLayer:
     """Return the result of `TrainingJob.kind`."""
     kinds = kinds_of_layers(model, tuning)
-    found = (
-        kind for kind, flag in zip(kinds, layer_kinds(model, tuning), strict=True) if flag == second
-    )
-    return next(found, LayerKind(second, kinds[-1].state))
+    numbers = layer_kinds(model, tuning)
+    found = (kind for kind, own in zip(kinds, numbers, strict=True) if own == number)
+    return next(found, TunedLayer(number, kinds[-1].state))
 
 
 def trains_words(model: Decoder, tuning: Tuning) -> bool:

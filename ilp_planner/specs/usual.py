@@ -19,6 +19,8 @@ USUAL = {
     "sinks": False,
     "attention_softcap": 0.0,
     "output_softcap": 0.0,
+    "pattern": "",
+    "attention_gate": False,
 }
 
 
@@ -45,5 +47,7 @@ def unusual(model: Decoder) -> Iterator[tuple[str, object, object]]:
         yield "norm", model.norm, "layernorm"
     if model.window:
         yield "window", f"{model.window.size} tokens", "none"
+    if model.experts and model.experts.latent:
+        yield "experts.latent", model.experts.latent, 0
     if model.experts and model.experts.shared_gate:
         yield "experts.shared_gate", True, False

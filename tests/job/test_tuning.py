@@ -21,7 +21,7 @@ from ilp_planner.specs.tuning import (
     FORWARD_ONLY,
     PASSED,
     TRAINED,
-    LayerKind,
+    TunedLayer,
     Tuning,
     kinds_of_layers,
 )
@@ -173,8 +173,8 @@ def test_layers_below_all_that_is_trained_go_forward_only() -> None:
 def test_a_job_has_layers_of_two_kinds_where_some_are_frozen() -> None:
     job = job_of(Tuning(frozen=("embedding", "layers:0-1")))
     assert job.layer_kinds == (False, False, True, True)
-    assert job.kind(False) == LayerKind(False, FORWARD_ONLY)
-    assert job.kind(True) == LayerKind(False, TRAINED)
+    assert job.kind(False) == TunedLayer(False, FORWARD_ONLY)
+    assert job.kind(True) == TunedLayer(False, TRAINED)
     routed = Decoder(**SMALL, experts=Experts(count=4, top_k=2, ffn=256))
     assert job_of(Tuning(), routed).layer_kinds == 4 * (True,)
     assert job_of(Tuning(frozen=("layers:0",)), routed).layer_kinds == (False, True, True, True)

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from ilp_planner.settings.rules import check_combined, does_otherwise
+from ilp_planner.settings.rules import check_combined, check_tuning, does_otherwise
+from ilp_planner.specs.decoder import Mamba
 from ilp_planner.specs.gpu_architectures import AMPERE, CDNA_3, TURING
 from ilp_planner.specs.training import (
     Kernels,
@@ -13,6 +14,7 @@ from ilp_planner.specs.training import (
     Settings,
     TrainingJob,
 )
+from ilp_planner.specs.tuning import Tuning
 from tests.examples import for_each
 from tests.training_jobs import deepseek, job, llama
 
@@ -197,3 +199,26 @@ OTHERWISE: dict[str, tuple[TrainingJob, bool]] = {
 def test_what_megatron_does_otherwise_than_it_is_told_is_known(name: str) -> None:
     case, expected = OTHERWISE[name]
     assert does_otherwise(case) is expected
+
+
+TUNINGS = {
+    "adapters": Tuning(rank=8, targets=("linear_qkv",)),
+    "frozen layers": Tuning(frozen=("layers:0",)),
+    "frozen parts": Tuning(frozen=("embedding", "mlp")),
+}
+
+
+@for_each("name", TUNINGS)
+def test_hybrids_are_trained_whole(name: str) -> None:
+    plain = llama(layers=4)
+    hybrid = replace(plain, pattern="M*M-", mamba=Mamba(heads=8, head=32, state=64))
+    settings = Settings(tuning=TUNINGS[name])
+    assert not list(check_tuning(job(plain, pp=1, settings=settings)))
+    assert [tuple(broken) for broken in check_tuning(job(hybrid, pp=1, settings=settings))] == [
+        (
+            "fine-tuning",
+            "layers 'M*M-'",
+            "attention in all layers, as parts of a hybrid's layers are not told apart",
+        )
+    ]
+    assert not list(check_tuning(job(hybrid, pp=1, settings=Settings())))

@@ -64,6 +64,7 @@ FREE = {
     "host_memory": Free(0.05, 1.0, 0.2),
     "stepping": Free(0.1, 1.0, 0.3),
     "ring_growth": Free(0.0, 2.0, 0.2),
+    "scan": Free(0.1, 1.0, 0.1),
 }
 # The floor has no slope where it is below everything, and kinks elsewhere: it is looked for from
 # above as well, and the better of both counts.

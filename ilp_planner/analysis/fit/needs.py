@@ -159,11 +159,11 @@ def telling_ranks(job: TrainingJob, devices: Sequence[Device]) -> tuple[int, ...
     """
     if job.virtual > 1:
         return tuple(range(job.pp))
-    experts, starts = job.layer_kinds, job.pipeline.starts
+    kinds, starts = job.layer_kinds, job.pipeline.starts
     first: dict[object, int] = {}
     for rank, (stage, start) in enumerate(zip(job.stages, starts, strict=True)):
-        routed = sum(experts[start : start + stage.layers])
-        first.setdefault((stage, routed, devices[rank].memory), rank)
+        own = tuple(sorted(kinds[start : start + stage.layers]))
+        first.setdefault((stage, own, devices[rank].memory), rank)
     return tuple(first.values())
 
 

@@ -34,6 +34,7 @@ from ilp_planner.job.work import (
     prediction_work,
     step_traffic,
 )
+from ilp_planner.specs.layer_kinds import LAYER_KINDS, PLAIN
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import (
     NOT_RECOMPUTED,
@@ -86,12 +87,12 @@ class DecoderRows:
             ),
             "head": _seconds(job, device, link, output_work(job), output_messages(job)),
         }
-        for experts in set(job.model.expert_layers):
+        for experts in set(job.model.layer_kinds):
             work, messages = layer_work(job, experts=experts), layer_messages(job, experts)
             again = _seconds_again(job, device, link, experts=experts)
             kinds[_layer(experts)] = _seconds(job, device, link, work, messages) + again
         if job.model.prediction_layers:
-            messages = prediction_messages(job, job.model.expert_layers[-1])
+            messages = prediction_messages(job, job.model.last_kind)
             more = _seconds(job, device, link, prediction_work(job), messages)
             kinds["head"] += job.model.prediction_layers * more
         return _along(job.model, kinds)
@@ -135,8 +136,13 @@ def decoder_rows(
         "embedding": {"layers": 0, "embedding": True},
         "head": {"layers": 0, "output": True, "prediction_layers": decoder.prediction_layers},
     }
-    for experts in set(decoder.expert_layers):
-        alone[_layer(experts)] = {"layers": 1 - experts, "expert_layers": int(experts)}
+    for number in set(decoder.layer_kinds):
+        few, some, *others = (int(kind == number) for kind in range(max(PLAIN, number + 1)))
+        alone[_layer(number)] = {
+            "layers": few,
+            "expert_layers": some,
+            "others": tuple(others),
+        }
     optimizer = job.settings.optimizer
     moved = step_traffic(job.settings)
     rows: dict[str, tuple[float, ...]] = {}
@@ -151,13 +157,13 @@ def decoder_rows(
     return DecoderRows(job, *(_along(decoder, column) for column in columns))
 
 
-def _layer(experts: bool) -> str:
-    return "layer with experts" if experts else "layer"
+def _layer(experts: int) -> str:
+    return "layer with experts" if experts == 1 else LAYER_KINDS[experts].name
 
 
 def _along(decoder: Decoder, kinds: Mapping[str, float]) -> Floats:
     """Return figures along the chain."""
-    layers = (kinds[_layer(experts)] for experts in decoder.expert_layers)
+    layers = (kinds[_layer(experts)] for experts in decoder.layer_kinds)
     return np.array([kinds["embedding"], *layers, kinds["head"]], np.float64)
 
 
@@ -171,7 +177,7 @@ def _seconds(
     return kernels + _exchanges(job, link, sent)
 
 
-def _seconds_again(job: TrainingJob, device: Device, link: Link, *, experts: bool) -> float:
+def _seconds_again(job: TrainingJob, device: Device, link: Link, *, experts: int) -> float:
     """Return the seconds of a layer's recomputation: all of its forward pass, or the core of its
     attention."""
     recompute, precision = job.settings.recompute, job.settings.precision

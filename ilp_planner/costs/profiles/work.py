@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.costs.profiles.kernel_times import KernelRates
-from ilp_planner.job.work import FLASH_BACKWARD, FusedAttention, Product
+from ilp_planner.job.work import FLASH_BACKWARD, FusedAttention, Product, Streamed
 from ilp_planner.job.work import Kernel as Kernel
 from ilp_planner.specs.training import QUANTISED
 
@@ -148,7 +148,10 @@ class Measured:
                 )
                 return spent / (machine.attention_backward if backward else machine.attention)
         streamed = rates.stream(kernel.traffic)
-        return max(streamed, rates.large(kernel.flops, precision)) if kernel.flops else streamed
+        if not kernel.flops:
+            return streamed
+        spent = max(streamed, rates.large(kernel.flops, precision))
+        return spent / machine.scan if isinstance(kernel.shape, Streamed) else spent
 
     def fastest(self, precision: str) -> float:
         """Return an upper bound on the FLOP/s of kernels, with the backward pass of attention
@@ -162,7 +165,7 @@ class Measured:
         forward, backward = rates.fastest_attention(precision)
         product = rates.fastest_product(precision) * self._low(precision)
         return max(
-            product * max(1.0, rates.constants.grouped * machine.grouped),
+            product * max(1.0, rates.constants.grouped * machine.grouped, machine.scan),
             forward * machine.attention,
             backward * machine.attention_backward,
         )

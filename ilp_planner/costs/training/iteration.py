@@ -18,6 +18,7 @@ from ilp_planner.job.recompute import recomputed_layers
 from ilp_planner.job.work import host_step
 from ilp_planner.schedule.engine import StageTimes, simulate
 from ilp_planner.schedule.schedules import schedule_orders
+from ilp_planner.specs.layer_kinds import LAYER_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +72,7 @@ def moved_seconds(job: TrainingJob, network: Network, pp_rank: int) -> tuple[flo
     types = network.cluster.device_types
     rate = min(types[name].to_host for name in network.stage_types(job, pp_rank))
     parts = memory_parts(job).parts
-    layers = ("expert layer" if second else "layer" for second in job.layer_kinds)
+    layers = (LAYER_KINDS[kind].name for kind in job.layer_kinds)
     predicted = job.model.prediction_layers * parts["prediction layer"].moved
     return (0.0, *(parts[kind].moved / rate for kind in layers), predicted / rate)
 

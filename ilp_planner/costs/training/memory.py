@@ -18,7 +18,8 @@ from ilp_planner.base.numerics import FINE_ROUNDING
 from ilp_planner.costs.training.job import spread
 from ilp_planner.job.memory import captured_bytes, kept_bytes, stage_memory
 from ilp_planner.job.overheads import outside
-from ilp_planner.job.parts import LAYERS, Part
+from ilp_planner.job.parts import Part
+from ilp_planner.specs.layer_kinds import LAYER_KINDS, PLAIN
 from ilp_planner.specs.pipeline_layout import ALONE, FIRST
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ilp_planner.schedule.formulas import Schedule
     from ilp_planner.specs.training import TrainingJob
 
-    Chunks = tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
+    Chunks = tuple[tuple[NDArray[np.int64], ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,8 @@ class Fits:
 class RankCounts:
     """Counts of ranks' contents, arrays that broadcast to [rows, counts].
 
-    dense, expert: layers without and with experts. embedding, output: whether they are there.
+    dense, expert: layers without and with experts. others: layers of a hybrid, from the third kind
+    on. embedding, output: whether they are there.
     ending: whether the last layer is there, if that is asked, and else whether the output is.
     """
 
@@ -55,6 +57,12 @@ class RankCounts:
     embedding: NDArray[np.bool_]
     output: NDArray[np.bool_]
     ending: NDArray[np.bool_]
+    others: tuple[NDArray[np.int64], ...] = ()
+
+    @property
+    def layers(self) -> NDArray[np.int64]:
+        """Return the layers of all kinds."""
+        return np.asarray(self.dense + self.expert + sum(self.others))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,26 +81,23 @@ class ChainRanges:
 
 
 @lru_cache(maxsize=8)
-def chain_ranges(layer_kinds: tuple[bool, ...], ends: bool = False) -> ChainRanges:
+def chain_ranges(layer_kinds: tuple[int, ...], ends: bool = False) -> ChainRanges:
     """Return the counts of all ranges; number 0 stands for empty ones.
 
     layer_kinds: as `TrainingJob` has them. ends: ranges are told apart by whether they have the
     last layer.
     """
-    flags = np.array(layer_kinds, np.int64)
-    experts = np.concatenate(([0, 0], np.cumsum(flags), [flags.sum()]))
-    layers = np.concatenate(([0], np.arange(flags.size + 1), [flags.size]))
-    edge = np.arange(layers.size)
+    before = layers_before(layer_kinds)
+    edge = np.arange(len(layer_kinds) + 3)
     start, stop = np.triu_indices(edge.size, 1)
-    expert = experts[stop] - experts[start]
-    last = flags.size if ends else edge[-1] - 1  # the last layer, or the output
+    last = len(layer_kinds) if ends else edge[-1] - 1  # the last layer, or the output
     counts = np.stack(
         [
-            layers[stop] - layers[start] - expert,
-            expert,
+            *(before[:2, stop] - before[:2, start]),
             start == 0,
             stop == edge[-1],
             (start <= last) & (stop > last),
+            *(before[2:, stop] - before[2:, start]),
         ]
     )
     unique, first, inverse = np.unique(counts, axis=1, return_index=True, return_inverse=True)
@@ -109,8 +114,18 @@ def chain_ranges(layer_kinds: tuple[bool, ...], ends: bool = False) -> ChainRang
             embedding=unique[None, 2] > 0,
             output=unique[None, 3] > 0,
             ending=unique[None, 4] > 0,
+            others=tuple(unique[None, 5:].transpose(1, 0, 2)),
         ),
     )
+
+
+def layers_before(layer_kinds: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the layers of each kind before every edge of a chain, [kinds, n + 1]."""
+    kinds = np.arange(max(PLAIN, max(layer_kinds) + 1))
+    flags = np.array(layer_kinds, np.int64) == kinds[:, None]
+    sums = flags.cumsum(axis=1)
+    none = np.zeros((kinds.size, 2), np.int64)
+    return np.concatenate((none, sums, sums[:, -1:]), axis=1)
 
 
 def fits(parts: MemoryParts, limits: Sequence[float], remainder: str = FIRST) -> Fits:
@@ -143,7 +158,7 @@ def most_layers(
     limits: Sequence[float],
     most: int,
     *,
-    expert: bool = False,
+    expert: int = 0,
     sizes: Sequence[int] = (),
 ) -> NDArray[np.int64]:
     """Return the layers of one kind that each rank holds at most in 1F1B, [1, ranks]; far below 0
@@ -152,7 +167,7 @@ def most_layers(
     Parameters
     ----------
     parts: of a job without virtual stages. limits: bytes on the devices of each rank. most: how
-        many there are. expert: of layers with experts. sizes: for a job that recomputes the first
+        many there are. expert: their kind. sizes: for a job that recomputes the first
         layers of every rank, or chunks of layers: numbers of these layers to try instead, a row
         each.
 
@@ -171,10 +186,12 @@ def most_layers(
     held, left = np.full((max(1, len(sizes)), job.pp, 1), -1), most + 1
     for step in (isqrt(most) + 1, 1) if sizes else (1,):
         more = held + step * np.arange(1, -(-left // step) + 1)
-        layers = {"layers": 0, "expert_layers": more} if expert else {"layers": more}
+        counts = [more if kind == expert else 0 for kind in range(max(PLAIN, expert + 1))]
         stage = stage_memory(
             parts,
-            **layers,
+            layers=counts[0],
+            expert_layers=counts[1],
+            others=tuple(counts[PLAIN:]),
             embedding=first,
             output=last,
             prediction_layers=last * job.model.prediction_layers,
@@ -190,7 +207,7 @@ def most_by_states(
     limits: Sequence[float],
     kept: Mapping[str, Activations],
     *,
-    expert: bool = False,
+    expert: int = 0,
 ) -> NDArray[np.float64]:
     """Return an upper bound on the result of `most_layers` for a job that recomputes no whole
     layers, [ranks]: of states, and of what layers keep, which is asked in no time.
@@ -201,7 +218,7 @@ def most_by_states(
     CUDA graphs aside, and a layer's moment above that.
     """
     job, kinds = parts.job, parts.parts
-    kind = LAYERS[expert]
+    kind = LAYER_KINDS[expert].name
     flight = np.array([job.schedule.in_flight(job.pp - 1 - rank) for rank in range(job.pp)])
     own = kept[kind]
     each = _states(kinds[kind]) + flight * (own.kept - own.moved - own.captured)
@@ -256,8 +273,7 @@ def _ending(
     shape = parts.job.pp, counts.dense.shape[1]
     found = np.array(np.broadcast_to(counts.output, shape))
     if parts.job.model.prediction_layers:
-        dense, expert = chunks[-1]
-        found &= dense + expert > 0
+        found &= sum(chunks[-1]) > 0
         if remainder == ALONE:
             found[-2] = ~np.broadcast_to(counts.output, shape)[-2]
     return found
@@ -278,6 +294,7 @@ def _needed(
         parts,
         layers=counts.dense,
         expert_layers=counts.expert,
+        others=counts.others,
         embedding=counts.embedding,
         output=counts.output,
         final_norm=ending,
@@ -297,10 +314,10 @@ def _on_device(job: TrainingJob, stage: StageMemory) -> NDArray[np.float64]:
 def _chunks(parts: MemoryParts, counts: RankCounts, remainder: str) -> Chunks:
     """Return the layers without and with experts of every virtual stage, by counts: a rank's
     layers, all of one kind, are spread over them (`costs.training.job.spread`)."""
-    virtual, layers = parts.job.virtual, counts.dense + counts.expert
+    virtual, layers = parts.job.virtual, counts.layers
     found = stage_layers(layers, counts.embedding, counts.output, virtual, remainder)
-    dense = [np.where(counts.expert > 0, 0, count) for count in found]
-    return tuple((d, count - d) for d, count in zip(dense, found, strict=True))
+    kinds = (counts.dense, counts.expert, *counts.others)
+    return tuple(tuple(np.where(kind > 0, count, 0) for kind in kinds) for count in found)
 
 
 def stage_layers(
@@ -329,8 +346,8 @@ def _interleaved(
     """
     job = parts.job
     kept = []
-    for chunk, (dense, expert) in enumerate(chunks_of):
-        own = kept_bytes(parts, layers=dense, expert_layers=expert)
+    for chunk, (dense, expert, *others) in enumerate(chunks_of):
+        own = kept_bytes(parts, layers=dense, expert_layers=expert, others=tuple(others))
         if chunk == 0:
             own = own + counts.embedding * parts.parts["embedding"].kept
         if chunk == job.virtual - 1:
@@ -351,7 +368,10 @@ def _interleaved(
 def _captured(parts: MemoryParts, chunks_of: Chunks) -> NDArray[np.float64]:
     """Return the bytes that each rank has in pools of CUDA graphs at most, [ranks, counts]."""
     job = parts.job
-    each = [captured_bytes(parts, layers=a, expert_layers=b)[0] for a, b in chunks_of]
+    each = [
+        captured_bytes(parts, layers=a, expert_layers=b, others=tuple(others))[0]
+        for a, b, *others in chunks_of
+    ]
     chunks = np.stack(each).astype(np.float64)  # [virtual, counts]
     states = (_held(job.schedule, job.pp - 1 - rank) @ chunks for rank in range(job.pp))
     return np.stack([np.asarray(found.max(axis=0), np.float64) for found in states])

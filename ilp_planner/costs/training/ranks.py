@@ -28,8 +28,10 @@ from ilp_planner.costs.training.times import (
     ElementTime,
     JobPasses,
     JobTimes,
+    counts_of,
     element_alone,
     element_time,
+    elements_of,
     has_element,
     has_experts,
     least_alone,
@@ -175,7 +177,8 @@ class RankCosts:
             devices = [types[name] for name in self.network.stage_types(self.job, kind)]
             seen: dict[bool, object] = {}
             each = {}
-            for name in JobPasses._fields:
+            plain = JobPasses._fields
+            for name in (*plain, *(n for n in elements_of(self.job) if n not in plain)):
                 if not has_element(self.job, name):
                     each[name] = ElementTime()
                     continue
@@ -189,7 +192,8 @@ class RankCosts:
                         self.job, self.network, devices, kind, name, alone
                     )
                 each[name] = self.known[key]
-            found[kind] = JobTimes(**each)
+            others = {name: each.pop(name) for name in [*each] if name not in plain}
+            found[kind] = JobTimes(**each, others=others)
         return found
 
     @property
@@ -199,10 +203,14 @@ class RankCosts:
         if self.profile is not None or any(self.stays_exact):
             chains = [self.elements(kind) for kind in self.distinct]
             return float(sum(min(e.total for e in one) for one in zip(*chains, strict=True)))
-        layers, experts = self.job.model.layers, sum(self.job.layer_kinds)
-        counts = (1, layers - experts, experts, 1)
+        kinds = self.job.layer_kinds
+        counts = (1, 1, *(kinds.count(kind) for kind in sorted({0, 1, *kinds})))
         rows = (
-            (t.embedding.total, t.dense.total, t.expert.total, t.output.total)
+            (
+                t.embedding.total,
+                t.output.total,
+                *(t.layer(kind).total for kind in sorted({0, 1, *kinds})),
+            )
             for t in self.times.values()
         )
         least = (min(column) for column in zip(*rows, strict=True))
@@ -232,16 +240,13 @@ class RankCosts:
         quantised."""
         if self.profile is not None or any(self.stays_exact):
             return 0.0
-        layers, experts = self.job.model.layers, sum(self.job.layer_kinds)
-        counts = zip(JobPasses._fields, (1, layers - experts, experts, 1), strict=True)
         devices = self.network.cluster.device_types.values()
         few = self
         if self.job.settings.quantised:
             few = replace(self, job=replace(self.job, dp=fewest_replicas(self.job)))
         return sum(
             count * min(least_alone(few.alone(device, name)) for device in devices)
-            for name, count in counts
-            if count
+            for name, count in counts_of(self.job).items()
         )
 
     def own(self, *, experts: bool = True) -> tuple[object, ...]:
@@ -306,8 +311,8 @@ class RankCosts:
         times = self.times[kind]
         other = self.exact.times[kind] if any(self.stays_exact) else times
         layers = (
-            getattr(other if exact else times, "expert" if second else "dense")
-            for second, exact in zip(self.job.layer_kinds, self.stays_exact, strict=True)
+            (other if exact else times).layer(number)
+            for number, exact in zip(self.job.layer_kinds, self.stays_exact, strict=True)
         )
         return (times.embedding, *layers, times.output)
 
@@ -517,12 +522,12 @@ class RankCosts:
         if job.model.prediction_layers:
             output += [prediction_module(job)] * job.model.prediction_layers
         kinds = {
-            second: quantised_counts([layer_module(job, *job.kind(second))])
-            for second in set(job.layer_kinds)
+            number: quantised_counts([layer_module(job, *job.kind(number))])
+            for number in set(job.layer_kinds)
         }
         layers = (
-            (0, 0) if exact else kinds[second]
-            for second, exact in zip(job.layer_kinds, self.stays_exact, strict=True)
+            (0, 0) if exact else kinds[number]
+            for number, exact in zip(job.layer_kinds, self.stays_exact, strict=True)
         )
         counts = [quantised_counts([embedding_module(job)]), *layers, quantised_counts(output)]
         return np.array([(total - routed, routed) for total, routed in counts], np.float64)

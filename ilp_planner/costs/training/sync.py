@@ -71,10 +71,10 @@ def held_by_elements(job: TrainingJob) -> tuple[Held, ...]:
         dense = output.dense + norm.dense + count * more.dense
         output = Held(dense, output.expert + count * more.expert)
     kinds = {}
-    for second in set(job.layer_kinds):
-        kind = job.kind(second)
-        kinds[second] = _held(job, layer_module(job, *kind), unsplit_parameters(job, *kind))
-    layers = (kinds[second] for second in job.layer_kinds)
+    for number in set(job.layer_kinds):
+        kind = job.kind(number)
+        kinds[number] = _held(job, layer_module(job, *kind), unsplit_parameters(job, *kind))
+    layers = (kinds[number] for number in job.layer_kinds)
     return (_held(job, embedding_module(job)), *layers, output)
 
 

@@ -22,6 +22,7 @@ from ilp_planner.job.messages import (
 )
 from ilp_planner.job.operators import shares_again
 from ilp_planner.job.work import embedding_work, layer_work, output_work, prediction_work
+from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, PLAIN, LayerKind
 from ilp_planner.specs.tuning import FORWARD_ONLY
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ INNER = ("permute", "experts_", "shared_experts_", "unpermute")
 # 20 (`moe_deepep_num_sms` of `megatron.core`); NCCL has up to 32 channels, of one each.
 PROCESSORS = {"flex": 1.0, "alltoall": 1.6, "allgather": 1.6}
 # Products with divided columns: how the names of their messages end.
-COLUMNS = ("_qkv", "_fc1", "_up_proj", "linear_q_proj", "eh_proj", "output_layer")
+COLUMNS = ("_qkv", "_fc1", "_up_proj", "linear_q_proj", "in_proj", "eh_proj", "output_layer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,16 +147,39 @@ def of_slowest(every: Sequence[ElementTime]) -> ElementTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTimes:
-    """Seconds of the elements of a job on one kind of pipeline rank."""
+    """Seconds of the elements of a job on one kind of pipeline rank. others: layers of a hybrid, by
+    name."""
 
     embedding: ElementTime
     dense: ElementTime
     expert: ElementTime
     output: ElementTime
+    others: Mapping[str, ElementTime] = field(default_factory=dict)
+
+    def layer(self, kind: int) -> ElementTime:
+        """Return the seconds of a layer, by its kind."""
+        if kind < PLAIN:
+            return self.expert if kind else self.dense
+        return self.others[LAYER_KINDS[kind].name]
 
 
-# Elements that are layers, and whether of the second kind of `TrainingJob.layer_kinds`.
-LAYERS = {"dense": False, "expert": True}
+# Elements that are layers, and their numbers in `LAYER_KINDS`.
+LAYERS = {"dense": 0, "expert": 1} | {
+    kind.name: number for number, kind in enumerate(LAYER_KINDS) if number >= PLAIN
+}
+NAMES = {number: name for name, number in LAYERS.items()}
+
+
+def elements_of(job: TrainingJob) -> tuple[str, ...]:
+    """Return the elements that a job has: those of `JobTimes`, with the layers of a hybrid."""
+    return ("embedding", *(NAMES[kind] for kind in sorted(set(job.layer_kinds))), "output")
+
+
+def counts_of(job: TrainingJob) -> dict[str, int]:
+    """Return how many of each a job's chain has."""
+    kinds = job.layer_kinds
+    layers = {NAMES[kind]: kinds.count(kind) for kind in sorted(set(kinds))}
+    return {"embedding": 1, **layers, "output": 1}
 
 
 class JobPasses(NamedTuple):
@@ -197,9 +221,10 @@ def has_element(job: TrainingJob, name: str) -> bool:
 def has_experts(job: TrainingJob, name: str) -> bool:
     """Tell whether an element of `JobTimes` has experts: the output has if its layers of
     multi-token prediction have."""
-    predicts = job.model.prediction_layers and job.model.expert_layers[-1]
-    layer = name in LAYERS and job.kind(LAYERS[name]).experts
-    return layer or bool(name == "output" and predicts)
+    if name in LAYERS:
+        return job.kind(LAYERS[name]).routed
+    predicts = job.model.prediction_layers and LAYER_KINDS[job.model.last_kind].inner == EXPERTS
+    return bool(name == "output" and predicts)
 
 
 def job_passes(
@@ -240,7 +265,7 @@ def element_messages(job: TrainingJob, kind: str) -> list[Message]:
     elif kind == "output":
         pairs = list(output_messages(job).values())
         if count := job.model.prediction_layers:
-            more = prediction_messages(job, job.model.expert_layers[-1])
+            more = prediction_messages(job, job.model.last_kind)
             pairs += count * list(more.values())
     else:
         pairs = list(layer_messages(job, *job.kind(LAYERS[kind])).values())
@@ -250,15 +275,17 @@ def element_messages(job: TrainingJob, kind: str) -> list[Message]:
 class _Element(NamedTuple):
     """The work of an element of the chain, by its modules.
 
-    layer: it is one, whose kernels the host has to start in time. experts: it has some, by whose
-    counts of tokens the host waits. again: recomputable share of a module or of its messages.
+    layer: it is one, of so many blocks of two, whose kernels the host has to start in time.
+    experts: it has some, by whose counts of tokens the host waits. graphed: shares of the host's
+    time that graphs of its parts save. again: recomputable share of a module or of its messages.
     returns: it has a backward pass.
     """
 
     work: tuple[ModuleWork, ...]
     messages: Messages
-    layer: bool = False
+    layer: float = 0.0
     experts: bool = False
+    graphed: Mapping[str, float] = MappingProxyType({})
     again: Mapping[str, Callable[[str], float]] = MappingProxyType({})
     returns: bool = True
 
@@ -410,15 +437,23 @@ def _embedding_element(job: TrainingJob) -> _Element:
 
 
 @lru_cache(maxsize=KEPT)
-def _layer_element(job: TrainingJob, second: bool) -> _Element:
-    experts, state = job.kind(second)
+def _layer_element(job: TrainingJob, number: int) -> _Element:
+    experts, state = job.kind(number)
     work = layer_work(job, experts=experts, state=state)
     messages = layer_messages(job, experts, state)
-    returns = state != FORWARD_ONLY
+    kind, returns = LAYER_KINDS[experts], state != FORWARD_ONLY
     again = shares_again(job, experts)
     if not returns:
         again = dict.fromkeys(again, _nothing)
-    return _Element(work, messages, layer=True, experts=experts, again=again, returns=returns)
+    return _Element(
+        work,
+        messages,
+        layer=kind.blocks / 2,
+        experts=kind.inner == EXPERTS,
+        graphed=graphed_shares(kind),
+        again=again,
+        returns=returns,
+    )
 
 
 def _nothing(name: str) -> float:
@@ -433,13 +468,14 @@ def _output_element(job: TrainingJob) -> _Element:
 
 @lru_cache(maxsize=KEPT)
 def _prediction_element(job: TrainingJob) -> _Element:
-    experts = job.model.expert_layers[-1]
-    messages = prediction_messages(job, experts)
-    return _Element(prediction_work(job), messages, layer=True, experts=experts)
+    kind = LAYER_KINDS[job.model.last_kind]
+    messages, routed = prediction_messages(job, job.model.last_kind), kind.inner == EXPERTS
+    shares = graphed_shares(kind)
+    return _Element(prediction_work(job), messages, layer=1.0, experts=routed, graphed=shares)
 
 
-def _layers(job: TrainingJob, *, second: bool) -> tuple[tuple[_Element, int], ...]:
-    return ((_layer_element(job, second), 1),)
+def _layers(job: TrainingJob, *, number: int) -> tuple[tuple[_Element, int], ...]:
+    return ((_layer_element(job, number), 1),)
 
 
 def _output(job: TrainingJob) -> tuple[tuple[_Element, int], ...]:
@@ -451,8 +487,7 @@ def _output(job: TrainingJob) -> tuple[tuple[_Element, int], ...]:
 
 ELEMENTS: Mapping[str, Callable[[TrainingJob], tuple[tuple[_Element, int], ...]]] = {
     "embedding": lambda job: ((_embedding_element(job), 1),),
-    "dense": partial(_layers, second=False),
-    "expert": partial(_layers, second=True),
+    **{name: partial(_layers, number=number) for name, number in LAYERS.items()},
     "output": _output,
 }
 
@@ -462,6 +497,20 @@ GRAPHED_SHARES: tuple[dict[str, float], dict[str, float]] = (
     {"attn": 0.5, "mlp": 0.5},
     {"attn": 0.25, "moe": 0.75, "moe_router": 0.04, "moe_preprocess": 0.04},
 )
+
+
+def graphed_shares(kind: LayerKind) -> dict[str, float]:
+    """Return the shares of a layer: of one block, of that block's part."""
+    mixer = "attn" if kind.mixer == ATTENTION else kind.mixer
+    shares = GRAPHED_SHARES[kind.inner == EXPERTS]
+    shares = {mixer if name == "attn" else name: share for name, share in shares.items()}
+    if kind.blocks > 1:
+        return shares
+    own = {name: share for name, share in shares.items() if (name == mixer) == bool(kind.mixer)}
+    whole = max(own.values())
+    return {name: share / whole for name, share in own.items()}
+
+
 # Kernels that take the host as long as computing a module again, and how many modules of a name a
 # layer has, where these are not one.
 CHECKPOINT, CHECKPOINTS = 4, {"layernorm": 2}
@@ -491,10 +540,10 @@ def _host_seconds(job: TrainingJob, machine: Machine, element: _Element) -> _Hos
     kernels, experts = job.settings.kernels, element.experts
     if not element.layer or (kernels.graphs and not kernels.graphed):
         return _Host()
-    saved = sum(GRAPHED_SHARES[experts].get(name, 0.0) for name in kernels.graphed)
+    saved = sum(element.graphed.get(name, 0.0) for name in kernels.graphed)
     share = max(0.0, 1.0 - saved)
-    there = share * machine.host_forward
-    back = element.returns * share * machine.host_backward
+    there = element.layer * share * machine.host_forward
+    back = element.layer * element.returns * share * machine.host_backward
     if not experts:
         return _Host((there, back))
     ways = zip(*(module.ways for module in element.work), strict=True)

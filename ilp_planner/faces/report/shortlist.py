@@ -38,6 +38,7 @@ SAID = {
     "host_link": "copies between host and device reach {} of the link's rate",
     "host_memory": "the optimizer on the host reaches {} of its memory's bandwidth",
     "stepping": "the optimizer's step reaches {} of the rate of fused kernels",
+    "scan": "scans of Mamba-2 and delta nets reach {} of the rate of other kernels",
     "ring_growth": "a reduce-scatter takes {} longer with every doubling of nodes",
 }
 

@@ -29,7 +29,7 @@ from ilp_planner.costs.training.iteration import (
 from ilp_planner.costs.training.job import job_of_groups, node_order
 from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
-from ilp_planner.costs.training.times import job_passes
+from ilp_planner.costs.training.times import NAMES, job_passes
 from ilp_planner.job.memory import memory_parts, stage_of_rank
 from ilp_planner.job.parts import layer_activations, with_layout
 from ilp_planner.job.traffic import FAMILIES, FAMILY
@@ -161,9 +161,9 @@ class MegatronCosts:
         return found
 
     def layer_activations(
-        self, job: TrainingJob, cluster: ClusterSpec, again: Recompute, *, expert: bool
+        self, job: TrainingJob, cluster: ClusterSpec, again: Recompute, *, expert: int
     ) -> Activations:
-        """Return what a layer, with experts or without, keeps with a recomputation."""
+        """Return what a layer of a kind keeps with a recomputation."""
         return layer_activations(job, again, self.known(cluster), expert=expert)
 
     def ranks_memory(self, job: TrainingJob, cluster: ClusterSpec) -> RanksMemory:
@@ -322,7 +322,7 @@ def _kinds_between(ranks: RankCosts, start: int, stop: int) -> Counter[str]:
     """Return how many elements of each kind, as `JobPasses` names them, a range has."""
     names = [
         "embedding",
-        *("expert" if experts else "dense" for experts in ranks.job.layer_kinds),
+        *(NAMES[kind] for kind in ranks.job.layer_kinds),
         "output",
     ]
     return Counter(names[start:stop])

@@ -14,10 +14,11 @@ from ilp_planner.costs.training.memory import fits, most_by_states, most_layers
 from ilp_planner.costs.training.network import HOP, Network
 from ilp_planner.costs.training.ranks import RankCosts
 from ilp_planner.job.memory import memory_parts, rank_memory
-from ilp_planner.job.parts import LAYERS, Part, layer_activations
+from ilp_planner.job.parts import Part, layer_activations
 from ilp_planner.spaces.training.enumerate.variants import Variant
 from ilp_planner.spaces.training.search.possible import megatron_parts
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.pipeline_layout import ALONE, FIRST, REMAINDERS, split_layout
 from ilp_planner.specs.training import ORDERS, Recompute, Settings, TrainingJob
 from tests.examples import examples, for_each
@@ -248,7 +249,7 @@ def test_states_and_activations_alone_never_take_more_than_all(one: TrainingJob,
     parts, limits, again = memory_parts(one), [gib * 2**30] * one.pp, one.settings.recompute
     whole = dataclasses.replace(one.settings, recompute=Recompute())
     plain = memory_parts(dataclasses.replace(one, settings=whole))
-    kinds = {expert: LAYERS[expert] for expert in set(one.model.expert_layers)}
+    kinds = {expert: LAYER_KINDS[expert].name for expert in set(one.model.expert_layers)}
     kept = {name: layer_activations(plain.job, again, {}, expert=e) for e, name in kinds.items()}
     for expert in kinds:
         held = most_layers(parts, limits, 20, expert=expert)[0]

@@ -19,6 +19,7 @@ from ilp_planner.job.parts import Part
 from ilp_planner.spaces.training.enumerate.keeping import fits_kept
 from ilp_planner.spaces.training.enumerate.partition import CutTables, Spread
 from ilp_planner.spaces.training.enumerate.variants import Variant
+from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.pipeline_layout import FIRST
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def with_least_memory(part: MegatronPart, variant: Variant, tables: CutTables) -
         norm = {"final norm": Part()}  # which rank has it depends on all
         fixed = {**parts.fixed, "between stages": 0.0}
         parts = replace(parts, parts={**parts.parts, **norm}, fixed=fixed)
-        kinds = {"expert layer" if kind else "layer" for kind in part.job.layer_kinds}
+        kinds = {LAYER_KINDS[kind].name for kind in part.job.layer_kinds}
         left = min(parts.parts[kind].left for kind in kinds)
         if again.method == "block" and left < parts.checkpoint:
             part.least_memory[again] = None  # recomputed ones keep more

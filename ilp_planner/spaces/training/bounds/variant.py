@@ -11,7 +11,6 @@ import numpy as np
 from ilp_planner.base.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.costs.training.memory import most_by_states, most_layers
 from ilp_planner.job.counts import Count, larger
-from ilp_planner.job.parts import LAYERS
 from ilp_planner.schedule.formulas import rank_of_stage
 from ilp_planner.spaces.training.enumerate.layouts import BOTH, FORWARD, layout_bounds, layouts_of
 from ilp_planner.spaces.training.enumerate.partition import INFINITE
@@ -22,6 +21,7 @@ from ilp_planner.spaces.training.enumerate.variants import (
     block_of,
     pipelines,
 )
+from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST
 
 if TYPE_CHECKING:
@@ -522,7 +522,7 @@ def _crowded(part: MegatronPart, again: Recompute) -> list[int]:
     sizes = range(1, len(kinds) + 1) if again.method == "block" else ()
     found = np.zeros(max(1, len(sizes)), np.int64)
     for kind, count in _counts(kinds).items():
-        if sizes and parts.parts[LAYERS[kind]].left < parts.checkpoint:
+        if sizes and parts.parts[LAYER_KINDS[kind].name].left < parts.checkpoint:
             continue  # with its activations on the host, a layer keeps less than its input
         held = most_layers(parts, part.limits, count, expert=kind, sizes=sizes)
         # The least n with which ranks that have n at most hold all.
@@ -534,8 +534,8 @@ def _crowded(part: MegatronPart, again: Recompute) -> list[int]:
 
 
 @lru_cache(maxsize=8)
-def _counts(kinds: tuple[bool, ...]) -> dict[bool, int]:
-    """Return how many layers there are without and with experts, of those that there are."""
+def _counts(kinds: tuple[int, ...]) -> dict[int, int]:
+    """Return how many layers there are of each kind."""
     return {kind: kinds.count(kind) for kind in set(kinds)}
 
 
@@ -545,7 +545,7 @@ def _ruled_out(part: MegatronPart, again: Recompute) -> bool:
     counts, costs, cluster = _counts(part.job.layer_kinds), part.costs, part.problem.cluster
     parts = part.memory(Variant(1, NOTHING))
     kept = {
-        LAYERS[kind]: costs.layer_activations(parts.job, cluster, again, expert=kind)
+        LAYER_KINDS[kind].name: costs.layer_activations(parts.job, cluster, again, expert=kind)
         for kind in counts
     }
     for kind, count in counts.items():

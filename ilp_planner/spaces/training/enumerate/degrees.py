@@ -15,6 +15,7 @@ from ilp_planner.base.errors import InfeasibleError, SpecError
 from ilp_planner.inputs.constraints import ANY
 from ilp_planner.settings.rules import same_pipelines
 from ilp_planner.specs.degrees import divisors
+from ilp_planner.specs.layer_kinds import ATTENTION, MLP
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
@@ -93,16 +94,21 @@ def default_max_cp(kernels: Kernels, profile: ElementProfile | None = None) -> i
 def tensor_rules(model: Decoder, tp: int) -> Iterator[str]:
     """Yield why a tensor-parallel degree is none for this model; Megatron finds the MLP's width
     only when it builds the model."""
-    if model.heads % tp:
+    if model.has(ATTENTION) and model.heads % tp:
         yield f"{model.heads} heads are not divisible"
-    if model.latent is None and model.kv_heads % tp and tp % model.kv_heads:
+    grouped = model.latent is None and model.has(ATTENTION)
+    if grouped and model.kv_heads % tp and tp % model.kv_heads:
         yield f"{model.kv_heads} query groups are no multiple or divisor"
-    if not all(model.expert_layers) and model.ffn % tp:
+    if model.has(MLP) and model.ffn % tp:
         yield f"ffn {model.ffn} is not divisible"
     if model.experts and model.experts.shared_ffn % tp:
         yield f"ffn {model.experts.shared_ffn} of the shared expert is not divisible"
     if model.prediction_layers and model.hidden % tp:
         yield f"hidden {model.hidden} is not divisible"
+    for mixer in model.scans:
+        for what, count in mixer.divisors.items():
+            if count % tp:
+                yield f"{count} {what} are not divisible"
 
 
 def sequence_rules(model: Decoder, tp: int, cp: int) -> Iterator[str]:

@@ -19,10 +19,12 @@ import numpy as np
 
 from ilp_planner.base.numerics import FINE_ROUNDING
 from ilp_planner.costs.training.job import ends_of, layout_of, spread
+from ilp_planner.costs.training.memory import layers_before
 from ilp_planner.job.memory import kept_bytes, stage_of_rank
 from ilp_planner.schedule.formulas import rank_of_stage
 from ilp_planner.spaces.training.enumerate.keeping import keeping, keeps
 from ilp_planner.spaces.training.enumerate.partition import Cut, CutSearch
+from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.pipeline_layout import ANYHOW, FIRST, LAST, balanced_layout
 
 if TYPE_CHECKING:
@@ -59,8 +61,7 @@ def may_fit(
         of the virtual stages on the chain, int64 [layouts, stages + 1].
     """
     job = parts.job
-    experts = job.layer_kinds
-    kinds = ("embedding", *("expert layer" if e else "layer" for e in experts), "output")
+    kinds = ("embedding", *(LAYER_KINDS[k].name for k in job.layer_kinds), "output")
     chain = [parts.parts[kind] for kind in kinds]
     states, kept, waiting = (
         _between(np.array(each, np.float64), layouts)
@@ -121,15 +122,14 @@ class StageBytes(NamedTuple):
 def stage_bytes(parts: MemoryParts, limits: Sequence[float]) -> StageBytes:
     """Return lower bounds on ranks' memory in a job with interleaved stages."""
     job = parts.job
-    experts = np.array(job.layer_kinds)
-    kinds = ["embedding", *("expert layer" if e else "layer" for e in experts), "output"]
+    kinds = ["embedding", *(LAYER_KINDS[k].name for k in job.layer_kinds), "output"]
     states = np.array([sum(getattr(parts.parts[k], name) for name in STATES) for k in kinds])
     predictions = job.model.prediction_layers
     states[-1] += predictions * sum(getattr(parts.parts["prediction layer"], n) for n in STATES)
-    layers = np.concatenate(([0, 0], np.arange(1, experts.size + 1), [experts.size]))
-    with_experts = np.concatenate(([0, 0], experts.cumsum(), [experts.sum()]))
-    few, some = (np.maximum(0, e[None, :] - e[:, None]) for e in (layers, with_experts))
-    kept = np.array(kept_bytes(parts, layers=few - some, expert_layers=some), np.float64)
+    before = layers_before(job.layer_kinds)
+    dense, expert, *others = np.maximum(0, before[:, None, :] - before[:, :, None])
+    own = kept_bytes(parts, layers=dense, expert_layers=expert, others=tuple(others))
+    kept = np.array(own, np.float64)
     kept[0] += parts.parts["embedding"].kept
     kept[:, -1] += predictions * parts.parts["prediction layer"].left
     every = [np.array(job.schedule.held(job.pp - 1 - r), np.float64) for r in range(job.pp)]

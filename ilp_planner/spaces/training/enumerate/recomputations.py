@@ -7,6 +7,7 @@ from itertools import chain, combinations, product
 from typing import TYPE_CHECKING
 
 from ilp_planner.job.recompute import OF_DENSE, OF_EXPERTS
+from ilp_planner.specs.layer_kinds import ATTENTION, MLP
 from ilp_planner.specs.training import OPERATORS, Recompute
 
 if TYPE_CHECKING:
@@ -60,13 +61,14 @@ def whole_stages(plan: GroupPlan) -> bool:
 
 def _able(model: Decoder, kernels: Kernels) -> Iterator[str]:
     """Yield the parts that layers of a model can recompute."""
-    yield "core_attn"
+    if model.has(ATTENTION):
+        yield "core_attn"
     norms = kernels.quantised != "fp8-delayed"
     if norms:
         yield "layernorm"
     if model.latent is not None:
         yield "mla_up_proj"
-    if not all(model.expert_layers):
+    if model.has(MLP):
         yield from OF_DENSE
     if model.experts is not None:
         has = {
