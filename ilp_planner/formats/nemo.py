@@ -162,6 +162,10 @@ def check_core(job: TrainingJob) -> None:
 def _model(job: TrainingJob) -> Section:
     """Return the architecture."""
     m = job.model
+    latent = m.experts.latent if m.experts else 0
+    for name, found in (("pattern", m.pattern), ("experts.latent", latent)):
+        if found:
+            raise Unfit(f"model.{name}", found).but(f"{TOOL} is told plain transformers alone")
     if m.positions == "learned" and m.max_position_embeddings != m.sequence:
         raise Unfit("model.max_position_embeddings", m.max_position_embeddings).but(
             f"{TOOL} has as many positions as the sequence is long",

@@ -13,6 +13,7 @@ from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import as_whole
 from ilp_planner.formats.megatron.earlier import Today, in_todays_words
 from ilp_planner.formats.megatron.flags import Value
+from ilp_planner.formats.megatron.hybrid import PATTERN, with_pipes
 from ilp_planner.formats.megatron.launcher import Launch, smallest_world, split_launch
 from ilp_planner.formats.megatron.launchers import (
     FindOpen,
@@ -211,6 +212,8 @@ def arguments_of_job(job: TrainingJob) -> MegatronArguments:
     values |= {"micro_batch_size": job.micro_batch, "global_batch_size": job.global_batch}
     values["tensor_model_parallel_size"] = job.tp
     values |= pipeline_values(job.pipeline, job.pp)
+    if PATTERN in values:
+        values = with_pipes(values, job.pipeline)
     values |= settings_values(job.settings, gated="swiglu" in values)
     known, others = split_words(job.settings.carried)
     values |= _taken(known, others)

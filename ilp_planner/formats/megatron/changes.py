@@ -190,5 +190,6 @@ def as_said(job: TrainingJob) -> TrainingJob:
     model, experts = job.model, job.model.experts
     if experts is not None:
         plain = replace(experts, dense_first=0, every=1)
-        model = replace(model, experts=plain, experts_in=model.expert_layers)
+        listed = () if model.pattern else model.expert_layers
+        model = replace(model, experts=plain, experts_in=listed)
     return replace(job, model=model, settings=settings)

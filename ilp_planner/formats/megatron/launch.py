@@ -12,6 +12,7 @@ from ilp_planner.formats.exported import Expected, Exported, unlike_torch
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.earlier import is_early
 from ilp_planner.formats.megatron.flags import flag_of, flags_by_key
+from ilp_planner.formats.megatron.hybrid import program_of
 from ilp_planner.formats.megatron.model_features import unsaid
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.settings import FLAGS
@@ -184,7 +185,7 @@ def script_text(job: TrainingJob, args: MegatronArguments, name: str, expected: 
         lines += [*about, *_array(name_of_array, rows)]
         arrays.append(name_of_array)
     lines += [
-        'torchrun "${DISTRIBUTED[@]}" "$MEGATRON/pretrain_gpt.py" \\',
+        f'torchrun "${{DISTRIBUTED[@]}}" "$MEGATRON/{program_of(args)}" \\',
         *(f'    "${{{array}[@]}}" \\' for array in arrays),
         '    "$@"',
     ]

@@ -22,8 +22,6 @@ OF_MODELS = ("num-layers", "hidden-size", "num-attention-heads", "micro-batch-si
 OTHER_MODELS = {
     "pretrain_bert.py": "BERT",
     "pretrain_t5.py": "T5",
-    "pretrain_mamba.py": "Mamba",
-    "pretrain_hybrid.py": "hybrids of attention and Mamba",
     "pretrain_retro.py": "Retro",
     "pretrain_ict.py": "bi-encoders",
     "pretrain_vlm.py": "vision-language models",

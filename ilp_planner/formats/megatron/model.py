@@ -4,6 +4,15 @@ from collections.abc import Mapping
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.megatron.flags import Value
+from ilp_planner.formats.megatron.hybrid import (
+    PATTERN,
+    STACK,
+    hybrid_misfits,
+    hybrid_of,
+    hybrid_values,
+    layers_in,
+    pattern_of,
+)
 from ilp_planner.formats.megatron.model_features import (
     feature_values,
     features_of,
@@ -34,18 +43,11 @@ DEFAULT_TOKENIZER = "GPT2BPETokenizer"
 NULL_TOKENIZERS = ("NullTokenizer", "NullMultimodalTokenizer")
 # What makes another model of it: key -> what it is.
 UNSUPPORTED = {
-    "hybrid_layer_pattern": "hybrids of attention and other layers",
-    "hybrid_override_pattern": "hybrids of attention and other layers",
-    "mtp_hybrid_override_pattern": "hybrids of attention and other layers",
-    "is_hybrid_model": "hybrids of attention and other layers",
+    "mtp_hybrid_override_pattern": "prediction layers of a pattern of their own",
     "heterogeneous_layers_config_path": "layers of different sizes",
     "heterogeneous_layers_config_encoded_json": "layers of different sizes",
-    "experimental_attention_variant": "experimental attention",
-    "linear_attention_freq": "linear attention",
     "csa_compress_ratios": "compressed sparse attention",
     "enable_hyper_connections": "hyper-connections",
-    "attention_output_gate": "gated attention",
-    "moe_latent_size": "experts in a latent space",
     "moe_shortcut_connection": "shortcut connections around experts",
     "mtp_use_repeated_layer": "a repeated prediction layer",
     "decoder_num_layers": "encoder-decoder models",
@@ -67,7 +69,8 @@ def check_supported(args: MegatronArguments) -> None:
     for key, what in UNSUPPORTED.items():
         if args[key]:
             raise SpecError(f"{flag_of(key)}: found {what}, expected a decoder-only transformer")
-    if args.words("spec") and args.words("spec")[0] != "local":
+    named = args.words("spec")
+    if named and named[0] != "local" and not (pattern_of(args) and named == STACK):
         raise SpecError("--spec: found a model of its own, expected Megatron's own or `local`")
     if args.text("position_embedding_type") == "relative":
         raise SpecError(
@@ -97,6 +100,8 @@ def decoder_of(args: MegatronArguments) -> Decoder:
     # Megatron's own default; `Decoder` has the same for SwiGLU, not for quick GeGLU.
     ffn = args.whole("ffn_hidden_size") or (0 if args.on("swiglu") else 4 * hidden)
     experts, experts_in = _experts(args)
+    hybrid = hybrid_of(args, layers_of(args), experts is not None)
+    ahead = hybrid.pop("prediction_layers", args.whole("mtp_num_layers"))
     return Decoder(
         layers=layers_of(args),
         hidden=hidden,
@@ -115,16 +120,20 @@ def decoder_of(args: MegatronArguments) -> Decoder:
         tied=not args.on("untie_embeddings_and_output_weights"),
         dropout=args.number("hidden_dropout"),
         latent=_latent(args),
-        prediction_layers=args.whole("mtp_num_layers"),
+        prediction_layers=ahead,
+        attention_gate=args.on("attention_output_gate"),
         experts=experts,
         experts_in=experts_in,
         rotary=rotary_of(args) if turned else None,
         **features_of(args),
+        **hybrid,
     )
 
 
 def layers_of(args: MegatronArguments) -> int:
     """Return the transformer layers, 0 if nothing says."""
+    if pattern := pattern_of(args):
+        return layers_in(pattern)
     return args.whole("num_layers") or args.whole("encoder_num_layers")
 
 
@@ -198,10 +207,14 @@ def model_values(model: Decoder, vocab_multiple: int) -> dict[str, Value]:
     SpecError: Megatron has no arguments for it.
     """
     check_model(model)
+    for key, found, expected in hybrid_misfits(model):
+        raise SpecError(f"{key}: found {found}, expected {expected}: Megatron-LM has no other")
+    hybrid = hybrid_values(model)
+    apart = PATTERN not in hybrid  # what a pattern says besides
     grouped = model.kv_heads != model.heads and model.latent is None
     positions = "yarn" if _has_yarn(model) else model.positions
     values = given(
-        ("num_layers", model.layers, True),
+        ("num_layers", model.layers, apart),
         ("hidden_size", model.hidden, True),
         ("ffn_hidden_size", model.ffn, True),
         ("num_attention_heads", model.heads, True),
@@ -225,7 +238,12 @@ def model_values(model: Decoder, vocab_multiple: int) -> dict[str, Value]:
         values |= _latent_values(model.latent)
     if model.experts:
         values |= _expert_values(model, model.experts)
-    return values | given(("mtp_num_layers", model.prediction_layers, model.prediction_layers))
+    ahead = apart and model.prediction_layers
+    values |= given(
+        ("attention_output_gate", True, model.attention_gate),
+        ("mtp_num_layers", model.prediction_layers, ahead),
+    )
+    return values | hybrid
 
 
 def _has_yarn(model: Decoder) -> bool:
@@ -284,6 +302,7 @@ def _experts(args: MegatronArguments) -> tuple[Experts | None, tuple[bool, ...]]
         every=every,
         groups=args.whole("moe_router_num_groups") or 1,
         top_groups=args.whole("moe_router_group_topk"),
+        latent=args.whole("moe_latent_size"),
         **routing_of(args),
     )
     return experts, irregular
@@ -310,5 +329,6 @@ def _expert_values(model: Decoder, experts: Experts) -> dict[str, Value]:
         ("moe_shared_expert_intermediate_size", experts.shared_ffn, experts.shared_ffn),
         ("moe_router_num_groups", experts.groups, experts.groups > 1),
         ("moe_router_group_topk", experts.top_groups, experts.groups > 1 and experts.top_groups),
+        ("moe_latent_size", experts.latent, experts.latent),
         ("moe_layer_freq", layers if irregular else experts.every, irregular or experts.every != 1),
     ) | routing_values(experts)

@@ -1,6 +1,7 @@
 """The layers of each pipeline stage, in Megatron-LM's arguments."""
 
 from ilp_planner.formats.megatron.flags import Value
+from ilp_planner.formats.megatron.hybrid import hybrid_layout
 from ilp_planner.formats.megatron.values import MegatronArguments
 from ilp_planner.specs.pipeline_layout import (
     PipelineLayout,
@@ -48,6 +49,8 @@ def layout_of(
     """Return the layout that the arguments mean."""
     if text := args.text("pipeline_model_parallel_layout"):
         return read_layout(text)
+    if piped := hybrid_layout(args, pp, prediction_layers):
+        return piped
     return split_layout(stage_layers(args, layers, pp), prediction_layers=prediction_layers)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ilp_planner.formats.megatron.findings import Finding, built, config, found, never, run
 from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.hybrid import PATTERN, piped_stages
 from ilp_planner.formats.megatron.model import layers_of
 from ilp_planner.formats.megatron.pipeline import layout_of, stage_layers, virtual_of
 from ilp_planner.formats.megatron.rules_parallel import model_size
@@ -34,7 +35,14 @@ def check_stages(a: MegatronArguments) -> Iterator[Finding]:
         ).expected("no more than one of them")
         return
     counted = layers + a.on(EMBEDDING) + a.on(LOSS)
-    if a.given(LAYOUT):
+    if stages := piped_stages(a):
+        if stages % pp:
+            yield found(flag_of(PATTERN), f"{stages} stages").expected(
+                f"a multiple of {PIPELINE} ({pp})", f"{PIPELINE} {nearest_divisor(pp, stages)}"
+            )
+        if given:
+            yield found(given[0], f"{flag_of(PATTERN)} with stages").expected("one of them")
+    elif a.given(LAYOUT):
         stages = flat_layout(a.text(LAYOUT)).count("|") + 1
         if stages % pp:
             yield found(LAYOUT, f"{stages} stages").expected(
@@ -199,7 +207,7 @@ def _check_layout(a: MegatronArguments) -> Iterator[Finding]:
 def check_built_stages(a: MegatronArguments) -> Iterator[Finding]:
     """Faults of stages that appear when the model is built."""
     pp, layers, virtual = a.whole(PP), layers_of(a), virtual_stages(a)
-    if a.given(LAYOUT) or a.given(EACH):
+    if a.given(LAYOUT) or a.given(EACH) or piped_stages(a):
         return
     counted = layers + a.on(EMBEDDING) + a.on(LOSS)
     uneven = a.given(FIRST) or a.given(LAST)
@@ -292,7 +300,7 @@ def check_recomputed_layers(a: MegatronArguments) -> Iterator[Finding]:
 
 def _held_layers(a: MegatronArguments) -> list[int]:
     pp = a.whole(PP)
-    if a.given(LAYOUT):
+    if a.given(LAYOUT) or piped_stages(a):
         layout = layout_of(a, layers_of(a), pp, 0)
         return [stage.layers for stage in layout.stages]
     return stage_layers(a, layers_of(a), pp)
@@ -301,8 +309,8 @@ def _held_layers(a: MegatronArguments) -> list[int]:
 def virtual_stages(a: MegatronArguments) -> int:
     """Return Megatron's virtual stages per rank, 1 for none."""
     pp = a.whole(PP)
-    if a.given(LAYOUT):
-        stages = flat_layout(a.text(LAYOUT)).count("|") + 1
+    if a.given(LAYOUT) or piped_stages(a):
+        stages = piped_stages(a) or flat_layout(a.text(LAYOUT)).count("|") + 1
         return stages // pp if stages % pp == 0 else 1
     return virtual_of(a, layers_of(a), pp)
 

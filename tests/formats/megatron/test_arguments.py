@@ -351,7 +351,10 @@ def test_bytes_of_states(flags: str, expected: tuple[int, int, int]) -> None:
         ("python pretrain_t5.py --num-layers 2", "trains T5, expected decoder-only"),
         ("torchrun --nproc_per_node gpu pretrain_gpt.py", "--nproc_per_node: found gpu, which"),
         (f"{SMALL} --model-type t5", "--model-type: .* no such argument any more"),
-        (f"{SMALL} --hybrid-layer-pattern M-M-", "--hybrid-layer-pattern: found hybrids"),
+        (
+            f"{SMALL} --hybrid-layer-pattern M-M-",
+            "--hybrid-layer-pattern: found 4 layers, expected --num-layers",
+        ),
         (f"{SMALL} --spec my.module spec", "--spec: found a model of its own"),
         (f"{SMALL} --cp-comm-type p2p a2a", "--cp-comm-type: found a2a, p2p in different"),
         (f"{SMALL} --optimizer soap", "--optimizer: found soap"),
