@@ -10,7 +10,7 @@ from pathlib import PurePath
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.files import Document, read_json
 from ilp_planner.specs.decoder import Decoder
-from ilp_planner.specs.hugging_face import dense, routed
+from ilp_planner.specs.hugging_face import dense, hybrid, routed
 from ilp_planner.specs.hugging_face.config import Config, one_of
 from ilp_planner.specs.hugging_face.dense import SEQUENCE
 from ilp_planner.specs.model import ModelSpec
@@ -53,6 +53,11 @@ FAMILIES: Mapping[str, Callable[[Config], Decoder]] = {
     "deepseek_v2": routed.deepseek_v2,
     "deepseek_v3": routed.deepseek_v3,
     "kimi_k2": routed.deepseek_v3,
+    "nemotron_h": hybrid.nemotron_h,
+    "qwen3_next": hybrid.qwen3_next,
+    "qwen3_5_text": hybrid.qwen3_5,
+    "qwen3_5_moe_text": hybrid.qwen3_next,
+    "bamba": hybrid.bamba,
 }
 # Models of text and something else, with the family of their text where they do not say it.
 TEXT_OF: Mapping[str, str] = {
@@ -69,6 +74,8 @@ TEXT_OF: Mapping[str, str] = {
     "qwen3_vl_moe_text": "qwen3_moe",
     "kimi_vl": "deepseek_v3",
     "glm4v": "glm4",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
 }
 # Parts of a model that are not of text.
 OTHER_PARTS = ("vision_config", "audio_config", "speech_config", "video_config")
@@ -82,13 +89,12 @@ ALIBI = "ALiBi positions"
 ENCODER = "an encoder"
 NOT_MODELLED: Mapping[str, str] = {
     **dict.fromkeys(
-        ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h", "jamba", "bamba", "zamba",
-         "zamba2", "granitemoehybrid"),
+        ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "jamba", "zamba", "zamba2",
+         "granitemoehybrid"),
         MAMBA,
     ),
     **dict.fromkeys(
-        ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "olmo_hybrid",
-         "kimi_linear"),
+        ("olmo_hybrid", "kimi_linear"),
         LINEAR,
     ),
     **dict.fromkeys(("minimax", "minimax_m1", "minimax_text_01", "bailing_hybrid"),
@@ -107,6 +113,7 @@ NOT_MODELLED: Mapping[str, str] = {
     "phimoe": "sparse mixer routing",
     "dbrx": "clipped queries, keys and values",
 }  # fmt: skip
+HYBRIDS = ("nemotron_h", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "bamba")
 # Keys that make another architecture of any family, where they have a value.
 SIGNS: Mapping[str, str] = {
     "hybrid_override_pattern": MAMBA,
@@ -184,8 +191,9 @@ def _family(whole: Config) -> tuple[str, Config]:
         if name in NOT_MODELLED:
             found = f"{name!r}, which has {NOT_MODELLED[name]}"
             raise place.error("model_type", MODELLED, found)
-    _refuse_signs(whole, config)
     family = TEXT_OF.get(own, own)
+    if family not in HYBRIDS:
+        _refuse_signs(whole, config)
     if family not in FAMILIES:
         near = difflib.get_close_matches(family, FAMILIES, n=1)
         meant = f" (did you mean {near[0]!r}?)" if near else ""

@@ -17,21 +17,21 @@ SCORES = ("softmax", "sigmoid")
 
 def mixtral(config: Config) -> Decoder:
     """Mixtral: Mistral with experts in all layers."""
-    experts = _routed(config, ffn="intermediate_size", top_k=2)
+    experts = routed_fields(config, ffn="intermediate_size", top_k=2)
     return _everywhere(config, experts, usual_epsilon=1e-5, window=window_of(config))
 
 
 def qwen2_moe(config: Config) -> Decoder:
     """Qwen 2 with experts, and a gated one for all tokens."""
     shared = config.whole("shared_expert_intermediate_size", 5632)
-    experts = _routed(config, top_k=4, normed=False, shared_ffn=shared, shared_gate=True)
+    experts = routed_fields(config, top_k=4, normed=False, shared_ffn=shared, shared_gate=True)
     bias = config.flag("qkv_bias", True)
     return _sparse(config, experts, qkv_bias=bias, window=qwen_window(config))
 
 
 def qwen3_moe(config: Config) -> Decoder:
     """Qwen 3 with experts."""
-    experts = _routed(config, top_k=8, normed=False)
+    experts = routed_fields(config, top_k=8, normed=False)
     return _sparse(
         config, experts, qk_norm=True, window=qwen_window(config), **attention_biases(config)
     )
@@ -41,7 +41,7 @@ def gpt_oss(config: Config) -> Decoder:
     """GPT-OSS: experts in all layers, sinks, a window in every other layer, a clamped GELU."""
     if not config.flag("attention_bias", True):
         raise config.error("attention_bias", "true: biases of experts alone are not modelled")
-    experts = _routed(config, ffn="intermediate_size", top_k=4)
+    experts = routed_fields(config, ffn="intermediate_size", top_k=4)
     return _everywhere(
         config,
         experts,
@@ -61,7 +61,7 @@ def olmoe(config: Config) -> Decoder:
     """OLMoE: experts in all layers, queries and keys normed over all heads."""
     if config.has("clip_qkv"):
         raise config.error("clip_qkv", "null: clipped queries, keys and values are not modelled")
-    experts = _routed(config, ffn="intermediate_size", top_k=8, normed=False)
+    experts = routed_fields(config, ffn="intermediate_size", top_k=8, normed=False)
     return _everywhere(
         config,
         experts,
@@ -76,7 +76,7 @@ def minimax_m2(config: Config) -> Decoder:
     """MiniMax-M2: experts in all layers, balanced by a bias; half of the channels turned."""
     head = config.whole("head_dim", 128)
     turned = config.whole("rotary_dim", head // 2)
-    experts = _routed(config, ffn="intermediate_size", top_k=8)
+    experts = routed_fields(config, ffn="intermediate_size", top_k=8)
     experts |= {"score": _score(config, "sigmoid"), "correction": True}
     predictions = config.whole("num_mtp_modules", 0, least=0) * config.flag("use_mtp", False)
     return _everywhere(
@@ -102,7 +102,7 @@ def llama4(config: Config) -> Decoder:
     said = config.values.get("no_rope_layers")
     if said and said != [int((i + 1) % unturned > 0) for i in range(layers)]:
         raise config.error("no_rope_layers", f"0 for one layer in {unturned}, else 1")
-    experts = _routed(config, ffn="intermediate_size", top_k=1, shared_ffn=ffn)
+    experts = routed_fields(config, ffn="intermediate_size", top_k=1, shared_ffn=ffn)
     return with_experts(
         config,
         flags,
@@ -146,7 +146,7 @@ def deepseek_v3(config: Config) -> Decoder:
     return _latent(config, experts, first=3, prediction_layers=predictions)
 
 
-def _routed(
+def routed_fields(
     config: Config,
     *,
     top_k: int,
@@ -189,7 +189,7 @@ def _after(config: Config, first: int) -> list[bool]:
 
 def _deepseek_experts(config: Config, *, groups: int, top_groups: int) -> dict[str, Any]:
     """Return the fields of `Experts` that DeepSeek and GLM say."""
-    experts = _routed(config, top_k=8)
+    experts = routed_fields(config, top_k=8)
     count = config.whole("n_shared_experts", 0, least=0)
     divided = config.whole("n_group", groups)
     chosen = config.whole("topk_group", min(top_groups, divided), most=divided)
