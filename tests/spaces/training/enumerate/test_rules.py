@@ -125,7 +125,10 @@ def test_tensor_parallelism_stays_in_a_node_and_divides_the_model() -> None:
 
 
 def test_experts_have_tensor_parallelism_with_divided_sequences_alone() -> None:
-    text = "sequence parallelism: none / sequence parallelism, for experts with tensor parallelism"
+    text = (
+        "sequence parallelism: none / sequence parallelism, for experts or Mamba with tensor "
+        "parallelism"
+    )
     assert said(check_sequence_parallel, with_settings(deepseek(), tp=2)) == [text]
     assert said(check_sequence_parallel, with_settings(deepseek())) == []
     assert said(check_sequence_parallel, with_settings(llama(), tp=2)) == []
