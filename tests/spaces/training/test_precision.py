@@ -124,7 +124,8 @@ def test_graphs_take_what_they_have_off_the_host() -> None:
     none = seconds(case(), SLOW)
     whole = {kind: seconds(case(graphs=kind), SLOW) for kind in GRAPHS if kind}
     assert len(set(whole.values())) == 1
-    part = {name: seconds(case(graphs="local", graphed=(name,)), SLOW) for name in GRAPHED}
+    names = [name for name in GRAPHED if name != "mamba"]
+    part = {name: seconds(case(graphs="local", graphed=(name,)), SLOW) for name in names}
     least = next(iter(whole.values()))
     # Of a model with a dense layer first, each of them is in some layer.
     assert all(least < found < none for found in part.values())
