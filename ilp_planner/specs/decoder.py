@@ -66,7 +66,8 @@ class Decoder:
     overrides `Experts.dense_first` and `every`. pattern: of a hybrid, the kind of each layer, in
     letters (`specs.layer_kinds`): Megatron's of layers with one block each (M Mamba-2, * attention,
     - MLP, E experts, G gated delta net), or words of two letters; empty: attention in all layers.
-    attention_gate: the queries' product makes a gate of attention's output as well (Qwen3-Next).
+    mamba, delta: sizes of these layers; None where there are none. attention_gate: the queries'
+    product makes a gate of attention's output as well (Qwen3-Next).
     """
 
     layers: int

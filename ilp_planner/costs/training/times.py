@@ -247,15 +247,32 @@ def job_passes(
     ------
     SpecError: a device type has no figures, or none for the job's precision.
     """
-    rank = _Rank(job, network, device, pp_rank, links, frozenset(without))
 
     def passes(name: str) -> Passes | None:
-        return rank.passes(element_alone(job, device, name)) if has_element(job, name) else None
+        return element_passes(job, network, device, pp_rank, name, links=links, without=without)
 
     embedding, output = passes("embedding"), passes("output")
     assert embedding is not None
     assert output is not None
     return JobPasses(embedding, passes("dense"), passes("expert"), output)
+
+
+def element_passes(
+    job: TrainingJob,
+    network: Network | None,
+    device: Device,
+    pp_rank: int,
+    name: str,
+    *,
+    links: LinkTimes | None = None,
+    without: Collection[str] = (),
+) -> Passes | None:
+    """Return the passes through one kind of element, by its name in `elements_of`; None of layers
+    that the model has not. The rest is as `job_passes` has it."""
+    if not has_element(job, name):
+        return None
+    rank = _Rank(job, network, device, pp_rank, links, frozenset(without))
+    return rank.passes(element_alone(job, device, name))
 
 
 def element_messages(job: TrainingJob, kind: str) -> list[Message]:

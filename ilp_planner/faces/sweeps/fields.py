@@ -38,6 +38,7 @@ OF_REQUESTS = (*FILES, "gpus", *(row.said for row in INPUTS if row.said != "pric
 HELD = {"model": DEFAULT_MODEL, "cluster": DEFAULT_CLUSTER}  # files of which fields are varied
 # Which fields are set before others: what a file says is changed when it is known which file.
 OF_FILE, IN_FILE, OF_REQUEST = range(3)
+OF_HYBRIDS = ("mamba", "delta")  # tables that plain models have not, with names of theirs
 LISTED = 8  # fields of one name that a message lists
 
 
@@ -256,10 +257,13 @@ def _written(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def _of_model(values: dict[str, Any]) -> Iterator[Path]:
-    """Yield the keys that the architecture of a model may have."""
+    """Yield the keys that the architecture of a model may have; those of scans, if it has some."""
     from ilp_planner.specs.model import ARCHITECTURES
 
-    yield from _of_dataclass(ARCHITECTURES[values["family"]], ("architecture",))
+    own = values.get("architecture", {})
+    for path in _of_dataclass(ARCHITECTURES[values["family"]], ("architecture",)):
+        if path[1] not in OF_HYBRIDS or path[1] in own:
+            yield path
 
 
 def _of_dataclass(kind: Any, path: Path) -> Iterator[Path]:

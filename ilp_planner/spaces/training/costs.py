@@ -29,7 +29,7 @@ from ilp_planner.costs.training.iteration import (
 from ilp_planner.costs.training.job import job_of_groups, node_order
 from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.ranks import RankCosts
-from ilp_planner.costs.training.times import NAMES, job_passes
+from ilp_planner.costs.training.times import NAMES, element_passes
 from ilp_planner.job.memory import memory_parts, stage_of_rank
 from ilp_planner.job.parts import layer_activations, with_layout
 from ilp_planner.job.traffic import FAMILIES, FAMILY
@@ -342,9 +342,7 @@ def _by_family(ranks: RankCosts, kind: int, element: str) -> dict[str, float]:
     for family in ("", *FAMILIES):
         without |= {group for group, own in FAMILY.items() if own == family}
         passes = (
-            getattr(
-                job_passes(job, network, device, kind, links=ranks.links, without=without), element
-            )
+            element_passes(job, network, device, kind, element, links=ranks.links, without=without)
             for device in types
         )
         seconds = max(0.0 if one is None else sum(one.sent) for one in passes)

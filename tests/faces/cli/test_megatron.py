@@ -210,7 +210,7 @@ def test_a_plan_whose_model_has_changed(imported: Path, ilp_plan: Command) -> No
          "--pipeline-model-parallel-layout 'Et*2|(t|)*6tL' would do"),
         ("--global-batch-size 15", "--global-batch-size 16 would do"),
         ("--strict: --tensor-parallel-size 2", "did you mean --tensor-model-parallel-size?"),
-        ("--hybrid-layer-pattern M-M-", "expected a decoder-only transformer"),
+        ("--hybrid-layer-pattern M-M-", "found 4 layers, expected --num-layers"),
         ("--strict: --tokenizer-type Llama2Tokenizer --bogus",
          "--bogus: Megatron-LM has no such argument"),
     ],
