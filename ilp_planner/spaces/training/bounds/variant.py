@@ -135,9 +135,9 @@ def whole_bounds(
         for pipeline, (own, bounds) in zip(every, found, strict=True):
             bounds[:] = [part.bound(pipeline.computing(again)) for again in own]
         return found
-    alike: dict[tuple[bool, int, int], list[int]] = {}
+    alike: dict[tuple[bool, int, Recompute, int], list[int]] = {}
     for number, (pipeline, (own, _)) in enumerate(zip(every, found, strict=True)):
-        key = pipeline.divided, _last(part, pipeline), len(own)
+        key = pipeline.divided, _last(part, pipeline), own[0], len(own)
         alike.setdefault(key, []).append(number)
     for key, numbers in alike.items():
         own = found[numbers[0]][0]

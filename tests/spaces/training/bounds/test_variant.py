@@ -8,6 +8,7 @@ import pytest
 
 from ilp_planner.base.numerics import NEVER
 from ilp_planner.faces.api.problem import problem
+from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.spaces.training.bounds.schedule import LeastCuts
 from ilp_planner.spaces.training.bounds.variant import bounded_variants, crowded_bound, never_fits
 from ilp_planner.spaces.training.enumerate.layouts import layout_bounds, layouts_of
@@ -169,6 +170,16 @@ def test_bounds_of_parts_only_rise(runtime: str) -> None:
         least, trivial = part.earliest_bound(part.least_alone()), part.trivial_bound()
         assert 0 < least <= trivial * (1 + 1e-12)
         assert trivial <= part.least_bound() * (1 + 1e-12)
+
+
+def test_the_least_bound_of_a_part_is_that_of_all_its_variants_whenever_it_is_asked() -> None:
+    """Also after theirs, where all recompute: one list of one recomputation is not another."""
+    asked = constraints_of({"recompute": "block,full"})
+    some = small_problem(small_cluster(2, 2), batch=8, constraints=asked, **MODEL)
+    for part in megatron_parts(some, some.costs):
+        bounds, _ = bounded_variants(part, 2 * INFINITE)
+        assert [again.method for again in part.recomputations] == ["uniform"]
+        assert part.least_bound() <= min(bounds.values()) * (1 + 1e-12)
 
 
 def test_casts_of_weights_are_bounded_for_any_number_of_replicas() -> None:
