@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ilp_planner.base.units import HOUR
 
@@ -61,21 +62,31 @@ class Failures:
 
     def idle(self, gpus: int) -> int:
         """Return how many nodes are kept as spares for so many GPUs."""
-        if self.spares is not None:
-            return self.spares
-        mean, count = self.away(gpus), 0
-        while count < MOST_SPARES and more_than(count, mean) > STILL:
-            count += 1
-        return count
+        return _idle(self, gpus)
 
     def factor(self, gpus: int) -> float:
         """Return hours of wall clock for an hour of training on so many GPUs."""
-        rate, interval = self.rate(gpus), self.interval(gpus)
-        if not rate and self.every is None:
-            return 1.0
-        lost = rate * (interval / 2 + self.restart)
-        still = more_than(self.idle(gpus), self.away(gpus))
-        return math.inf if still >= 1 else (1 + self.save / interval + lost) / (1 - still)
+        return _factor(self, gpus)
+
+
+@lru_cache(maxsize=2**17)  # a search asks for every number of nodes, again and again
+def _idle(failures: Failures, gpus: int) -> int:
+    if failures.spares is not None:
+        return failures.spares
+    mean, count = failures.away(gpus), 0
+    while count < MOST_SPARES and more_than(count, mean) > STILL:
+        count += 1
+    return count
+
+
+@lru_cache(maxsize=2**17)
+def _factor(failures: Failures, gpus: int) -> float:
+    rate, interval = failures.rate(gpus), failures.interval(gpus)
+    if not rate and failures.every is None:
+        return 1.0
+    lost = rate * (interval / 2 + failures.restart)
+    still = more_than(failures.idle(gpus), failures.away(gpus))
+    return math.inf if still >= 1 else (1 + failures.save / interval + lost) / (1 - still)
 
 
 def more_than(count: int, mean: float) -> float:

@@ -126,21 +126,28 @@ def _size(
     deadline: Any,
     told: Callable[[str], None],
 ) -> OnGpu:
-    most = _first_most(request, wish, name)
-    while True:
-        problem = problem_of(request, name, most)
-        steps = _steps(problem, wish)
-        run = Run(steps=steps, seconds=wish.seconds, failures=wish.failures, price=wish.price(name))
-        found = size_on(
-            problem,
-            run,
-            limits=limits,
-            deadline=deadline,
-            told=lambda text: told(f"{name}: {text}"),
+    most, largest = _first_most(request, wish, name), _whole(wish.most, name)
+    problem = problem_of(request, name, most)
+    run = Run(
+        steps=_steps(problem, wish),
+        seconds=wish.seconds,
+        failures=wish.failures,
+        price=wish.price(name),
+    )
+
+    def sized_on(some: Problem[Any]) -> Sized:
+        return size_on(
+            some, run, limits=limits, deadline=deadline, told=lambda text: told(f"{name}: {text}")
         )
-        if found.smallest is not None or most >= _whole(wish.most, name) or not deadline.goon():
-            return OnGpu(name, found, steps, problem.global_batch, tokens_of_sample(problem))
-        most = min(_whole(wish.most, name), MORE * most)
+
+    found = sized_on(problem)
+    while found.smallest is None and most < largest and deadline.goon():
+        most = min(largest, MORE * most)
+        found = sized_on(problem_of(request, name, most))
+    if found.smallest and found.smallest.nodes == 1 and found.node_size > gpu(name).node:
+        finer = sized_on(problem_of(request, name, found.node_size))  # a domain, in its nodes
+        found = finer if finer.smallest else found
+    return OnGpu(name, found, run.steps, problem.global_batch, tokens_of_sample(problem))
 
 
 def problem_of(request: Request, name: str, gpus: int) -> Problem[Any]:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.deadline import Deadline
+from ilp_planner.base.errors import UsageError
 from ilp_planner.base.numerics import NEVER, PROVED
 from ilp_planner.base.resident import uncollected
 from ilp_planner.base.units import DAY, HOUR
 from ilp_planner.optimize.solvers.base import Limits, Task
-from ilp_planner.spaces.objectives.node_sets import node_sets
+from ilp_planner.spaces.objectives.node_sets import MOST_SETS, every_set, node_sets
 from ilp_planner.spaces.objectives.on_nodes import SetSearch
 
 if TYPE_CHECKING:
@@ -122,8 +123,17 @@ def size_on(
     ----------
     problem: on as many nodes as there may be. limits: seconds, gap of the cheapest, workers.
     told: of what happens, for a terminal.
+
+    Raises
+    ------
+    UsageError: more nodes than every number of them can be asked about.
     """
     limits = limits or Limits()
+    if not every_set(problem.cluster):
+        raise UsageError(
+            f"gpus: found {problem.cluster.node_count} nodes in cluster {problem.cluster.name!r}, "
+            f"expected at most {MOST_SETS}"
+        )
     with uncollected():
         return _Search(problem, run, limits, deadline or limits.deadline(), told).found()
 

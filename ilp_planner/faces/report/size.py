@@ -67,7 +67,7 @@ def size_lines(model: str, wish: Wish, found: Sequence[OnGpu]) -> Iterator[tuple
         yield (
             "next",
             f"ilp-plan solve {shlex.quote(model)} --gpus {gpus}x{one.gpu} --global-batch-size "
-            f"{one.batch} --output plan.json, with this command's other options",
+            f"{one.batch} --prefer-plain 0 --output plan.json, with this command's other options",
         )
 
 

@@ -5,11 +5,14 @@ import json
 import pytest
 
 from ilp_planner.analysis.size.failures import MTBF
-from ilp_planner.analysis.size.gpus import OnGpu, wish_of
+from ilp_planner.analysis.size.gpus import OnGpu, _whole, wish_of
 from ilp_planner.analysis.size.size import Sized
+from ilp_planner.base.limits import DEVICES
 from ilp_planner.base.units import DAY
 from ilp_planner.faces.report.size import failures_text, size_lines
+from ilp_planner.spaces.objectives.node_sets import every_set
 from ilp_planner.specs import gpus
+from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from tests.examples import for_each
 
 RUN = ("size", "llama3.2-1b", "--tokens", "20B", "--days", "2", "--global-batch-size", "64")
@@ -78,6 +81,24 @@ def test_every_gpu_of_the_table_is_a_kind(row):
     wish = wish_of(1e9, 1.0, f" {row.name.lower()} ", price=f"{row.name}=3")
     assert wish.gpus == (row.name,)
     assert wish.price(row.name) == 3
+
+
+@pytest.mark.parametrize("row", gpus.table().values(), ids=lambda row: row.name)
+def test_every_number_of_nodes_up_to_the_most_gpus_is_asked_about(row):
+    whole = _whole(DEVICES, row.name)
+    assert DEVICES - row.domain < whole <= DEVICES
+    cluster = gpu_cluster(parse_gpus(f"{whole}x{row.name}"))
+    assert every_set(cluster)
+    assert len(set(cluster.devices_of_nodes)) == 1
+
+
+def test_less_than_a_domain_is_told_in_its_nodes(ilp_plan):
+    words = "size llama3-8b --tokens 300B --days 30 --gpus GB200 --global-batch-size 256"
+    found = json.loads(ilp_plan(*words.split(), "--time-limit", "60", "--json").out)
+    one = found["gpus"][0]
+    assert one["node_size"] == 4
+    assert one["smallest"]["gpus"] < 72
+    assert one["not_ruled_out"] == []
 
 
 def test_prices_by_short_names():
