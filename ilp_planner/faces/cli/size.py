@@ -176,7 +176,7 @@ def size(
     if as_json:
         print_json(size_object(model, wish, found))
         return
-    table = size_table(wish, found)
+    table = size_table(wish, found, gap)
     lines = size_lines(model, wish, found)
     print_brief(list(lines), [table] if table.rows else [])
 

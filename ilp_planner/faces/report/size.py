@@ -144,8 +144,8 @@ def failures_text(wish: Wish) -> str:
     return "assumed: " + ", ".join(parts)
 
 
-def size_table(wish: Wish, found: Sequence[OnGpu]) -> Table:
-    """Return a row per cluster that ends in time."""
+def size_table(wish: Wish, found: Sequence[OnGpu], asked: float) -> Table:
+    """Return a row per cluster that ends in time. asked: a gap that is good enough."""
     spared = any(c.spares for one in found for _, c in choices(one))
     priced = any(not math.isnan(wish.price(one.gpu)) for one in found)
     heads = ["GPUs", "", *(["spare nodes"] if spared else []), "ends in", "4 of 5 runs"]
@@ -161,7 +161,7 @@ def size_table(wish: Wish, found: Sequence[OnGpu]) -> Table:
             if priced:
                 known = not math.isnan(wish.price(one.gpu))
                 cells.append(f"{choice.cost:,.0f}" if known else "-")
-            gap = format_percent(sized.gap) if CHEAPEST in what else ""
+            gap = format_percent(max(sized.gap, asked)) if CHEAPEST in what else ""
             table.add(*cells, gap, plan_text(choice))
     return table
 
