@@ -62,10 +62,17 @@ def hybrid_of(args: MegatronArguments, layers: int, experts: bool) -> dict[str, 
     letters = main.replace(PIPE, "")
     one = {kind.letters for kind in LAYER_KINDS if kind.blocks == 1}
     if unknown := sorted(set(letters) - one):
-        raise SpecError(f"{flag}: found layers {', '.join(unknown)}, expected {' '.join(one)}")
+        expected = " ".join(sorted(one))
+        raise SpecError(f"{flag}: found layers {', '.join(unknown)}, expected {expected}")
     if args.whole("num_layers") not in (0, len(letters)):
         raise SpecError(
             f"{flag}: found {len(letters)} layers, expected --num-layers ({args['num_layers']})"
+        )
+    if ("E" in letters) != experts:
+        have = f"layers of experts (E) in {letters}" if "E" in letters else f"none in {letters}"
+        count = args["num_experts"] or "none"
+        raise SpecError(
+            f"--num-experts: found {count}, and {have} of {flag}: expected both or neither"
         )
     depths = ahead.split(AHEAD) if ahead else []
     if set(depths) - {PREDICTS}:
