@@ -7,8 +7,9 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.size.failures import MTBF
-from ilp_planner.base.units import DAY, GIGA, HOUR, counted, format_percent, number_ranges
+from ilp_planner.base.units import DAY, HOUR, counted, format_percent, number_ranges
 from ilp_planner.evaluate import evaluate
+from ilp_planner.faces.report.brief import short_count
 from ilp_planner.faces.report.expected import known_of
 from ilp_planner.faces.report.parallelism import BETWEEN, degree_words
 from ilp_planner.faces.report.stages import training_words
@@ -35,7 +36,7 @@ def days_text(seconds: float) -> str:
 
 def size_lines(model: str, wish: Wish, found: Sequence[OnGpu]) -> Iterator[tuple[str, str]]:
     """Yield the verdict first: the cheapest or smallest cluster of all, and what is proved."""
-    tokens = f"{wish.tokens / GIGA:,.6g}B" if wish.tokens >= GIGA else f"{wish.tokens:,.0f}"
+    tokens = short_count(wish.tokens)
     limit = days_text(wish.seconds)
     ended = [one for one in found if one.found is not None and one.found.smallest is not None]
     if not ended:
