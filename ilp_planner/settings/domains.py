@@ -204,11 +204,12 @@ class Offloads(Domain):
 class Together(Domain):
     """Names that are demanded together, as `q_proj,v_proj` or joined by `+`; one value.
 
-    values: examples. names: all of them, in their order. pattern: of further ones. example: of a
-    demand.
+    values: examples. names: all of them, in their order. alone: of them, one that stands for no
+    other. pattern: of further ones. example: of a demand.
     """
 
     names: tuple[str, ...] = ()
+    alone: str = ""
     pattern: str = ""
     example: str = ""
     blank = ()
@@ -223,6 +224,8 @@ class Together(Domain):
                 if text not in self.names and not re.fullmatch(self.pattern or "(?!)", text):
                     raise _error(name, text, expected)
                 found.append(text)
+        if self.alone in found and {*found} != {self.alone}:
+            raise _error(name, self.text(value), f"{self.alone!r} alone, or the rest without it")
         places = {one: place for place, one in enumerate(self.names)}
         last = len(places)
         ordered = sorted(

@@ -1296,6 +1296,7 @@ SETTINGS = (
         Together(
             ("none", "embedding", "embedding+layers:0"),
             names=("none", *FROZEN),
+            alone="none",
             pattern=SPAN.pattern,
             example="embedding,layers:0-27",
         ),

@@ -1,6 +1,7 @@
 """The table of settings, and the faces that are made of it."""
 
 import inspect
+from itertools import permutations
 from typing import get_type_hints
 
 import pytest
@@ -11,6 +12,7 @@ from ilp_planner.faces.cli.analyze_job import UNSAID
 from ilp_planner.faces.cli.constraint_options import OPTIONS
 from ilp_planner.inputs.keywords import Demands
 from ilp_planner.settings.base import Setting
+from ilp_planner.settings.domains import Together
 from ilp_planner.settings.job_options import (
     CHANGED,
     CHOSEN,
@@ -49,6 +51,22 @@ def test_a_demand_is_read_from_its_own_text(row: Setting) -> None:
         hash(value)
     with pytest.raises(UsageError, match=f"^{row.name}: found "):
         row.domain.read(row.name, 0.5j)
+
+
+TOGETHER = [row for row in DEMANDS if isinstance(row.domain, Together) and row.domain.alone]
+
+
+@pytest.mark.parametrize("row", TOGETHER, ids=lambda row: row.name)
+def test_nothing_is_said_alone(row: Setting) -> None:
+    """The word for nothing beside something is refused, wherever it stands."""
+    domain = row.domain
+    assert isinstance(domain, Together)
+    assert domain.read(row.name, [domain.alone, domain.alone]) == (domain.alone,)
+    for other in (name for name in domain.names if name != domain.alone):
+        for both in permutations((domain.alone, other)):
+            for join in ",+":
+                with pytest.raises(UsageError, match=f"expected '{domain.alone}' alone"):
+                    domain.read(row.name, join.join(both))
 
 
 @pytest.mark.parametrize("column", ["change", "label", "job_label"])
