@@ -81,9 +81,9 @@ def whole_gradients(parts: MemoryParts, counts: Mapping[str, Count]) -> tuple[Co
     if parts.job.settings.optimizer.from_master:
         units = width * _neighbours(parts, counts, TRAINED)
         return units, units
-    layers = _units(parts, counts, TRAINED)
-    layers += _rest(parts, counts, ("output", "final norm"), TRAINED)
-    return width * layers, width * _rest(parts, counts, tuple(counts), TRAINED)
+    units = _units(parts, counts, TRAINED)
+    last = _rest(parts, counts, ("output", "final norm"), TRAINED)
+    return width * (units + last), width * _rest(parts, counts, tuple(counts), TRAINED)
 
 
 def _whole(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:

@@ -20,7 +20,7 @@ from ilp_planner.spaces.training.search.possible import megatron_parts
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.layer_kinds import LAYER_KINDS
 from ilp_planner.specs.pipeline_layout import ALONE, FIRST, REMAINDERS, split_layout
-from ilp_planner.specs.training import ORDERS, Recompute, Settings, TrainingJob
+from ilp_planner.specs.training import ORDERS, SHARDINGS, Recompute, Settings, TrainingJob
 from tests.examples import examples, for_each
 from tests.megatron_cases import MIXTURE, small_cluster, small_problem
 from tests.training_jobs import jobs
@@ -148,6 +148,7 @@ def test_device_types_of_ranks_depend_on_their_order(orders):
             assert types == [("a100", "l4"), ("a100", "l4")]
 
 
+@pytest.mark.parametrize("sharding", SHARDINGS)
 @examples(20)
 @given(
     pp=st.sampled_from((1, 2, 4)),
@@ -166,7 +167,9 @@ def test_device_types_of_ranks_depend_on_their_order(orders):
     predicts=st.booleans(),
     data=st.data(),
 )
-def test_what_fits_is_what_the_memory_model_says(pp, virtual, tp, again, experts, predicts, data):
+def test_what_fits_is_what_the_memory_model_says(
+    pp, virtual, tp, again, experts, predicts, sharding, data
+):
     """Every rank of a random layout, against `job.memory.rank_memory` of that layout."""
     if pp == 1 or experts:
         virtual = 1
@@ -181,7 +184,9 @@ def test_what_fits_is_what_the_memory_model_says(pp, virtual, tp, again, experts
     if min(sizes) < 1 or sum(sizes) != 11:
         return
     base = job(tp=tp, pp=pp, model=model, recompute=again)
-    base = dataclasses.replace(base, global_batch=4 * pp)
+    optimizer = dataclasses.replace(base.settings.optimizer, sharding=sharding)
+    settings = dataclasses.replace(base.settings, optimizer=optimizer)
+    base = dataclasses.replace(base, global_batch=4 * pp, settings=settings)
     layout = layout_of((0, *np.cumsum(sizes).tolist()), model)
     exact = dataclasses.replace(base, layout=layout)
     # Tables do not know which rank has the last norm where the output is alone for want of layers.
