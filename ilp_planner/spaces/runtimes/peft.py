@@ -5,7 +5,7 @@ The limits come from `transformers/trainer.py` 5, `accelerate/utils/dataclasses.
 """
 
 from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_plain_kernels
-from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import Recompute, TrainingJob
 from ilp_planner.specs.tuning import PEFT_NAMES
 
 TOOL = "PEFT with the Trainer"
@@ -47,7 +47,16 @@ def check_peft(job: TrainingJob) -> None:
         raise Unfit("settings.optimizer.instances", s.optimizer.instances).but(
             f"the script for {TOOL} shards over all replicas", "instances = 1"
         )
-    r = s.recompute
+    check_checkpoints(s.recompute)
+
+
+def check_checkpoints(r: Recompute) -> None:
+    """Refuse a recomputation that PEFT and the Trainer cannot run.
+
+    Raises
+    ------
+    PlanError: the field, the limit and the nearest that can be run.
+    """
     if r.granularity == "selective" or (r.granularity == "full" and r.method != "uniform"):
         raise Unfit("settings.recompute", str(r)).but(
             f"{TOOL} recomputes every layer or none", "granularity = full"

@@ -16,6 +16,7 @@ from ilp_planner.evaluate import Violation
 from ilp_planner.settings.keys import KEYS
 from ilp_planner.settings.rules import JOB_RULES
 from ilp_planner.settings.values import as_transformers
+from ilp_planner.spaces.runtimes.peft import check_checkpoints
 from ilp_planner.spaces.training.enumerate.choices import CHOICES, choices
 from ilp_planner.spaces.training.enumerate.demands import check_demands
 from ilp_planner.spaces.training.enumerate.recomputations import FULL, NOTHING
@@ -82,6 +83,16 @@ class CheckedRuntime(Runtime):
         """Return the tried recomputations: nothing, parts of all layers, or all layers."""
         full = (replace(FULL, layers=size) for size in self.chunks(model.layers))
         return tuple(one for one in (NOTHING, *self.selective, *full) if asked.recomputes(one))
+
+    def recomputes(self, settings: Settings, model: Decoder, again: Recompute) -> bool:
+        """Tell whether settings of a job go with a recomputation: PEFT and the Trainer, which train
+        parts of models, have checkpoints of single layers alone."""
+        if settings.tuning:
+            try:
+                check_checkpoints(again)
+            except PlanError:
+                return False
+        return super().recomputes(settings, model, again)
 
     def check_asked(self, asked: Constraints) -> None:
         """Refuse values that are in no plan, for any model and devices.

@@ -15,6 +15,7 @@ from ilp_planner.optimize.solve import solve
 from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.throughput import least_flops, model_flops, physical_bound
+from ilp_planner.spaces.training.search.possible import possible_parts
 from tests.examples import everything, for_each
 from tests.megatron_cases import small_cluster
 from tests.random_plans import Drawer
@@ -95,3 +96,19 @@ def test_of_several_ranks_the_bound_is_of_any() -> None:
     both = problem_of("megatron", "dense", {"lora": "0,8"})
     alone = problem_of("megatron", "dense", {"lora": "8"})
     assert least_flops(both) == least_flops(alone)
+
+
+@pytest.mark.parametrize("space", ["torchtitan", "deepspeed"])
+@pytest.mark.parametrize("asked", [PEFT, {**PEFT, "qlora": "on"}, {"freeze": "layers:0-1"}])
+def test_what_is_computed_again_the_system_can_compute_again(
+    space: str, asked: dict[str, str]
+) -> None:
+    """No search ends with a plan that the judge refuses."""
+    problem = problem_of(space, "dense", asked)
+    found = set()
+    for part in possible_parts(problem, problem.costs):
+        for again in part.recomputations:
+            job = replace(part.job, settings=replace(part.settings, recompute=again))
+            assert not [*problem.costs.runtime.refusals(job)], again
+            found.add(again)
+    assert {again.granularity for again in found} == {"none", "full"}
