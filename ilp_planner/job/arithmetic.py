@@ -42,8 +42,8 @@ def _layers(job: TrainingJob) -> Mapping[int, Sequence[ModuleWork]]:
     """Return the work of a layer of each kind that a job has."""
     found = {}
     for number in set(job.layer_kinds):
-        experts, state = job.kind(number)
-        found[number] = layer_work(job, experts=experts, state=state)
+        kind, state = job.kind(number)
+        found[number] = layer_work(job, kind=kind, state=state)
     return found
 
 
@@ -85,11 +85,11 @@ def _of_layers(job: TrainingJob, kinds: Mapping[int, Sequence[ModuleWork]]) -> M
     """Return the recomputation of layers. kinds: work of a layer of each kind."""
     names, found = job.settings.recompute.modules, {}
     for number, layer in kinds.items():
-        experts, state = job.kind(number)
+        kind, state = job.kind(number)
         if state == FORWARD_ONLY:
             found[number] = Again(0.0, 0.0)
             continue
-        named = [share for n, share in shares_again(job, experts).items() if n in names]
+        named = [share for n, share in shares_again(job, kind).items() if n in names]
         parts = 0.0
         if named:
             parts = sum(

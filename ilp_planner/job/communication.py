@@ -227,9 +227,9 @@ def _within_layers(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
             count(what, FORWARD, forward, times)
             count(what, BACKWARD, backward, times)
 
-    for _, kind, layers, again in stage_layers(job, pp_rank):
-        both("layers", layer_messages(job, *kind), layers)
-        for forward, _ in recomputed_messages(job, kind.experts).values():
+    for _, own, layers, again in stage_layers(job, pp_rank):
+        both("layers", layer_messages(job, *own), layers)
+        for forward, _ in recomputed_messages(job, own.kind).values():
             count("layers", AGAIN, forward, again)
     for k in job.stages_of(pp_rank):
         stage = job.stages[k]
@@ -333,13 +333,13 @@ def _undivided(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
         yield row_of(job, pp_rank, what, "all_reduce", "tp", total * optimizer.gradient, (0, 1))
 
 
-def _undivided_tensors(job: TrainingJob, experts: int, state: str) -> Iterator[tuple[int, int]]:
+def _undivided_tensors(job: TrainingJob, kind: int, state: str) -> Iterator[tuple[int, int]]:
     """Yield a layer's undivided parameters: of a tensor, and how many there are.
 
     All but norms of a layer's width or of heads counts as one tensor.
     """
-    model, rest = job.model, unsplit_parameters(job, experts, state)
-    norms = sum(model.norms_of_layer) if LAYER_KINDS[experts].blocks > 1 else 1
+    model, rest = job.model, unsplit_parameters(job, kind, state)
+    norms = sum(model.norms_of_layer) if LAYER_KINDS[kind].blocks > 1 else 1
     for size, count in (
         (model.hidden, norms * model.norm_vectors),
         (model.head, 2 * model.norm_vectors * model.qk_norm),

@@ -76,22 +76,22 @@ def _dropout_mask(job: TrainingJob) -> tuple[Kept, ...]:
 
 
 def layer_module(
-    job: TrainingJob, experts: int, state: str = TRAINED, *, recomputed: bool = False
+    job: TrainingJob, kind: int, state: str = TRAINED, *, recomputed: bool = False
 ) -> Module:
     """Return a layer.
 
-    experts: its number in `LAYER_KINDS`; of a plain transformer, whether it has any. state: of its
-    training, as a `TunedLayer` has it. recomputed: it keeps its input only.
+    kind: its number in `LAYER_KINDS`. state: of its training, as a `TunedLayer` has it.
+    recomputed: it keeps its input only.
     """
     children: list[Module] = []
-    kind, after = LAYER_KINDS[experts], job.model.norms_of_layer[1]
+    own, after = LAYER_KINDS[kind], job.model.norms_of_layer[1]
     blocks: list[tuple[str, str, tuple[Module, ...]]] = []
-    if kind.mixer:
-        plain = kind.mixer == ATTENTION
-        mixer = attention_modules(job) if plain else mixer_modules(job, kind.mixer)
+    if own.mixer:
+        plain = own.mixer == ATTENTION
+        mixer = attention_modules(job) if plain else mixer_modules(job, own.mixer)
         blocks.append(("self_attn_bda", "post_self_attn_layernorm", mixer))
-    if kind.inner:
-        inner = expert_modules(job) if kind.inner == EXPERTS else mlp_modules(job)
+    if own.inner:
+        inner = expert_modules(job) if own.inner == EXPERTS else mlp_modules(job)
         blocks.append(("mlp_bda", "post_mlp_layernorm", inner))
     for name, post, group in blocks:
         children += group
@@ -105,14 +105,14 @@ def layer_module(
     if recomputes(job, "layernorm"):
         children = list(_without_output(tuple(children)))
     layer = tuned_layer(
-        job, Module(name="decoder.layers", children=tuple(children)), TunedLayer(experts, state)
+        job, Module(name="decoder.layers", children=tuple(children)), TunedLayer(kind, state)
     )
     if state == FORWARD_ONLY:
         return layer
     if recomputed:
         return forget(layer, checkpoint(job))
     if recomputes(job, OPERATORS):
-        return forget(layer, *outputs_kept(job, experts))
+        return forget(layer, *outputs_kept(job, kind))
     return layer
 
 

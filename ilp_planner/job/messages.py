@@ -61,31 +61,30 @@ def output_messages(job: TrainingJob) -> Messages:
     return {"output_layer": _column(job, job.model.hidden), "loss": (loss, ())}
 
 
-def layer_messages(job: TrainingJob, experts: int, state: str = TRAINED) -> Messages:
+def layer_messages(job: TrainingJob, kind: int, state: str = TRAINED) -> Messages:
     """Return the messages of one layer, by module; modules that send nothing are not named.
 
-    experts: its number in `LAYER_KINDS`; of a plain transformer, whether it has any. state: of its
-    training, as a `TunedLayer` has it.
+    kind: its number in `LAYER_KINDS`. state: of its training, as a `TunedLayer` has it.
     """
-    found = _layer(job, experts)
+    found = _layer(job, kind)
     if state == FORWARD_ONLY:
         return {name: (forward, ()) for name, (forward, _) in found.items() if forward}
     return found
 
 
-def _layer(job: TrainingJob, experts: int) -> Messages:
+def _layer(job: TrainingJob, kind: int) -> Messages:
     found: Messages = {}
-    kind = LAYER_KINDS[experts]
-    if kind.mixer == ATTENTION:
+    own = LAYER_KINDS[kind]
+    if own.mixer == ATTENTION:
         if job.tp > 1:
             found |= _attention(job)
         if job.settings.cp > 1:
             found["self_attention.core_attention"] = _context(job)
-    elif kind.mixer:
-        found |= _mixer(job, kind.mixer)
-    if kind.inner == EXPERTS:
+    elif own.mixer:
+        found |= _mixer(job, own.mixer)
+    if own.inner == EXPERTS:
         found |= _experts(job)
-    elif kind.inner and job.tp > 1:
+    elif own.inner and job.tp > 1:
         found |= _mlp(job, "mlp")
     return found
 
@@ -107,9 +106,9 @@ def _mixer(job: TrainingJob, name: str) -> Messages:
     return found
 
 
-def prediction_messages(job: TrainingJob, experts: int) -> Messages:
+def prediction_messages(job: TrainingJob, kind: int) -> Messages:
     """Return the messages of one layer of multi-token prediction, with its embedding and logits."""
-    layer = layer_messages(job, experts)
+    layer = layer_messages(job, kind)
     found = {f"transformer_layer.{name}": pair for name, pair in layer.items()}
     if job.tp == 1:
         return found
@@ -122,7 +121,7 @@ def prediction_messages(job: TrainingJob, experts: int) -> Messages:
     return found | {"eh_proj": (gathered, backward)} | output_messages(job)
 
 
-def recomputed_messages(job: TrainingJob, experts: int) -> Messages:
+def recomputed_messages(job: TrainingJob, kind: int) -> Messages:
     """Return the messages that a recomputed layer sends a second time.
 
     For full recomputation of that layer, and for the modules of selective recomputation.
@@ -130,18 +129,18 @@ def recomputed_messages(job: TrainingJob, experts: int) -> Messages:
     recompute = job.settings.recompute
     if recompute.granularity == "none":
         return {}
-    again: Messages = {name: (pair[0], ()) for name, pair in layer_messages(job, experts).items()}
+    again: Messages = {name: (pair[0], ()) for name, pair in layer_messages(job, kind).items()}
     if recompute.granularity == "full":
         if recompute.distribute and job.tp > 1:
             kept = _tp(job, "all_gather", tokens_shape(job, job.model.hidden))
             again["input"] = ((kept,), ())
         return again
-    shares = shares_again(job, experts)
+    shares = shares_again(job, kind)
     named = [shares[name] for name in recompute.modules if name in shares]
     return {name: pair for name, pair in again.items() if any(share(name) for share in named)}
 
 
-def unsplit_parameters(job: TrainingJob, experts: int, state: str = TRAINED) -> int:
+def unsplit_parameters(job: TrainingJob, kind: int, state: str = TRAINED) -> int:
     """Return a layer's trained parameters that every tensor-parallel rank holds whole and sees only
     a part of the tokens for: their gradients are summed over tp once per iteration. Of layers with
     frozen norms all count as frozen.
@@ -152,19 +151,19 @@ def unsplit_parameters(job: TrainingJob, experts: int, state: str = TRAINED) -> 
         return 0
     if job.tp == 1:
         return 0
-    model, kind = job.model, LAYER_KINDS[experts]
+    model, own = job.model, LAYER_KINDS[kind]
     scale = model.norm_vectors
-    count = _unsplit_heads(model, kind.mixer)
+    count = _unsplit_heads(model, own.mixer)
     if not job.settings.sequence_parallel:
         return count
-    norms = sum(model.norms_of_layer) if kind.blocks > 1 else 1
+    norms = sum(model.norms_of_layer) if own.blocks > 1 else 1
     count += norms * model.hidden * scale
-    if kind.mixer == ATTENTION:
+    if own.mixer == ATTENTION:
         count += model.hidden * (model.bias or model.projection_bias)
         if model.latent is not None:
             count += _latent_unsplit(model, scale, job.settings.kernels.implementation)
-    if kind.inner == MLP or not kind.inner or model.experts is None:
-        return count + model.hidden * (model.bias and bool(kind.inner))
+    if own.inner == MLP or not own.inner or model.experts is None:
+        return count + model.hidden * (model.bias and bool(own.inner))
     shared = model.hidden * (model.bias * bool(model.experts.shared_ffn))
     shared += model.hidden * model.experts.shared_gate
     if latent := model.experts.latent:

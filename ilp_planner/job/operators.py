@@ -36,7 +36,7 @@ Product = tuple[Output, ...]
 Share = Callable[[str], float]  # of a module or a message, by its name
 
 
-def outputs_kept(job: TrainingJob, experts: int) -> tuple[Kept, ...]:
+def outputs_kept(job: TrainingJob, kind: int) -> tuple[Kept, ...]:
     """Return the kept activations of a layer: its input, and outputs.
 
     A compiled layer does not keep what its backward pass never reads: the MLP's output, which is
@@ -50,7 +50,7 @@ def outputs_kept(job: TrainingJob, experts: int) -> tuple[Kept, ...]:
         checkpoint(job),
         *(
             Kept(name=one.name, shape=(*rows, one.columns), width=width, why="of a product")
-            for one in _in_either(job, experts)
+            for one in _in_either(job, kind)
             if not (job.settings.kernels.compiled and one.module.endswith("_fc2"))
         ),
         Kept(name="attention", shape=(steps, *rows, inner), width=width, why="of attention"),
@@ -63,7 +63,7 @@ def outputs_kept(job: TrainingJob, experts: int) -> tuple[Kept, ...]:
     ]
     if sequence_parallel(job):
         found += _pair(("attention, scattered", "MLP, scattered"), sizes.narrow, width)
-    if LAYER_KINDS[experts].inner == EXPERTS and job.settings.ep > 1:
+    if LAYER_KINDS[kind].inner == EXPERTS and job.settings.ep > 1:
         assert job.model.experts is not None
         shape = (sizes.region * job.model.experts.top_k, sizes.batch, sizes.hidden)
         found += _pair(("tokens received", "tokens returned"), shape, width)
@@ -74,21 +74,21 @@ def _pair(names: tuple[str, ...], shape: tuple[int, ...], width: int) -> list[Ke
     return [Kept(name=name, shape=shape, width=width, why="of a message") for name in names]
 
 
-def outputs_needed(job: TrainingJob, experts: int) -> float:
+def outputs_needed(job: TrainingJob, kind: int) -> float:
     """Return the bytes of kept outputs that the layer's backward pass reads, as it would without
     any recomputation."""
     sizes = shard_of(job)
     columns = part(job.model.value_width, job.tp)
-    columns += sum(one.columns for one in _in_both(job, experts) if one.module.endswith("_fc1"))
+    columns += sum(one.columns for one in _in_both(job, kind) if one.module.endswith("_fc1"))
     each = columns * sizes.width + sizes.heads * STATISTIC
     return float(sizes.tokens * sizes.batch * each)
 
 
-def shares_kept(job: TrainingJob, experts: int) -> dict[str, float]:
+def shares_kept(job: TrainingJob, kind: int) -> dict[str, float]:
     """Return the share of a layer's modules (`job.work`) and messages with kept outputs; others
     are recomputed as a whole."""
     kept = {"core_attention": 1.0}
-    for one in _in_both(job, experts):
+    for one in _in_both(job, kind):
         kept[one.module] = kept.get(one.module, 0.0) + one.share
     if sequence_parallel(job):
         names = ("self_attention.linear_proj", "mlp.linear_fc2", "mlp.shared_experts.linear_fc2")
@@ -98,13 +98,13 @@ def shares_kept(job: TrainingJob, experts: int) -> dict[str, float]:
     return kept
 
 
-def shares_again(job: TrainingJob, experts: int) -> Mapping[str, Share]:
+def shares_again(job: TrainingJob, kind: int) -> Mapping[str, Share]:
     """Return the recomputed share of a layer's module or message, for the names of selective
     recomputation."""
     found: dict[str, Share] = {
-        name: partial(_begins, starts) for name, starts in recomputed_parts(experts=experts).items()
+        name: partial(_begins, starts) for name, starts in recomputed_parts(kind=kind).items()
     }
-    return found | {OPERATORS: partial(_left, shares_kept(job, experts))}
+    return found | {OPERATORS: partial(_left, shares_kept(job, kind))}
 
 
 def _begins(starts: tuple[str, ...], name: str) -> float:
@@ -115,25 +115,25 @@ def _left(kept: Mapping[str, float], name: str) -> float:
     return 1 - kept.get(name, 0.0)
 
 
-def _in_either(job: TrainingJob, experts: int) -> list[Output]:
+def _in_either(job: TrainingJob, kind: int) -> list[Output]:
     """Return the outputs that some release keeps."""
-    first, *others = _releases(job, experts)
+    first, *others = _releases(job, kind)
     return first + [one for other in others for one in other if one not in first]
 
 
-def _in_both(job: TrainingJob, experts: int) -> list[Output]:
+def _in_both(job: TrainingJob, kind: int) -> list[Output]:
     """Return the outputs that every release keeps."""
-    first, *others = _releases(job, experts)
+    first, *others = _releases(job, kind)
     return [one for one in first if all(one in other for other in others)]
 
 
-def _releases(job: TrainingJob, experts: int) -> list[list[Output]]:
+def _releases(job: TrainingJob, kind: int) -> list[list[Output]]:
     """Return the outputs of products that each release keeps: of every other product, and of
     products with a bias, in the later one only, which are not counted."""
-    kind = LAYER_KINDS[experts]
-    if kind.mixer != ATTENTION:  # of a scan nothing is kept
-        return [_every_other(_mlp(job, kind))]
-    inputs, rest = _attention_inputs(job), [_projection(job), *_mlp(job, kind)]
+    own = LAYER_KINDS[kind]
+    if own.mixer != ATTENTION:  # of a scan nothing is kept
+        return [_every_other(_mlp(job, own))]
+    inputs, rest = _attention_inputs(job), [_projection(job), *_mlp(job, own)]
     if job.model.latent is not None:
         return [_every_other([*inputs, *rest])]
     fused = tuple(one for product in inputs for one in product)

@@ -86,8 +86,8 @@ def gradients_waiting(job: TrainingJob, kind: str, module: Module) -> float:
     if not job.schedule.divides:
         return 0.0
     if kind in BY_NAME:
-        experts, state = job.kind(BY_NAME[kind])
-        work = layer_work(job, experts=experts, state=state)
+        own = job.kind(BY_NAME[kind])
+        work = layer_work(job, kind=own.kind, state=own.state)
     elif kind == "output":
         work = output_work(job)
     else:
@@ -217,7 +217,7 @@ def captured(job: TrainingJob, kind: str, layer: Module) -> float:
     names = set(job.settings.kernels.graphed)
     if not names or kind not in BY_NAME or not layer.activations:
         return 0.0
-    has = LAYER_KINDS[job.kind(BY_NAME[kind]).experts]
+    has = LAYER_KINDS[job.kind(BY_NAME[kind]).kind]
     attention, inner = _sides(layer)
     graphed = ("attn" if has.mixer == BY_SCORES else has.mixer) in names
     found = attention - flow(job).narrow if has.mixer and graphed else 0.0
@@ -591,12 +591,11 @@ def _moments(
     largest = restored = _layer_moment(job, remembered, remembered, own)
     if remembered is not module:
         largest = _layer_moment(job, module, remembered, own)
-    experts = own.experts
     own_input = 0.0 if job.settings.recompute.distribute else checkpoint(job).size
     # Its output is held by the function that computes it again, beside what it keeps.
     again = whole - own_input + flow(job).narrow + restored
     if recomputes(job, OPERATORS):
-        return again - outputs_needed(job, experts), again, whole
+        return again - outputs_needed(job, own.kind), again, whole
     return largest, again, whole
 
 
@@ -607,7 +606,7 @@ def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, own: Tuned
     that a side does not keep are there again in its turn. Attention around a ring may hold more
     before the MLP has begun. Layers of one block have one of both.
     """
-    kind = LAYER_KINDS[own.experts]
+    kind = LAYER_KINDS[own.kind]
     attention, inner = _sides(kept)
     attention_whole, inner_whole = _sides(remembered)
     found = []

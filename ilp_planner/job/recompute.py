@@ -38,10 +38,9 @@ def skipped_parts(kind: LayerKind) -> tuple[str, ...]:
     return skipped + (() if kind.inner == MLP else OF_DENSE)
 
 
-def recomputed_parts(*, experts: int) -> dict[str, tuple[str, ...]]:
-    """Return the parts of `PARTS` in a layer. experts: its number in `LAYER_KINDS`; of a plain
-    transformer, whether it has any."""
-    skipped = skipped_parts(LAYER_KINDS[experts])
+def recomputed_parts(*, kind: int) -> dict[str, tuple[str, ...]]:
+    """Return the parts of `PARTS` in a layer. kind: its number in `LAYER_KINDS`."""
+    skipped = skipped_parts(LAYER_KINDS[kind])
     return {name: starts for name, starts in PARTS.items() if name not in skipped}
 
 

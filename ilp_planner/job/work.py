@@ -125,13 +125,12 @@ class ModuleWork:
         return self.forward, self.backward
 
 
-def layer_work(job: TrainingJob, *, experts: int, state: str = TRAINED) -> tuple[ModuleWork, ...]:
+def layer_work(job: TrainingJob, *, kind: int, state: str = TRAINED) -> tuple[ModuleWork, ...]:
     """Return the modules of one layer.
 
-    experts: its number in `LAYER_KINDS`; of a plain transformer, whether it has any. state: of its
-    training, as a `TunedLayer` has it.
+    kind: its number in `LAYER_KINDS`. state: of its training, as a `TunedLayer` has it.
     """
-    found = _layer(_Share(job, TunedLayer(experts, state)), LAYER_KINDS[experts])
+    found = _layer(_Share(job, TunedLayer(kind, state)), LAYER_KINDS[kind])
     if state == FORWARD_ONLY:
         return tuple(replace(module, backward=(), of_weights=()) for module in found)
     return found
@@ -215,7 +214,7 @@ def prediction_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
         share.norm("embedding_norm"),
         share.norm("hidden_norm"),
         share.linear("join", share.tokens, 2 * hidden, hidden / share.tp),
-        *layer_work(job, experts=job.model.last_kind),
+        *layer_work(job, kind=job.model.last_kind),
         *output_work(job),
     )
 

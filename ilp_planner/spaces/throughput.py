@@ -79,9 +79,9 @@ def model_flops(architecture: Architecture, tuning: Tuning | None = None) -> flo
         forward = sum(table.get(name, 0) for name in architecture.operators)
         return PASSES * float(forward - architecture.masked_flops)
     whole, most = 0.0, 0
-    for kind in kinds_of_layers(model, tuning):
-        passes = _passes(kind.state, whole=not any(map(tuning.freezes, parts_of_layer(model))))
-        whole += passes * model.flops[f"{LAYER_KINDS[kind.experts].operator}-layer"]
+    for layer in kinds_of_layers(model, tuning):
+        passes = _passes(layer.state, whole=not any(map(tuning.freezes, parts_of_layer(model))))
+        whole += passes * model.flops[f"{LAYER_KINDS[layer.kind].operator}-layer"]
         most = max(most, passes)
     below = most > 1 or trains_words(model, tuning)
     whole += (1 + below + trains_output(model, tuning)) * model.flops["output"]

@@ -460,7 +460,7 @@ class TrainingJob:
     def last_kind(self) -> TunedLayer:
         """Return the kind of the layer in multi-token prediction."""
         last = kinds_of_layers(self.model, self.settings.tuning)[-1]
-        return last._replace(experts=self.model.last_kind)
+        return last._replace(kind=self.model.last_kind)
 
     @property
     def pipeline(self) -> PipelineLayout:

@@ -113,16 +113,16 @@ def frozen_part(part: str) -> bool:
 
 
 class TunedLayer(NamedTuple):
-    """Layers that are computed and trained alike. experts: number in `LAYER_KINDS`; of a plain
-    transformer, whether they have any. state: one of `STATES`."""
+    """Layers that are computed and trained alike. kind: number in `LAYER_KINDS`. state: one of
+    `STATES`."""
 
-    experts: int
+    kind: int
     state: str
 
     @property
     def routed(self) -> bool:
         """Tell whether they have experts."""
-        return LAYER_KINDS[self.experts].inner == EXPERTS
+        return LAYER_KINDS[self.kind].inner == EXPERTS
 
 
 # Training of a layer: its parameters, but for parts frozen by name; adapters alone; nothing, with

@@ -110,7 +110,7 @@ def _elements(ranks: RankCosts, kind: int) -> dict[str, dict[str, float]]:
 def _work(job: TrainingJob) -> dict[str, tuple[ModuleWork, ...]]:
     """Return what the elements of a job's chain compute, by their names in `JobPasses`."""
     layers = {
-        "expert" if experts else "dense": layer_work(job, experts=experts)
+        "expert" if experts else "dense": layer_work(job, kind=experts)
         for experts in set(job.model.expert_layers)
     }
     output = output_work(job) + job.model.prediction_layers * prediction_work(job)

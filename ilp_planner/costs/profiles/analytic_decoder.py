@@ -87,10 +87,10 @@ class DecoderRows:
             ),
             "head": _seconds(job, device, link, output_work(job), output_messages(job)),
         }
-        for experts in set(job.model.layer_kinds):
-            work, messages = layer_work(job, experts=experts), layer_messages(job, experts)
-            again = _seconds_again(job, device, link, experts=experts)
-            kinds[_layer(experts)] = _seconds(job, device, link, work, messages) + again
+        for kind in set(job.model.layer_kinds):
+            work, messages = layer_work(job, kind=kind), layer_messages(job, kind)
+            again = _seconds_again(job, device, link, kind=kind)
+            kinds[_layer(kind)] = _seconds(job, device, link, work, messages) + again
         if job.model.prediction_layers:
             messages = prediction_messages(job, job.model.last_kind)
             more = _seconds(job, device, link, prediction_work(job), messages)
@@ -157,13 +157,13 @@ def decoder_rows(
     return DecoderRows(job, *(_along(decoder, column) for column in columns))
 
 
-def _layer(experts: int) -> str:
-    return "layer with experts" if experts == 1 else LAYER_KINDS[experts].name
+def _layer(kind: int) -> str:
+    return "layer with experts" if kind == 1 else LAYER_KINDS[kind].name
 
 
 def _along(decoder: Decoder, kinds: Mapping[str, float]) -> Floats:
     """Return figures along the chain."""
-    layers = (kinds[_layer(experts)] for experts in decoder.layer_kinds)
+    layers = (kinds[_layer(kind)] for kind in decoder.layer_kinds)
     return np.array([kinds["embedding"], *layers, kinds["head"]], np.float64)
 
 
@@ -177,7 +177,7 @@ def _seconds(
     return kernels + _exchanges(job, link, sent)
 
 
-def _seconds_again(job: TrainingJob, device: Device, link: Link, *, experts: int) -> float:
+def _seconds_again(job: TrainingJob, device: Device, link: Link, *, kind: int) -> float:
     """Return the seconds of a layer's recomputation: all of its forward pass, or the core of its
     attention."""
     recompute, precision = job.settings.recompute, job.settings.precision
@@ -186,10 +186,10 @@ def _seconds_again(job: TrainingJob, device: Device, link: Link, *, experts: int
     whole = recompute.granularity == "full"
     kernels = sum(
         kernel_time(module.forward, device, precision)
-        for module in layer_work(job, experts=experts)
+        for module in layer_work(job, kind=kind)
         if whole or module.core
     )
-    messages = recomputed_messages(job, experts)
+    messages = recomputed_messages(job, kind)
     return kernels + _exchanges(job, link, (m for pair in messages.values() for m in pair[0]))
 
 

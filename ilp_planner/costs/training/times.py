@@ -455,19 +455,19 @@ def _embedding_element(job: TrainingJob) -> _Element:
 
 @lru_cache(maxsize=KEPT)
 def _layer_element(job: TrainingJob, number: int) -> _Element:
-    experts, state = job.kind(number)
-    work = layer_work(job, experts=experts, state=state)
-    messages = layer_messages(job, experts, state)
-    kind, returns = LAYER_KINDS[experts], state != FORWARD_ONLY
-    again = shares_again(job, experts)
+    kind, state = job.kind(number)
+    work = layer_work(job, kind=kind, state=state)
+    messages = layer_messages(job, kind, state)
+    own, returns = LAYER_KINDS[kind], state != FORWARD_ONLY
+    again = shares_again(job, kind)
     if not returns:
         again = dict.fromkeys(again, _nothing)
     return _Element(
         work,
         messages,
-        layer=kind.blocks / 2,
-        experts=kind.inner == EXPERTS,
-        graphed=graphed_shares(kind),
+        layer=own.blocks / 2,
+        experts=own.inner == EXPERTS,
+        graphed=graphed_shares(own),
         again=again,
         returns=returns,
     )

@@ -298,7 +298,7 @@ def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
             if part in PARTS_OF_EXPERTS:
                 raise UsageError(
                     f"--recompute-modules: found {part} for {name}, which has no experts, expected "
-                    f"some of {', '.join(recomputed_parts(experts=False))}"
+                    f"some of {', '.join(recomputed_parts(kind=False))}"
                 )
     for own, option in JOB_OPTIONS.items():
         degree, value = option.degree, asked[own]

@@ -135,8 +135,8 @@ class DecoderJob(TrainingJob, Job):
         """Return arithmetic, traffic, and the message over a cut."""
         work = {
             EMBEDDING: lambda: embedding_work(self),
-            DENSE: lambda: layer_work(self, experts=False),
-            EXPERTS: lambda: layer_work(self, experts=True),
+            DENSE: lambda: layer_work(self, kind=False),
+            EXPERTS: lambda: layer_work(self, kind=True),
             HEAD: lambda: output_work(self) + self.model.prediction_layers * prediction_work(self),
         }[kind]()
         wide = self.micro_batch * self.tokens * self.model.hidden * self.settings.width
@@ -159,7 +159,7 @@ class DecoderJob(TrainingJob, Job):
             more = prediction_messages(self, self.spread)
             pairs += self.model.prediction_layers * list(more.values())
         else:
-            pairs = list(layer_messages(self, experts=self.spread and kind == EXPERTS).values())
+            pairs = list(layer_messages(self, kind=self.spread and kind == EXPERTS).values())
         ways: tuple[list[float], list[float]] = ([], [])
         for pair in pairs:
             for way, messages in zip(ways, pair, strict=True):

@@ -51,7 +51,7 @@ def test_modules_hold_what_the_model_has(name):
     assert sum(module.parameters for module in rank_modules(job, 0)) == PUBLISHED[name][1]
     assert sum(module.activations for module in rank_modules(job, 0)) > 0
     for experts in set(model.expert_layers):
-        work = [kernel for module in layer_work(job, experts=experts) for kernel in module.forward]
+        work = [kernel for module in layer_work(job, kind=experts) for kernel in module.forward]
         assert all(kernel.flops >= 0 and kernel.traffic >= 0 for kernel in work)
 
 
