@@ -333,6 +333,8 @@ def kind_of_job(
     title, _, _ = runtime.partition("@")
     never = {"deepspeed": "DeepSpeed"}.get(title, "")
     model = "" if architecture.family in MEASURED else f"a model of {architecture.family}"
+    hybrid = "layers of scans" * bool(getattr(architecture, "pattern", ""))
+    part = "a part of the model trained" * bool(settings.tuning)
     return RunKind(
         experts=getattr(architecture, "experts", None) is not None,
         bits=settings.bits,
@@ -340,5 +342,5 @@ def kind_of_job(
         sharded=title == "torchtitan" or settings.optimizer.divides,
         sequence=architecture.tokens,
         gpus=gpus,
-        unmeasured=tuple(filter(None, (never, model))),
+        unmeasured=tuple(filter(None, (never, model, hybrid, part))),
     )

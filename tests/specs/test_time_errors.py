@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.specs.gpus import table
 from ilp_planner.specs.machine import USUAL, Machine
+from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.time_errors import (
     LONG,
     MANY,
@@ -18,14 +19,19 @@ from ilp_planner.specs.time_errors import (
     RunKind,
     calibrated_error,
     half_widths,
+    kind_of_job,
     known_on,
     level_of,
     percent,
     published_error,
 )
+from ilp_planner.specs.training import Settings
+from ilp_planner.specs.tuning import Tuning
 from tests.analysis.calibration.machines import h100
+from tests.benchmarks.cases import ROOT
 from tests.examples import for_each
 
+MODELS = ROOT / "models"
 DENSE = RunKind(experts=False, bits=16, gpu="H100-80GB", sequence=4096, gpus=8)
 KINDS = st.builds(
     RunKind,
@@ -106,6 +112,18 @@ def test_a_line_says_what_it_rests_on() -> None:
     assert never.basis == "experts, 4 bits, on L40S: nothing like it was measured; widened"
     other = published_error(replace(DENSE, unmeasured=("DeepSpeed",)))
     assert other.basis.endswith("; none with DeepSpeed: widened")
+
+
+def test_what_no_published_group_had_is_said() -> None:
+    """Hybrids and models of which a part is trained stand in no group that intervals rest on."""
+    plain = read_model(MODELS / "llama3-8b.toml").architecture
+    hybrid = read_model(MODELS / "nemotron3-nano-30b-a3b.toml").architecture
+    tuned = (Tuning(rank=8, targets=("linear_qkv",)), Tuning(frozen=("embedding",)))
+    assert kind_of_job(plain, Settings(), 8).unmeasured == ()
+    assert kind_of_job(hybrid, Settings(), 8).unmeasured == ("layers of scans",)
+    for tuning in tuned:
+        kind = kind_of_job(plain, Settings(tuning=tuning), 8)
+        assert kind.unmeasured == ("a part of the model trained",)
 
 
 @given(st.floats(0.001, 0.5), st.integers(2, 50))
