@@ -17,7 +17,7 @@ from ilp_planner.settings.asked_layout import asked_layout
 from ilp_planner.settings.kept import kept_stages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 SWITCH = ("off", "on")
 BOTH = "both"  # the two values of a domain that has just two
@@ -200,18 +200,24 @@ class Offloads(Domain):
         return tuple(sorted(found, key=lambda text: (text != "none", text)))
 
 
+def _none(_: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Together(Domain):
     """Names that are demanded together, as `q_proj,v_proj` or joined by `+`; one value.
 
     values: examples. names: all of them, in their order. alone: of them, one that stands for no
-    other. pattern: of further ones. example: of a demand.
+    other. further: tells whether a text is another one. example: of a demand. families: names that
+    go together, where not all do.
     """
 
     names: tuple[str, ...] = ()
     alone: str = ""
-    pattern: str = ""
+    further: Callable[[str], bool] = _none
     example: str = ""
+    families: tuple[tuple[str, ...], ...] = ()
     blank = ()
     python = "str | Sequence[str]"
 
@@ -221,7 +227,7 @@ class Together(Domain):
         found = []
         for item in _items(name, value, expected):
             for text in item.split("+"):
-                if text not in self.names and not re.fullmatch(self.pattern or "(?!)", text):
+                if text not in self.names and not self.further(text):
                     raise _error(name, text, expected)
                 found.append(text)
         if self.alone in found and {*found} != {self.alone}:
@@ -234,9 +240,15 @@ class Together(Domain):
         return ("+".join(ordered),)
 
     def like(self, value: str) -> str:
-        """Return the example with most of the names."""
+        """Return the example with most of the names, or with most of their families."""
         names = {*value.split("+")}
-        return max(self.values, key=lambda one: (one == value, len(names & {*one.split("+")})))
+
+        def common(example: str) -> tuple[bool, int]:
+            own = {*example.split("+")}
+            own.update(*(family for family in self.families if not own.isdisjoint(family)))
+            return example == value, len(names & own)
+
+        return max(self.values, key=common)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.base.units import counted
 from ilp_planner.schedule.formulas import DIVIDED, USUAL
 from ilp_planner.schedule.schedules import SCHEDULES
 from ilp_planner.specs.training import OPERATORS, ORDERS, RECOMPUTED
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Recompute, Settings, TrainingJob
     from ilp_planner.specs.tuning import Tuning
 
+PATTERN = 20  # letters of a hybrid's layers that are shown
 KINDS = 2  # of layers that a tuned job has at most
 ALONE = ("uniform", 1)  # recomputation of whole layers that hybrids are priced with
 OVERLAP, GRAPHS, DEFERRED = "expert overlap", "CUDA graphs", "deferred gradients"
@@ -371,13 +373,14 @@ def tuning_rules(model: Decoder, tuning: Tuning) -> Iterator[tuple[str, Broken]]
     if model.pattern:
         limit = "attention in all layers, as parts of a hybrid's layers are not told apart"
         name = "lora" if tuning.rank else "qlora" if tuning.base else "freeze"
-        yield name, Broken("fine-tuning", f"layers {model.pattern!r:.40}", limit)
+        have = model.pattern if len(model.pattern) <= PATTERN else f"{model.pattern[:PATTERN]}..."
+        yield name, Broken("fine-tuning", f"layers {have}", limit)
         return
     if tuning.base and not tuning.rank:
         limit = "adapters beside it, as lora 16, as numbers of 4 bits have no gradients"
         yield "qlora", Broken("base in 4 bits", "no adapters", limit)
     if model.prediction_layers:
-        have = f"{model.prediction_layers} layers of multi-token prediction"
+        have = f"{counted(model.prediction_layers, 'layer')} of multi-token prediction"
         yield "lora" if tuning.rank else "freeze", Broken(frozen, have, "a model without")
     if tuning.rank and not tuning.targets:
         yield "lora_targets", Broken("adapters", "beside nothing", "products of the model")

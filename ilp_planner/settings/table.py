@@ -50,7 +50,14 @@ from ilp_planner.specs.training import (
     RECOMPUTATIONS,
     SHARDINGS,
 )
-from ilp_planner.specs.tuning import FROZEN, MOST_DROPOUT, SPAN, TARGETS
+from ilp_planner.specs.tuning import (
+    BRIDGE_NAMES,
+    FROZEN,
+    MOST_DROPOUT,
+    PEFT_NAMES,
+    TARGETS,
+    frozen_part,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -1222,6 +1229,7 @@ SETTINGS = (
             (*PEFT_EXAMPLE, *BRIDGE_EXAMPLE),
             names=TARGETS,
             example="q_proj,v_proj",
+            families=(PEFT_NAMES, BRIDGE_NAMES),
         ),
         "Products with adapters, in the names of Hugging Face or of Megatron-LM: q_proj,v_proj or "
         "linear_qkv,linear_proj; without this option those that PEFT (queries and values) and "
@@ -1297,7 +1305,7 @@ SETTINGS = (
             ("none", "embedding", "embedding+layers:0"),
             names=("none", *FROZEN),
             alone="none",
-            pattern=SPAN.pattern,
+            further=frozen_part,
             example="embedding,layers:0-27",
         ),
         f"Parts of the model that are not trained: some of {', '.join(FROZEN)}, and layers as "

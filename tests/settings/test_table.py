@@ -20,8 +20,9 @@ from ilp_planner.settings.job_options import (
     changed_options,
     with_options,
 )
-from ilp_planner.settings.table import BY_NAME, DEMANDS, SETTINGS
+from ilp_planner.settings.table import BRIDGE_EXAMPLE, BY_NAME, DEMANDS, PEFT_EXAMPLE, SETTINGS
 from ilp_planner.specs.training import Settings
+from ilp_planner.specs.tuning import BRIDGE_NAMES, PEFT_NAMES
 
 
 def test_names_are_there_once() -> None:
@@ -96,3 +97,16 @@ def test_options_of_jobs_say_what_they_were_given() -> None:
             settings = with_options(Settings(), usual | {name: said})
             assert changed_options(settings)[name] == said
     assert any(len(words) > 1 for _, words in CHOSEN.values())
+
+
+def test_names_of_products_are_like_those_of_their_system() -> None:
+    """So that a runtime that has some of them is asked for any of them."""
+    row = BY_NAME["lora_targets"]
+    for names, example in ((PEFT_NAMES, PEFT_EXAMPLE), (BRIDGE_NAMES, BRIDGE_EXAMPLE)):
+        assert {*map(row.domain.like, (*names, "+".join(names)))} == {*example}
+
+
+@pytest.mark.parametrize("parts", ["layers:5-2", "layers", "layers:01", "embedding+layers:3-1"])
+def test_parts_that_no_model_has_are_refused_where_they_are_read(parts: str) -> None:
+    with pytest.raises(UsageError, match=r"^freeze: found 'layers"):
+        BY_NAME["freeze"].domain.read("freeze", parts)

@@ -24,6 +24,7 @@ from ilp_planner.spaces.training.search.conflict import CHANGES
 from ilp_planner.specs.training import ORDERS, RECOMPUTATIONS
 from tests.examples import examples, for_each
 from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
+from tests.runtime_cases import runtime_problem
 
 SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
 TRIED = {
@@ -268,3 +269,31 @@ def test_the_constraint_that_memory_is_too_little_for_is_named():
     assert solve(problem).plan is None
     text = solve(problem).reason
     assert text.endswith("; without headroom 81664 MiB a plan fits"), text
+
+
+@for_each(
+    ("space", "said", "why"),
+    [
+        ("megatron", {"lora": "8", "freeze": "mlp"}, "whole layers beside adapters"),
+        ("megatron", {"lora": "9999"}, "at most the width of the model"),
+        ("megatron", {"freeze": "layers:0-9"}, "layers from 0 to 1"),
+        ("megatron", {"freeze": "experts"}, "some of attention, mlp, norms, embedding, output"),
+        ("megatron", {"freeze": "embedding,output,layers:0-1"}, "a part that is trained"),
+        ("megatron", {"lora_targets": "linear_kv_up_proj"}, "some of linear_qkv"),
+        ("torchtitan", {"lora": "8", "tp": "2"}, "which has replicas alone"),
+        ("deepspeed", {"lora": "8", "tp": "2"}, "which has replicas alone"),
+    ],
+)
+def test_a_rule_that_all_plans_with_a_demand_break_is_said(space, said, why):
+    with pytest.raises(InfeasibleError, match=f"no plan of .* has (it|both): .*{why}.* would do$"):
+        runtime_problem(
+            space,
+            cluster=small_cluster(1, 4),
+            constraints=constraints_of(said),
+            changes={"layers": 2},
+        )
+
+
+def test_no_rule_is_said_of_degrees_that_do_not_go_together():
+    with pytest.raises(InfeasibleError, match=r"devices has both; `\w+=\d` would do$"):
+        small_problem(constraints=constraints_of({"tp": 4, "pp": 4}))

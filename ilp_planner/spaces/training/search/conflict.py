@@ -12,11 +12,16 @@ from ilp_planner.costs.training.job import ends_of
 from ilp_planner.inputs.constraints import DEGREES, LAYOUT, OF_PLANS, names_of
 from ilp_planner.settings.asked_layout import AskedLayout
 from ilp_planner.settings.domains import Numbers
-from ilp_planner.spaces.training.enumerate.choices import CHOICES
+from ilp_planner.spaces.training.enumerate.choices import CHOICES, decided
 from ilp_planner.spaces.training.enumerate.keeping import keeps
 from ilp_planner.spaces.training.enumerate.layouts import plain_layout
 from ilp_planner.spaces.training.enumerate.variants import pipelines, turns, virtual_stages
-from ilp_planner.spaces.training.search.possible import megatron_parts, possible_parts
+from ilp_planner.spaces.training.search.parts import MegatronPart
+from ilp_planner.spaces.training.search.possible import (
+    megatron_parts,
+    possible_degrees,
+    possible_parts,
+)
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
@@ -24,7 +29,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.training.costs import MegatronCosts
-    from ilp_planner.spaces.training.search.parts import MegatronPart
 
     Made = Callable[[Collection[str]], Problem[MegatronCosts]]
     Offers = frozenset[tuple[int | str, ...]] | None
@@ -126,8 +130,35 @@ def check_possible(demands: Demands) -> Problem[MegatronCosts]:
     raise InfeasibleError(
         f"{shown}: no plan of {whole.model} on {whole.cluster.device_count} devices has {both}"
         f"{''.join(f' (`{name}`: {MEANT[name]})' for name in names if name in MEANT)}"
-        f"{_repair(names, demands)}"
+        f"{_reason(names, demands)}{_repair(names, demands)}"
     )
+
+
+def _reason(names: Collection[str], demands: Demands) -> str:
+    """Return the rule that the settings of these demands break with all degrees; empty if there is
+    no such rule, or none is found in time."""
+    deadline, rules = Deadline(SECONDS), list[str]()
+    problem = demands.made(names)
+    try:
+        for part in _demanded(problem):
+            broken = [*problem.costs.runtime.refusals(part.job)]
+            rules = [rule for rule in rules or broken if rule in broken]
+            if not rules or not deadline.goon():
+                return ""
+    except InfeasibleError:  # no degrees
+        return ""
+    return f": {rules[0].removeprefix('plan: ')}" if rules else ""
+
+
+def _demanded(problem: Problem[MegatronCosts]) -> Iterator[MegatronPart]:
+    """Yield the parts whose settings are demanded, possible or not."""
+    costs = problem.costs
+    for degrees in possible_degrees(problem, costs):
+        for number in range(len(costs.choices)):
+            part = MegatronPart(problem, costs, degrees._replace(choice=number))
+            own = decided(part.settings, replicated=degrees.replicated)
+            if not any(problem.constraints.broken(own)):
+                yield part
 
 
 def _conflict(
