@@ -69,9 +69,12 @@ class CheckedRuntime(Runtime):
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
         """Return a choice with its degrees; where a part of a model is trained, it is a model of
-        transformers, whose operators run one by one."""
+        transformers, whose operators run one by one. Those have no quantised products, which
+        `check_peft` refuses."""
         settings = super().with_degrees(choice, plainest, d)
-        return as_transformers(settings) if settings.tuning else settings
+        if settings.kernels.quantised or not settings.tuning:
+            return settings
+        return as_transformers(settings)
 
     def chunks(self, layers: int) -> tuple[int, ...]:
         """Return the numbers of layers that may be recomputed from one kept input."""

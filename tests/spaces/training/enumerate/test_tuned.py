@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.evaluate import evaluate
+from ilp_planner.faces.api.problem import problem as named
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.solve import solve
@@ -112,3 +114,16 @@ def test_what_is_computed_again_the_system_can_compute_again(
             assert not [*problem.costs.runtime.refusals(job)], again
             found.add(again)
     assert {again.granularity for again in found} == {"none", "full"}
+
+
+@for_each("asked", [{"lora": "8"}, {"freeze": "embedding"}])
+def test_models_of_transformers_have_no_quantised_products(asked: dict[str, str]) -> None:
+    """A demand of both is refused in words; where it is optional, all of the model is trained."""
+    size: dict[str, Any] = {"gpus": "2xB200", "global_batch": 4, "space": "torchtitan"}
+    with pytest.raises(InfeasibleError, match=": no plan of "):
+        named("qwen3-0.6b", **size, **asked, precision="mxfp8")
+    plan = solve(named("qwen3-0.6b", **size, lora="0,8", precision="mxfp8")).plan
+    assert plan is not None
+    assert plan.settings is not None
+    assert plan.settings.kernels.quantised == "mxfp8"
+    assert not plan.settings.tuning
