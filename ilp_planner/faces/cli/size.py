@@ -6,13 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from ilp_planner.base.errors import UsageError
-from ilp_planner.base.units import parse_duration
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.help import SOLVER
 from ilp_planner.faces.cli.options import option, solving, taking
 from ilp_planner.faces.cli.request_options import SOLVE, request_options
 from ilp_planner.faces.cli.terminal import finish
-from ilp_planner.faces.cli.values import number_of_tokens, solve_limits
+from ilp_planner.faces.cli.values import number_of_tokens, option_seconds, solve_limits
 from ilp_planner.inputs.files import DEFAULT_MODEL
 from ilp_planner.inputs.request import Request
 
@@ -105,14 +104,13 @@ class Failing:
                 f"--spares: found {self.spares} without --repair, expected the time until a failed "
                 "node is back, as --repair '24 h'"
             )
+        every = self.checkpoint_every
         return Failures(
             mtbf=MTBF if self.mtbf is None else hours(self.mtbf),
-            restart=time_of("--restart", self.restart),
-            save=time_of("--checkpoint", self.checkpoint),
-            every=None
-            if self.checkpoint_every is None
-            else time_of("--checkpoint-every", self.checkpoint_every),
-            repair=0.0 if self.repair is None else time_of("--repair", self.repair),
+            restart=option_seconds("--restart", self.restart),
+            save=option_seconds("--checkpoint", self.checkpoint),
+            every=None if every is None else option_seconds("--checkpoint-every", every),
+            repair=0.0 if self.repair is None else option_seconds("--repair", self.repair),
             spares=self.spares,
         )
 
@@ -179,21 +177,6 @@ def size(
     table = size_table(wish, found, gap)
     lines = size_lines(model, wish, found)
     print_brief(list(lines), [table] if table.rows else [])
-
-
-def time_of(name: str, said: str) -> float:
-    """Return seconds.
-
-    Raises
-    ------
-    UsageError: it is no time.
-    """
-    try:
-        return parse_duration(said)
-    except ValueError:
-        raise UsageError(
-            f"{name}: found {said!r}, expected a time with its unit, as 15 min"
-        ) from None
 
 
 def hours(said: str) -> float:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ilp_planner.base.errors import UsageError
-from ilp_planner.base.units import parse_duration
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.completion import plans, targets
 from ilp_planner.faces.cli.help import SOLVER
@@ -18,7 +17,7 @@ from ilp_planner.faces.cli.job_options import Job
 from ilp_planner.faces.cli.options import option, script_arguments, solving, taking
 from ilp_planner.faces.cli.sweep import ExecutorName
 from ilp_planner.faces.cli.terminal import echo
-from ilp_planner.faces.cli.values import solve_limits
+from ilp_planner.faces.cli.values import option_seconds, solve_limits
 from ilp_planner.faces.cli.wording import as_typed
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ def tune(
         folder=runs.folder,
         run=runs.run or "",
         steps=runs.steps,
-        budget=budget_of(runs.budget),
+        budget=math.inf if runs.budget is None else option_seconds("--budget", runs.budget),
         executor=None if runs.ask else executor_of(vars(runs)),
         heading=heading(problem, target, system),
     )
@@ -177,21 +176,6 @@ def followed(session: "Session", runs: Runs, *, quiet: bool) -> "Ended":
         return session.finish(tell)
     finally:
         session.close()
-
-
-def budget_of(said: str | None) -> float:
-    """Return the seconds of `--budget`.
-
-    Raises
-    ------
-    UsageError: it is no time.
-    """
-    try:
-        return math.inf if said is None else parse_duration(said)
-    except ValueError:
-        raise UsageError(
-            f"--budget: found {said!r}, expected a time with its unit, as 2h or 90 min"
-        ) from None
 
 
 def check_way(runs: Runs) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ilp_planner.base.errors import UsageError
 from ilp_planner.base.limits import MEMORY, as_whole, beyond
 from ilp_planner.base.resident import resident
-from ilp_planner.base.units import format_bytes, parse_count, parse_size
+from ilp_planner.base.units import format_bytes, parse_count, parse_duration, parse_size
 from ilp_planner.inputs.request import Reference
 from ilp_planner.optimize.solvers.base import Limits
 from ilp_planner.optimize.solvers.registry import HEURISTICS, ONE_THREAD, SEEDLESS, is_heuristic
@@ -40,6 +40,21 @@ def option_size(option: str, text: str) -> int:
     if size > MEMORY:
         raise UsageError(f"{option}: found {text}, expected at most {format_bytes(MEMORY)}")
     return size
+
+
+def option_seconds(option: str, text: str) -> float:
+    """Return the seconds of an option.
+
+    Raises
+    ------
+    UsageError: it is no time.
+    """
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise UsageError(
+            f"{option}: found {text!r}, expected a time with its unit, as 2h or 90 min"
+        ) from None
 
 
 def memory_limit(text: str | None) -> float | None:
