@@ -22,10 +22,10 @@ from ilp_planner.job.work import PACKAGE
 from ilp_planner.profiler.measure.decoder_job import decoder_of
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model_reader import read_model
-from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
+from ilp_planner.specs.training import Kernels, TrainingJob
 from tests.benchmarks import published
 from tests.benchmarks.cases import ROOT
-from tests.benchmarks.memory import HOPPER
+from tests.benchmarks.memory import HOPPER, titan_settings
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.points import Point, keep
 from tests.benchmarks.step_times import seconds, shipped
@@ -37,11 +37,6 @@ RESULTS = Path(__file__).parent / "results" / "gpu_runs.json"
 GPU = "H200"
 GIB, MS = 2**30, 1e3
 SOURCE = "measured for this project: torchtitan 0.2.2, PyTorch 2.11, one H200"
-RECOMPUTE = {
-    "none": Recompute(),
-    "full": Recompute(granularity="full", method="uniform", layers=1),
-    "op": Recompute(granularity="selective", modules=("operators",)),
-}
 # Of models whose dimensions are not in models/.
 TITAN = {
     "llama3-8b of 6 layers": {"layers": 6, "hidden": 4096, "heads": 32, "ffn": 14336},
@@ -69,7 +64,7 @@ def rows() -> list[dict[str, Any]]:
 def rates(sustained: float = 1.0) -> KernelRates:
     """Return the predicted rates of the GPU's kernels at a clock."""
     gpu = published.gpu(GPU)
-    machine = shipped(_run(GPU, None, 1.0))
+    machine = shipped(run_of(GPU, None, 1.0))
     return KernelRates(
         gpu.peak, gpu.memory_bandwidth, gpu.units, gpu.constants, sustained, machine.streaming
     )
@@ -124,7 +119,7 @@ def steps() -> list[Step]:
             Step(
                 name=f"{row['model']}, {row['tokens']} tokens, recomputation {words}",
                 measured=row["seconds"],
-                predicted=seconds(_run(row["model"], job, row["seconds"]), shipped_machine(job)),
+                predicted=seconds(run_of(row["model"], job, row["seconds"]), shipped_machine(job)),
                 peak=row["peak"],
                 predicted_peak=held,
                 reserved=row["reserved"],
@@ -136,12 +131,15 @@ def steps() -> list[Step]:
 
 def shipped_machine(job: TrainingJob) -> Any:
     """Return the constants that the planner comes with for the GPU."""
-    return shipped(_run(GPU, job, 1.0))
+    return shipped(run_of(GPU, job, 1.0))
 
 
 def titan_job(row: dict[str, Any]) -> TrainingJob:
     """Return the job of a step of torchtitan."""
     sequence = row["tokens"]
+    kernels = Kernels(
+        compiled=row["compile"], fused_loss=False, grouped_experts=True, dispatcher="alltoall"
+    )
     if row["model"] in TITAN:
         model = Decoder(
             sequence=sequence, vocab=128256, kv_heads=8, tied=False,
@@ -155,21 +153,12 @@ def titan_job(row: dict[str, Any]) -> TrainingJob:
         micro_batch=row["micro_batch"],
         global_batch=row["micro_batch"] * row["micro_batches"],
         gpu_architecture=HOPPER,
-        settings=Settings(
-            keeps_gathered=True,
-            kernels=Kernels(
-                compiled=row["compile"],
-                fused_loss=False,
-                grouped_experts=True,
-                dispatcher="alltoall",
-            ),
-            recompute=RECOMPUTE[row["recompute"]],
-            optimizer=OptimizerSettings(sharding="parameters", from_master=True),
-        ),
+        settings=titan_settings(kernels, row["recompute"]),
     )
 
 
-def _run(name: str, job: TrainingJob | None, taken: float) -> published.Run:
+def run_of(name: str, job: TrainingJob | None, taken: float) -> published.Run:
+    """Return a step of one GPU as a run."""
     return published.Run(
         name=name, group=name, family="torchtitan", gpu=GPU, model=name, precision="bf16",
         job=job, gpus=1, network=published.gpu(GPU).network_bandwidth, seconds=taken,
@@ -184,7 +173,7 @@ def score(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 def kernels_table() -> str:
     """Return a row per kind of kernel as Markdown."""
-    clock = shipped(_run(GPU, None, 1.0)).sustained
+    clock = shipped(run_of(GPU, None, 1.0)).sustained
     fast, loaded = (
         [(kind, (found, taken)) for kind, found, taken in kernels(rates(each))]
         for each in (1.0, clock)

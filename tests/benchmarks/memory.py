@@ -289,6 +289,13 @@ def titan_runs() -> list[tuple[str, float, TrainingJob]]:
     return [*found, ("70B, 256 H100, tp 8", 71.9, job), ("70B, the same, async", 67.6, job)]
 
 
+TITAN_RECOMPUTE = {
+    "none": Recompute(),
+    "full": Recompute(granularity="full", method="uniform", layers=1),
+    "op": Recompute(granularity="selective", modules=("operators",)),
+}
+
+
 def titan_h200_jobs() -> list[tuple[int, float, TrainingJob]]:
     """Return GPUs, tokens/s of each, and the job of Trainy's runs of torchtitan in June 2025
     (pytorch/torchtitan, `benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md`, BSD-3-Clause).
@@ -320,29 +327,30 @@ def _titan(
 ) -> TrainingJob:
     """Return a job of torchtitan. how: layers are compiled, products in 8 bits. again: full
     recomputation."""
-    recompute = Recompute(granularity="selective", modules=("operators",))
-    if again:
-        recompute = Recompute(granularity="full", method="uniform", layers=1)
     model = Decoder(sequence=sequence, vocab=128256, kv_heads=8, tied=False, **LLAMA, **sizes)
     kernels = Kernels(
         compiled="compiled" in how,
         quantised="fp8-current" if "fp8" in how else "",
         fused_loss=False,
     )
+    settings = titan_settings(kernels, "full" if again else "op")
     return TrainingJob(
         model=model,
         micro_batch=samples,
         global_batch=samples * dp,
         tp=tp,
         dp=dp,
-        settings=Settings(
-            cp=cp,
-            sequence_parallel=tp > 1,
-            keeps_gathered=True,
-            kernels=kernels,
-            recompute=recompute,
-            optimizer=OptimizerSettings(sharding="parameters", from_master=True),
-        ),
+        settings=replace(settings, cp=cp, sequence_parallel=tp > 1),
+    )
+
+
+def titan_settings(kernels: Kernels, recompute: str) -> Settings:
+    """Return the settings of torchtitan's FSDP. recompute: one of `TITAN_RECOMPUTE`."""
+    return Settings(
+        keeps_gathered=True,
+        kernels=kernels,
+        recompute=TITAN_RECOMPUTE[recompute],
+        optimizer=OptimizerSettings(sharding="parameters", from_master=True),
     )
 
 

@@ -25,6 +25,7 @@ from ilp_planner.specs.decoder import Window, as_decoder
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from ilp_planner.specs.tuning import Tuning
 from tests.benchmarks import gpu_judge, published
+from tests.benchmarks.memory import HOPPER
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.points import Point, keep
 from tests.benchmarks.published import Run
@@ -185,7 +186,7 @@ def transformers_job(row: dict[str, Any]) -> TrainingJob:
         micro_batch=row["micro_batch"],
         global_batch=row["micro_batch"] * row["micro_batches"],
         settings=settings,
-        gpu_architecture=gpu_judge.HOPPER,
+        gpu_architecture=HOPPER,
     )
 
 
@@ -199,7 +200,7 @@ def steps() -> list[Measured]:
         if row.get("autocast") or "paged" in row.get("optimizer", ""):
             continue
         job = transformers_job(row)
-        run = gpu_judge._run(row["model"], job, row["seconds"])
+        run = gpu_judge.run_of(row["model"], job, row["seconds"])
         tokens = row["micro_batch"] * row["tokens"]
         words = f"{row['model']}, {row['method']}, {row['micro_batch']} x {row['tokens']} tokens"
         named = row.get("targets", ())
