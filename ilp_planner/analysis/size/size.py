@@ -17,7 +17,7 @@ from ilp_planner.base.deadline import Deadline
 from ilp_planner.base.errors import UsageError
 from ilp_planner.base.numerics import NEVER, PROVED
 from ilp_planner.base.resident import uncollected
-from ilp_planner.base.units import DAY, HOUR
+from ilp_planner.base.units import HOUR
 from ilp_planner.optimize.solvers.base import Limits, Task
 from ilp_planner.spaces.objectives.node_sets import MOST_SETS, every_set, node_sets
 from ilp_planner.spaces.objectives.on_nodes import SetSearch
@@ -333,8 +333,3 @@ def tokens_of_sample(problem: Problem[Any]) -> int:
     """Return the tokens of a sample; 0 if samples have none."""
     assert problem.spec is not None
     return int(problem.spec.architecture.tokens)
-
-
-def days(seconds: float) -> float:
-    """Return days."""
-    return seconds / DAY

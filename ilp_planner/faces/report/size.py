@@ -40,7 +40,7 @@ def size_lines(model: str, wish: Wish, found: Sequence[OnGpu]) -> Iterator[tuple
     limit = days_text(wish.seconds)
     ended = [one for one in found if one.found is not None and one.found.smallest is not None]
     if not ended:
-        yield from _none(wish, found, limit)
+        yield from _none(found, limit)
     else:
         yield from _best(wish, ended)
     known = next(one for one in found if one.found is not None)
@@ -113,7 +113,7 @@ def _open_text(numbers: Sequence[int]) -> str:
     return f"{len(numbers)} numbers of nodes from {min(numbers)} to {max(numbers)} are"
 
 
-def _none(wish: Wish, found: Sequence[OnGpu], limit: str) -> Iterator[tuple[str, str]]:
+def _none(found: Sequence[OnGpu], limit: str) -> Iterator[tuple[str, str]]:
     for one in found:
         if one.found is None:
             continue

@@ -22,8 +22,6 @@ NOTHING = Recompute()
 SELECTIVE = Recompute(granularity="selective")
 BY_OPERATORS = Recompute(granularity="selective", modules=(OPERATORS,))
 FULL = Recompute(granularity="full", method="uniform", layers=1)
-# With the recipe whose scales are of earlier steps, Transformer Engine computes neither again.
-NOT_DELAYED = ("layernorm", "moe_act")
 
 
 def whole_recomputations(
