@@ -256,16 +256,15 @@ class Part:
 
     parameters, expert_parameters: numbers; the latter are among the former. still, still_experts:
     those that are not trained. saved: numbers of the training precision that take the bytes by
-    which gathered parameters are smaller. forward_only: it has no
-    backward pass. weights, gradients,
-    optimizer: bytes of their states; with gradients the inputs of deferred ones. kept: bytes per
-    micro-batch, as the job recomputes. waiting: bytes per micro-batch of gradients, between both
-    parts of a divided backward pass. moved: kept bytes that go to the host; ahead: of them, that
-    come back while the next layer is at work; captured: of them, that lie in pools of CUDA graphs.
-    deferred: of the gradients, bytes that are given up before the step. moment: bytes above kept
-    ones, for a moment. again: bytes above its checkpoint when it is recomputed as a whole; chunk:
-    and of every further layer of the same chunk. stepped: bytes that the optimizer's step needs for
-    a moment.
+    which gathered parameters are smaller. forward_only: it has no backward pass. weights,
+    gradients, optimizer: bytes of their states; with gradients the inputs of deferred ones. kept:
+    bytes per micro-batch, as the job recomputes. waiting: bytes per micro-batch of gradients,
+    between both parts of a divided backward pass. moved: kept bytes that go to the host; ahead: of
+    them, that come back while the next layer is at work; captured: of them, that lie in pools of
+    CUDA graphs. deferred: of the gradients, bytes that are given up before the step. moment: bytes
+    above kept ones, for a moment. again: bytes above its checkpoint when it is recomputed as a
+    whole; chunk: and of every further layer of the same chunk. stepped: bytes that the optimizer's
+    step needs for a moment.
     """
 
     parameters: int = 0
