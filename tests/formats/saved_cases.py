@@ -13,6 +13,8 @@ from ilp_planner.inputs.request import HELD, Reference, Request
 from ilp_planner.optimize.result import Result
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
 from ilp_planner.problem import Problem
+from ilp_planner.settings.domains import Together
+from ilp_planner.settings.table import DEMANDS
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, Settings
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.small import make_plan, make_problem, make_result
@@ -194,6 +196,10 @@ LAYOUTS = (
 )
 
 
+# Names that are demanded together are one value, whose examples cannot all be joined.
+MOST = {row.name: 1 for row in DEMANDS if isinstance(row.domain, Together)}
+
+
 @st.composite
 def constraints(draw: st.DrawFn) -> Constraints:
     """Draw demands of any kind, possible or not."""
@@ -202,7 +208,10 @@ def constraints(draw: st.DrawFn) -> Constraints:
         {
             **{name: draw(degrees) for name in DEGREES},
             "layout": draw(LAYOUTS),
-            **{name: draw(st.lists(st.sampled_from(known))) for name, known in CHOICES.items()},
+            **{
+                name: draw(st.lists(st.sampled_from(known), max_size=MOST.get(name)))
+                for name, known in CHOICES.items()
+            },
             "max_devices": draw(st.none() | st.integers(1, 65_536)),
             "without": draw(st.lists(st.sampled_from(("3", "node0", "big nodes")), max_size=2)),
             "headroom": draw(st.none() | st.integers(1, 2**50)),

@@ -72,7 +72,7 @@ class CheckedRuntime(Runtime):
         transformers, whose operators run one by one. Those have no quantised products, which
         `check_peft` refuses."""
         settings = super().with_degrees(choice, plainest, d)
-        if settings.kernels.quantised or not settings.tuning:
+        if settings.bits < 16 or not settings.tuning:
             return settings
         return as_transformers(settings)
 

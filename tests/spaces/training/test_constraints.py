@@ -186,7 +186,7 @@ def test_heuristics_keep_them(solver):
         (
             {"tp": 2, "pp": "3..4", "dp": [1, 2]},
             {},
-            "`tp=2`, `pp=3..4`: no plan of small on 4 devices has both; `tp=1` would do",
+            "`tp=2`, `pp=3..4`: no plan of small on 4 devices has it; `tp=1` would do",
         ),
         (
             {"tp": 1, "pp": 2, "cp": 1, "dp": 1},
@@ -295,5 +295,5 @@ def test_a_rule_that_all_plans_with_a_demand_break_is_said(space, said, why):
 
 
 def test_no_rule_is_said_of_degrees_that_do_not_go_together():
-    with pytest.raises(InfeasibleError, match=r"devices has both; `\w+=\d` would do$"):
+    with pytest.raises(InfeasibleError, match=r"devices has it; `\w+=\d` would do$"):
         small_problem(constraints=constraints_of({"tp": 4, "pp": 4}))
