@@ -514,15 +514,15 @@ class Activations(NamedTuple):
 
 
 def layer_activations(
-    job: TrainingJob, again: Recompute, known: Known, *, expert: int
+    job: TrainingJob, again: Recompute, known: Known, *, kind: int
 ) -> Activations:
     """Return what a layer keeps with a recomputation.
 
-    job: with any recomputation. known: as in `memory_parts`. expert: number of its kind.
+    job: with any recomputation. known: as in `memory_parts`. kind: its number in `LAYER_KINDS`.
     """
     job = _on_device(job)
     seen = known.setdefault(("activations", *_divided(job)), {})
-    return _activations(job, LAYER_KINDS[expert].name, again, seen)
+    return _activations(job, LAYER_KINDS[kind].name, again, seen)
 
 
 def _activations(job: TrainingJob, kind: str, again: Recompute, seen: Known) -> Activations:

@@ -158,7 +158,7 @@ def most_layers(
     limits: Sequence[float],
     most: int,
     *,
-    expert: int = 0,
+    kind: int = 0,
     sizes: Sequence[int] = (),
 ) -> NDArray[np.int64]:
     """Return the layers of one kind that each rank holds at most in 1F1B, [1, ranks]; far below 0
@@ -167,9 +167,9 @@ def most_layers(
     Parameters
     ----------
     parts: of a job without virtual stages. limits: bytes on the devices of each rank. most: how
-        many there are. expert: their kind. sizes: for a job that recomputes the first
-        layers of every rank, or chunks of layers: numbers of these layers to try instead, a row
-        each.
+        many there are. kind: their number in `LAYER_KINDS`. sizes: for a job that recomputes the
+        first layers of every rank, or chunks of layers: numbers of these layers to try instead, a
+        row each.
 
     More layers never take less memory: of many sizes, steps of some layers say where to look at
     every number. A last norm that is no part of the output is left out: which rank has it says the
@@ -186,7 +186,7 @@ def most_layers(
     held, left = np.full((max(1, len(sizes)), job.pp, 1), -1), most + 1
     for step in (isqrt(most) + 1, 1) if sizes else (1,):
         more = held + step * np.arange(1, -(-left // step) + 1)
-        counts = [more if kind == expert else 0 for kind in range(max(PLAIN, expert + 1))]
+        counts = [more if own == kind else 0 for own in range(max(PLAIN, kind + 1))]
         stage = stage_memory(
             parts,
             layers=counts[0],
@@ -207,7 +207,7 @@ def most_by_states(
     limits: Sequence[float],
     kept: Mapping[str, Activations],
     *,
-    expert: int = 0,
+    kind: int = 0,
 ) -> NDArray[np.float64]:
     """Return an upper bound on the result of `most_layers` for a job that recomputes no whole
     layers, [ranks]: of states, and of what layers keep, which is asked in no time.
@@ -218,10 +218,10 @@ def most_by_states(
     CUDA graphs aside, and a layer's moment above that.
     """
     job, kinds = parts.job, parts.parts
-    kind = LAYER_KINDS[expert].name
+    name = LAYER_KINDS[kind].name
     flight = np.array([job.schedule.in_flight(job.pp - 1 - rank) for rank in range(job.pp)])
-    own = kept[kind]
-    each = _states(kinds[kind]) + flight * (own.kept - own.moved - own.captured)
+    own = kept[name]
+    each = _states(kinds[name]) + flight * (own.kept - own.moved - own.captured)
     edges = np.zeros(job.pp)
     edges[0] += _states(kinds["embedding"])
     edges[-1] += _states(kinds["output"])

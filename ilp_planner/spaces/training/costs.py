@@ -161,10 +161,10 @@ class MegatronCosts:
         return found
 
     def layer_activations(
-        self, job: TrainingJob, cluster: ClusterSpec, again: Recompute, *, expert: int
+        self, job: TrainingJob, cluster: ClusterSpec, again: Recompute, *, kind: int
     ) -> Activations:
         """Return what a layer of a kind keeps with a recomputation."""
-        return layer_activations(job, again, self.known(cluster), expert=expert)
+        return layer_activations(job, again, self.known(cluster), kind=kind)
 
     def ranks_memory(self, job: TrainingJob, cluster: ClusterSpec) -> RanksMemory:
         """Return the memory of the pipeline ranks of a job, each counted once."""

@@ -240,7 +240,7 @@ def test_the_most_layers_are_those_that_fit(pp: int, expert: bool) -> None:
         limits = [gib * 1e9] * pp
         for agains in ([Recompute()], some):
             own = sizes if agains is some else ()
-            many = most_layers(parts(agains[0]), limits, 9, expert=expert, sizes=own)
+            many = most_layers(parts(agains[0]), limits, 9, kind=expert, sizes=own)
             expected = np.array([most(again, limits) for again in agains])
             # an inner rank without any layer is no range
             assert (np.maximum(many, 0) == np.maximum(expected, 0)).all()
@@ -254,11 +254,11 @@ def test_states_and_activations_alone_never_take_more_than_all(one: TrainingJob,
     parts, limits, again = memory_parts(one), [gib * 2**30] * one.pp, one.settings.recompute
     whole = dataclasses.replace(one.settings, recompute=Recompute())
     plain = memory_parts(dataclasses.replace(one, settings=whole))
-    kinds = {expert: LAYER_KINDS[expert].name for expert in set(one.model.expert_layers)}
-    kept = {name: layer_activations(plain.job, again, {}, expert=e) for e, name in kinds.items()}
-    for expert in kinds:
-        held = most_layers(parts, limits, 20, expert=expert)[0]
-        most = most_by_states(plain, limits, kept, expert=expert)
+    kinds = {kind: LAYER_KINDS[kind].name for kind in set(one.model.expert_layers)}
+    kept = {name: layer_activations(plain.job, again, {}, kind=k) for k, name in kinds.items()}
+    for kind in kinds:
+        held = most_layers(parts, limits, 20, kind=kind)[0]
+        most = most_by_states(plain, limits, kept, kind=kind)
         assert (held <= np.floor(np.minimum(most, 20) + 1e-9)).all()
 
 

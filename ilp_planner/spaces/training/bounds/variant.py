@@ -524,7 +524,7 @@ def _crowded(part: MegatronPart, again: Recompute) -> list[int]:
     for kind, count in _counts(kinds).items():
         if sizes and parts.parts[LAYER_KINDS[kind].name].left < parts.checkpoint:
             continue  # with its activations on the host, a layer keeps less than its input
-        held = most_layers(parts, part.limits, count, expert=kind, sizes=sizes)
+        held = most_layers(parts, part.limits, count, kind=kind, sizes=sizes)
         # The least n with which ranks that have n at most hold all.
         each = np.arange(1, count + 1)[:, None]
         enough = np.minimum(held[:, None, :], each).sum(axis=2) >= count
@@ -545,11 +545,11 @@ def _ruled_out(part: MegatronPart, again: Recompute) -> bool:
     counts, costs, cluster = _counts(part.job.layer_kinds), part.costs, part.problem.cluster
     parts = part.memory(Variant(1, NOTHING))
     kept = {
-        LAYER_KINDS[kind].name: costs.layer_activations(parts.job, cluster, again, expert=kind)
+        LAYER_KINDS[kind].name: costs.layer_activations(parts.job, cluster, again, kind=kind)
         for kind in counts
     }
     for kind, count in counts.items():
-        most = most_by_states(parts, part.limits, kept, expert=kind)
+        most = most_by_states(parts, part.limits, kept, kind=kind)
         if np.minimum(np.floor(most + FINE_ROUNDING), count).sum() < count:
             return True
     return False
