@@ -1,10 +1,10 @@
 """Mixers that are no attention, as one rank holds them: Mamba-2 and gated delta nets.
 
 Names are those of `megatron.core` 0.16.1 (`ssm/mamba_mixer.py`, `ssm/gated_delta_net.py`). Kept
-activations are those of the kernels that they call: `mamba_split_conv1d_scan_combined` of mamba_ssm
-(`ops/triton/ssd_combined.py`) keeps the projected input and the scan's output before its gate, and
-makes convolution and states again; `chunk_gated_delta_rule` of flash-linear-attention keeps its
-operands and the inverse of every chunk's matrix.
+activations are those of the kernels that they call. `mamba_split_conv1d_scan_combined` of mamba_ssm
+(`ops/triton/ssd_combined.py`) keeps the projected input and the scan's output before its gate; it
+computes the convolution and the states again. `chunk_gated_delta_rule` of flash-linear-attention
+keeps its operands and the inverse of every chunk's matrix.
 """
 
 from __future__ import annotations
@@ -179,9 +179,9 @@ def _delta(job: TrainingJob) -> tuple[Module, ...]:
 def mixer_backward(job: TrainingJob, name: str) -> float:
     """Return the peak of the backward pass of a mixer, above kept activations.
 
-    The gradients of the layer's output, of the scan's and of its projected input are there, and
-    what the convolution gives once more with its gradient; states of all chunks with their
-    gradients; and products inside chunks with theirs, in fp32.
+    It holds gradients of the layer's output, of the scan's output and of its projected input. The
+    output of the convolution is computed again, and has a gradient as well. So have the states of
+    all chunks, and the products inside chunks, which are in fp32.
     """
     sizes, scan = shard_of(job), scan_of(job, name)
     width, tokens = sizes.width, sizes.batch * job.model.sequence

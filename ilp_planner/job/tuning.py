@@ -6,8 +6,8 @@ since gradients pass through them to what is trained below. Layers with nothing 
 below have no backward pass, and keep nothing (`torch.autograd` records no graph there).
 
 An adapter beside a product of n outputs and k inputs has two weights, r x k and n x r. PEFT has one
-for each of queries, keys, values, gate and value of an MLP (`peft/tuners/lora/layer.py`), and under
-autocast each keeps a copy of its input in 2 bytes, and a mask if it drops out; Megatron-Bridge has
+for each of queries, keys, values, gate and value of an MLP (`peft/tuners/lora/layer.py`). Under
+autocast each keeps a copy of its input in 2 bytes, and a mask if it drops out. Megatron-Bridge has
 one for each fused product (`bridge/peft/lora.py`), divided over tensor-parallel ranks like it.
 
 bitsandbytes restores a weight of 4 bits to 2 bytes per number right before either product with it

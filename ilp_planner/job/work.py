@@ -321,9 +321,9 @@ class _Share:
 
     def _restored(self, name: str, weights: float, around: float) -> tuple[Kernel, ...]:
         """Return the kernel that brings a weight in fewer bits into the training precision, and
-        what casts input and output from and to hidden states of another type (`Linear4bit`).
+        the casts of input and output where hidden states have another type (`Linear4bit`).
 
-        around: numbers of both.
+        around: numbers of input and output.
         """
         if not self.job.settings.tuning.base or name in EXACT:
             return ()

@@ -1,7 +1,7 @@
 """The cost of failures to a training run: checkpoints, lost work, restarts, nodes that are away.
 
-Failures come at random, `gpus / mtbf` in an hour. With a checkpoint every `t` seconds that takes
-`c`, a failure loses half of `t` and a restart, so that an hour of training takes, to first order,
+Failures come at random, `gpus / mtbf` in an hour. A checkpoint is written every `t` seconds and
+takes `c`. A failure loses half of `t` and a restart. To first order an hour of training takes
 
     1 + c / t + (failures per second) * (t / 2 + restart)
 

@@ -1,8 +1,8 @@
 """The smallest and the cheapest numbers of equal nodes on which a training run ends in time.
 
 A run of so many tokens is a number of iterations, so a limit in days is one on the seconds of an
-iteration, which hangs on the number of GPUs by what failures cost. A number of nodes is ruled out
-when a lower bound on the time of all plans on exactly these nodes is above that limit. So the
+iteration. Failures cost more on more GPUs, which makes that limit lower. A number of nodes is ruled
+out when a lower bound on the time of all plans on exactly these nodes is above the limit. So the
 smallest cluster is proved when all smaller ones are ruled out, and the cheapest when no other one
 has a bound on its price below it.
 """

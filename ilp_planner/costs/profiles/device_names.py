@@ -58,10 +58,10 @@ def names_of_types(known: Sequence[str], cluster: ClusterSpec, source: str) -> d
 def for_cluster(profile: LayerProfile, cluster: ClusterSpec) -> LayerProfile:
     """Return the rows of the cluster's device types, under the cluster's names for them.
 
-    A type's rows are those of its `profile`, by default its own name; without an exact match upper
-    and lower case are the same, then other names of the same GPU, then rows of its own name, as in
-    estimates, and rows that name no type are of every one. Several types may share rows; rows of
-    other types are dropped.
+    A type's rows are those of its `profile`, by default its own name. Without an exact match, upper
+    and lower case are the same; then other names of the same GPU count, and then rows of its own
+    name, as in estimates. Rows that name no type are of every one. Several types may share rows;
+    rows of other types are dropped.
 
     Raises
     ------

@@ -165,8 +165,10 @@ def whole_bounds(
 def block_bounds(
     part: MegatronPart, every: Sequence[Variant], layers: Sequence[NDArray[np.int64]]
 ) -> list[NDArray[np.float64]]:
-    """Return lower bounds in seconds of the plans of schedules, each with so many first layers of
-    each virtual stage computed again as some numbers say, float64 [numbers]."""
+    """Return lower bounds in seconds of the plans of each schedule, float64 [numbers].
+
+    layers: of each schedule, numbers of first layers of a virtual stage that are computed again.
+    """
     if _one_by_one(part):
         pairs = zip(every, layers, strict=True)
         return [
@@ -540,8 +542,8 @@ def _counts(kinds: tuple[int, ...]) -> dict[int, int]:
 
 
 def _ruled_out(part: MegatronPart, again: Recompute) -> bool:
-    """Tell whether memory rules out a recomputation of no whole layers by states and what layers
-    keep, which other parts with such layers have asked for as well."""
+    """Tell whether states and kept activations alone exceed the memory, without recomputation of
+    whole layers. Parts with the same layers share these figures, so that this takes no time."""
     counts, costs, cluster = _counts(part.job.layer_kinds), part.costs, part.problem.cluster
     parts = part.memory(Variant(1, NOTHING))
     kept = {

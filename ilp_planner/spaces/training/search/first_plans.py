@@ -58,9 +58,10 @@ def likely_variants(
     """Yield variants that good plans mostly have, some at a time, the least bounds of schedules
     first; nothing if there are few degrees.
 
-    Of degrees that differ in data and pipeline parallelism alone, the fewest pipeline ranks count
-    that have the memory to compute nothing again, or as little as is allowed, and the next more;
-    where none have, those that have it with the most recomputation.
+    Degrees that differ in data and pipeline parallelism alone are one group. Of a group, those with
+    the fewest pipeline ranks count that fit into memory with nothing computed again, or as little
+    as is allowed, and those with the next more. If none fit, those that do with the most
+    recomputation count.
     """
     costs = problem.costs
     groups = likely_degrees(problem, costs)
