@@ -14,12 +14,11 @@ from ilp_planner.formats.imported.rows import (
     each,
     only,
     switch,
-    targets_of,
 )
 from ilp_planner.formats.imported.table import EACH, MODEL, NODES, WORLD, Reading, System
 from ilp_planner.formats.megatron.values import PP, VIRTUAL
 from ilp_planner.specs.pipeline_layout import read_layout
-from ilp_planner.specs.tuning import BRIDGE_TARGETS, MOST_DROPOUT
+from ilp_planner.specs.tuning import BRIDGE_TARGETS
 
 # Mixed precisions by the registered names that `formats.nemo` writes, after the first word.
 RECIPES = {
@@ -66,14 +65,9 @@ def _finish(reading: Reading) -> None:
     recipe = RECIPE.fullmatch(str(given.get("recipe", given.get("--recipe"))).rpartition(".")[2])
     named = recipe is not None and recipe[2] in ("peft", "lora")
     if named or any(key.split(".")[0] == "peft" and given[key] is not None for key in given):
-        try:
-            targets = targets_of(given.get("peft.target_modules"), BRIDGE_TARGETS)
-        except ValueError as error:
-            found = given["peft.target_modules"]
-            raise reading.error("peft.target_modules", found, str(error)) from None
-        reading.say("settings.tuning.rank", reading.whole("peft.dim", 32))
-        reading.say("settings.tuning.targets", targets)
-        reading.say("settings.tuning.dropout", reading.real("peft.dropout", 0.0, MOST_DROPOUT))
+        reading.adapters(
+            ("peft.dim", 32), ("peft.target_modules", BRIDGE_TARGETS), ("peft.dropout", 0.0)
+        )
     groups, heads = reading.number("num_query_groups"), reading.number("num_attention_heads")
     if groups and groups != heads:
         reading.say("group_query_attention", True)

@@ -12,10 +12,9 @@ from ilp_planner.formats.imported.rows import (
     Uncounted,
     both_activations,
     only,
-    targets_of,
 )
 from ilp_planner.formats.imported.table import EACH, LENGTH, MODEL, NODES, Reading, System
-from ilp_planner.specs.tuning import BRIDGE_TARGETS, MOST_DROPOUT
+from ilp_planner.specs.tuning import BRIDGE_TARGETS
 
 PAIRS = ("dpo", "rm")  # whose samples are a chosen and a rejected answer, in one batch
 
@@ -27,27 +26,17 @@ def _frozen(value: Any) -> Arguments:
 
 
 def _nothing(value: Any) -> Arguments:
-    """Say nothing: it counts with others (`_adapters`)."""
+    """Say nothing: it counts with others (`_finish`)."""
     return {}
-
-
-def _adapters(reading: Reading) -> None:
-    """Say adapters, with ms-swift's defaults: rank 8, dropout 0.05, beside all products."""
-    try:
-        targets = targets_of(reading.given.get("target_modules"), BRIDGE_TARGETS)
-    except ValueError as error:
-        found = reading.given["target_modules"]
-        raise reading.error("target_modules", found, str(error)) from None
-    reading.say("settings.tuning.rank", reading.whole("lora_rank", 8))
-    reading.say("settings.tuning.targets", targets)
-    reading.say("settings.tuning.dropout", reading.real("lora_dropout", 0.05, MOST_DROPOUT))
 
 
 def _finish(reading: Reading) -> None:
     """Say the longest sample, and what of reinforcement learning is not counted."""
     given = reading.given
     if "lora" in (given.get("tuner_type"), given.get("train_type")):
-        _adapters(reading)
+        reading.adapters(
+            ("lora_rank", 8), ("target_modules", BRIDGE_TARGETS), ("lora_dropout", 0.05)
+        )
     kind = given.get("rlhf_type")
     reading.usual_length("max_length")
     if kind == "grpo":

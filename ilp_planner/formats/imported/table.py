@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ilp_planner.base.errors import MISSING, SpecError, shown
 from ilp_planner.base.limits import DIGITS, RANKS, SAMPLES
 from ilp_planner.formats.imported.models import model_arguments
-from ilp_planner.formats.imported.rows import Arguments, Says, Uncounted, switch
+from ilp_planner.formats.imported.rows import Arguments, Says, Uncounted, switch, targets_of
 from ilp_planner.formats.megatron.flags import Value, flag_of, flags, flags_by_key
 from ilp_planner.formats.megatron.launcher import smallest_world
 from ilp_planner.formats.megatron.launchers import Open, Said
@@ -37,6 +37,7 @@ from ilp_planner.formats.megatron.values import (
     read_value,
 )
 from ilp_planner.specs.training import Settings
+from ilp_planner.specs.tuning import MOST_DROPOUT
 
 if TYPE_CHECKING:
     from ilp_planner.formats.megatron.ranks import Gpus
@@ -259,6 +260,27 @@ class Reading:
         if not 0 <= found <= most:
             raise self.error(key, value, f"a number from 0 to {most:g}")
         return found
+
+    def adapters(
+        self,
+        rank: tuple[str, int],
+        targets: tuple[str, tuple[str, ...]],
+        dropout: tuple[str, float],
+    ) -> None:
+        """Say low-rank adapters: of each the key, and the system's default.
+
+        Raises
+        ------
+        SpecError: a value that is none.
+        """
+        key, every = targets
+        try:
+            found = targets_of(self.given.get(key), every)
+        except ValueError as error:
+            raise self.error(key, self.given[key], str(error)) from None
+        self.say("settings.tuning.rank", self.whole(*rank))
+        self.say("settings.tuning.targets", found)
+        self.say("settings.tuning.dropout", self.real(*dropout, MOST_DROPOUT))
 
     def usual_length(self, key: str, tokens: int = 2048) -> None:
         """Say the tokens of a sample where nothing does. key: that would, for the remark."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.formats.imported.rows import (
     FULL,
@@ -15,7 +15,6 @@ from ilp_planner.formats.imported.rows import (
     each,
     only,
     switch,
-    targets_of,
 )
 from ilp_planner.formats.imported.table import (
     EACH,
@@ -28,10 +27,6 @@ from ilp_planner.formats.imported.table import (
 )
 from ilp_planner.formats.megatron.values import STEPS
 from ilp_planner.settings.table import CP_COMM
-from ilp_planner.specs.tuning import MOST_DROPOUT
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.megatron.flags import Value
 
 SHARED: Arguments = {
     "use_megatron_fsdp": True,
@@ -106,20 +101,9 @@ def _finish(reading: Reading) -> None:
 def _adapters(reading: Reading) -> None:
     """Say LLaMA-Factory's adapters, with its defaults: rank 8 beside all products (`hparams/
     finetuning_args.py`), layers of transformers, and a base in NF4 with double quantisation."""
-    given = reading.given
-    try:
-        targets = targets_of(given.get("lora_target"), EVERY)
-    except ValueError as error:
-        raise reading.error("lora_target", given["lora_target"], str(error)) from None
-    found: dict[str, Value] = {
-        "rank": reading.whole("lora_rank", 8),
-        "targets": targets,
-        "dropout": reading.real("lora_dropout", 0.0, MOST_DROPOUT),
-        "adapters": "fp32",
-        "base": "nf4" if given.get("quantization_bit") else "",
-    }
-    for name, value in found.items():
-        reading.say(f"settings.tuning.{name}", value)
+    reading.adapters(("lora_rank", 8), ("lora_target", EVERY), ("lora_dropout", 0.0))
+    reading.say("settings.tuning.adapters", "fp32")
+    reading.say("settings.tuning.base", "nf4" if reading.given.get("quantization_bit") else "")
     reading.say("settings.kernels.implementation", "eager")
     reading.say("settings.keeps_gathered", True)
 
