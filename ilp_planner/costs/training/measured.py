@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ilp_planner.base.errors import SpecError
 from ilp_planner.costs.launch_floor import straight_lines
 from ilp_planner.costs.profiles.elements import ElementRow, Shard, routed_elements
 from ilp_planner.costs.profiles.shares import LINKS
@@ -25,9 +26,10 @@ from ilp_planner.costs.profiles.table import Origin, Provenance
 from ilp_planner.costs.profiles.work import rates_of
 from ilp_planner.costs.training.network import Network
 from ilp_planner.costs.training.sync import held_by_elements
-from ilp_planner.costs.training.times import JobPasses, job_passes
+from ilp_planner.costs.training.times import NAMES, JobPasses, job_passes
 from ilp_planner.job.work import step_traffic
 from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.tuning import Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -155,22 +157,32 @@ class MeasuredTimes:
     def chain(
         self, job: TrainingJob, network: Network, device: str, pp_rank: int
     ) -> tuple[Timed, ...]:
-        """Return all elements of a job on a device type of a pipeline rank."""
+        """Return all elements of a job on a device type of a pipeline rank. Rows are of training
+        all of the model; where a part is trained, kernels take their ratio to those of all."""
         rows = [self.row(job, device, place) for place in range(len(self.kinds))]
         figures = network.cluster.device_types[device]
 
-        def passes(without: tuple[str, ...]) -> JobPasses:
-            return job_passes(job, network, figures, pp_rank, links=self.links, without=without)
-
-        whole = passes(())
         divided = DIVIDED if job.settings.ep == 1 and job.expert_tp == job.tp else TENSOR
-        rest = passes(divided) if any(row is not None and row.sent for row in rows) else whole
+
+        def passes(of: TrainingJob) -> dict[bool, JobPasses]:
+            """Return all passes, and those without the messages that rows have in them."""
+            return {
+                sent: job_passes(
+                    of, network, figures, pp_rank, links=self.links, without=divided * sent
+                )
+                for sent in {False, *(row.sent for row in rows if row is not None)}
+            }
+
+        own = passes(job)
+        whole = passes(_all_trained(job)) if job.settings.tuning else own
+        names = (EMBEDDING, *(NAMES[number] for number in job.layer_kinds), OUTPUT)
         found = []
-        for kind, row in zip(self.kinds, rows, strict=True):
-            own = getattr(rest if row is not None and row.sent else whole, kind)
-            found.append(
-                self._scaled(device, kind, own) if row is None else _as_measured(kind, row, own)
-            )
+        for kind, name, row in zip(self.kinds, names, rows, strict=True):
+            if row is None:
+                found.append(self._scaled(device, kind, getattr(own[False], name)))
+            else:
+                kernels = getattr(whole[row.sent], kind).kernels
+                found.append(_as_measured(kind, row, getattr(own[row.sent], name), kernels))
         return tuple(found)
 
     def step(
@@ -189,7 +201,8 @@ class MeasuredTimes:
         if whole is None:
             scale = self.steps.get(device)
             return traffic if scale is None else traffic * scale.ratios[0]
-        every = _held(replace(job, settings=replace(job.settings, ep=1, etp=0)))
+        trained = _all_trained(job)
+        every = _held(replace(trained, settings=replace(trained.settings, ep=1, etp=0)))
         return whole * np.divide(held, every, out=np.ones_like(held), where=every > 0)
 
     def step_origin(self, device: str, tp: int) -> Origin:
@@ -215,10 +228,15 @@ def element_kinds(decoder: Decoder) -> tuple[str, ...]:
     return (EMBEDDING, *layers, OUTPUT)
 
 
-def _as_measured(kind: str, row: ElementRow, passes: Passes) -> Timed:
+def _all_trained(job: TrainingJob) -> TrainingJob:
+    """Return the job that trains all of the model."""
+    return replace(job, settings=replace(job.settings, tuning=Tuning()))
+
+
+def _as_measured(kind: str, row: ElementRow, passes: Passes, trained: tuple[float, float]) -> Timed:
     """Return an element with a row's seconds. Without times of its forward pass, this has its share
-    of the kernels."""
-    there, back = passes.kernels
+    of the kernels. trained: seconds of these, forward and backward, where all is trained."""
+    there, back = trained
     known = not math.isnan(row.forward)
     forward = row.forward if known else row.both * there / (there + back)
     ratios = forward / there, (row.both - forward) / back
@@ -268,8 +286,14 @@ def measured_times(
 
     Raises
     ------
-    SpecError: a device type has no figures of kernels.
+    SpecError: a device type has no figures of kernels, or layers are of other kinds than with and
+        without experts.
     """
+    if decoder.pattern:
+        raise SpecError(
+            f"{profile.source}: found times of layers, but a model of layers "
+            f"{decoder.pattern!r:.40}, expected attention in all; leave them out"
+        )
     kinds, known = element_kinds(decoder), dict[Shard, JobPasses]()
     ratios: dict[tuple[str, str], dict[object, tuple[bool, tuple[float, float]]]] = {}
     sure = any(_is_measured(row) for row in profile.rows.values())

@@ -186,7 +186,7 @@ def test_heuristics_keep_them(solver):
         (
             {"tp": 2, "pp": "3..4", "dp": [1, 2]},
             {},
-            "`tp=2`, `pp=3..4`: no plan of small on 4 devices has it; `tp=1` would do",
+            "`tp=2`, `pp=3..4`: no plan of small on 4 devices has both; `tp=1` would do",
         ),
         (
             {"tp": 1, "pp": 2, "cp": 1, "dp": 1},
