@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,7 @@ from ilp_planner.base.units import DAY
 from ilp_planner.inputs.files import InputFiles, cluster_or_gpus
 from ilp_planner.inputs.request import Reference
 from ilp_planner.spaces.objectives.any_nodes import build_for_any_nodes
+from ilp_planner.spaces.registry import build_problem
 from ilp_planner.spaces.throughput import physical_seconds
 from ilp_planner.specs.gpus import gpu
 from ilp_planner.specs.prices import PriceList, price_list
@@ -20,12 +22,14 @@ from ilp_planner.specs.prices import PriceList, price_list
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ilp_planner.base.deadline import Deadline
     from ilp_planner.inputs.request import Request
     from ilp_planner.optimize.solvers.base import Limits
     from ilp_planner.problem import Problem
 
 MOST = 16_384  # GPUs, if nobody says
 LIKELY = 12  # clusters that are asked about first have so many times the GPUs of the physical bound
+FACTORS = ("tp", "pp", "cp", "dp")  # of the number of GPUs of a plan
 MORE = 8  # times as many, where none of these ends in time
 
 
@@ -123,11 +127,15 @@ def _size(
     wish: Wish,
     name: str,
     limits: Limits,
-    deadline: Any,
+    deadline: Deadline,
     told: Callable[[str], None],
 ) -> OnGpu:
-    most, largest = _first_most(request, wish, name), _whole(wish.most, name)
-    problem = problem_of(request, name, most)
+    (most, least), largest = _first_most(request, wish, name), _whole(wish.most, name)
+    try:
+        problem = problem_of(request, name, most)
+    except InfeasibleError:
+        problem_of(request, name, least)  # has another reason than too many GPUs
+        raise
     run = Run(
         steps=_steps(problem, wish),
         seconds=wish.seconds,
@@ -145,16 +153,27 @@ def _size(
         most = min(largest, MORE * most)
         found = sized_on(problem_of(request, name, most))
     if found.smallest and found.smallest.nodes == 1 and found.node_size > gpu(name).node:
-        finer = sized_on(problem_of(request, name, found.node_size))  # a domain, in its nodes
-        found = finer if finer.smallest else found
+        with suppress(InfeasibleError):  # by its nodes
+            finer = sized_on(problem_of(request, name, found.node_size))
+            found = finer if finer.smallest else found
     return OnGpu(name, found, run.steps, problem.global_batch, tokens_of_sample(problem))
 
 
 def problem_of(request: Request, name: str, gpus: int) -> Problem[Any]:
     """Return the problem of a request on so many GPUs of a kind."""
+    return build_for_any_nodes(_inputs(request, name, gpus))
+
+
+def _inputs(request: Request, name: str, gpus: int) -> InputFiles:
     cluster = str(cluster_or_gpus(None, f"{gpus}x{name}"))
     files = {**request.files, "cluster": Reference(name=cluster)}
-    return build_for_any_nodes(InputFiles(replace(request, files=files)))
+    return InputFiles(replace(request, files=files))
+
+
+def _least(request: Request, degree: str) -> int:
+    """Return the least demanded value of a degree; 1 if nothing is demanded."""
+    demanded = getattr(request.constraints, degree)
+    return 1 if demanded is None else min(first for first, _ in demanded.ranges)
 
 
 def _whole(gpus: int, name: str) -> int:
@@ -167,11 +186,11 @@ def _whole(gpus: int, name: str) -> int:
     return gpus
 
 
-def _first_most(request: Request, wish: Wish, name: str) -> int:
+def _first_most(request: Request, wish: Wish, name: str) -> tuple[int, int]:
     """Return how many GPUs to ask about first: by the physical bound, and what usual shares of it
-    are reached."""
+    are reached; and how many the demanded degrees need, of which one node may have no plan."""
     size = min(gpu(name).node, wish.most)
-    problem = problem_of(request, name, size)
+    problem = build_problem(_inputs(request, name, size).unchecked())
     steps = _steps(problem, wish)
     assert problem.spec is not None
     device = problem.cluster.device_types[problem.cluster.type_names[0]]
@@ -179,8 +198,9 @@ def _first_most(request: Request, wish: Wish, name: str) -> int:
         problem.spec.architecture, [device], {problem.spec.precision}, problem.global_batch
     )
     needed = one * steps / wish.seconds
-    asked = max(size, math.ceil(LIKELY * needed / size) * size)
-    return _whole(min(wish.most, asked), name)
+    least = math.lcm(size, math.prod(_least(request, degree) for degree in FACTORS))
+    asked = max(least, math.ceil(LIKELY * needed / size) * size)
+    return _whole(min(wish.most, asked), name), _whole(min(wish.most, least), name)
 
 
 def _steps(problem: Problem[Any], wish: Wish) -> float:

@@ -34,7 +34,7 @@ class Asked:
     """The run, and what it may be on."""
 
     tokens: Annotated[str, asked("--tokens", "Of the run, as 2T or 300e9.", "TOKENS")] = ""
-    days: Annotated[float, asked("--days", "That it may take.", "DAYS", min=0.0)] = 0.0
+    days: Annotated[float | None, asked("--days", "That it may take.", "DAYS", min=0.0)] = None
     gpus: Annotated[
         str, asked("--gpus", "Kinds of GPU, as H100,H200; `ilp-plan gpus` lists them.", "NAMES")
     ] = ""
@@ -154,7 +154,7 @@ def size(
     missing = [
         name
         for name, said in (("--tokens", tokens), ("--days", run.days), ("--gpus", run.gpus))
-        if not said
+        if said is None or said == ""
     ]
     if missing:
         raise UsageError(
@@ -162,6 +162,9 @@ def size(
             "--days 30 --gpus H100,H200`"
         )
     assert tokens is not None
+    assert run.days is not None
+    if not run.days:
+        raise UsageError("--days: found 0, expected a number above 0")
     wish = wish_of(
         tokens, run.days, run.gpus, price=run.price, failures=failing.failures(), most=run.max_gpus
     )

@@ -39,15 +39,14 @@ def size_lines(model: str, wish: Wish, found: Sequence[OnGpu]) -> Iterator[tuple
     tokens = short_count(wish.tokens)
     limit = days_text(wish.seconds)
     ended = [one for one in found if one.found is not None and one.found.smallest is not None]
-    if not ended:
-        yield from _none(found, limit)
-    else:
+    if ended:
         yield from _best(wish, ended)
+    yield from _none([one for one in found if one not in ended], limit)
     known = next(one for one in found if one.found is not None)
     yield (
         "the run",
-        f"{model}, {tokens} tokens in at most {limit}: {known.steps:,.0f} steps of "
-        f"{known.batch} x {known.sample}",
+        f"{model}, {tokens} tokens in at most {limit}: {known.steps:,.0f} "
+        f"{'step' if known.steps == 1 else 'steps'} of {known.batch} x {known.sample}",
     )
     yield "failures", failures_text(wish)
     late = [
@@ -60,6 +59,9 @@ def size_lines(model: str, wish: Wish, found: Sequence[OnGpu]) -> Iterator[tuple
         yield "may end late", f"1 of 10 such runs takes longer than {limit}: {', '.join(late)}"
     if ended:
         yield "gap", "no cluster of up to twice the nodes of the smallest is cheaper by more"
+    unpriced = [one.gpu for one in ended if math.isnan(wish.price(one.gpu))]
+    if 0 < len(unpriced) < len(ended):
+        yield "no price", f"not compared by price: {', '.join(unpriced)}"
     for one in found:
         if one.refused:
             yield one.gpu, one.refused
@@ -120,7 +122,11 @@ def _none(found: Sequence[OnGpu], limit: str) -> Iterator[tuple[str, str]]:
         most = one.found.most * one.found.node_size
         if one.found.open:
             left = _open_text(one.found.open)
-            yield "NOT FOUND", f"{one.gpu}: no plan ends within {limit}; {left} not ruled out"
+            yield (
+                "NOT FOUND",
+                f"{one.gpu}: no plan ends within {limit}; {left} not ruled out; --time-limit gives "
+                "more time",
+            )
         else:
             yield (
                 "PROVED IMPOSSIBLE",
@@ -189,9 +195,10 @@ def interval(choice: Choice) -> tuple[float, float] | None:
 
 
 def interval_text(choice: Choice) -> str:
-    """Return `27.9 to 33.1`."""
+    """Return `27.9 to 33.1 d`, in the unit of `days_text` for the predicted time."""
     ends = interval(choice)
-    return "-" if ends is None else f"{ends[0] / DAY:.3g} to {ends[1] / DAY:.3g} d"
+    unit, name = (DAY, "d") if choice.taken >= 2 * DAY else (HOUR, "h")
+    return "-" if ends is None else f"{ends[0] / unit:.3g} to {ends[1] / unit:.3g} {name}"
 
 
 def plan_text(choice: Choice) -> str:

@@ -1,6 +1,8 @@
 """`ilp-plan size`: what it says, and what it refuses."""
 
 import json
+import math
+import re
 
 import pytest
 
@@ -62,6 +64,8 @@ def test_a_run_that_no_cluster_ends_in_time(ilp_plan):
         ("size llama3.2-1b --tokens 1T --days 3 --gpus H10", ("'H10'", "nearest")),
         ("size llama3.2-1b --tokens much --days 3 --gpus H100", ("tokens: found 'much'",)),
         ("size llama3.2-1b --tokens 1T --days -1 --gpus H100", ("--days",)),
+        ("size llama3.2-1b --tokens 1T --days 0 --gpus H100", ("--days: found 0, expected",)),
+        ("size llama3.2-1b --tokens 1T --days 1 --gpus H100 --tp 3", ("--tp 3", "--tp 4 would")),
         ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --price B200=2", ("'B200'", "H100")),
         ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --mtbf 0", ("--mtbf: found '0'",)),
         ("size llama3.2-1b --tokens 1T --days 3 --gpus H100 --restart 5", ("--restart",)),
@@ -71,7 +75,7 @@ def test_a_run_that_no_cluster_ends_in_time(ilp_plan):
 )
 def test_what_is_refused(ilp_plan, words, said):
     done = ilp_plan(*words.split())
-    assert done.code in (1, 2)
+    assert done.code in (1, 2, 3)
     assert done.err.count("\n") == 1
     assert all(text in done.err for text in said), done.err
 
@@ -110,5 +114,37 @@ def test_numbers_that_were_not_ruled_out_are_named():
     wish = wish_of(1e9, 1.0, "H100")
     found = [OnGpu("H100-80GB", Sized(None, None, 40, 8, (3, 4, 5, 9)), 10, 4, 2048)]
     said = dict(size_lines("m", wish, found))
-    assert said["NOT FOUND"].endswith("3-5, 9 nodes are not ruled out")
+    assert said["NOT FOUND"].endswith(
+        "3-5, 9 nodes are not ruled out; --time-limit gives more time"
+    )
     assert "Llama 3" in failures_text(wish)
+
+
+def test_kinds_on_which_no_cluster_ends_in_time_are_named_beside_others(ilp_plan):
+    said = ilp_plan(
+        *(*RUN[:3], "5B", *RUN[4:], "--days", "0.2"), "--gpus", "H100,A100-80GB", "--max-gpus", "8",
+        "--price", "H100=2",
+    )  # fmt: skip
+    assert said.out.startswith("8 x H100-80GB")
+    assert "PROVED IMPOSSIBLE  no cluster of up to 8 A100-80GB ends within 4.8 hours" in said.out
+
+
+def test_days_and_hours_are_not_mixed(ilp_plan):
+    done = ilp_plan(*(*RUN[:3], "1B", *RUN[4:]), "--gpus", "A100-80GB,H100", "--price", "H100=2")
+    assert "not compared by price: A100-80GB" in done.out
+    rows = [line for line in done.out.splitlines() if "smallest, cheapest" in line]
+    for row in rows:
+        taken, low, high = re.search(r"([\d.]+) hours +([\d.]+) to ([\d.]+) h ", row).groups()
+        assert float(low) <= float(taken) <= float(high)
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize("degrees", [{"pp": 12}, {"tp": 2, "dp": 32}, {"pp": 16, "cp": 2}])
+def test_degrees_that_one_node_has_not(ilp_plan, degrees):
+    """Even where the run is so short that one node would end it in time."""
+    words = [word for name, value in degrees.items() for word in (f"--{name}", str(value))]
+    done = ilp_plan(*(*RUN[:3], "1M", *RUN[4:]), "--gpus", "H100", "--json", *words)
+    smallest = json.loads(done.out)["gpus"][0]["smallest"]
+    ranks = math.prod(degrees.values())
+    assert smallest["gpus"] == math.lcm(8, ranks)
+    assert all(f"{name} {value}" in smallest["plan"] for name, value in degrees.items())
