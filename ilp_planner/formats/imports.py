@@ -43,7 +43,8 @@ class Import(NamedTuple):
     """The import of a training system's files or launches.
 
     module: with its table. name: as commands take it. kind: of its files. program: patterns of the
-    words that start it, in order. having: an option that its launches have; empty: any or none.
+    words that start it, in order. having: the pattern of an option or word that its launches have;
+    empty: any or none.
     syntax: of the words behind these: `options`, `overrides`, or names of `files` with others.
     section: that the keys of its files stand in, in the table.
     """
@@ -99,6 +100,13 @@ IMPORTS: tuple[Import, ...] = (
         "llama-factory",
         FileKind.TRAINER,
         (r"(.*/)?(llamafactory|lmf)-cli", "train"),
+        syntax="files",
+    ),
+    Import(
+        "trainer",
+        "llama-factory",
+        program=(r"(.*/)?src/train\.py",),
+        having=r".*\.ya?ml",
         syntax="files",
     ),
     Import("trainer", "deepspeed", FileKind.DEEPSPEED, section="deepspeed."),
@@ -157,7 +165,8 @@ def import_of(words: Sequence[str]) -> tuple[Import, int] | None:
         for at in range(len(words) - count + 1 if count else 0):
             if all(map(re.fullmatch, row.program, words[at : at + count])):
                 rest = {word.lstrip("-").partition("=")[0] for word in words[at + count :]}
-                if not row.having or row.having in {name.replace("-", "_") for name in rest}:
+                having = re.compile(row.having or ".*")
+                if not row.having or any(having.fullmatch(one.replace("-", "_")) for one in rest):
                     return row, at + count
     return None
 

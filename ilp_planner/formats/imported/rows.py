@@ -61,6 +61,7 @@ def both_activations(value: Any) -> Arguments:
 
 
 FULL = "full or lora: other ways to train few parameters are not modelled"
+PAIRS = ("dpo", "rm")  # stages whose samples are a chosen and a rejected answer, in one batch
 EVERY_PRODUCT = ("all", "all-linear", None, "")  # words for adapters beside all products
 
 

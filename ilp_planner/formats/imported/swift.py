@@ -6,6 +6,7 @@ from typing import Any
 
 from ilp_planner.formats.imported.rows import (
     FULL,
+    PAIRS,
     RECENT,
     Arguments,
     Says,
@@ -15,8 +16,6 @@ from ilp_planner.formats.imported.rows import (
 )
 from ilp_planner.formats.imported.table import EACH, LENGTH, MODEL, NODES, Reading, System
 from ilp_planner.specs.tuning import BRIDGE_TARGETS
-
-PAIRS = ("dpo", "rm")  # whose samples are a chosen and a rejected answer, in one batch
 
 
 def _frozen(value: Any) -> Arguments:
@@ -43,12 +42,7 @@ def _finish(reading: Reading) -> None:
         prompt = reading.number(LENGTH)
         reading.say(LENGTH, prompt + reading.whole("max_completion_length", 512))
     if kind in PAIRS:
-        for name, usual in (("micro_batch_size", 1), ("global_batch_size", 16)):
-            reading.say(name, 2 * reading.number(name, usual), "rlhf_type")
-        reading.remarks.append(
-            f"rlhf_type: {kind}: a sample is two answers, each counted as one; the reference model "
-            "is not counted"
-        )
+        reading.pairs("rlhf_type", {"micro_batch_size": 1, "global_batch_size": 16})
     elif kind is not None:
         reading.remarks.append(
             f"rlhf_type: {kind}: of the job the trainer alone is judged: rollout engine, reference "

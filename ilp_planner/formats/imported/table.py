@@ -282,6 +282,29 @@ class Reading:
         self.say("settings.tuning.targets", found)
         self.say("settings.tuning.dropout", self.real(*dropout, MOST_DROPOUT))
 
+    def pairs(self, key: str, usual: Mapping[str, int]) -> None:
+        """Say that a sample is two answers. key: that says so. usual: sizes of a batch that count
+        samples, and what they are where nothing says it."""
+        for name, samples in usual.items():
+            self.say(name, 2 * self.number(name, samples), key)
+        self.remarks.append(
+            f"{key}: {self.given[key]}: a sample is two answers, each counted as one; the "
+            "reference model is not counted"
+        )
+
+    def layers(self) -> int:
+        """Return the layers of the model that is named; 0: none is.
+
+        Raises
+        ------
+        SpecError: it is not here.
+        """
+        named = self.said.get(MODEL)
+        if not isinstance(named, str):
+            return 0
+        values, _ = model_arguments(named, self.source, self.keys.get(MODEL, "model"))
+        return int(str(values["num_layers"]))
+
     def usual_length(self, key: str, tokens: int = 2048) -> None:
         """Say the tokens of a sample where nothing does. key: that would, for the remark."""
         if LENGTH not in self.said and "seq_length" not in self.said:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ilp_planner.formats.imported.rows import (
-    FULL,
+    PAIRS,
     RECENT,
     Arguments,
     Says,
@@ -90,24 +90,78 @@ def _finish(reading: Reading) -> None:
         said.setdefault("recompute_method", "uniform")
         said.setdefault("recompute_num_layers", 1)
     said.setdefault("micro_batch_size", 8)
-    if given.get("finetuning_type") == "lora":
+    stage = given.get("stage")
+    if stage in PAIRS:
+        reading.pairs("stage", {name: 8 for name in SIZES if name in said})
+    elif stage == "kto":
+        reading.remarks.append("stage: kto: the reference model and its pairs are not counted")
+    if given.get("do_predict") and not given.get("do_train"):
+        raise reading.error("do_predict", True, "do_train: true: nothing is trained")
+    way = _way(reading)
+    if way == "lora":
         _adapters(reading)
-    elif given.get("quantization_bit") is not None:
-        raise reading.error("quantization_bit", 4, "none without finetuning_type: lora")
+    elif bits := next((key for key in BITS if given.get(key) is not None), ""):
+        raise reading.error(bits, given[bits], "none without adapters (lora)")
+    elif way == "freeze":
+        _frozen(reading)
     if STEPS not in said and "global_batch_size" not in said:
         reading.say(STEPS, 1)
 
 
+def _way(reading: Reading) -> Any:
+    """Return what of the model is trained, in the words of both versions of LLaMA-Factory."""
+    return reading.given.get("finetuning_type") or reading.given.get("peft_config.name")
+
+
 def _adapters(reading: Reading) -> None:
     """Say LLaMA-Factory's adapters, with its defaults: rank 8 beside all products (`hparams/
-    finetuning_args.py`), layers of transformers, and a base in NF4 with double quantisation."""
-    reading.adapters(("lora_rank", 8), ("lora_target", EVERY), ("lora_dropout", 0.0))
+    finetuning_args.py`, `v1/plugins/model_plugins/peft.py`), layers of transformers, and a base in
+    NF4 with double quantisation."""
+    rank, dropout, target = (
+        ("peft_config.r", "peft_config.lora_dropout", "peft_config.target_modules")
+        if "peft_config.name" in reading.given
+        else ("lora_rank", "lora_dropout", "lora_target")
+    )
+    reading.adapters((rank, 8), (target, EVERY), (dropout, 0.0))
     reading.say("settings.tuning.adapters", "fp32")
-    reading.say("settings.tuning.base", "nf4" if reading.given.get("quantization_bit") else "")
+    bits = any(reading.given.get(key) for key in BITS)
+    reading.say("settings.tuning.base", "nf4" if bits else "")
     reading.say("settings.kernels.implementation", "eager")
     reading.say("settings.keeps_gathered", True)
 
 
+def _frozen(reading: Reading) -> None:
+    """Say the parts of the model that are frozen: LLaMA-Factory trains some first or last layers,
+    and nothing around them (`model/adapter.py: _setup_freeze_tuning`)."""
+    before = "peft_config." if "peft_config.name" in reading.given else ""
+    key = f"{before}freeze_trainable_layers"
+    for other in ("freeze_trainable_modules", "freeze_extra_modules"):
+        if reading.given.get(before + other) not in (None, "all"):
+            raise reading.error(
+                before + other, reading.given[before + other], "all of the layers, and no others"
+            )
+    trained = reading.given.get(key, 2)
+    layers = reading.layers()
+    if isinstance(trained, bool) or not isinstance(trained, int) or not trained:
+        raise reading.error(key, trained, "a whole number of layers, below 0 for the first ones")
+    if abs(trained) >= layers:
+        frozen = []
+    elif reading.given.get("use_llama_pro"):
+        if trained < 0 or layers % trained:
+            raise reading.error(key, trained, f"a divisor of {layers}, the layers of the model")
+        every = layers // trained
+        frozen = [f"layers:{i}" for i in range(layers) if (i + 1) % every]
+    else:
+        first, last = (0, layers - trained - 1) if trained > 0 else (-trained, layers - 1)
+        frozen = [f"layers:{first}-{last}"]
+    reading.say("settings.tuning.frozen", ("embedding", *frozen, "output"))
+    reading.say("settings.kernels.implementation", "eager")
+    reading.say("settings.keeps_gathered", True)
+
+
+BITS = ("quantization_bit", "quant_config.name")
+SIZES = ("micro_batch_size", "global_batch_size")
+WAY = "full, lora or freeze: other ways to train few parameters are not modelled"
 EVERY = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 DEEPSPEED: dict[str, Says] = {
     "train_batch_size": _or_auto("global_batch_size"),
@@ -183,14 +237,18 @@ TRAINER: dict[str, Says] = {
     "bf16": switch({"bf16": True}),
     "fp16": switch({"fp16": True}),
     "pure_bf16": switch({"bf16": True, "grad_reduce_in_bf16": True}),
-    "mixed_precision": {"bf16": {"bf16": True}, "fp16": {"fp16": True}, "no": {}},
-    "finetuning_type": only("full", "lora", otherwise=FULL),
-    "use_peft": only(False, otherwise=f"false: {FULL.partition(': ')[2]}"),
+    "mixed_precision": {
+        **each(("bf16", "bf16_mixed"), {"bf16": True}),
+        **each(("fp16", "fp16_mixed"), {"fp16": True}),
+        "no": {},
+    },
+    "finetuning_type": only("full", "lora", "freeze", otherwise=WAY),
+    "use_peft": only(False, otherwise=f"false: {WAY.partition(': ')[2]}"),
     "lora_rank": lambda value: {},
     "quantization_bit": only(None, 4, otherwise="none or 4: other widths are not modelled"),
     "quantization_method": lambda value: {},
     "stage": {
-        **each(("pt", "sft"), {}),
+        **each(("pt", "sft", "kto", *PAIRS), {}),
     },
     "fsdp": _sharding,
     "fsdp_config.fsdp_sharding_strategy": _sharding,
@@ -203,8 +261,11 @@ TRAINER: dict[str, Says] = {
     "dist_config.cp_size": "context_parallel_size",
     "cp_mode": {"ulysses": {CP_COMM: "a2a"}, "ring": {CP_COMM: "p2p"}},
     "dist_config.cp_mode": {"ulysses": {CP_COMM: "a2a"}, "ring": {CP_COMM: "p2p"}},
-    "peft_config.name": only(None, otherwise=f"none: {FULL.partition(': ')[2]}"),
-    "quant_config.name": only(None, otherwise="none: quantised parameters are not modelled"),
+    "peft_config.name": only(None, "lora", "freeze", otherwise=WAY),
+    "quant_config.name": only(None, "bnb", "auto", otherwise="none, bnb or auto"),
+    "quant_config.quantization_bit": only(
+        None, 4, otherwise="none or 4: other widths are not modelled"
+    ),
     "optim_config.name": {**each(("adamw", "adam"), {"optimizer": "adam"})},
     "fp8": only(False, otherwise="false: products in 8 bits are not read here"),
     "num_machines": NODES,

@@ -47,6 +47,13 @@ class Files(NamedTuple):
         """Tell whether there is such a file."""
         return os.path.normpath(path) in self.texts or path.is_file()
 
+    def named(self, name: str | Path) -> Path:
+        """Return a file: in this folder, in one around it, or in the one that you are in. If there
+        is none, as in this folder."""
+        around = [self.folder, *self.folder.resolve().parents[:3], Path()]
+        found = (here / name for here in around if self.is_there(here / name))
+        return next(found, self.folder / name)
+
     def document(self, path: Path) -> Document:
         """Return a file.
 
@@ -124,13 +131,12 @@ def _overrides(words: Sequence[str], find_open: FindOpen) -> Iterable[tuple[str,
 
 def _files(words: Sequence[str], files: Files) -> Iterable[tuple[str, Any]]:
     """Yield the keys of all files that are named, in order; `-d FOLDER` is before their names."""
-    folder = files.folder
-    rest, before = list(words), folder
+    rest, before = list(words), Path()
     while rest:
         word = rest.pop(0)
         name, equals, inside = word.partition("=")
         if word in ("-d", "--conf_dir") and rest:
-            before = folder / rest.pop(0)
+            before = Path(rest.pop(0))
         elif name in ("--config-file", "--config_file", "--job.config_file"):
             rest = [inside, *rest] if equals else rest
         elif word.startswith("--"):
@@ -138,10 +144,10 @@ def _files(words: Sequence[str], files: Files) -> Iterable[tuple[str, Any]]:
             yield key, scalar(value)
         elif match := OVERRIDE.fullmatch(word):
             yield match[1], scalar(match[2])
-        elif Path(word).suffix in FILES or (before != folder and word):
+        elif Path(word).suffix in FILES or (before != Path() and word):
             path = before / word
             named = path if path.suffix else path.with_suffix(".yml")
-            yield from keys_of(named, files=files)
+            yield from keys_of(files.named(named), files=files)
 
 
 def keys_of(
@@ -173,8 +179,8 @@ def keys_of(
 
 
 def with_files(pairs: Iterable[tuple[str, Any]], files: Files) -> Iterable[tuple[str, Any]]:
-    """Yield keys and values, with those of files that values name: in this folder, in one around
-    it, or in the one that you are in. Of a file that is not there, what decides most is open."""
+    """Yield keys and values, with those of files that values name. Of a file that is not there,
+    what decides most is open."""
     for key, value in pairs:
         yield key, value
         if key not in NAMING or not isinstance(value, str) or value.lower() in NO_FILE:
@@ -183,13 +189,11 @@ def with_files(pairs: Iterable[tuple[str, Any]], files: Files) -> Iterable[tuple
             for name, one in _preset(preset):
                 yield f"{NAMING[key]}zero_optimization.{name}", one
             continue
-        folder = files.folder
-        around = [folder, *folder.resolve().parents[:3], Path()]
-        found = next((here / value for here in around if files.is_there(here / value)), None)
-        if found is not None and found.suffix in FILES:
+        found = files.named(value)
+        if files.is_there(found) and found.suffix in FILES:
             yield from keys_of(found, NAMING[key], files)
             continue
-        what = f"which is not there, expected it in {folder} or in this folder"
+        what = f"which is not there, expected it in {files.folder} or in this folder"
         if Path(value).suffix not in FILES:
             what = f"expected a file that ends in {', '.join(FILES)}"
         most = f"{NAMING[key]}{DECIDING[NAMING[key]]}"
@@ -210,5 +214,5 @@ def launcher_files(words: Sequence[str], files: Files) -> Iterable[tuple[str, An
         name, equals, inside = word.partition("=")
         if name == "--config_file" and "accelerate" in words[0]:
             named = inside if equals else "".join(words[k + 1 : k + 2])
-            return list(keys_of(files.folder / named, files=files))
+            return list(keys_of(files.named(named), files=files))
     return ()

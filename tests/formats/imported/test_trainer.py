@@ -158,15 +158,73 @@ def test_adapters_and_a_base_in_4_bits_of_llama_factory() -> None:
     assert job.settings.kernels.implementation == "eager"
 
 
+def test_adapters_in_the_newer_words_of_llama_factory() -> None:
+    said: dict[str, object] = {"peft_config.name": "lora", "peft_config.r": 16}
+    said |= {"quant_config.name": "bnb", "finetuning_type": None}
+    newer = job_of("llama-factory", **said)
+    older = job_of("llama-factory", finetuning_type="lora", lora_rank=16, quantization_bit=4)
+    assert newer.settings == older.settings
+
+
+@pytest.mark.parametrize(
+    ("said", "trained"),
+    [
+        ({}, {26, 27}),
+        ({"freeze_trainable_layers": 4}, {24, 25, 26, 27}),
+        ({"freeze_trainable_layers": -3}, {0, 1, 2}),
+        ({"freeze_trainable_layers": 4, "use_llama_pro": True}, {6, 13, 20, 27}),
+        ({"freeze_trainable_layers": 40}, {*range(28)}),
+    ],
+)
+def test_layers_that_llama_factory_trains(said: dict[str, object], trained: set[int]) -> None:
+    tuning = job_of("llama-factory", finetuning_type="freeze", **said).settings.tuning
+    frozen = tuning.frozen_layers(28)
+    assert {layer for layer in range(28) if not frozen[layer]} == trained
+    assert tuning.freezes("embedding")
+    assert tuning.freezes("output")
+    newer = {f"peft_config.{key}": value for key, value in said.items()}
+    newer |= {"peft_config.name": "freeze", "finetuning_type": None}
+    if "use_llama_pro" not in said:
+        again = job_of("llama-factory", **newer)
+        assert again.settings.tuning == tuning
+
+
+def test_pairs_of_answers_are_two_samples() -> None:
+    one, pair = (job_of("llama-factory", stage=stage) for stage in ("sft", "dpo"))
+    assert pair.micro_batch == 2 * one.micro_batch
+    assert pair.global_batch == 2 * one.global_batch
+
+
+def test_a_file_behind_accelerate(tmp_path: Path) -> None:
+    """LLaMA-Factory's other program, which is called like those of other systems."""
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**TRAINER, "finetuning_type": "lora"}))
+    (tmp_path / "two.yaml").write_text("num_processes: 2\n")
+    (tmp_path / "examples").mkdir()
+    line = "accelerate launch --config_file two.yaml src/train.py run.yaml"
+    found = recognise_words(shlex.split(line), folder=tmp_path / "examples")
+    assert found is not None
+    assert found.row.name == "llama-factory"
+    job = job_of_arguments(read(found))
+    assert (job.settings.tuning.rank, job.world) == (8, 2)
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"finetuning_type": "oft"}, "expected full or lora: other ways"),
+        ({"finetuning_type": "oft"}, "expected full, lora or freeze: other ways"),
+        ({"finetuning_type": "freeze", "freeze_trainable_layers": 0}, "expected a whole number"),
+        ({"finetuning_type": "freeze", "freeze_extra_modules": "norm"}, "found 'norm', expected"),
+        (
+            {"finetuning_type": "freeze", "freeze_trainable_layers": 5, "use_llama_pro": True},
+            "freeze_trainable_layers: found 5, expected a divisor of 28",
+        ),
+        ({"do_predict": True}, "do_predict: found true, expected do_train: true"),
         ({"finetuning_type": "lora", "lora_target": "c_attn"}, "found c_attn"),
-        ({"quantization_bit": 4}, "expected none without finetuning_type: lora"),
+        ({"quantization_bit": 4}, "expected none without adapters (lora)"),
         ({"quantization_bit": 8}, "expected none or 4"),
-        ({"peft_config.name": "lora"}, "peft_config.name: found 'lora'"),
-        ({"stage": "dpo"}, "stage: found 'dpo', expected one of"),
+        ({"peft_config.name": "oft"}, "peft_config.name: found 'oft', expected full, lora or"),
+        ({"quant_config.name": "bnb"}, "quant_config.name: found 'bnb', expected none without"),
+        ({"stage": "ppo"}, "stage: found 'ppo', expected one of"),
         ({"per_device_train_batch_size": "many"}, "per_device_train_batch_size: found 'many'"),
     ],
 )
