@@ -48,7 +48,8 @@ def is_free(flag: Flag) -> bool:
 # Who has one of these is a script of Megatron-DeepSpeed.
 OF_DEEPSPEED = (
     "deepspeed", "deepspeed_config", "deepspeed-config", "zero-stage", "deepspeed-activation-"
-    "checkpointing", "deepspeed_mpi", "gas",
+    "checkpointing", "deepspeed_mpi", "gas", "moe-expert-parallel-size", "mlp-type",
+    "ds-sequence-parallel-size", "no-pipeline-parallel",
 )  # fmt: skip
 # Who has one of these is from before kernels of Transformer Engine.
 OF_2021 = (
@@ -70,6 +71,12 @@ RENAMED = {
     "fp32-allreduce": "accumulate-allreduce-grads-in-fp32",
     "use-custom-fsdp": "use-megatron-fsdp",
     "moe-use-legacy-grouped-gemm": "moe-grouped-gemm",
+    "moe-expert-parallel-size": "expert-model-parallel-size",
+    "moe-train-capacity-factor": "moe-expert-capacity-factor",
+    "topk": "moe-router-topk",
+    **dict.fromkeys(
+        ("use-flash-attn-v1", "use-flash-attn-v2", "use-flash-attn-triton"), "use-flash-attn"
+    ),
     "distributed-timeout": "distributed-timeout-minutes",
 }
 # Values by argument: what they are called today.
@@ -95,6 +102,10 @@ LOST = {
     "allow-padding-num-layers": "empty layers that fill up stages",
     "recompute-lgd": "recomputation of norms, gates and dropouts; counted as kept",
     "offload-continuous-buffers": "buffers in the host's memory",
+    "ds-sequence-parallel-fpdt": "attention in pieces of the sequence; counted whole",
+    "remote-device": "parameters elsewhere; counted on the device",
+    "compression-training": "pruned or narrower parameters; counted whole",
+    "kd": "the teacher of a distillation",
 }
 UNFUSED = "attention and other modules of before 2022; read as --transformer-impl local"
 
@@ -131,10 +142,20 @@ class _Line:
         self.remarks.append(f"{' '.join((flag, *given))}: {what}{f': {but}' if but else ''}")
 
 
+# Arguments with a value that counts and no likeness of one word, and any whose value is like it.
+ALIKE = {"ds-sequence-parallel-size": "context-parallel-size", "zero-stage": "num-layers"}
+
+
+def likeness(name: str) -> Flag | None:
+    """Return the argument of today whose value is like that of one by its name; None: none is."""
+    return flags().get(name) or flags().get(RENAMED.get(name) or ALIKE.get(name, ""))
+
+
 def in_todays_words(words: Sequence[str]) -> Today:
     """Return a line as today's Megatron-LM would be told it."""
     rest, line = list(words), _Line()
     names = [word[2:].partition("=")[0] for word in words if word.startswith("--")]
+    special_ones = SPECIAL | (FORKED if {*OF_DEEPSPEED} & {*names} else {})
     while rest:
         word = rest.pop(0)
         name, equals, inside = word.removeprefix("--").partition("=")
@@ -142,7 +163,7 @@ def in_todays_words(words: Sequence[str]) -> Today:
             line.words.append(word)
             continue
         given = [inside] if equals else []
-        special = SPECIAL.get(name)
+        special = special_ones.get(name)
         flag = flags().get(name)
         if special is None and flag is not None and name not in RENAMED:
             given = given or take_values(rest, flag.most)
@@ -189,12 +210,32 @@ def _dialect(line: _Line, names: Sequence[str]) -> None:
     if (early or deepspeed) and not own & set(names):
         line.words += ["--transformer-impl", "local"]
         line.remarks.append(f"--{early or deepspeed}: of {UNFUSED}")
+    if deepspeed and "--num-experts" in line.words:
+        _experts_needed(line)
     if early or deepspeed:
         _positions_needed(line)
         _ramp_left_out(line)
     if "--recompute-num-layers" in line.words and "--recompute-granularity" not in line.words:
         at = line.words.index("--recompute-num-layers")
         del line.words[at : at + 2]
+
+
+def _experts_needed(line: _Line) -> None:
+    """Add what Megatron-DeepSpeed takes for granted: an expert for each token, in every second
+    layer, with a capacity of the mean."""
+    usual = {
+        "--moe-router-topk": ("1", "--moe-router-pre-softmax"),
+        "--moe-layer-freq": ("2",),
+        "--moe-expert-capacity-factor": ("1.0",),
+    }
+    added = [(flag, *values) for flag, values in usual.items() if flag not in line.words]
+    line.words += [word for words in added for word in words]
+    if added:
+        shown = " ".join(word for words in added for word in words)
+        line.remarks.append(f"--num-experts under DeepSpeed: read with its defaults: {shown}")
+    at = line.words.index("--moe-router-topk")
+    if line.words[at + 1 : at + 2] == ["1"] and "--moe-router-pre-softmax" not in line.words:
+        line.words.append("--moe-router-pre-softmax")
 
 
 def _positions_needed(line: _Line) -> None:
@@ -268,17 +309,62 @@ def _zero(line: _Line, flag: str, given: list[str]) -> None:
     if stage == "0":
         line.quiet.append(flag)
         line.unread += [flag, *given]
-    elif stage in ("1", "2", "3"):
-        but = {"2": "gradients", "3": "gradients and parameters"}.get(stage, "")
+    elif stage == "1":
+        line.read_as(flag, given, "--use-distributed-optimizer")
+    elif stage in SHARDED:
         line.read_as(
             flag,
             given,
-            "--use-distributed-optimizer",
-            but=f"{but} are divided over replicas too, counted whole" if but else "",
+            *("--use-distributed-optimizer", "--use-megatron-fsdp"),
+            *("--data-parallel-sharding-strategy", SHARDED[stage]),
+            *("--ckpt-format", "fsdp_dtensor", "--no-gradient-accumulation-fusion"),
         )
     else:
         line.unread += [flag, *given]
         line.remarks.append(f"{flag}: not read: found {stage!r}, expected 0, 1, 2 or 3")
+
+
+# What replicas share besides the optimizer's states, at stages of ZeRO.
+SHARDED = {"2": "optim_grads", "3": "optim_grads_params"}
+
+
+def _on_the_host(line: _Line, flag: str, given: list[str]) -> None:
+    words = ("--optimizer-cpu-offload", "--use-precision-aware-optimizer")
+    line.read_as(flag, given, *words, "--use-distributed-optimizer")
+
+
+def _ulysses(line: _Line, flag: str, given: list[str]) -> None:
+    line.read_as(flag, given, "--context-parallel-size", *given[:1], "--cp-comm-type", "a2a")
+
+
+def _experts(line: _Line, flag: str, given: list[str]) -> None:
+    if len({*given}) > 1:
+        raise SpecError(
+            f"{flag}: found {' '.join(given)}, expected one number: layers with different numbers "
+            "of experts are not modelled"
+        )
+    if given[:1] == ["1"]:
+        line.quiet.append(flag)
+    else:
+        line.words += [flag, *given[:1]]
+
+
+def _interval(line: _Line, flag: str, given: list[str]) -> None:
+    line.read_as(flag, given, "--moe-layer-freq", *given[:1])
+
+
+def _kind_of_mlp(line: _Line, flag: str, given: list[str]) -> None:
+    if given != ["standard"]:
+        raise SpecError(
+            f"{flag}: found {' '.join(given)}, expected standard: an MLP beside the experts of "
+            "every layer is not modelled"
+        )
+    line.quiet.append(flag)
+
+
+def _norm(line: _Line, flag: str, given: list[str]) -> None:
+    today = [{"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}.get(one, one) for one in given]
+    line.words += [flag, *today]
 
 
 def _gas(line: _Line, flag: str, given: list[str]) -> None:
@@ -331,4 +417,13 @@ SPECIAL: dict[str, Callable[[_Line, str, list[str]], None]] = {
     "glu-activation": _gated,
     "position-embedding-type": _positions,
     "pp-partition-method": _partition,
+    "ds-sequence-parallel-size": _ulysses,
+    "cpu-optimizer": _on_the_host,
+}
+# Arguments of Megatron-DeepSpeed that Megatron-LM has with other values.
+FORKED: dict[str, Callable[[_Line, str, list[str]], None]] = {
+    "num-experts": _experts,
+    "expert-interval": _interval,
+    "mlp-type": _kind_of_mlp,
+    "normalization": _norm,
 }

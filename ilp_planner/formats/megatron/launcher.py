@@ -19,16 +19,21 @@ ANALYSIS_TOOL = "get_training_info.py"
 OF_PYTHON = ("-u", "-O", "-B", "--")  # options without a value, behind which a program stands
 # Arguments that say a model: what has several of them is told one in Megatron's words.
 OF_MODELS = ("num-layers", "hidden-size", "num-attention-heads", "micro-batch-size")
-OTHER_MODELS = {
-    "pretrain_bert.py": "BERT",
-    "pretrain_t5.py": "T5",
-    "pretrain_retro.py": "Retro",
-    "pretrain_ict.py": "bi-encoders",
-    "pretrain_vlm.py": "vision-language models",
-    "pretrain_vision_classify.py": "vision models",
-    "pretrain_vision_dino.py": "vision models",
-    "pretrain_vision_inpaint.py": "vision models",
-}
+# What other programs do, by patterns of the ends of their paths.
+OTHERS = (
+    (r"pretrain_bert\.py", "trains BERT"),
+    (r"pretrain_t5\.py", "trains T5"),
+    (r"pretrain_retro\.py", "trains Retro"),
+    (r"pretrain_ict\.py", "trains bi-encoders"),
+    (r"pretrain_vlm\.py", "trains vision-language models"),
+    (r"pretrain_vision_\w+\.py", "trains vision models"),
+    (r"tasks/main\.py", "evaluates, or trains classifiers"),
+    (r"tasks/(.*/)?main\.py", "prompts and evaluates"),
+    (r"(evaluate|eval)(_\w+)?\.py", "evaluates"),
+    (r"(generate|run_text_generation|gpt_(static|dynamic)_inference)(_\w+)?\.py", "answers"),
+    (r"(preprocess|analyze|prepare)(_\w+)?\.py|preprocessing\.py", "prepares data"),
+    (r"(convert|merge)(_\w+)?\.py|\w+_converter\.py", "rewrites checkpoints"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +70,13 @@ def split_launch(words: Sequence[str]) -> Launch:
             return Launch(words=tuple(rest), environment=environment)
         raise SpecError(f"expected pretrain_gpt.py and its arguments, found {rest[0]!r}")
     launcher, program, rest = rest[:at], rest[at], rest[at + 1 :]
-    name = PurePosixPath(program).name
-    if name in OTHER_MODELS:
+    if does := other_program(program):
         raise SpecError(
-            f"{program}: found a program that trains {OTHER_MODELS[name]}, expected decoder-only "
+            f"{program}: found a program that {does}, expected one that trains decoder-only "
             "transformers (pretrain_gpt.py)"
         )
     own, rest = own_options(program, rest)
-    if name == ANALYSIS_TOOL:
+    if PurePosixPath(program).name == ANALYSIS_TOOL:
         program = PROGRAM
     return Launch(
         words=tuple(rest),
@@ -80,6 +84,11 @@ def split_launch(words: Sequence[str]) -> Launch:
         environment=environment,
         launcher=(*launcher, *own),
     )
+
+
+def other_program(path: str) -> str:
+    """Return what a program does that trains no decoder; empty if nothing else is known."""
+    return next((does for mark, does in OTHERS if re.search(f"(^|/)({mark})$", path)), "")
 
 
 def own_options(program: str, words: Sequence[str]) -> tuple[list[str], list[str]]:

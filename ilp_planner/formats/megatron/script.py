@@ -26,7 +26,7 @@ from ilp_planner.formats.launch_scripts.evaluation import Reading, evaluate_scri
 from ilp_planner.formats.launch_scripts.flow import Command
 from ilp_planner.formats.megatron.arguments import MegatronArguments, open_text, read_arguments
 from ilp_planner.formats.megatron.flags import flag_of, flags
-from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OF_MODELS, OTHER_MODELS
+from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OF_MODELS
 from ilp_planner.formats.megatron.launchers import BY_NAME, is_launcher, numbers_of
 from ilp_planner.formats.megatron.ranks import Gpus
 from ilp_planner.formats.megatron.script_words import LaunchWords
@@ -373,9 +373,7 @@ def is_training(words: Sequence[str]) -> bool:
     """Tell whether words look as if they train in Megatron's: by their program or arguments."""
     programs = [word for word in words if PurePosixPath(word).suffix == ".py"]
     names = {PurePosixPath(program).name for program in programs}
-    known = names & {ANALYSIS_TOOL, *OTHER_MODELS} or any(
-        name.startswith("pretrain") for name in names
-    )
+    known = ANALYSIS_TOOL in names or any(name.startswith("pretrain") for name in names)
     named = {word.removeprefix("--").partition("=")[0] for word in words}
     several = len(named.intersection(OF_MODELS)) > 1
     return bool(known or several or (programs and "micro-batch-size" in named))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.launch_scripts.unknowns import Unknown, known
-from ilp_planner.formats.megatron.earlier import is_free
+from ilp_planner.formats.megatron.earlier import is_free, likeness
 from ilp_planner.formats.megatron.flags import Flag, flags
 from ilp_planner.formats.megatron.launcher import own_options, program_place
 from ilp_planner.formats.megatron.launchers import Open
@@ -75,7 +75,7 @@ class LaunchWords:
         for word in words:
             name, equals, inside = word.partition("=")
             if word.startswith("--") and known(name):
-                flag, taken, last = flags().get(name[2:]), int(bool(equals)), name
+                flag, taken, last = likeness(name[2:]), int(bool(equals)), name
                 value = self._value(inside, flag, name) if equals else ""
                 if known(inside) or flag is None or flag.kind == "str":
                     kept.append(f"{name}={value}" if equals else name)

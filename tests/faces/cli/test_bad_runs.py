@@ -164,8 +164,8 @@ def test_what_no_plan_has(ilp_plan: Command, words: tuple[str, ...], code: int, 
         ("echo hello", f"found no launch of pretrain_gpt.py and no other program, {READ}"),
         (
             "torchrun pretrain_bert.py --num-layers 4",
-            "line 2: pretrain_bert.py: found a program that trains BERT, expected decoder-only "
-            "transformers (pretrain_gpt.py)",
+            "line 2: pretrain_bert.py: found a program that trains BERT, expected one that trains "
+            "decoder-only transformers (pretrain_gpt.py)",
         ),
     ],
     ids=["other program", "nothing", "another model"],

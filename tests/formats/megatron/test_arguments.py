@@ -348,7 +348,7 @@ def test_bytes_of_states(flags: str, expected: tuple[int, int, int]) -> None:
     [
         ("", "found an empty command line"),
         ("ls -l", "expected pretrain_gpt.py and its arguments, found 'ls'"),
-        ("python pretrain_t5.py --num-layers 2", "trains T5, expected decoder-only"),
+        ("python pretrain_t5.py --num-layers 2", "trains T5, expected one that trains decoder"),
         ("torchrun --nproc_per_node gpu pretrain_gpt.py", "--nproc_per_node: found gpu, which"),
         (f"{SMALL} --model-type t5", "--model-type: .* no such argument any more"),
         (
