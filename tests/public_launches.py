@@ -76,7 +76,11 @@ SOURCES = (
         r"inference|generat|preprocess|eval_|prompt|data_processing|CONFIG|SBATCH|SRUN|prep_",
         supplied={"WORKSPACE": "/workspace"},
         nodes=("SLURM_NNODES", "NUM_NODES"),
-        filled=(("train_mixtral_8x7b", "vocab-size", "32000"),),  # of a tokenizer's file
+        # of tokenizers that their users give
+        filled=(
+            ("train_mixtral_8x7b", "vocab-size", "32000"),
+            ("examples/mamba/train", "vocab-size", "256000"),
+        ),
     ),
     Source(
         "EleutherAI/gpt-neox",
@@ -100,7 +104,7 @@ REASONS = (
         r"VL|Omni|InternVL|hybrid|mamba|Mamba|rwkv|gmlp|T5|BERT|encoder-decoder|multimodal|gated",
     ),
     ("another head, as of a reward model or an embedding", r"task_type"),
-    ("a layer of its own (`--spec`)", r"--spec|spec: found"),
+    ("a layer of its own (`--spec`), as of sparse attention", r"--spec|spec: found"),
     ("a model that is not in the catalogue, or none named", r"not here|expected the model|<path"),
     ("no page says the arguments of the script", r"\$\d+ is not set"),
     ("what Megatron-LM refuses, or a mistake in the file", ""),
@@ -130,7 +134,7 @@ class Call(NamedTuple):
 
 def documented(path: Path) -> Iterator[Call]:
     """Yield how READMEs beside a script, or a comment in it, call it."""
-    call = re.compile(rf"(?:sh|bash)\s+(?:\./)?{re.escape(path.name)}((?:[^\n]*\\\n)*[^\n]*)")
+    call = re.compile(rf"(?:sh|bash)\s+(?:[\w./-]*/)?{re.escape(path.name)}((?:[^\n]*\\\n)*[^\n]*)")
     for page in (path, *sorted(path.parent.glob("README*"))):
         text = page.read_text(encoding="utf-8", errors="replace")
         for match in call.finditer(text):

@@ -19,6 +19,8 @@ TRAINED_ON = re.compile(
     re.IGNORECASE,
 )
 
+TEXT = "-text"  # end of the names of our files with the text of a model, its other parts left out
+
 # What names of models say that have an encoder of pictures or sounds before those of text.
 PICTURES = re.compile(r"[-_](VL|Omni)(?=[-_])", re.IGNORECASE)
 
@@ -62,7 +64,10 @@ def model_arguments(name: str, source: str, key: str) -> tuple[dict[str, Value],
     if decoder.experts is not None:
         values["moe_grouped_gemm"] = True
     exact = file.stem == name or name in hub_names()
-    return values, [] if exact else [f"{key}: {name}: read as {file.stem}, which has its sizes"]
+    has = (
+        "is its text; other parts are not counted" if file.stem.endswith(TEXT) else "has its sizes"
+    )
+    return values, [] if exact else [f"{key}: {name}: read as {file.stem}, which {has}"]
 
 
 def _file_of(name: str) -> Path | None:
@@ -76,7 +81,8 @@ def _file_of(name: str) -> Path | None:
     own = {hub.rpartition("/")[2].casefold(): path for hub, path in hub_names().items()}
     while True:
         last = short.rpartition("/")[2].casefold()
-        if found := library_model(short) or stems.get(last) or own.get(last):
+        named = library_model(short) or stems.get(last) or own.get(last)
+        if found := named or stems.get(f"{last}{TEXT}"):
             return found
         shorter = TRAINED_ON.sub("", short)
         if shorter == short:

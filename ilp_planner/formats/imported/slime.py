@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from ilp_planner.formats.imported.models import model_arguments
 from ilp_planner.formats.imported.rows import UNMASKED, Arguments, Says, Uncounted, only
 from ilp_planner.formats.imported.table import EACH, LENGTH, NODES, TOKENS, Reading, System
+from ilp_planner.formats.megatron.hybrid import DELTA_KEYS, FREQUENCY, VARIANT
 
 ROLLOUT = "rollout_max_{}_len"
+CHECKPOINT = "hf_checkpoint"
 # Layers of slime's own that are Megatron-LM's with other norms: what is not counted of each.
 LAYERS = {
     "slime_plugins.models.glm4": "norms behind attention and MLP; counted as none",
     "slime_plugins.models.minimax_m2": (
         "norms of queries and keys over all heads, gathered over tensor-parallel ranks; counted "
         "for each head"
+    ),
+}
+# Layers whose delta nets the configuration of the checkpoint says, and no argument.
+DELTA_NETS = ("slime_plugins.models.qwen3_next", "slime_plugins.models.qwen3_5")
+# Layers that are none of ours: what is expected instead.
+OTHERS = {
+    "slime_plugins.models.glm5.glm5": (
+        "attention to all keys: sparse attention, where an indexer chooses keys, is not modelled"
     ),
 }
 
@@ -26,7 +37,29 @@ def _option(key: str, word: str) -> str:
 
 def _layer(value: Any) -> Arguments:
     """Return the row of a layer by its module and function; others are Megatron-LM's to judge."""
-    return {} if isinstance(value, list) and value[0] in LAYERS else {"spec": value}
+    name = value[0] if isinstance(value, list) else value
+    if name in OTHERS:
+        raise ValueError(OTHERS[name])
+    return {} if name in (*LAYERS, *DELTA_NETS) else {"spec": value}
+
+
+def _delta_nets(reading: Reading) -> None:
+    """Say the delta nets of the model whose configuration the layers read."""
+    name = reading.given.get(CHECKPOINT)
+    if not isinstance(name, str):
+        raise reading.error(
+            CHECKPOINT, name, "the model whose delta nets the layers of --spec have"
+        )
+    values, notes = model_arguments(name, reading.source, CHECKPOINT)
+    keys = {VARIANT, FREQUENCY, *DELTA_KEYS.values()}
+    for key, value in values.items():
+        if key in keys:
+            reading.say(key, value, CHECKPOINT)
+    reading.remarks += [
+        *notes,
+        "spec: delta nets are whole on every tensor-parallel rank; counted as split, as those of "
+        "Megatron-LM are",
+    ]
 
 
 def _finish(reading: Reading) -> None:
@@ -35,6 +68,8 @@ def _finish(reading: Reading) -> None:
     layer = given.get("spec")
     if isinstance(layer, list) and layer[0] in LAYERS:
         reading.remarks.append(f"spec: not counted: {LAYERS[layer[0]]}")
+    elif isinstance(layer, list) and layer[0] in DELTA_NETS:
+        _delta_nets(reading)
     names = [ROLLOUT.format(part) for part in ("prompt", "response")]
     parts = {name: given[name] for name in names if given.get(name) is not None}
     longest = given.get("rollout_max_context_len")

@@ -6,6 +6,8 @@ import pytest
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.formats.imported.slime import LAYERS
+from ilp_planner.specs.layer_kinds import LAYER_KINDS
+from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.tuning import BRIDGE_TARGETS, Tuning
 from tests.imported_cases import ACTOR, arguments_of, job_of
 
@@ -61,7 +63,34 @@ def test_layers_of_slime_are_read_with_what_is_not_counted() -> None:
         assert any(f"spec: not counted: {remark}" in one for one in args.remarks)
         assert job_of("slime", None, **said).model == plain.model
     with pytest.raises(SpecError, match="spec: found a model of its own, expected Megatron"):
+        job_of("slime", None, spec=["slime_plugins.models.other", "get_spec"])
+    with pytest.raises(SpecError, match=r"expected attention to all keys: .* an indexer chooses"):
         job_of("slime", None, spec=["slime_plugins.models.glm5.glm5", "get_glm5_spec"])
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "ours"),
+    [
+        ("qwen3_5", "/models/Qwen3.5-4B", "qwen3.5-4b-text"),
+        ("qwen3_next", "Qwen3-Next-80B-A3B-Thinking", "qwen3-next-80b-a3b"),
+    ],
+)
+def test_delta_nets_of_slime_are_those_of_the_checkpoint(module: str, name: str, ours: str) -> None:
+    wanted = read_model(f"models/{ours}.toml").architecture
+    more = {
+        "num_layers": wanted.layers,
+        "spec": [f"slime_plugins.models.{module}", "get_spec"],
+        "hf_checkpoint": name,
+    }
+    found = job_of("slime", None, **more).model
+    mixers = [LAYER_KINDS[kind].mixer for kind in wanted.layer_kinds]
+    assert found.delta == wanted.delta
+    assert [LAYER_KINDS[kind].mixer for kind in found.layer_kinds] == mixers
+    notes = arguments_of("slime", None, **more).remarks
+    assert any(f"hf_checkpoint: {name}: read as {ours}" in note for note in notes)
+    assert any("whole on every tensor-parallel rank" in note for note in notes)
+    with pytest.raises(SpecError, match="hf_checkpoint: found null, expected the model whose"):
+        job_of("slime", None, **(more | {"hf_checkpoint": None}))
 
 
 def test_slime() -> None:

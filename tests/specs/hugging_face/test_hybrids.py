@@ -129,6 +129,50 @@ def test_parameters_are_those_of_transformers(values, count):
     assert read_model(Document("model.toml", text)).architecture == model.architecture
 
 
+def dense(layers, hidden, heads, groups, ffn, values, tied):
+    return DENSE | {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "num_key_value_heads": groups,
+        "intermediate_size": ffn,
+        "linear_num_value_heads": values,
+        "tie_word_embeddings": tied,
+    }
+
+
+def routed(layers, hidden, heads, width, values, experts, chosen):
+    return ROUTED | {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "moe_intermediate_size": width,
+        "shared_expert_intermediate_size": width,
+        "linear_num_value_heads": values,
+        "num_experts": experts,
+        "num_experts_per_tok": chosen,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "count"),
+    [
+        ("0.8b", dense(24, 1024, 8, 2, 3584, 16, True), 752_393_024),
+        ("2b", dense(24, 2048, 8, 2, 6144, 16, True), 1_881_825_088),
+        ("4b", dense(32, 2560, 16, 4, 9216, 32, True), 4_205_751_296),
+        ("9b", dense(32, 4096, 16, 4, 12288, 32, False), 8_953_803_264),
+        ("27b", DENSE, 26_895_998_464),
+        ("35b-a3b", ROUTED, 34_660_610_688),
+        ("122b-a10b", routed(48, 3072, 32, 1024, 64, 256, 8), 122_111_526_912),
+        ("397b-a17b", routed(60, 4096, 32, 1024, 64, 512, 10), 396_346_350_336),
+    ],
+)
+def test_qwen_3_5_has_the_parameters_of_transformers(name, values, count):
+    """Counts are those of its classes `Qwen3_5...ForCausalLM` on the meta device."""
+    assert parameter_count(read(values)) == count
+    assert read_model(f"models/qwen3.5-{name}-text.toml").architecture == read(values).architecture
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [("nemotron3-nano-30b-a3b", NANO), ("nemotron-h-56b", LARGE), ("qwen3-next-80b-a3b", NEXT)],
