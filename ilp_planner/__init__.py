@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ilp_planner.base.errors import UsageError as UsageError
     from ilp_planner.faces.api.explain import compare as compare
     from ilp_planner.faces.api.explain import why as why
+    from ilp_planner.faces.api.models import size as size
+    from ilp_planner.faces.api.models import supports as supports
     from ilp_planner.faces.api.problem import problem as problem
     from ilp_planner.faces.api.result import Check as Check
     from ilp_planner.faces.api.result import Result as Result
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "faces.api.explain": ("compare", "why"),
+    "faces.api.models": ("size", "supports"),
     "faces.api.problem": ("problem",),
     "faces.api.result": ("Check", "Result", "Saved", "load"),
     "faces.api.sweep": ("sweep",),

@@ -95,6 +95,8 @@ analyze deepseek-v2-lite --tp 2 --virtual-stages 1 --gpus 8xH100
 analyze single.json --accept-changed
 models
 models small.toml
+supports llama3-8b --gpus H100,B200
+supports t5-3b
 gpus
 runtimes
 runtimes megatron

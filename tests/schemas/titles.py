@@ -17,6 +17,7 @@ OUTPUTS = {
     "analyze-costs": "What `ilp-plan analyze --json` prints of a plan that is no training job",
     "models": "What `ilp-plan models --json` prints: the catalogue",
     "model-summary": "What `ilp-plan models MODEL --json` prints",
+    "supports": "What `ilp-plan supports --json` prints: what is planned and written of a model",
     "gpus": "What `ilp-plan gpus --json` prints: the table of GPUs",
     "runtimes": "What `ilp-plan runtimes --json` prints: the training systems",
     "runtime": "What `ilp-plan runtimes RUNTIME --json` prints",

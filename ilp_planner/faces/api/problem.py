@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.inputs.keywords import Inputs
-    from ilp_planner.inputs.request import Reference
+    from ilp_planner.inputs.request import Reference, Request
     from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
@@ -98,9 +98,6 @@ def problem(
     SpecError, ProfileError, UsageError: the problem cannot be planned, with the reason.
     """
     from ilp_planner.inputs.files import InputFiles
-    from ilp_planner.inputs.keywords import KEYWORDS
-    from ilp_planner.inputs.request import Reference, request_of
-    from ilp_planner.inputs.table import BY_KEYWORD
     from ilp_planner.spaces.objectives.any_nodes import build_for_any_nodes
 
     given: dict[str, Any] = {
@@ -110,25 +107,42 @@ def problem(
         "clusterfile": clusterfile,
         "profile": profile,
     }
-    if unknown := next((name for name in said if name not in KEYWORDS), ""):
-        raise TypeError(f"problem() got an unexpected keyword argument {unknown!r}")
     with python_words():
         if gpus is not None:
             given["cluster"] = _gpus(gpus, cluster)
-        files = {
-            kind: _held(kind, value) or Reference(name=_named(kind, value))
-            for kind, value in given.items()
-            if value is not None
-        }
-        inputs = {name: value for name, value in said.items() if name in BY_KEYWORD}
-        demands = {name: value for name, value in said.items() if name not in BY_KEYWORD}
-        request = request_of(files, inputs, _demanded(constraints, demands))
-        objects = {
-            kind: given[kind]
-            for kind, reference in files.items()
-            if reference.text is None and not isinstance(given[kind], NAMES)
-        }
+        request, objects = request_for("problem", given, said, constraints)
         return build_for_any_nodes(InputFiles(request, objects=objects))
+
+
+def request_for(
+    verb: str, given: Mapping[str, Any], said: Mapping[str, Any], constraints: Any
+) -> tuple[Request, dict[str, Any]]:
+    """Return the request that files, keywords and constraints say, and the objects among the files
+    that no text says.
+
+    Raises
+    ------
+    TypeError: a keyword that there is not. SpecError, UsageError: a value that is none.
+    """
+    from ilp_planner.inputs.keywords import KEYWORDS
+    from ilp_planner.inputs.request import Reference, request_of
+    from ilp_planner.inputs.table import BY_KEYWORD
+
+    if unknown := next((name for name in said if name not in KEYWORDS), ""):
+        raise TypeError(f"{verb}() got an unexpected keyword argument {unknown!r}")
+    files = {
+        kind: _held(kind, value) or Reference(name=_named(kind, value))
+        for kind, value in given.items()
+        if value is not None
+    }
+    inputs = {name: value for name, value in said.items() if name in BY_KEYWORD}
+    demands = {name: value for name, value in said.items() if name not in BY_KEYWORD}
+    objects = {
+        kind: given[kind]
+        for kind, reference in files.items()
+        if reference.text is None and not isinstance(given[kind], NAMES)
+    }
+    return request_of(files, inputs, _demanded(constraints, demands)), objects
 
 
 def _demanded(given: Any, said: Mapping[str, object]) -> Constraints:

@@ -148,6 +148,10 @@ EXAMPLES = {
         ("ilp-plan models", ""),
         ("ilp-plan models Qwen/Qwen3-32B", "its model file, to change and pass with --model"),
     ),
+    "supports": (
+        ("ilp-plan supports Qwen/Qwen3-32B", ""),
+        ("ilp-plan supports deepseek-v3 --gpus H100,B200,MI300X", "expected errors of these"),
+    ),
     "gpus": (("ilp-plan gpus", ""), ("ilp-plan gpus H100-80GB", "with what each number rests on")),
     "runtimes": (
         ("ilp-plan runtimes", ""),

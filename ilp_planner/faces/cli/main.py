@@ -63,6 +63,7 @@ COMMANDS = {
     "doctor": ("ilp_planner.faces.cli.doctor", "doctor"),
     "tune": ("ilp_planner.faces.cli.tune", "tune"),
     "models": ("ilp_planner.faces.cli.models", "models"),
+    "supports": ("ilp_planner.faces.cli.supports", "supports"),
     "gpus": ("ilp_planner.faces.cli.gpus", "gpus"),
     "runtimes": ("ilp_planner.faces.cli.runtimes", "runtimes"),
     "calibrate": ("ilp_planner.faces.cli.calibrate", "calibrate"),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
+from ilp_planner.analysis.size.inputs import NODES
 from ilp_planner.base.errors import UsageError
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.help import SOLVER
@@ -20,12 +21,7 @@ if TYPE_CHECKING:
 
 RUN, FAILING = "Run", "Failures"
 asked, failing = partial(option, RUN), partial(option, FAILING)
-# Of the options of `solve`, all but those of nodes, measured profiles and other planners.
-NODES = (
-    "cluster_name", "cluster", "gpus", "hostfile", "clusterfile", "profile", "price", "without",
-    "keep", "max_devices", "cost_model", "memory_rule", "placement", "shares", "stage_tp", "seats",
-    "experiment", "max_stage_nodes", "hidden_size", "vocab_size",
-)  # fmt: skip
+# Of the options of `solve`.
 INPUTS = tuple(name for name in SOLVE if name not in NODES)
 
 

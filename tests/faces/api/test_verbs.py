@@ -353,3 +353,38 @@ def test_a_notebook_prints_tables_and_lines_in_one_text(monkeypatch: pytest.Monk
     table = Table("stage")
     table.add("7")
     assert as_text([("gap", "0 %")], [table]).split() == ["stage", "7", "gap", "0", "%"]
+
+
+RUN = {"tokens": "20B", "days": 2, "gpus": "A100-80GB", "max_gpus": 16, "global_batch": 64}
+
+
+def test_size(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same as the command; a price is that of a GPU and hour."""
+    import json
+
+    found = ilp.size("llama3.2-1b", price=2, **RUN)
+    assert repr(found) == "<Size llama3.2-1b, in time on A100-80GB>"
+    assert "PROVED SMALLEST" in str(found)
+    assert "next" not in str(found)
+    words = "size llama3.2-1b --tokens 20B --days 2 --gpus A100-80GB --max-gpus 16"
+    run([*words.split(), "--global-batch-size", "64", "--price", "2", "--json"])
+    assert json.loads(capsys.readouterr().out) == found.summary
+
+
+@for_each(
+    ("said", "message"),
+    [
+        ({"days": 0}, "days: found 0, expected a number above 0"),
+        ({"spares": 2}, "spares: found 2 without repair"),
+        ({"mtbf": -1}, "mtbf: found -1, expected GPU-hours above 0"),
+        ({"restart": "soon"}, "restart: found 'soon', expected a time with its unit"),
+        ({"max_devices": 8}, "size: found 'max_devices', which sizing says"),
+        ({"gpus": "H1000"}, "H1000"),
+        ({"tokens": "many"}, "tokens"),
+    ],
+)
+def test_size_refuses_what_is_none(said: dict[str, object], message: str) -> None:
+    with pytest.raises(ilp.PlannerError, match=re.escape(message)):
+        ilp.size("llama3.2-1b", **(RUN | said))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="size\\(\\) got an unexpected keyword argument 'devises'"):
+        ilp.size("llama3.2-1b", devises=8, **RUN)  # type: ignore[arg-type]

@@ -1,0 +1,119 @@
+"""The support of a model, for people and as JSON."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.faces.report.tree import Table
+from ilp_planner.faces.schemas import headed
+from ilp_planner.specs.parameter_count import parameter_count
+from ilp_planner.specs.time_errors import STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.analysis.supports import Support
+
+YES, PART = "yes", "where a part of the model is trained"
+BILLION = 1e9
+
+
+def supports_lines(found: Support) -> Iterator[tuple[str, str]]:
+    """Yield the verdict first: which systems plan the model, and which exports write it."""
+    planned = [row.title for row in found.planned if not row.refused]
+    written = [row.to for row in found.exports if not row.refused]
+    model = found.model
+    yield "planned", f"for {', '.join(planned)}" if planned else "for no training system"
+    yield "exported", f"--to {', '.join(written)}" if written else "nowhere"
+    if found.layers:
+        layers = ", ".join(f"{count} x {name}" for name, count in found.layers)
+        yield "model", f"{model.name}, {parameter_count(model) / BILLION:.2f} B: {layers}"
+    else:
+        yield "model", f"{model.name}, {model.family}: by operators, `--space operators`"
+    for row in found.planned:
+        if row.refused:
+            yield f"not {row.runtime}", row.refused
+    for one in found.exports:
+        if one.refused and one.refused not in {row.refused for row in found.planned}:
+            yield f"not --to {one.to}", one.refused
+    if planned:
+        yield (
+            "next",
+            f"ilp-plan solve {shlex.quote(model.name)} --gpus 8xH100-80GB; "
+            "`ilp-plan runtimes RUNTIME` has each setting",
+        )
+
+
+def supports_tables(found: Support) -> Iterator[Table]:
+    """Yield a row per training system, one per export, and one per GPU and precision."""
+    systems = Table("solve --runtime", "plans", "searched", "one value", "left out",
+                    left=("solve --runtime", "plans"))  # fmt: skip
+    for row in found.planned:
+        counts = (row.searched, row.fixed, row.left_out)
+        systems.add(row.runtime, "no" if row.refused else YES, *map(str, counts))
+    yield systems
+    exports = Table("export --to", "writes", left=("export --to", "writes"))
+    for one in found.exports:
+        exports.add(one.to, "no" if one.refused else PART if one.part else YES)
+    yield exports
+    if found.priced:
+        left = ("GPU", "products", "rests on")
+        priced = Table("GPU", "products", "error", "4 of 5 runs", "rests on", left=left)
+        for each in found.priced:
+            error = each.error
+            mean = f"{error.mean:.0%}"
+            priced.add(each.gpu, STATES[each.bits], mean, error.short, error.basis)
+        yield priced
+
+
+def supports_legend() -> list[tuple[str, str]]:
+    """Return remarks that the tables lack."""
+    return [
+        ("searched", "settings whose values are tried; one value: plans have it, or as you ask"),
+        ("left out", "settings that could be otherwise, and are not tried"),
+        ("error", "mean, of times by constants that nobody calibrated; `calibrate` makes it less"),
+    ]
+
+
+def supports_object(found: Support) -> dict[str, Any]:
+    """Return all of it as JSON."""
+    return headed("supports") | {
+        "model": found.model.name,
+        "family": found.model.family,
+        "parameters": parameter_count(found.model),
+        "layers": [{"kind": name, "count": count} for name, count in found.layers],
+        "runtimes": [
+            {
+                "name": row.runtime,
+                "title": row.title,
+                "planned": not row.refused,
+                "reason": row.refused,
+                "searched": row.searched,
+                "fixed": row.fixed,
+                "left_out": row.left_out,
+            }
+            for row in found.planned
+        ],
+        "exports": [
+            {
+                "to": row.to,
+                "written": not row.refused,
+                "reason": row.refused,
+                "part_alone": row.part,
+            }
+            for row in found.exports
+        ],
+        "errors": [
+            {
+                "gpu": row.gpu,
+                "bits": row.bits,
+                "mean": row.error.mean,
+                "low": row.error.low,
+                "high": row.error.high,
+                "published_groups": row.error.runs,
+                "basis": row.error.basis,
+            }
+            for row in found.priced
+        ],
+    }
