@@ -1,5 +1,6 @@
 """Memory as a limit of a search: it ends as at the time limit, with its best plan."""
 
+import gc
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pytest
 from ilp_planner.base import resident as module
 from ilp_planner.base.deadline import Deadline, OutOfTimeError
 from ilp_planner.base.errors import UsageError
-from ilp_planner.base.resident import EVERY, MemoryLimit, resident
+from ilp_planner.base.resident import EVERY, MemoryLimit, resident, uncollected
 from ilp_planner.optimize.result import Stop
 from ilp_planner.optimize.solve import solve
 from ilp_planner.optimize.solvers.base import Limits
@@ -77,3 +78,15 @@ def test_no_more_memory_to_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_no_limit() -> None:
     with pytest.raises(UsageError, match="memory: found 0"):
         replace(Limits(), memory=0)
+
+
+def test_what_is_left_of_a_search_counts_as_old() -> None:
+    """The next look at young objects is none at all of it, and nothing is kept for ever."""
+    frozen = gc.get_freeze_count()
+    with uncollected():
+        made = [[number] for number in range(5000)]
+        assert not gc.isenabled()
+    old = {id(one) for one in gc.get_objects(generation=2)}
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == frozen
+    assert all(id(one) in old for one in made)
