@@ -17,10 +17,11 @@ from ilp_planner.spaces.training.bounds.schedule import LeastCuts
 from ilp_planner.spaces.training.bounds.variant import (
     bounded_variants,
     never_fits,
+    whole_bounds,
 )
 from ilp_planner.spaces.training.enumerate.distance import nearest
 from ilp_planner.spaces.training.enumerate.partition import least_peak
-from ilp_planner.spaces.training.enumerate.variants import leanest, lightest
+from ilp_planner.spaces.training.enumerate.variants import leanest, lightest, pipelines
 from ilp_planner.spaces.training.search.possible import likely_degrees, plainest_part
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 FEW = 8  # choices of degrees that are not worth a choice among them
 LIKELY, RANKS = 16, 2  # groups of degrees that are looked at together; pipeline ranks of each
+CLOSE = 0.15  # relative: a first plan is good enough if the least of these bounds is so near
 DIVES = 200  # parts in which a first plan is looked for
 AFTER = 40  # of them that are looked at after a plan was found
 SAMPLES = 100  # parts in which one is looked for before there is any bound
@@ -61,19 +63,48 @@ def likely_variants(
     Degrees that differ in data and pipeline parallelism alone are one group. Of a group, those with
     the fewest pipeline ranks count that fit into memory with nothing computed again, or as little
     as is allowed, and those with the next more. If none fit, those that do with the most
-    recomputation count.
+    recomputation count. Each counts with the fewest virtual stages, which need the least memory,
+    and with the schedule that has the least bound.
     """
-    costs = problem.costs
-    groups = likely_degrees(problem, costs)
+    groups = likely_degrees(problem, problem.costs)
     left = iter(groups if sum(map(len, groups)) > FEW else ())
     while some := [*islice(left, LIKELY)]:
-        for choose in (lightest, leanest):
-            found = []
-            for group in some:
-                found += _with_fewest_ranks(problem, group, choose, goon)
-            if found:
-                yield sorted(found, key=lambda one: one.bound)
-                break
+        if found := _likely_of(problem, some, goon):
+            yield found
+
+
+def likely_beside(
+    problem: Problem[MegatronCosts], best: MegatronDegrees, goon: Callable[[], bool]
+) -> list[Likely]:
+    """Return variants as `likely_variants` has them, of the groups of degrees that have twice or
+    half of one degree of a plan."""
+    own = _sizes(best)
+    some = [
+        group
+        for group in likely_degrees(problem, problem.costs)
+        if sorted(max(a, b) / min(a, b) for a, b in zip(own, _sizes(group[0]), strict=True))
+        == [*[1.0] * (len(own) - 1), 2.0]
+    ]
+    return _likely_of(problem, some, goon)
+
+
+def _sizes(one: MegatronDegrees) -> tuple[int, ...]:
+    return one.tp, one.cp, one.ep, one.micro_batch
+
+
+def _likely_of(
+    problem: Problem[MegatronCosts],
+    groups: Sequence[Sequence[MegatronDegrees]],
+    goon: Callable[[], bool],
+) -> list[Likely]:
+    """Return likely variants of groups of degrees, the least bounds first."""
+    for choose in (lightest, leanest):
+        found: list[Likely] = []
+        for group in groups:
+            found += _with_fewest_ranks(problem, group, choose, goon)
+        if found:
+            return sorted(found, key=lambda one: one.bound)
+    return []
 
 
 def _with_fewest_ranks(
@@ -82,9 +113,10 @@ def _with_fewest_ranks(
     choose: Callable[[MegatronPart], Variant],
     goon: Callable[[], bool],
 ) -> list[Likely]:
-    """Return a variant of each of the parts with the fewest pipeline ranks that memory does not
-    rule out."""
-    found: list[Likely] = []
+    """Return variants of each of the parts with the fewest pipeline ranks that memory does not rule
+    out."""
+    found: list[MegatronPart] = []
+    likely: list[Likely] = []
     for degrees in group:
         part = plainest_part(problem, problem.costs, degrees) if goon() else None
         if part is None or not part.fits_at_all:
@@ -92,10 +124,19 @@ def _with_fewest_ranks(
         variant = choose(part)
         if variant.divided or never_fits(part, variant):  # of divided ones memory is unknown
             continue
-        found.append(Likely(scheduled_bound(part, variant), part, variant))
+        found.append(part)
+        likely += [Likely(scheduled_bound(part, v), part, v) for v in _schedules(part, variant)]
         if len(found) == RANKS:
             break
-    return found
+    return likely
+
+
+def _schedules(part: MegatronPart, variant: Variant) -> dict[Variant, None]:
+    """Return a variant, and the same with the schedule that has the least bound."""
+    every = [one for one in pipelines(part) if not one.divided]
+    bounds = whole_bounds(part, every, (variant.recompute,))
+    place = min(range(len(every)), key=lambda place: float(bounds[place][1][0]))
+    return dict.fromkeys((variant, every[place].computing(variant.recompute)))
 
 
 def scheduled_bound(part: MegatronPart, variant: Variant) -> float:

@@ -40,11 +40,13 @@ from ilp_planner.spaces.training.enumerate.variants import each_variant, in_turn
 from ilp_planner.spaces.training.search.any_layout import AnyLayout
 from ilp_planner.spaces.training.search.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.training.search.first_plans import (
+    CLOSE,
     DIVES,
     SAMPLES,
     by_settings,
     climb,
     dive,
+    likely_beside,
     likely_variants,
     look_at_likely,
     look_at_samples,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from ilp_planner.optimize.search.group_search import PartSearch
     from ilp_planner.plan import GroupPlan
     from ilp_planner.spaces.training.enumerate.variants import Variant
+    from ilp_planner.spaces.training.search.first_plans import Likely
     from ilp_planner.spaces.training.search.parts import MegatronPart
 
 
@@ -586,16 +589,28 @@ def scout(search: PartSearch[MegatronPart]) -> bool:
     or, if there are many, in some of all; tell whether any were looked at."""
     problem = search.problem
     for likely in likely_variants(problem, search.goon):
-        engine = MegatronSearch([one.part for one in likely], goon=search.goon)
-        look_at_likely(engine, likely)
-        for one in engine.best:
-            search.accept(one.plan)
-        if engine.best or not search.goon():
+        tried, best = likely, None
+        while found := _best_of(tried, search.goon, NEVER if best is None else best.value):
+            best = found
+            if likely[0].bound >= best.value * (1 - CLOSE):
+                break
+            tried = likely_beside(problem, tried[best.part].part.degrees, search.goon)
+        if best is not None:
+            search.accept(best.plan)
+        if best is not None or not search.goon():
             return True
     parts = list(plainest_parts(problem, problem.costs, SAMPLES))
     if parts:
         look_at_samples(MegatronSearch(parts, goon=search.goon, accept=search.accept))
     return bool(parts)
+
+
+def _best_of(likely: Sequence[Likely], goon: Callable[[], bool], ceiling: float) -> Solved | None:
+    """Return the best plan of likely variants below so many seconds; None if there is none."""
+    engine = MegatronSearch([one.part for one in likely], goon=goon)
+    engine.ceiling = ceiling
+    look_at_likely(engine, likely)
+    return next(iter(engine.best), None)
 
 
 def look_at_usual_layouts(search: PartSearch[MegatronPart]) -> None:

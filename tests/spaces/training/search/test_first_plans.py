@@ -16,9 +16,10 @@ from ilp_planner.spaces.training.search.first_plans import (
     by_settings,
     climb,
     dive,
+    likely_beside,
     samples,
 )
-from ilp_planner.spaces.training.search.possible import megatron_parts
+from ilp_planner.spaces.training.search.possible import likely_degrees, megatron_parts
 from ilp_planner.spaces.training.search.search import MegatronSearch, scout
 from tests.megatron_cases import GIB, small_cluster, small_problem
 
@@ -105,3 +106,30 @@ def test_whoever_listens_is_told_what_is_known_at_the_end(space: str) -> None:
         problem, limits=Limits(tie=0.0), progress=lambda plan, bound: told.append((plan, bound))
     )
     assert told[-1] == pytest.approx((result.objective, result.bound), rel=1e-9)
+
+
+def test_degrees_beside_a_plan_have_twice_or_half_of_one() -> None:
+    problem = ilp_planner.problem(model="mixtral-8x7b", gpus="64xH100", global_batch=64)
+    for degrees in (group[0] for group in likely_degrees(problem, problem.costs)):
+        own = degrees.tp, degrees.cp, degrees.ep, degrees.micro_batch
+        for one in likely_beside(problem, degrees, lambda: True):
+            d = one.part.degrees
+            pairs = zip(own, (d.tp, d.cp, d.ep, d.micro_batch), strict=True)
+            changed = [(a, b) for a, b in pairs if a != b]
+            assert len(changed) == 1
+            assert max(changed[0]) == 2 * min(changed[0])
+
+
+def test_first_plans_far_above_their_bounds_are_looked_for_beside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With next to no time until gradients have to be summed, more context parallelism is better
+    than what good plans mostly have."""
+    found = []
+    for close in (0.15, 1.0):
+        monkeypatch.setattr("ilp_planner.spaces.training.search.search.CLOSE", close)
+        problem = ilp_planner.problem(model="llama3-405b", gpus="8192xH100", global_batch=1024)
+        search = problem.space.begin(problem, Task(Limits(), "auto", None, None))
+        assert scout(search)
+        found.append(search.objective)
+    assert found[0] < 0.8 * found[1]
