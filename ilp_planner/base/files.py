@@ -366,6 +366,9 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number in JSON, expected null")
 
 
+NUMBERS = {bool, int, float}
+
+
 def to_json(value: Any, *, indent: int = 1) -> str:
     """Return JSON text for people: flat and short values stay on one line.
 
@@ -382,14 +385,14 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _finite(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
+        return [v if type(v) is int else _finite(v) for v in value]  # there may be millions
     return value
 
 
 def _spread(value: Any, indent: int, depth: int) -> str:
     if not isinstance(value, dict | list) or not value:
         return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, list) and all(isinstance(v, int | float) for v in value):
+    if isinstance(value, list) and {*map(type, value)} <= NUMBERS:
         return json.dumps(value)  # a row of numbers is easier to read as a row, however long
     items = value.values() if isinstance(value, dict) else value
     if not any(isinstance(v, dict | list) and v for v in items):

@@ -15,6 +15,7 @@ optimiser's step besides.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.numerics import ROUNDING
@@ -65,6 +66,7 @@ class Throughput(NamedTuple):
     busy: float
 
 
+@lru_cache(maxsize=64)  # of a cluster with thousands of sets of nodes it is asked for each
 def model_flops(architecture: Architecture, tuning: Tuning | None = None) -> float:
     """Return the FLOPs of a sample, forward and backward.
 

@@ -346,9 +346,23 @@ class ClusterSpec:
     def count_types(self, nodes: Iterable[int]) -> dict[str, int]:
         """Return how many devices of each type some nodes have."""
         found = Counter[str]()
-        for node in nodes:
-            found[self.node_types[node]] += self.devices_of_nodes[node]
+        for (name, _, devices), count in self.contents(nodes).items():
+            found[name] += count * devices
         return dict(found)
+
+    def contents(self, nodes: Iterable[int]) -> dict[tuple[str, str, int], int]:
+        """Return how many of some nodes have a device type, by its name here and as it is called,
+        and so many devices."""
+        kinds, numbers = self._contents
+        return {kinds[n]: count for n, count in Counter(map(numbers.__getitem__, nodes)).items()}
+
+    @cached_property
+    def _contents(self) -> tuple[tuple[tuple[str, str, int], ...], tuple[int, ...]]:
+        """The kinds of `contents`, and the place of every node's own: there are thousands of sets
+        of thousands of nodes."""
+        every = tuple(zip(self.node_types, self.called, self.devices_of_nodes, strict=True))
+        places = {one: place for place, one in enumerate(dict.fromkeys(every))}
+        return tuple(places), tuple(places[one] for one in every)
 
     def node_sizes(self, device: str) -> tuple[int, ...]:
         """Return the devices of each node of a type, in the order of the nodes."""

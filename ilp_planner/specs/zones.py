@@ -122,6 +122,8 @@ def with_nodes(cluster: ClusterSpec, nodes: Collection[int]) -> ClusterSpec:
         own = [node - first for node in kept if first <= node < first + group.count]
         if len(own) == group.count and (group.name or left == first):
             groups.append(group)
+        elif own == [*range(len(own))] and own and not group.name and left == first:
+            groups.append(replace(group, count=len(own)))  # which are called the same
         else:  # each by itself, as it is called in the whole cluster
             for copy in own:
                 name = group.name and f"{group.name} {copy}" if group.count > 1 else group.name

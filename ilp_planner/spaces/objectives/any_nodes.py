@@ -35,8 +35,11 @@ from ilp_planner.spaces.objectives.search import Chosen, asked_devices
 from ilp_planner.spaces.registry import build_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.problem import Problem
+    from ilp_planner.spaces.objectives.node_sets import NodeSet
 
 ALWAYS, EQUAL = 64, 16  # sets that are closed however long that takes; of equal nodes
 SHARE = 0.25  # of the time that the plan took, for closing sets where there are more of them
@@ -73,11 +76,11 @@ def solve_on_any_nodes(
     task = Task(limits, solver, progress, deadline)
     if all_devices and problem.files is not None and problem.files.refused is not None:
         raise problem.files.refused
-    counts = () if all_devices or why_all(problem, solver) else node_sets(problem.cluster)
-    if len(counts) < 2:
+    sets = () if all_devices or why_all(problem, solver) else node_sets(problem.cluster)
+    if len(sets) < 2:
         return Chosen(problem, _solved(problem, task, top, start))
     with uncollected():
-        return AnyNodes(problem, task, top, start).run()
+        return AnyNodes(problem, sets, task, top, start).run()
 
 
 def why_all(problem: Problem[Any], solver: str) -> str:
@@ -158,12 +161,19 @@ class AnyNodes:
     told: the parts used of the saved plan, for any set of the best plan.
     """
 
-    def __init__(self, problem: Problem[Any], task: Task, top: int, start: Start | None) -> None:
+    def __init__(
+        self,
+        problem: Problem[Any],
+        sets: Sequence[NodeSet],
+        task: Task,
+        top: int,
+        start: Start | None,
+    ) -> None:
         self.problem, self.task, self.top, self.start = problem, task, top, start
         self.told: tuple[str, ...] = ()
         assert task.deadline is not None
         self.deadline = task.deadline
-        every = [SetSearch(problem, nodes) for nodes in node_sets(problem.cluster)]
+        every = [SetSearch(problem, nodes) for nodes in sets]
         self.sets = sorted(every, key=lambda one: (one.bound, -len(one.nodes.nodes)))
         self.whole = max(self.sets, key=lambda one: len(one.nodes.nodes))
         self.kinds = kinds_of(problem.cluster)
@@ -266,7 +276,8 @@ class AnyNodes:
         ----------
         spent: seconds that the search of the main set took.
         """
-        left = [one for one in self.sets if one is not main and not self.closed(one)]
+        cutoff = self.cutoff
+        left = [one for one in self.sets if one is not main and not self.closed(one, cutoff)]
         deadline = self.deadline
         most = ALWAYS if len(self.kinds) > 1 else EQUAL
         if len(self.sets) > most and not deadline.steady:
@@ -274,8 +285,9 @@ class AnyNodes:
         for one in left:
             if not deadline.goon():
                 return
-            if not self.closed(one):
-                self.search(one, deadline, self.cutoff, closing=self.cutoff < math.inf)
+            if not self.closed(one, cutoff):
+                self.search(one, deadline, cutoff, closing=cutoff < math.inf)
+                cutoff = self.cutoff
 
     @property
     def best(self) -> SetSearch:
@@ -287,10 +299,10 @@ class AnyNodes:
         """Seconds of the fastest plan found."""
         return self.best.seconds
 
-    def closed(self, one: SetSearch) -> bool:
-        """Tell whether a set has nothing faster than the best plan, but for the gap."""
+    def closed(self, one: SetSearch, cutoff: float) -> bool:
+        """Tell whether a set has nothing that takes less than so many seconds, but for the gap."""
         gap = max(self.task.limits.gap, PROVED)
-        return one.bound >= min(self.cutoff, NEVER) * (1 - gap)
+        return one.bound >= min(cutoff, NEVER) * (1 - gap)
 
     def search(
         self, one: SetSearch, deadline: Deadline, cutoff: float, *, closing: bool = False
@@ -324,9 +336,12 @@ class AnyNodes:
         A set is covered if it is closed, or if its bound is no lower than that of the main set. The
         bound is about the plans of all sets that are covered.
         """
-        least = min(main.bound, main.seconds) * (1 - PROVED)
+        least, cutoff = min(main.bound, main.seconds) * (1 - PROVED), self.cutoff
         sets = tuple(
-            replace(one.known(), covered=one is main or one.bound >= least or self.closed(one))
+            replace(
+                one.known(),
+                covered=one is main or one.bound >= least or self.closed(one, cutoff),
+            )
             for one in sorted(self.sets, key=lambda one: one.nodes.counts)
         )
         bound = min([result.bound, *(one.bound for one in sets if one.covered)])

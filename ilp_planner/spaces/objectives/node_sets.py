@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ilp_planner.base.errors import UsageError
@@ -69,7 +69,7 @@ def node_sets(cluster: ClusterSpec) -> list[NodeSet]:
     for counts in _counts([len(kind) for kind in kinds]):
         if any(counts):
             prices = (count * (price or 0.0) for count, price in zip(counts, each, strict=True))
-            nodes = sorted(n for kind, c in zip(kinds, counts, strict=True) for n in kind[:c])
+            nodes = sorted(chain(*(kind[:c] for kind, c in zip(kinds, counts, strict=True))))
             hourly = math.fsum(prices) if known else math.nan
             found.append(NodeSet(counts, tuple(nodes), hourly))
     return sorted(found, key=lambda one: (one.hourly if known else 0.0, one.counts))
@@ -172,7 +172,9 @@ def _set_count(cluster: ClusterSpec) -> int:
 
 def describe_set(cluster: ClusterSpec, nodes: tuple[int, ...]) -> str:
     """Return the content of nodes: `3 nodes of 4 x a100, 1 node of 4 x t4`."""
-    groups = Counter((cluster.called[node], cluster.devices_of_nodes[node]) for node in nodes)
+    groups = Counter[tuple[str, int]]()
+    for (_, name, size), count in cluster.contents(nodes).items():
+        groups[name, size] += count
     return ", ".join(
         f"{counted(count, 'node')} of {size} x {name}" for (name, size), count in groups.items()
     )
