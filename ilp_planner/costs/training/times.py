@@ -369,7 +369,7 @@ def _lone(job: TrainingJob, device: Device, element: _Element) -> Lone:
         again={
             name: (
                 sum(seconds * share(module) for module, seconds in forward.items())
-                + element.returns * CHECKPOINTS.get(name, 1) * host.checkpoint,
+                + element.returns * _checkpoints(element, name) * host.checkpoint,
                 share,
             )
             for name, share in element.again.items()
@@ -528,9 +528,13 @@ def graphed_shares(kind: LayerKind) -> dict[str, float]:
     return {name: share / whole for name, share in own.items()}
 
 
-# Kernels that take the host as long as computing a module again, and how many modules of a name a
-# layer has, where these are not one.
-CHECKPOINT, CHECKPOINTS = 4, {"layernorm": 2}
+CHECKPOINT = 4  # kernels that take the host as long as computing a module again
+
+
+def _checkpoints(element: _Element, name: str) -> float:
+    """Return how many modules a name of selective recomputation has in a layer: norms, one for each
+    of its blocks, and one of all else."""
+    return 2 * element.layer if name == "layernorm" else 1.0
 
 
 class _Host(NamedTuple):

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.training.network import Network
-from ilp_planner.costs.training.times import element_time
+from ilp_planner.costs.training.times import NAMES, element_alone, element_time
 from ilp_planner.specs.decoder import Experts
+from ilp_planner.specs.layer_kinds import BY_LETTERS
 from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.training import Kernels, Settings, TrainingJob
@@ -100,3 +101,21 @@ def test_keys_are_passed_on_beside_attention_in_predictions_as_well() -> None:
         )
         assert output.messages == pytest.approx(layer.messages)
         assert (layer.messages == 0) == hidden
+
+
+@pytest.mark.parametrize(("letters", "norms"), [("*E", 2), ("E", 1)])
+def test_norms_are_computed_again_once_for_each_block(letters: str, norms: int) -> None:
+    """The host's time besides the kernels is that of so many modules."""
+    own = experts_job("alltoall", overlap=False)
+    kind = BY_LETTERS[letters]
+    own = replace(own, model=replace(own.model, pattern=" ".join(own.model.layers * (letters,))))
+    device = h100(machine=replace(PLAIN, host_experts=1e-3))
+    idle = h100(machine=PLAIN)
+    ((with_host, _),) = element_alone(own, device, NAMES[kind])
+    ((without, _),) = element_alone(own, idle, NAMES[kind])
+
+    def added(name: str) -> float:
+        return with_host.again[name][0] - without.again[name][0]
+
+    assert added("layernorm") == pytest.approx(norms * added("moe_act"))
+    assert added("moe_act") > 0
