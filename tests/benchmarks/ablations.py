@@ -74,7 +74,7 @@ LLAMA_70B = (
     "--max-position-embeddings 131072 --seq-length 4096 --micro-batch-size 1 "
     "--global-batch-size 32 --sequence-parallel --fp8-format hybrid --fp8-recipe tensorwise "
     "--fp8-param-gather --grad-reduce-in-bf16 --defer-embedding-wgrad-compute "
-    "--wgrad-deferral-limit 22 "
+    "--wgrad-deferral-limit 22 --tp-comm-overlap "
 )
 GRAPHS = "--cuda-graph-impl transformer_engine --te-rng-tracker --cuda-graph-modules "
 QWEN_30B = (
