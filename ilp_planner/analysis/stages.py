@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.job.decoder import rank_modules
 from ilp_planner.job.messages import (
     embedding_messages,
+    encoder_messages,
     layer_messages,
     output_messages,
     prediction_messages,
@@ -61,10 +62,19 @@ def layer_ranges(job: TrainingJob, pp_rank: int) -> Iterator[tuple[int, int] | N
         yield (first, first + count - 1) if count else None
 
 
+def _of_encoder(job: TrainingJob) -> Messages:
+    """Return the messages of an encoder of images, by paths below the embedding."""
+    if job.model.encoder is None:
+        return {}
+    layer, ends = encoder_messages(job)
+    found = {f"encoder.layers.{name}": pair for name, pair in layer.items()}
+    return found | {f"encoder.{name}": pair for name, pair in ends.items()}
+
+
 def with_messages(job: TrainingJob, module: Module) -> Module:
     """Return a module of a rank with its messages and those of its parts for a micro-batch."""
     if module.name == "embedding":
-        return attach(module, {"word_embeddings": embedding_messages(job)})
+        return attach(module, {"word_embeddings": embedding_messages(job), **_of_encoder(job)})
     if module.name == "output":
         return attach(module, output_messages(job))
     if module.name == "decoder.layers":

@@ -194,6 +194,11 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
     """
     row = EXPORTS[runtime.system][runtime.release]
     tuning = job.settings.tuning
+    if job.model.encoder:
+        raise PlanError(
+            f"model.encoder: found images before the decoder, but the export for {runtime} is "
+            "written for text alone; `ilp-plan evaluate` and `ilp-plan show` take the plan"
+        )
     if tuning and not row.tunes:
         what = "rank" if tuning.rank else "frozen"
         raise PlanError(

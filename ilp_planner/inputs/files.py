@@ -240,18 +240,14 @@ class InputFiles:
         return model
 
     def _with_samples(self, model: ModelSpec) -> ModelSpec:
-        """Return the model with as many tokens to a sample as the request says."""
-        from ilp_planner.specs.decoder import Decoder
+        """Return the model with as many tokens and images to a sample as the request says."""
+        from ilp_planner.specs.samples import Samples, with_samples
 
-        tokens, decoder = self.request.sequence, model.architecture
-        if tokens is None or self.kind != "analytic" or not isinstance(decoder, Decoder):
-            return model
-        longest = max(tokens, decoder.max_position_embeddings)
-        return replace(
-            model,
-            architecture=replace(decoder, sequence=tokens, max_position_embeddings=longest),
-            remarks=tuple(note for note in model.remarks if not note.startswith("sequence:")),
-        )
+        request = self.request
+        samples = Samples(request.sequence, request.images, request.image_size)
+        if self.kind != "analytic":
+            samples = samples._replace(sequence=None)
+        return with_samples(model, samples)
 
     def model_or_default(self) -> ModelSpec:
         """Return the model that was named, else the default one, which is then the model."""

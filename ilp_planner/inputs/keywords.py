@@ -72,6 +72,8 @@ class Inputs(Demands, total=False):
     max_stage_nodes: int | None
     hidden_size: int | None
     sequence_length: int | None
+    images_per_sample: int | None
+    image_size: int | None
     vocab_size: int | None
 
 

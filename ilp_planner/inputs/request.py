@@ -70,6 +70,8 @@ class Request:
     max_stage_nodes: int | None = None
     hidden: int | None = None
     sequence: int | None = None
+    images: int | None = None
+    image_size: int | None = None
     vocabulary: int | None = None
     text_only: bool = False
     constraints: Constraints = ANY

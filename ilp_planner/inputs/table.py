@@ -364,6 +364,21 @@ INPUTS = (
         changes=COSTS,
     ),
     Input(
+        "images",
+        Whole(),
+        PROBLEM,
+        "Images of a sample, of a model with an encoder of images; the model's.",
+        keyword="images_per_sample",
+        changes=COSTS,
+    ),
+    Input(
+        "image_size",
+        Whole(),
+        PROBLEM,
+        "Pixels of an image's side, likewise.",
+        changes=COSTS,
+    ),
+    Input(
         "vocabulary",
         Whole(least=0),
         PEERS,

@@ -18,6 +18,7 @@ from ilp_planner.job.groups import ACROSS, INSTANCE, group_size, stage_link
 from ilp_planner.job.messages import (
     Messages,
     embedding_messages,
+    encoder_messages,
     layer_messages,
     output_messages,
     prediction_messages,
@@ -235,6 +236,10 @@ def _within_layers(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
         stage = job.stages[k]
         if stage.embedding:
             both("embedding", {"": embedding_messages(job)}, 1)
+            if encoder := job.model.encoder:
+                layer, ends = encoder_messages(job)
+                both("layers of the encoder", layer, encoder.layers)
+                both("projectors of the encoder", ends, 1)
         if stage.prediction_layers:
             last = job.model.last_kind
             both("token prediction", prediction_messages(job, last), stage.prediction_layers)

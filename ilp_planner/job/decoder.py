@@ -15,6 +15,7 @@ from ilp_planner.job.attention import (
     product_input,
     with_kept,
 )
+from ilp_planner.job.encoder import encoder_job, encoder_kind, encoder_module
 from ilp_planner.job.mixers import mixer_modules
 from ilp_planner.job.mlp import expert_modules, mlp_modules
 from ilp_planner.job.modules import Kept, Module, Weight
@@ -38,7 +39,7 @@ IDENTIFIER = 8  # bytes of a token's number
 
 
 def embedding_module(job: TrainingJob) -> Module:
-    """Return the embedding of words and learnt positions.
+    """Return the embedding of words and learnt positions, and the encoder of images before it.
 
     The sum itself is the first layer's input and counted there.
     """
@@ -48,7 +49,27 @@ def embedding_module(job: TrainingJob) -> Module:
         weight = Weight(name="weight", shape=(model.max_position_embeddings, sizes.hidden))
         children.append(Module(name="position_embeddings", weights=(weight,)))
     kept = _dropout_mask(job) + _arguments(job)
-    return tuned_words(job, Module(name="embedding", kept=kept, children=tuple(children)))
+    words = tuned_words(job, Module(name="embedding", kept=kept, children=tuple(children)))
+    if model.encoder is None:
+        return words
+    return replace(words, children=(*words.children, _encoder(job)))
+
+
+def _encoder(job: TrainingJob) -> Module:
+    """Return the encoder of images."""
+    layer = layer_module(encoder_job(job), *encoder_kind(job), recomputed=encoder_recomputes(job))
+    return encoder_module(job, layer)
+
+
+def encoder_recomputes(job: TrainingJob) -> bool:
+    """Tell whether layers of the encoder keep their input only."""
+    encoder = job.model.encoder
+    return bool(encoder and encoder.recomputed) and encoder_kind(job).state == TRAINED
+
+
+def encoder_layer(job: TrainingJob) -> Module:
+    """Return a layer of the encoder, with all that its backward pass needs."""
+    return layer_module(encoder_job(job), *encoder_kind(job))
 
 
 def _arguments(job: TrainingJob) -> tuple[Kept, ...]:

@@ -10,13 +10,14 @@ for the list of messages. Modules are named by their path, `self_attention.linea
 import math
 from dataclasses import replace
 
+from ilp_planner.job.encoder import encoder_job, encoder_kind, encoder_of
 from ilp_planner.job.mixers import scan_of
 from ilp_planner.job.modules import Message
 from ilp_planner.job.operators import shares_again
 from ilp_planner.specs.decoder import Decoder, DeltaNet, Experts
 from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, MAMBA, MLP
 from ilp_planner.specs.training import TrainingJob
-from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, trains_words
+from ilp_planner.specs.tuning import FORWARD_ONLY, TRAINED, trains_input
 
 Pair = tuple[tuple[Message, ...], tuple[Message, ...]]  # forward, backward
 Messages = dict[str, Pair]
@@ -33,7 +34,24 @@ def tokens_shape(job: TrainingJob, *width: int) -> tuple[int, ...]:
 def embedding_messages(job: TrainingJob) -> Pair:
     """Return the messages of the word embedding: each rank looks up its part of the vocabulary."""
     forward, backward = _embedding(job)
-    return forward, backward if trains_words(job.model, job.settings.tuning) else ()
+    return forward, backward if trains_input(job.model, job.settings.tuning) else ()
+
+
+def encoder_messages(job: TrainingJob) -> tuple[Messages, Messages]:
+    """Return the messages of a layer of an encoder of images, and of its projectors: they divide
+    columns and rows over tensor-parallel ranks, without sequence parallelism."""
+    encoder, own, kind = encoder_of(job), encoder_job(job), encoder_kind(job)
+    layer = layer_messages(own, *kind)
+    if own.tp == 1:
+        return layer, {}
+    trained = kind.state == TRAINED
+    if trained and encoder.recomputed:
+        layer = {name: (there, (*there, *back)) for name, (there, back) in layer.items()}
+    rows = encoder.tokens, own.micro_batch
+    count = 1 + encoder.deepstack
+    out = replace(_tp(own, "all_reduce", (*rows, job.model.hidden)), times=count)
+    back = replace(_tp(own, "all_reduce", (*rows, encoder.merged)), times=count)
+    return layer, {"projector_fc1": ((), (back,) * trained), "projector_fc2": ((out,), ())}
 
 
 def _embedding(job: TrainingJob) -> Pair:

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.job.decoder import (
     embedding_module,
+    encoder_layer,
+    encoder_recomputes,
     final_norm_module,
     layer_module,
     output_module,
     prediction_module,
 )
+from ilp_planner.job.encoder import NAME as ENCODER
+from ilp_planner.job.encoder import encoder_job, encoder_kind
 from ilp_planner.job.mixers import mixer_backward
 from ilp_planner.job.operators import outputs_needed
 from ilp_planner.job.overheads import (
@@ -568,7 +572,7 @@ def _moments(
 ) -> tuple[float, float, float]:
     """Return `moment`, `again` and `chunk` of a part."""
     if kind == "embedding":
-        return embedding_moment(job), 0.0, 0.0
+        return max(embedding_moment(job), _encoder_moment(job, module)), 0.0, 0.0
     if kind == "output":
         return loss_moment(job), 0.0, 0.0
     if kind in ("copied words", "final norm"):
@@ -596,6 +600,19 @@ def _moments(
     if recomputes(job, OPERATORS):
         return again - outputs_needed(job, own.kind), again, whole
     return largest, again, whole
+
+
+def _encoder_moment(job: TrainingJob, embedding: Module) -> float:
+    """Return the peak of the passes through an encoder of images, above all that other elements
+    keep: the last of its layers goes back first, while all that it keeps is there."""
+    if job.model.encoder is None:
+        return 0.0
+    own, kind, layer = encoder_job(job), encoder_kind(job), encoder_layer(job)
+    if kind.state == FORWARD_ONLY:
+        return layer_forward(own, experts=False)
+    found = next(child for child in embedding.children if child.name == ENCODER).activations
+    again = layer.activations if encoder_recomputes(job) else 0.0
+    return found + again + _layer_moment(own, layer, layer, kind)
 
 
 def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, own: TunedLayer) -> float:

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 ADAPTERS = "adapters"  # low-rank ones beside a product
-EXACT = ("word_embeddings", "position_embeddings", "router", "output_layer", "eh_proj", ADAPTERS)
+EXACT = (
+    "word_embeddings",
+    "position_embeddings",
+    "router",
+    "output_layer",
+    "eh_proj",
+    "encoder",
+    ADAPTERS,
+)
 SINGLE = 4  # bytes of a scale in fp32
 
 

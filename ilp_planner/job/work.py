@@ -14,6 +14,7 @@ All counts are of one rank of the tensor- and context-parallel group. Messages o
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ilp_planner.job.encoder import encoder_job, encoder_of
 from ilp_planner.job.mixers import mixer_of, scan_of
 from ilp_planner.job.quantised import copies
 from ilp_planner.job.shard import eager, stream_width, widens
@@ -27,6 +28,7 @@ from ilp_planner.specs.tuning import (
     Adapter,
     TunedLayer,
     adapters_of,
+    trains_encoder,
     trains_output,
     trains_words,
 )
@@ -180,6 +182,35 @@ def embedding_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
             backward=(Kernel(0.0, 2 * row + gradient),) * trains_words(model, job.settings.tuning),
         ),
     )
+
+
+def encoder_work(job: TrainingJob) -> tuple[tuple[ModuleWork, ...], tuple[ModuleWork, ...]]:
+    """Return a layer of an encoder of images, and what is before and after its layers: the product
+    with patches, whose input has no gradient, and the projectors."""
+    encoder, own = encoder_of(job), encoder_job(job)
+    share, trained = _Share(own), trains_encoder(job.model, job.settings.tuning)
+    layer = layer_work(own, kind=0)
+    if trained and encoder.recomputed:
+        layer = tuple(replace(one, backward=(*one.forward, *one.backward)) for one in layer)
+    patches = share.linear("patch_embed", share.tokens, encoder.pixels, encoder.hidden)
+    rows, inner = encoder.tokens * own.micro_batch, encoder.inner / own.tp
+    wide, column = (rows * width * own.settings.width for width in (encoder.merged, inner))
+    projector = (
+        share.streaming("projector_norm", 2 * wide, 4 * wide, "norm"),
+        share.linear("projector_fc1", rows, encoder.merged, inner),
+        share.streaming("projector_activation", 2 * column, 3 * column, "activation"),
+        share.linear("projector_fc2", rows, inner, job.model.hidden),
+    )
+    ends = (
+        replace(patches, backward=patches.of_weights),
+        *(1 + encoder.deepstack) * projector,
+    )
+    if trained:
+        return layer, ends
+    found = (
+        tuple(replace(one, backward=(), of_weights=()) for one in part) for part in (layer, ends)
+    )
+    return next(found), next(found)
 
 
 def output_work(job: TrainingJob) -> tuple[ModuleWork, ...]:

@@ -16,8 +16,8 @@ from ilp_planner.specs.tuning import (
     layers_of,
     parts_of_layer,
     targets_of,
+    trains_input,
     trains_output,
-    trains_words,
 )
 
 if TYPE_CHECKING:
@@ -395,18 +395,18 @@ def tuning_rules(model: Decoder, tuning: Tuning) -> Iterator[tuple[str, Broken]]
     if len({target in BRIDGE_NAMES for target in tuning.targets}) > 1:
         found = ", ".join(tuning.targets)
         yield "lora_targets", Broken("adapters", found, "names of one system, which may overlap")
-    parts = (*parts_of_layer(model), "embedding", "output")
+    parts = (*parts_of_layer(model), "embedding", "output", *("encoder",) * bool(model.encoder))
     for part in tuning.frozen:
         span = layers_of(part)
         if span and span[1] >= model.layers:
             yield "freeze", Broken(frozen, part, f"layers from 0 to {model.layers - 1}")
         if not span and part not in parts:
             yield "freeze", Broken(frozen, part, f"some of {', '.join(parts)}, and layers:0-3")
-        if tuning.rank and not span and part not in ("embedding", "output"):
+        if tuning.rank and not span and part not in ("embedding", "output", "encoder"):
             limit = "whole layers beside adapters, which have none then"
             yield "freeze", Broken(frozen, part, limit)
     kinds = kinds_of_layers(model, tuning)
-    learns = trains_words(model, tuning) or trains_output(model, tuning)
+    learns = trains_input(model, tuning) or trains_output(model, tuning)
     if not learns and not any(kind.state in (TRAINED, ADAPTED) for kind in kinds):
         yield "freeze", Broken(frozen, "all parts of the model", "a part that is trained")
     if len(set(kinds)) > KINDS:

@@ -23,6 +23,7 @@ from ilp_planner.specs.decoder_parts import LatentAttention as LatentAttention
 from ilp_planner.specs.decoder_parts import Mamba as Mamba
 from ilp_planner.specs.decoder_parts import Rotary as Rotary
 from ilp_planner.specs.decoder_parts import Window as Window
+from ilp_planner.specs.encoder import Encoder as Encoder
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.layer_kinds import (
     ATTENTION,
@@ -67,7 +68,8 @@ class Decoder:
     letters (`specs.layer_kinds`): Megatron's of layers with one block each (M Mamba-2, * attention,
     - MLP, E experts, G gated delta net), or words of two letters; empty: attention in all layers.
     mamba, delta: sizes of these layers; None where there are none. attention_gate: the queries'
-    product makes a gate of attention's output as well (Qwen3-Next).
+    product makes a gate of attention's output as well (Qwen3-Next). encoder: of images, whose
+    tokens are among those of a sample; None: there is none.
     """
 
     layers: int
@@ -110,6 +112,7 @@ class Decoder:
     mamba: Mamba | None = None
     delta: DeltaNet | None = None
     attention_gate: bool = False
+    encoder: Encoder | None = None
 
     family: ClassVar[str] = "decoder"
     micro_batch_sizes: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
@@ -152,6 +155,12 @@ class Decoder:
                 )
         if self.pattern:
             self._check_pattern()
+        if self.encoder and self.encoder.image_tokens > self.sequence:
+            e = self.encoder
+            raise ValueError(
+                f"sequence must be at least {e.image_tokens} with images of {e.tokens} tokens each "
+                f"(images {e.images}, image_size {e.image_size}), found {self.sequence}"
+            )
 
     def _check_pattern(self) -> None:
         """Refuse a pattern of other layers than the model has."""
@@ -273,7 +282,7 @@ class Decoder:
         before, after = self.norms_of_layer
         first = min(before, 1)
         table = {
-            "word-embedding": Parameters(words, positions),
+            "word-embedding": Parameters(words, positions + self._encoded),
             "final-norm": Parameters(whole=norm),
             "output": Parameters(words + self.vocab * self.output_bias),
         }
@@ -284,6 +293,11 @@ class Decoder:
             table[f"{kind.operator}-1st-layernorm"] = Parameters(whole=first * norm)
             table[f"{kind.operator}-layer"] = Parameters(split, whole + norm * (norms - first))
         return table
+
+    @property
+    def _encoded(self) -> int:
+        """Return the parameters of the encoder."""
+        return self.encoder.parameters(self.hidden) if self.encoder else 0
 
     def _block(self, block: str) -> tuple[int, int]:
         """Return (split, whole) parameters of a mixer, an MLP or experts."""

@@ -20,16 +20,19 @@ from ilp_planner.specs.decoder_parts import (
     Rotary,
     Window,
 )
+from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, PROFILES, SYSTEMS, ModelSpec
 from ilp_planner.specs.toml_reader import Table, read_toml
 
 # Tables of a decoder's architecture, by the type of the field.
 TABLES: dict[Any, type[Any]] = {
-    kind | None: kind for kind in (LatentAttention, Experts, Rotary, Window, Mamba, DeltaNet)
+    kind | None: kind
+    for kind in (LatentAttention, Experts, Rotary, Window, Mamba, DeltaNet, Encoder)
 }
 MAY_BE_ZERO = (
     "dense_first", "query_rank", "shared_ffn", "prediction_layers", "top_groups", "full_every",
-    "none_every", "parallel_norms", "latent",
+    "none_every", "parallel_norms", "latent", "positions", "vectors", "scales", "window",
+    "full_layers", "projector_ffn", "deepstack",
 )  # fmt: skip
 SHARES = ("dropout",)  # numbers below 1, also 0
 KEYS = ("name", "family", "precision", "micro_batches", "architecture", "profile", "export", "hub")

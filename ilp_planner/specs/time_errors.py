@@ -334,6 +334,7 @@ def kind_of_job(
     never = {"deepspeed": "DeepSpeed"}.get(title, "")
     model = "" if architecture.family in MEASURED else f"a model of {architecture.family}"
     hybrid = "layers of scans" * bool(getattr(architecture, "pattern", ""))
+    images = "an encoder of images" * bool(getattr(architecture, "encoder", None))
     part = "a part of the model trained" * bool(settings.tuning)
     return RunKind(
         experts=getattr(architecture, "experts", None) is not None,
@@ -342,5 +343,5 @@ def kind_of_job(
         sharded=title == "torchtitan" or settings.optimizer.divides,
         sequence=architecture.tokens,
         gpus=gpus,
-        unmeasured=tuple(filter(None, (never, model, hybrid, part))),
+        unmeasured=tuple(filter(None, (never, model, hybrid, images, part))),
     )

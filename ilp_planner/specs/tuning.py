@@ -36,7 +36,7 @@ PEFT_NAMES = tuple(name for name in TARGETS if name not in BRIDGE_NAMES)
 BRIDGE_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 PEFT_TARGETS = ("q_proj", "v_proj")
 # Parts of a model that may be frozen by name.
-FROZEN = ("embedding", "attention", "mlp", "experts", "router", "norms", "output")
+FROZEN = ("embedding", "attention", "mlp", "experts", "router", "norms", "output", "encoder")
 SPAN = re.compile(r"layers:(0|[1-9][0-9]{0,5})(?:-(0|[1-9][0-9]{0,5}))?")
 
 
@@ -140,7 +140,7 @@ def kinds_of_layers(model: Decoder, tuning: Tuning) -> tuple[TunedLayer, ...]:
     if own == TRAINED and all(map(tuning.freezes, parts_of_layer(model))):
         own = PASSED
     states = [PASSED if still else own for still in tuning.frozen_layers(model.layers)]
-    if not trains_words(model, tuning):
+    if not trains_input(model, tuning):
         trained = (i for i, state in enumerate(states) if state != PASSED)
         lowest = next(trained, model.layers)
         states[:lowest] = [FORWARD_ONLY] * lowest
@@ -169,6 +169,16 @@ def trains_words(model: Decoder, tuning: Tuning) -> bool:
     """Tell whether the embedding is trained; tied to the output layer, they are one."""
     still = tuning.freezes("embedding") or (model.tied and tuning.freezes("output"))
     return not (tuning.rank or still)
+
+
+def trains_encoder(model: Decoder, tuning: Tuning) -> bool:
+    """Tell whether there is an encoder of images, and it is trained with its projector."""
+    return bool(model.encoder) and not (tuning.rank or tuning.freezes("encoder"))
+
+
+def trains_input(model: Decoder, tuning: Tuning) -> bool:
+    """Tell whether gradients go on below the layers."""
+    return trains_words(model, tuning) or trains_encoder(model, tuning)
 
 
 def trains_output(model: Decoder, tuning: Tuning) -> bool:

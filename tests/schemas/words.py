@@ -770,6 +770,8 @@ MEANING = {
     "max_cp": "Most context parallelism.",
     "max_stage_nodes": "Most nodes of a stage.",
     "sequence": "Tokens of a sample.",
+    "images": "Images of a sample.",
+    "image_size": "Pixels of the side of an image.",
     "vocabulary": "Words of the vocabulary.",
     "constraints": "What plans must have.",
     "plan:plan": "The decision.",

@@ -58,7 +58,7 @@ def test_a_gpu_that_is_in_no_row_is_not_taken_for_another() -> None:
         parse_gpus("4090")
 
 
-VARIANTS = ("-it", "-Instruct", "-Instruct-2507", "-VL", "-GGUF", "-Chat-hf", "-FP8")
+VARIANTS = ("-it", "-Instruct", "-Instruct-2507", "-GGUF", "-Chat-hf", "-FP8")
 
 
 @for_each("hub", [*thinned(hub_names(), 8), "google/gemma-3-27b", "google/gemma-3-4b"])
@@ -75,7 +75,7 @@ def test_variants_of_a_model_are_told_its_name(hub: str) -> None:
     ("hub", "stem"),
     [
         ("google/gemma-3-27b-it", "gemma3-27b-text"),
-        ("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-7b"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct-AWQ", "qwen2.5-vl-7b"),
         ("somebody/gemma-9b", ""),
         ("google/gemma-3-270m", ""),
     ],

@@ -21,6 +21,7 @@ from ilp_planner.job.memory import memory_parts, stage_memory
 from ilp_planner.job.messages import (
     Messages,
     embedding_messages,
+    encoder_messages,
     layer_messages,
     output_messages,
     prediction_messages,
@@ -29,6 +30,7 @@ from ilp_planner.job.messages import (
 from ilp_planner.job.work import (
     ModuleWork,
     embedding_work,
+    encoder_work,
     layer_work,
     output_work,
     prediction_work,
@@ -87,6 +89,10 @@ class DecoderRows:
             ),
             "head": _seconds(job, device, link, output_work(job), output_messages(job)),
         }
+        if encoder := job.model.encoder:
+            each = zip(encoder_work(job), encoder_messages(job), (encoder.layers, 1), strict=True)
+            for work, messages, times in each:
+                kinds["embedding"] += times * _seconds(job, device, link, work, messages)
         for kind in set(job.model.layer_kinds):
             work, messages = layer_work(job, kind=kind), layer_messages(job, kind)
             again = _seconds_again(job, device, link, kind=kind)

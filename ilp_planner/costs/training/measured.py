@@ -289,6 +289,11 @@ def measured_times(
     SpecError: a device type has no figures of kernels, or layers are of other kinds than with and
         without experts.
     """
+    if decoder.encoder:
+        raise SpecError(
+            "profile: found rows of layers and a model with an encoder of images, expected a model "
+            "of text; leave them out"
+        )
     if decoder.pattern:
         raise SpecError(
             f"{profile.source}: found times of layers, but a model of layers "

@@ -16,14 +16,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from ilp_planner.costs.profiles.work import kernel_time
 from ilp_planner.job.messages import (
     embedding_messages,
+    encoder_messages,
     layer_messages,
     output_messages,
     prediction_messages,
 )
 from ilp_planner.job.operators import shares_again
-from ilp_planner.job.work import embedding_work, layer_work, output_work, prediction_work
+from ilp_planner.job.work import (
+    embedding_work,
+    encoder_work,
+    layer_work,
+    output_work,
+    prediction_work,
+)
 from ilp_planner.specs.layer_kinds import ATTENTION, EXPERTS, LAYER_KINDS, PLAIN, LayerKind
-from ilp_planner.specs.tuning import FORWARD_ONLY
+from ilp_planner.specs.tuning import FORWARD_ONLY, trains_encoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -279,6 +286,9 @@ def element_messages(job: TrainingJob, kind: str) -> list[Message]:
     """Return the messages of both passes of a kind of element, by its name in `JobPasses`."""
     if kind == "embedding":
         pairs = [embedding_messages(job)]
+        if encoder := job.model.encoder:
+            layer, ends = encoder_messages(job)
+            pairs += [*encoder.layers * list(layer.values()), *ends.values()]
     elif kind == "output":
         pairs = list(output_messages(job).values())
         if count := job.model.prediction_layers:
@@ -454,6 +464,15 @@ def _embedding_element(job: TrainingJob) -> _Element:
 
 
 @lru_cache(maxsize=KEPT)
+def _encoder_elements(job: TrainingJob) -> tuple[_Element, _Element]:
+    """Return a layer of the encoder of images, and what is before and after its layers."""
+    returns = trains_encoder(job.model, job.settings.tuning)
+    each = zip(encoder_work(job), encoder_messages(job), (1.0, 0.0), strict=True)
+    layer, ends = (_Element(*one, returns=returns) for one in each)
+    return layer, ends
+
+
+@lru_cache(maxsize=KEPT)
 def _layer_element(job: TrainingJob, number: int) -> _Element:
     kind, state = job.kind(number)
     work = layer_work(job, kind=kind, state=state)
@@ -495,6 +514,15 @@ def _layers(job: TrainingJob, *, number: int) -> tuple[tuple[_Element, int], ...
     return ((_layer_element(job, number), 1),)
 
 
+def _embedding(job: TrainingJob) -> tuple[tuple[_Element, int], ...]:
+    """Return the embedding of words, and the encoder of images before it."""
+    words = ((_embedding_element(job), 1),)
+    if job.model.encoder is None:
+        return words
+    layer, ends = _encoder_elements(job)
+    return (*words, (layer, job.model.encoder.layers), (ends, 1))
+
+
 def _output(job: TrainingJob) -> tuple[tuple[_Element, int], ...]:
     """Return the output, and the layers of multi-token prediction."""
     output = ((_output_element(job), 1),)
@@ -503,7 +531,7 @@ def _output(job: TrainingJob) -> tuple[tuple[_Element, int], ...]:
 
 
 ELEMENTS: Mapping[str, Callable[[TrainingJob], tuple[tuple[_Element, int], ...]]] = {
-    "embedding": lambda job: ((_embedding_element(job), 1),),
+    "embedding": _embedding,
     **{name: partial(_layers, number=number) for name, number in LAYERS.items()},
     "output": _output,
 }

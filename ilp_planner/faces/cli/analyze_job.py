@@ -6,7 +6,7 @@ import difflib
 import math
 from dataclasses import fields, replace
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ilp_planner.base.errors import PlannerError, SpecError, UsageError
 from ilp_planner.base.limits import RANKS, beyond
@@ -34,6 +34,7 @@ from ilp_planner.specs.pipeline_layout import (
     write_layout,
 )
 from ilp_planner.specs.recipes import precision_of, quantised_kernels
+from ilp_planner.specs.samples import Samples, with_samples
 from ilp_planner.specs.training import (
     PARTS,
     PRECISIONS,
@@ -157,9 +158,8 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
     """Return the same as `job_of_options`; a value that another one would repair is an
     _UnfitError."""
     spec = find_model(asked["model"], text_only=asked.get("text_only", False))
-    model = decoder_of(spec, asked["model"], asked["sequence_length"])
-    assumed = "sequence:" if asked["sequence_length"] is not None else None
-    notes = tuple(note for note in spec.remarks if not (assumed and note.startswith(assumed)))
+    images = asked.get("images_per_sample"), asked.get("image_size")
+    model, notes = decoder_of(spec, asked["model"], Samples(asked["sequence_length"], *images))
     refuse_idle(asked, model, spec.name)
     asked, completed = _completed(asked, model, devices)
     notes += completed
@@ -307,18 +307,16 @@ def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
             raise UsageError(f"{found}, expected more for {value}")
 
 
-def decoder_of(spec: ModelSpec, named: str, sequence: int | None) -> Decoder:
-    """Return a model as a decoder, with another sequence length if asked."""
+def decoder_of(spec: ModelSpec, named: str, samples: Samples) -> tuple[Decoder, tuple[str, ...]]:
+    """Return a model as a decoder, with other samples if asked, and remarks on it."""
     model = as_decoder(spec.architecture)
     if model is None:
         raise SpecError(
             f"{named}: family: found {spec.family!r}, expected a decoder-only transformer "
             "(gpt or decoder), which is what can be analysed"
         )
-    if sequence is None or sequence == model.sequence:
-        return model
-    places = max(model.max_position_embeddings, sequence)
-    return replace(model, sequence=sequence, max_position_embeddings=places)
+    found = with_samples(replace(spec, architecture=model), samples)
+    return cast("Decoder", found.architecture), found.remarks
 
 
 def replicas(asked: dict[str, Any], devices: Devices) -> int:

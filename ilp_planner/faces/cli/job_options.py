@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.options import number, option
+from ilp_planner.inputs.table import BY_NAME
 
 ABOUT = "The job"
 about = partial(option, ABOUT)
@@ -89,6 +90,12 @@ class Job:
         int | None,
         number(ABOUT, "--sequence-length", "Tokens of a sample; the model's."),
     ] = None
+    images_per_sample: Annotated[
+        int | None, number(ABOUT, "--images-per-sample", BY_NAME["images"].help)
+    ] = None
+    image_size: Annotated[int | None, number(ABOUT, "--image-size", BY_NAME["image_size"].help)] = (
+        None
+    )
     text_only: Annotated[bool, about("--text-only", o.TEXT_ONLY)] = False
     sequence_parallel: Annotated[
         bool, memory("--sequence-parallel", "Divide activations between products too.")

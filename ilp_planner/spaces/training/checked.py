@@ -113,6 +113,11 @@ class CheckedRuntime(Runtime):
         ------
         SpecError: the key, the found value and the runtime's.
         """
+        if model.encoder:
+            raise SpecError(
+                f"encoder: found images before the decoder, expected a model of text alone: "
+                f"{self.title}'s space has no encoder; `space=megatron` has"
+            )
         job = TrainingJob(model=model, micro_batch=1, global_batch=2, dp=2, settings=settings)
         for text in self.refusals(job):
             raise SpecError(text)

@@ -5,6 +5,7 @@ The reader of every `model_type`, and known types that are not modelled.
 
 import difflib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import PurePath
 
 from ilp_planner.base.errors import SpecError
@@ -13,6 +14,7 @@ from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.hugging_face import dense, hybrid, routed
 from ilp_planner.specs.hugging_face.config import Config, one_of
 from ilp_planner.specs.hugging_face.dense import SEQUENCE
+from ilp_planner.specs.hugging_face.vision import VISION, encoder_in
 from ilp_planner.specs.model import ModelSpec
 
 # ---- families ------------------------------------------------------------------------------------
@@ -76,6 +78,8 @@ TEXT_OF: Mapping[str, str] = {
     "glm4v": "glm4",
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
+    "internvl": "qwen2",
+    "llava": "llama",
 }
 # Parts of a model that are not of text.
 OTHER_PARTS = ("vision_config", "audio_config", "speech_config", "video_config")
@@ -154,10 +158,15 @@ def read_config(document: Document, *, text_only: bool = False) -> ModelSpec:
     whole = Config(read_json(document, SpecError, constants=True), file=document.name)
     family, config = _family(whole)
     parts = _other_parts(whole)
+    encoder = None if text_only else encoder_in(whole)
+    if encoder is not None:
+        parts = [(key, what) for key, what in parts if key != VISION]
     if parts and not text_only:
         expected = "a model of text alone: `text_only` plans its text and nothing else"
         raise whole.error(*parts[0][:1], expected, parts[0][1])
     model = FAMILIES[family](_completed(config, whole))
+    with whole.blamed():
+        model = replace(model, encoder=encoder)
     precision = _precision(config, whole)
     return ModelSpec(
         name=_name(whole, document.name),
@@ -273,6 +282,11 @@ def _remarks(model: Decoder, precision: str, parts: list[str], *places: Config) 
         found.append(
             "quantization_config: is about inference, and not read: training is in "
             f"{precision} unless another precision is asked for"
+        )
+    if encoder := model.encoder:
+        found.append(
+            f"images: {encoder.images} of {encoder.image_size} x {encoder.image_size} pixels a "
+            f"sample assumed, {encoder.tokens} tokens each"
         )
     if parts:
         found.append(f"{', '.join(parts)}: left out, the text alone is planned")

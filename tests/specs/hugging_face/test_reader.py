@@ -180,8 +180,8 @@ def test_files_that_were_published():
 def test_the_text_of_a_model_of_pictures():
     values = {"model_type": "qwen3_vl", "text_config": LLAMA | {"model_type": "qwen3_vl_text"}}
     values |= VISION | {"tie_word_embeddings": True, "dtype": "float16"}
-    assert refusal(values) == (
-        "config.json: vision_config: found vision parts, expected a model of text alone: "
+    assert refusal(values | {"audio_config": {"depth": 2}}) == (
+        "config.json: audio_config: found audio parts, expected a model of text alone: "
         "`text_only` plans its text and nothing else"
     )
     model = read(values, text_only=True)

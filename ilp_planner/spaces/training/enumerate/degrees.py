@@ -105,6 +105,11 @@ def tensor_rules(model: Decoder, tp: int) -> Iterator[str]:
         yield f"ffn {model.experts.shared_ffn} of the shared expert is not divisible"
     if model.prediction_layers and model.hidden % tp:
         yield f"hidden {model.hidden} is not divisible"
+    encoder = model.encoder
+    if encoder and not encoder.whole:
+        for what, count in (("heads", encoder.heads), ("ffn", encoder.ffn)):
+            if count % tp:
+                yield f"{what} {count} of the encoder are not divisible"
     for mixer in model.scans:
         for what, count in mixer.divisors.items():
             if count % tp:

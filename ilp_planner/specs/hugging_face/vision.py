@@ -1,0 +1,157 @@
+"""Encoders of images in a `config.json`, by the type of the whole model.
+
+Defaults are those of `transformers`' configurations.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ilp_planner.base.limits import LAYERS
+from ilp_planner.specs.encoder import Encoder
+from ilp_planner.specs.hugging_face.config import Config
+
+IMAGE = 448  # pixels of a side, where a configuration takes any size
+
+
+def qwen2_vl(vision: Config, whole: Config) -> Encoder:
+    """Qwen2-VL: layer norms, MLPs of four times the width, attention to all patches."""
+    width = vision.whole("embed_dim", 1280)
+    return Encoder(
+        layers=vision.whole("depth", 32, most=LAYERS),
+        hidden=width,
+        heads=vision.whole("num_heads", 16),
+        ffn=width * vision.whole("mlp_ratio", 4),
+        activation="quick_gelu",
+        **_patches(vision, 14),
+        patch_bias=False,
+        projector_norm="patch",
+    )
+
+
+def qwen2_5_vl(vision: Config, whole: Config) -> Encoder:
+    """Qwen2.5-VL: gated MLPs, and windows of attention in all but a few layers."""
+    return Encoder(
+        layers=vision.whole("depth", 32, most=LAYERS),
+        hidden=vision.whole("hidden_size", 1280),
+        heads=vision.whole("num_heads", 16),
+        ffn=vision.whole("intermediate_size", 3420),
+        gated=True,
+        activation="silu",
+        norm="rmsnorm",
+        **_patches(vision, 14),
+        patch_bias=False,
+        window=vision.whole("window_size", 112),
+        full_layers=len(vision.wholes("fullatt_block_indexes")) or 4,
+        projector_norm="patch",
+    )
+
+
+def qwen3_vl(vision: Config, whole: Config) -> Encoder:
+    """Qwen3-VL: learnt positions, and projectors of inner layers (deepstack)."""
+    return Encoder(
+        layers=vision.whole("depth", 27, most=LAYERS),
+        hidden=vision.whole("hidden_size", 1152),
+        heads=vision.whole("num_heads", 16),
+        ffn=vision.whole("intermediate_size", 4304),
+        **_patches(vision, 16),
+        positions=vision.whole("num_position_embeddings", 2304),
+        projector_norm="patch",
+        deepstack=len(vision.wholes("deepstack_visual_indexes")) or DEEPSTACK,
+    )
+
+
+def internvl(vision: Config, whole: Config) -> Encoder:
+    """InternVL: tiles of one size, whose patches are merged by a pixel shuffle."""
+    if vision.flag("use_qk_norm", False):
+        raise vision.error("use_qk_norm", "false: an encoder with normed keys is not modelled")
+    side = vision.values.get("image_size")
+    patch = vision.values.get("patch_size")
+    size = side[0] if isinstance(side, list) and side else side
+    patch = patch[0] if isinstance(patch, list) and patch else patch
+    hidden = vision.whole("hidden_size", 1024)
+    size, patch = _side(vision, "image_size", size, 448), _side(vision, "patch_size", patch, 14)
+    projector = whole.inside("text_config") if whole.has("text_config") else whole
+    return Encoder(
+        layers=vision.whole("num_hidden_layers", 24, most=LAYERS),
+        hidden=hidden,
+        heads=vision.whole("num_attention_heads", 16),
+        ffn=vision.whole("intermediate_size", 4096),
+        patch=patch,
+        merge=2,
+        image_size=size,
+        fixed_size=True,
+        class_token=True,
+        positions=(size // patch) ** 2 + 1,
+        vectors=1,
+        scales=2,
+        projector_norm="merged",
+        projector_ffn=projector.whole("hidden_size"),
+    )
+
+
+def llava(vision: Config, whole: Config) -> Encoder:
+    """LLaVA 1.5: CLIP's vision transformer, and a projector of two products."""
+    size, patch = vision.whole("image_size", 224), vision.whole("patch_size", 32)
+    text = whole.inside("text_config") if whole.has("text_config") else whole
+    return Encoder(
+        layers=vision.whole("num_hidden_layers", 12, most=LAYERS),
+        hidden=vision.whole("hidden_size", 768),
+        heads=vision.whole("num_attention_heads", 12),
+        ffn=vision.whole("intermediate_size", 3072),
+        activation="quick_gelu",
+        patch=patch,
+        image_size=size,
+        fixed_size=True,
+        patch_bias=False,
+        class_token=True,
+        positions=(size // patch) ** 2 + 1,
+        vectors=5,  # a class token, norms before and after the layers
+        projector_ffn=text.whole("hidden_size", 4096),
+    )
+
+
+DEEPSTACK = 3  # inner layers with projectors, where a configuration names none
+
+
+def _side(vision: Config, key: str, value: object, default: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise vision.error(key, "a whole number of pixels")
+    return value
+
+
+def _patches(vision: Config, patch: int) -> dict[str, Any]:
+    """Return patches, their merging, and the usual image of an encoder that takes any size."""
+    patch = vision.whole("patch_size", patch)
+    merge = vision.whole("spatial_merge_size", 2)
+    side = patch * merge
+    return {
+        "patch": patch,
+        "frames": vision.whole("temporal_patch_size", 2),
+        "merge": merge,
+        "image_size": max(1, round(IMAGE / side)) * side,
+    }
+
+
+ENCODERS: Mapping[str, Callable[[Config, Config], Encoder]] = {
+    "qwen2_vl": qwen2_vl,
+    "qwen2_5_vl": qwen2_5_vl,
+    "qwen3_vl": qwen3_vl,
+    "qwen3_vl_moe": qwen3_vl,
+    "qwen3_5": qwen3_vl,
+    "qwen3_5_moe": qwen3_vl,
+    "internvl": internvl,
+    "llava": llava,
+}
+VISION = "vision_config"
+
+
+def encoder_in(whole: Config) -> Encoder | None:
+    """Return the encoder of images of a model; None if it has none that is modelled."""
+    make = ENCODERS.get(whole.text("model_type", ""))
+    if make is None or not whole.has(VISION):
+        return None
+    vision = whole.inside(VISION)
+    with vision.blamed():
+        return make(vision, whole)

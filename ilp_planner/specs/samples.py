@@ -1,0 +1,62 @@
+"""Samples of training, where others are asked for than a model's: their tokens and images."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from ilp_planner.base.errors import SpecError
+from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.model import ModelSpec
+
+REMARKS = {"sequence": "sequence:", "images": "images:", "image_size": "images:"}
+
+
+class Samples(NamedTuple):
+    """Tokens of a sample, its images, and pixels of an image's side; None: as the model says."""
+
+    sequence: int | None = None
+    images: int | None = None
+    image_size: int | None = None
+
+
+def with_samples(model: ModelSpec, samples: Samples) -> ModelSpec:
+    """Return a model with other samples.
+
+    Raises
+    ------
+    SpecError: it has no encoder of images, or one that does not take them.
+    """
+    said = {name: value for name, value in samples._asdict().items() if value is not None}
+    decoder = model.architecture
+    if not isinstance(decoder, Decoder):
+        said = {name: value for name, value in said.items() if name != "sequence"}
+    if not said:
+        return model
+    encoder = decoder.encoder if isinstance(decoder, Decoder) else None
+    images = {name: value for name, value in said.items() if name != "sequence"}
+    if images and encoder is None:
+        name, value = next(iter(images.items()))
+        raise SpecError(
+            f"{name}: found {value}, but {model.name} has no encoder of images: expected a model "
+            "with one, as qwen2.5-vl-7b"
+        )
+    size = samples.image_size
+    if encoder and encoder.fixed_size and size not in (None, encoder.image_size):
+        raise SpecError(
+            f"image_size: found {size}, but the encoder of {model.name} takes images of "
+            f"{encoder.image_size} pixels alone, larger ones as several: expected "
+            f"{encoder.image_size}"
+        )
+    assert isinstance(decoder, Decoder)
+    try:
+        tokens = samples.sequence or decoder.sequence
+        found = replace(
+            decoder,
+            sequence=tokens,
+            max_position_embeddings=max(tokens, decoder.max_position_embeddings),
+            encoder=replace(encoder, **images) if encoder else None,
+        )
+    except ValueError as error:
+        raise SpecError(f"{model.name}: {error}") from None
+    gone = tuple(REMARKS[name] for name in said)
+    remarks = tuple(note for note in model.remarks if not note.startswith(gone))
+    return replace(model, architecture=found, remarks=remarks)

@@ -1,0 +1,87 @@
+"""Plans of models with an encoder of images: no legal one takes less than its bound, and the
+encoder's work and memory are the first stage's."""
+
+from dataclasses import replace
+
+import pytest
+
+from ilp_planner.base.errors import PlannerError
+from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.optimize.solve import solve
+from ilp_planner.specs.encoder import Encoder
+from ilp_planner.specs.tuning import Tuning
+from tests.megatron_cases import GIB, small_cluster
+from tests.runtime_cases import runtime_problem
+from tests.spaces.training.test_random_plans import assert_none_is_faster
+
+SMALL = {"layers": 4, "hidden": 256, "heads": 8, "ffn": 512, "patch": 14, "merge": 2}
+ENCODERS = {
+    "plain": Encoder(**SMALL, image_size=224, images=3),
+    "windows": Encoder(**SMALL, image_size=448, gated=True, norm="rmsnorm", window=112,
+                       full_layers=1, projector_norm="patch"),
+    "whole": Encoder(**SMALL, image_size=224, images=2, whole=True, recomputed=True, deepstack=2,
+                     positions=100),
+}  # fmt: skip
+
+
+def problem_of(encoder, memory=9.0, asked=None, space="megatron", base="grouped", sequence=512):
+    return runtime_problem(
+        space,
+        base,
+        cluster=small_cluster(2, 2),
+        global_batch=8,
+        memory_limit=int(memory * GIB),
+        constraints=constraints_of(asked or {}),
+        changes={"encoder": encoder, "layers": 6, "vocab": 2000, "sequence": sequence},
+    )
+
+
+@pytest.mark.parametrize("kind", sorted(ENCODERS))
+@pytest.mark.parametrize(
+    ("memory", "base", "asked"),
+    [
+        (1.6, "grouped", {}),
+        (9.0, "experts", {}),
+        (9.0, "grouped", {"freeze": "encoder"}),
+        (9.0, "grouped", {"freeze": "embedding,layers:0-1"}),
+        (9.0, "grouped", {"lora": "8"}),
+    ],
+)
+def test_no_plan_is_faster_than_the_bound(kind, memory, base, asked):
+    problem = problem_of(ENCODERS[kind], memory, asked, base=base)
+    assert assert_none_is_faster(problem, seed=7, count=40) >= 10
+
+
+@pytest.mark.parametrize("kind", sorted(ENCODERS))
+def test_the_encoder_is_the_first_stages(kind):
+    encoder = ENCODERS[kind]
+    asked = {"pp": "2", "tp": "1", "recompute": "none", "virtual_stages": "1"}
+    problem = problem_of(encoder, asked=asked)
+    plan = solve(problem).plan
+    more = problem_of(replace(encoder, images=2 * encoder.images), asked=asked, sequence=1024)
+    same = problem_of(encoder, asked=asked, sequence=1024)
+    frozen = replace(plan.settings, tuning=Tuning(frozen=("encoder",)))
+    cost, twice, still = (
+        one.costs.plan_cost(own, one.cluster).stages
+        for one, own in ((same, plan), (more, plan), (same, replace(plan, settings=frozen)))
+    )
+    assert twice[0].time > cost[0].time > still[0].time
+    assert max(twice[0].memory) > max(cost[0].memory) > max(still[0].memory)
+    for own, other in zip(cost[1:], twice[1:], strict=True):
+        assert own.time == other.time
+        assert own.memory == other.memory
+
+
+@pytest.mark.parametrize("space", ["torchtitan", "deepspeed"])
+def test_systems_without_an_encoder_refuse_it(space):
+    with pytest.raises(PlannerError, match="found images before the decoder, expected a model of"):
+        problem_of(ENCODERS["plain"], space=space)
+
+
+def test_ranks_divide_heads_and_widths_of_the_encoder():
+    odd = replace(ENCODERS["plain"], ffn=511)
+    with pytest.raises(PlannerError, match="`tp=2`: no plan of small on 4 devices"):
+        solve(problem_of(odd, asked={"tp": "2"}))
+    whole = problem_of(replace(odd, whole=True), asked={"tp": "2"})
+    assert not evaluate(whole, solve(whole).plan).violations
