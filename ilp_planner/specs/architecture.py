@@ -53,7 +53,7 @@ class Architecture(Protocol):
     def tokens(self) -> int: ...  # noqa: D102
     @property
     def tensor_parts(self) -> int: ...  # noqa: D102
-    def __hash__(self) -> int: ...  # noqa: D105
+    def __hash__(self) -> int: ...
 
 
 def check_fields(owner: object, *names: str) -> None:
