@@ -107,10 +107,12 @@ def _first(axes: tuple[Axis, ...], base: Request) -> Request:
 
 
 def _called(said: str, known: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
-    """Return the fields of files that a name says; one alone if it says all of its path."""
+    """Return the fields of files that a name says; one alone if it says all of its path, or if the
+    others lie in tables below its own."""
     found = [(kind, path) for kind, path in known if _is_called(said, (kind, *path))]
     whole = [(kind, path) for kind, path in found if f"{kind}.{said}".endswith(".".join(path))]
-    return whole if len(whole) == 1 else found
+    above = [(k, p) for k, p in found if all((k, *p[:-1]) == (a, *b[: len(p) - 1]) for a, b in found)]
+    return next((one for one in (whole, above) if len(one) == 1), found)
 
 
 def _is_called(said: str, path: Path) -> bool:

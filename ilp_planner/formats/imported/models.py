@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import SpecError
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ilp_planner.formats.megatron.flags import Value
+    from ilp_planner.specs.encoder import Encoder
 
 # Ends of names of models that were trained on, or are in another format; they have the same sizes.
 TRAINED_ON = re.compile(
@@ -25,8 +27,10 @@ TEXT = "-text"  # end of the names of our files with the text of a model, its ot
 PICTURES = re.compile(r"[-_](VL|Omni)(?=[-_])", re.IGNORECASE)
 
 
-def model_arguments(name: str, source: str, key: str) -> tuple[dict[str, Value], list[str]]:
-    """Return the arguments that say a named model, and notes on which it is.
+def model_arguments(
+    name: str, source: str, key: str
+) -> tuple[dict[str, Value], list[str], Encoder | None]:
+    """Return the arguments that say a named model, notes on which it is, and its encoder of images.
 
     Parameters
     ----------
@@ -35,7 +39,7 @@ def model_arguments(name: str, source: str, key: str) -> tuple[dict[str, Value],
 
     Raises
     ------
-    SpecError: it is not here, or no model of text.
+    SpecError: it is not here, or it hears sounds, or its encoder is of another kind.
     """
     from ilp_planner.formats.megatron.model import model_values
     from ilp_planner.specs.decoder import as_decoder
@@ -59,7 +63,8 @@ def model_arguments(name: str, source: str, key: str) -> tuple[dict[str, Value],
             f"{source}: {key}: found {name}, of the family {spec.family}, expected a decoder-only "
             "transformer"
         )
-    values = model_values(decoder, 1)
+    encoder = decoder.encoder
+    values = model_values(replace(decoder, encoder=None), 1)
     values |= {"hidden_dropout": 0.0, "attention_dropout": 0.0}
     if decoder.experts is not None:
         values["moe_grouped_gemm"] = True
@@ -67,7 +72,13 @@ def model_arguments(name: str, source: str, key: str) -> tuple[dict[str, Value],
     has = (
         "is its text; other parts are not counted" if file.stem.endswith(TEXT) else "has its sizes"
     )
-    return values, [] if exact else [f"{key}: {name}: read as {file.stem}, which {has}"]
+    notes = [] if exact else [f"{key}: {name}: read as {file.stem}, which {has}"]
+    if encoder:
+        notes.append(
+            f"images: {encoder.images} of {encoder.image_size} x {encoder.image_size} pixels a "
+            "sample assumed: no setting says them"
+        )
+    return values, notes, encoder
 
 
 def _file_of(name: str) -> Path | None:

@@ -29,6 +29,11 @@ def _nothing(value: Any) -> Arguments:
     return {}
 
 
+def _on(value: Any) -> bool:
+    """Tell whether a switch is on, as it is by default."""
+    return str(value).lower() not in ("false", "0")
+
+
 def _finish(reading: Reading) -> None:
     """Say the longest sample, and what of reinforcement learning is not counted."""
     given = reading.given
@@ -36,6 +41,9 @@ def _finish(reading: Reading) -> None:
         reading.adapters(
             ("lora_rank", 8), ("target_modules", BRIDGE_TARGETS), ("lora_dropout", 0.05)
         )
+    frozen = _on(given.get("freeze_vit"))
+    # A module of transformers; frozen by default, else with checkpoints of each layer.
+    reading.encoder_is = {"whole": True, "frozen": frozen, "recomputed": not frozen}
     kind = given.get("rlhf_type")
     reading.usual_length("max_length")
     if kind == "grpo":

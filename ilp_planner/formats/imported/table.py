@@ -41,6 +41,7 @@ from ilp_planner.specs.tuning import MOST_DROPOUT
 
 if TYPE_CHECKING:
     from ilp_planner.formats.megatron.ranks import Gpus
+    from ilp_planner.specs.encoder import Encoder
 
 WORLD, NODES, EACH = "@world", "@nodes", "@each"
 LENGTH, TOKENS, MODEL = "@length", "@tokens", "@model"
@@ -90,7 +91,8 @@ class Reading:
 
     source: for messages. said: arguments and numbers, and keys: which key says each. given: values
     by key. opened: numbers of ranks that are not known. aside, unread: keys that are not about the
-    plan, and unknown ones.
+    plan, and unknown ones. encoder: of images, of the model that is named; encoder_is: fields of it
+    as the system has them, and whether it is `frozen`.
     """
 
     system: System
@@ -102,6 +104,8 @@ class Reading:
     remarks: list[str] = field(default_factory=list)
     aside: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    encoder: Encoder | None = None
+    encoder_is: dict[str, Any] = field(default_factory=dict)
 
     def take(self, written: str, value: Any) -> None:
         """Read one key; None: its default; an `Open` value is not known.
@@ -425,8 +429,11 @@ def read_pairs(
     named = next((key for key, row in system.rows.items() if row == MODEL), "")
     if named and not {MODEL, "num_layers"} & reading.said.keys():
         raise reading.error(named, reading.given.get(named, MISSING), "the model that is trained")
+    values = _values(reading)
+    encoder = _encoder(reading)
     args = MegatronArguments(
-        values=_values(reading),
+        values=values,
+        encoder=encoder,
         program=system.name,
         source=source,
         environment=environment,
@@ -520,7 +527,7 @@ def _values(reading: Reading) -> dict[str, Value]:
     model: dict[str, Value] = {}
     if isinstance(named, str):
         found = model_arguments(named, reading.source, reading.keys.get(MODEL, "model"))
-        model, notes = found
+        model, notes, reading.encoder = found
         reading.remarks += notes
     own = {name: value for name, value in reading.said.items() if name in flags_by_key()}
     usual = {name: value for name, value in reading.system.usual.items() if name[0] != "@"}
@@ -535,6 +542,16 @@ def _values(reading: Reading) -> dict[str, Value]:
         # No parameters: positions beyond those of the model's file need none.
         values["max_position_embeddings"] = max(length, most if isinstance(most, int) else 0)
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _encoder(reading: Reading) -> Encoder | None:
+    """Return the encoder of the model as the system has it; frozen beside other parts, if it is."""
+    if reading.encoder is None:
+        return None
+    has = dict(reading.encoder_is)
+    if has.pop("frozen", False) and "settings.tuning.rank" not in reading.said:
+        reading.said["settings.tuning.frozen"] = ("encoder",)
+    return replace(reading.encoder, **has)
 
 
 def _of_experts(name: str) -> bool:

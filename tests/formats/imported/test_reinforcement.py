@@ -119,15 +119,31 @@ def test_types_of_swift_are_read_or_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Qwen/Qwen2.5-VL-7B-Instruct", "/m/Qwen2.5-Omni-7B", "Qwen/Qwen3-VL-30B-A3B-FP8"]
+    "name", ["Qwen/Qwen2.5-Omni-7B", "/m/Qwen2.5-Omni-7B", "Qwen/Qwen3-Omni-30B-A3B"]
 )
-def test_models_of_pictures_name_that_of_their_text(name: str) -> None:
+def test_models_of_sounds_name_that_of_their_text(name: str) -> None:
     with pytest.raises(SpecError, match=r"parts for pictures or sounds, expected a model") as error:
         job_of("ms-swift", None, model=name)
     (repair,) = re.findall(r"--set model=(\S+) plans its text", str(error.value))
     assert job_of("ms-swift", None, model=repair).tp == job_of("ms-swift", None).tp
     with pytest.raises(SpecError, match="a model that is not here"):
-        job_of("ms-swift", None, model="OpenGVLab/InternVL3_5-30B-A3B")
+        job_of("ms-swift", None, model="OpenGVLab/InternVL3_5-8B")
+
+
+def test_models_of_images_have_their_encoder() -> None:
+    name = "/m/Qwen2.5-VL-7B-Instruct"
+    plain = job_of("ms-swift", None, model=name, max_length=2048)
+    assert plain.model.encoder is not None
+    assert plain.model.encoder.whole
+    assert not plain.model.encoder.recomputed
+    assert plain.settings.tuning.frozen == ("encoder",)  # `freeze_vit` is on by default
+    whole = job_of("ms-swift", None, model=name, max_length=2048, freeze_vit="false")
+    assert whole.model.encoder is not None
+    assert whole.model.encoder.recomputed
+    assert not whole.settings.tuning
+    adapted = job_of("ms-swift", None, model=name, max_length=2048, tuner_type="lora")
+    assert adapted.settings.tuning.rank == 8
+    assert not adapted.settings.tuning.frozen
 
 
 def test_swift() -> None:
@@ -158,7 +174,7 @@ def test_models_by_their_names(name: str) -> None:
     assert job_of("ms-swift", None, model=name).model.hidden == 3584
 
 
-@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-8B", "7B", ""])
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-VL-8B-Instruct", "Qwen/Qwen2.5-8B", "7B", ""])
 def test_other_names_are_no_models(name: str) -> None:
     with pytest.raises(SpecError, match="model: found"):
         job_of("ms-swift", None, model=name)
