@@ -45,6 +45,19 @@ DETERMINISTIC = {
     "NCCL_ALGO": "Ring",
     "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0",
 }
+# Names that AMD's libraries do not read, and what they read instead.
+ON_ROCM = {"CUBLAS_WORKSPACE_CONFIG": ("ROCBLAS_DEFAULT_ATOMICS_MODE", "0")}
+# What AMD's Primus 26.5.1 sets for every job (`runner/helpers/envs/base_env.sh`): few hardware
+# queues, copies by the DMA engines, scratch memory that stays (jobs with experts crash without),
+# streams of RCCL that go first, and the backward attention of Composable Kernel that it measures.
+# RCCL reads the names of NCCL, and Megatron itself asks for CUDA_DEVICE_MAX_CONNECTIONS.
+ROCM = {
+    "GPU_MAX_HW_QUEUES": "2",
+    "HSA_ENABLE_SDMA": "1",
+    "HSA_NO_SCRATCH_RECLAIM": "1",
+    "TORCH_NCCL_HIGH_PRIORITY": "1",
+    "NVTE_CK_USES_BWD_V3": "1",
+}
 
 
 def open_text(option: str, value: str) -> Open | None:
@@ -246,14 +259,17 @@ def environment_of(job: TrainingJob) -> dict[str, str]:
     """Return the variables that a job needs set.
 
     With tensor or context parallelism the order of kernels on a stream of GPUs before Blackwell
-    depends on one hardware queue; FSDP needs several.
+    depends on one hardware queue; FSDP needs several. AMD's GPUs have variables of their own.
     """
-    kernels = job.settings.kernels
-    found = dict(DETERMINISTIC) if kernels.deterministic else {}
+    kernels, amd = job.settings.kernels, job.gpu_architecture.vendor == "AMD"
+    found = dict(ROCM) if amd else {}
+    for name, value in DETERMINISTIC.items() if kernels.deterministic else ():
+        own, other = ON_ROCM.get(name, (name, value)) if amd else (name, value)
+        found[own] = other
     sharded = job.settings.optimizer.divides
     if not sharded and job.tp * job.settings.cp > 1:
         found["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
-    if kernels.quantised == "mxfp8" and job.gpu_architecture.vendor == "AMD":
+    if kernels.quantised == "mxfp8" and amd:
         # Otherwise ROCm's Transformer Engine refuses it (`quantization.py: check_mxfp8_support`).
         found["NVTE_ROCM_ENABLE_MXFP8"] = "1"
     if job.settings.offload.modules:

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.base.errors import PlanError
-from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
+from ilp_planner.formats.megatron.arguments import ROCM, arguments_of_job, job_of_arguments
 from ilp_planner.formats.megatron.launch import Expected, export_megatron
 from ilp_planner.formats.megatron.rules import check_arguments, check_environment
 from ilp_planner.formats.megatron.script import read_launch
@@ -198,6 +198,19 @@ def test_rocm_is_asked_for_blocks_with_scales(
     made = job(settings=usual(kernels=Kernels(quantised=recipe)), gpu_architecture=gpu)
     script = export_megatron(made, "run").files[".sh"]
     assert ("export NVTE_ROCM_ENABLE_MXFP8=1" in script) is said
+
+
+def test_variables_of_rocm_are_those_of_primus() -> None:
+    """And no library of AMD reads a workspace of cuBLAS; Megatron reads its own variable there."""
+    repeated = usual(kernels=Kernels(deterministic=True))
+    for gpu, amd in ((CDNA_4, True), (BLACKWELL, False)):
+        made = job(settings=repeated, gpu_architecture=gpu)
+        script = export_megatron(made, "run").files[".sh"]
+        for name in (*ROCM, "ROCBLAS_DEFAULT_ATOMICS_MODE"):
+            assert (f"export {name}=" in script) is amd
+        assert ("CUBLAS_WORKSPACE_CONFIG" in script) is not amd
+        assert "export CUDA_DEVICE_MAX_CONNECTIONS=1" in script
+        assert "export NCCL_ALGO=Ring" in script
 
 
 def test_what_lies_on_the_host_is_said_and_read_again(tmp_path: Path) -> None:
