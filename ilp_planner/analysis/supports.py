@@ -34,7 +34,11 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Settings
 
 RANK = 16  # of adapters of jobs whose export is tried
-OF = {"nemo": "megatron", "peft": "deepspeed"}  # whose jobs others write
+OF = {
+    "nemo": "megatron",
+    "peft": "deepspeed",
+    "autoparallel": "torchtitan@0.2.2",
+}  # whose jobs others write
 BITS = {"fp8": 8, "fp4": 4}  # of rates in the table of GPUs, which recipes of products have
 
 

@@ -62,6 +62,15 @@ EXPORTS = {
             "its own reader, split and schedule",
         ),
     },
+    "autoparallel": {
+        "0.2.2": Export(
+            "ilp_planner.formats.autoparallel:export_autoparallel",
+            "TOML for torchtitan's experiment, which chooses the sharding of every tensor on the "
+            "plan's mesh: Llama without pipelines",
+            "the tables of `torchtitan@0.2.2`; the experiment's source, read",
+            "torchtitan 0.2.2",
+        )
+    },
     "deepspeed": {
         "0.19.8": Export(
             "ilp_planner.formats.deepspeed:export_deepspeed",

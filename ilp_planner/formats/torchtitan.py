@@ -39,12 +39,33 @@ def export_torchtitan(job: TrainingJob, name: str, _: Expected | None = None) ->
     ------
     PlanError: a setting that torchtitan cannot run, with its limit and the nearest possible value.
     """
+    tables, model, notes = tables_of(job, name)
+    files = {}
+    if model.arguments:
+        identifier = f"{module_name(name)}_model"
+        tables["model"] |= {"name": identifier, "flavor": "planned"}
+        tables["experimental"] = {"custom_import": identifier}
+        files["_model.py"] = model_module(model, identifier)
+        notes.append(
+            f"model: none of torchtitan's own flavors; {identifier}.py registers it and must be "
+            "on PYTHONPATH"
+        )
+    notes += [*model.notes, *shared_differences(job)]
+    return Exported({".toml": toml_text(tables, job, name, notes), **files}, tuple(notes))
+
+
+def tables_of(job: TrainingJob, name: str) -> tuple[Tables, TitanModel, list[str]]:
+    """Return the tables of a configuration, its model, and notes.
+
+    Raises
+    ------
+    PlanError: a setting that torchtitan cannot run, with its limit and the nearest possible value.
+    """
     check_torchtitan(job)
     notes = list(check_order(job, TOOL))
     model = titan_model(job)
     checkpoint = _recompute(job, notes)
     sharding = _sharding(job, notes)
-    identifier = f"{module_name(name)}_model"
     tables: Tables = {
         "job": {"description": name},
         "model": {"name": model.name, "flavor": model.flavor},
@@ -62,23 +83,11 @@ def export_torchtitan(job: TrainingJob, name: str, _: Expected | None = None) ->
         "activation_checkpoint": checkpoint,
         "compile": {"enable": is_compiled(job)},
     }
-    files = {}
-    if model.arguments:
-        tables["model"] = {"name": identifier, "flavor": "planned"}
-        tables["experimental"] = {"custom_import": identifier}
-        files["_model.py"] = model_module(model, identifier)
-        notes.append(
-            f"model: none of torchtitan's own flavors; {identifier}.py registers it and must be "
-            "on PYTHONPATH"
-        )
-    notes += model.notes
     if job.settings.quantised:
         converter, table = _quantised(job, notes)
         tables["model"]["converters"] = [converter]
         tables[converter] = table
-    notes += shared_differences(job)
-    text = _toml(tables, [f"{TOOL}: {name}", *describe(job), *(f"note: {n}" for n in notes)])
-    return Exported({".toml": text, **files}, tuple(notes))
+    return tables, model, notes
 
 
 def _degrees(job: TrainingJob) -> dict[str, Value]:
@@ -159,9 +168,9 @@ def _recompute(job: TrainingJob, notes: list[str]) -> dict[str, Value]:
     return {"mode": "full" if recompute.granularity == "full" else "none"}
 
 
-def _toml(tables: Tables, head: list[str]) -> str:
+def toml_text(tables: Tables, job: TrainingJob, name: str, notes: list[str]) -> str:
     """Return TOML text; JSON's strings, numbers and booleans are TOML's as well."""
-    lines = commented(head)
+    lines = commented([f"{TOOL}: {name}", *describe(job), *(f"note: {n}" for n in notes)])
     for table, values in tables.items():
         lines += ["", f"[{table}]"]
         for key, value in values.items():
@@ -176,8 +185,9 @@ def _toml(tables: Tables, head: list[str]) -> str:
 # ---- the module that registers a model -----------------------------------------------------------
 
 
-def model_module(model: TitanModel, identifier: str) -> str:
-    """Return the Python module that registers a model with torchtitan."""
+def model_module(model: TitanModel, identifier: str, trained_by: str = "") -> str:
+    """Return the Python module that registers a model with torchtitan. trained_by: the module whose
+    parallelization it has; empty: the model's own."""
     names = CLASSES[model.name]
     values = dict(model.arguments)
     experts = values.pop("moe_args", None)
@@ -185,7 +195,10 @@ def model_module(model: TitanModel, identifier: str) -> str:
         values |= _llama_width(int(str(values["dim"])), int(str(ffn)))
     lines = [f"    {key}={value!r},\n" for key, value in values.items()]
     imports = [
-        f"from torchtitan.models.{model.name} import {names}, get_train_spec\n",
+        f"from torchtitan.models.{model.name} import {names}, get_train_spec\n"
+        if not trained_by
+        else f"from {trained_by} import get_train_spec\n"
+        f"from torchtitan.models.{model.name} import {names}\n",
         "from torchtitan.protocols.train_spec import register_train_spec\n",
     ]
     if isinstance(experts, dict):

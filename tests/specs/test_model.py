@@ -245,8 +245,8 @@ def test_optional_keys(write):
         (
             "vocab = 512",
             "vocab = 512\n[export.fairscale]\nseed = 7",
-            "export: unknown key 'fairscale', expected aceso, megatron, torchtitan, deepspeed, "
-            "nemo, peft",
+            "export: unknown key 'fairscale', expected aceso, megatron, torchtitan, "
+            "autoparallel, deepspeed, nemo, peft",
         ),
         ("heads = 4", "heads = = 4", "line 8, column 9: not valid TOML: Invalid value"),
     ],

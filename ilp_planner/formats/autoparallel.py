@@ -1,0 +1,97 @@
+"""AutoParallel's experiment of torchtitan 0.2.2 on the mesh of a plan.
+
+AutoParallel chooses the sharding of every tensor by an integer program, and refuses to choose the
+mesh: a plan says it. Facts are from `torchtitan/experiments/autoparallel` (its README,
+`job_config.py`, `llama3/parallelize_llama.py`), which needs `meta-pytorch/autoparallel`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.base.errors import PlanError
+from ilp_planner.formats.exported import Expected, Exported, module_name
+from ilp_planner.formats.torchtitan import model_module, tables_of, toml_text
+from ilp_planner.spaces.runtimes.limits import Unfit
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.training import TrainingJob
+
+FOLDER = "torchtitan.experiments.autoparallel"
+MODEL = "llama3"  # whose meshes of more than experts it takes
+TOOL = "AutoParallel"
+
+
+def export_autoparallel(job: TrainingJob, name: str, _: Expected | None = None) -> Exported:
+    """Return the configuration of a run whose sharding AutoParallel chooses.
+
+    Parameters
+    ----------
+    name: of the run, and of its files without their ends.
+
+    Raises
+    ------
+    PlanError: a setting that AutoParallel or torchtitan cannot run, with the limit and the nearest
+        possible value.
+    """
+    check_autoparallel(job)
+    tables, model, notes = tables_of(job, name)
+    if model.name != MODEL:
+        raise PlanError(
+            f"model: found one of torchtitan's {model.name}, but {TOOL} takes a mesh of {MODEL}"
+        )
+    tables["job"]["custom_config_module"] = f"{FOLDER}.job_config"
+    tables["compile"] = {"enable": True}
+    tables["activation_checkpoint"] = {"mode": "none"}
+    tables["model"]["name"] = f"autoparallel.{MODEL}"
+    files = {}
+    if model.arguments:
+        identifier = f"{module_name(name)}_model"
+        tables["model"] |= {"name": identifier, "flavor": "planned"}
+        tables["experimental"] = {"custom_import": identifier}
+        files["_model.py"] = model_module(model, identifier, f"{FOLDER}.{MODEL}")
+        notes.append(f"model: {identifier}.py registers it and must be on PYTHONPATH")
+    notes += [
+        *model.notes,
+        f"{TOOL} chooses the sharding of every tensor on the plan's mesh, data parallel "
+        f"{job.dp} x tensor parallel {job.tp}: times and memory are the plan's, not its choice's",
+        "needs the package autoparallel of meta-pytorch",
+    ]
+    return Exported({".toml": toml_text(tables, job, name, notes), **files}, tuple(notes))
+
+
+def check_autoparallel(job: TrainingJob) -> None:
+    """Refuse a job whose mesh or steps AutoParallel does not take.
+
+    Raises
+    ------
+    PlanError: the job's field, the limit and the nearest that can be run.
+    """
+    s, optimizer = job.settings, job.settings.optimizer
+    copies = job.dp if optimizer.sharding == "none" else optimizer.instances
+    limits = (
+        ("pp", job.pp, job.pp > 1, "has no pipelines", "pp = 1"),
+        ("settings.cp", s.cp, s.cp > 1, "has no context parallelism", "cp = 1"),
+        ("settings.ep", s.ep, s.ep > 1, f"takes a mesh of {MODEL}, without experts", "ep = 1"),
+        (
+            "settings.optimizer", optimizer.sharding, copies > 1,
+            "shards over all data-parallel ranks", "sharding = parameters, one copy",
+        ),
+        (
+            "micro_batches", job.micro_batches, job.micro_batches > 1,
+            "traces a step of the whole batch at once",
+            f"micro_batch = {job.global_batch // job.dp}",
+        ),
+        (
+            "settings.kernels.quantised", s.kernels.quantised, bool(s.quantised),
+            "is given no products in 8 or 4 bits", 'quantised = ""',
+        ),
+        (
+            "settings.recompute", str(s.recompute.granularity),
+            s.recompute.granularity != "none", "recomputes what its own compiler chooses",
+            "recompute = none",
+        ),
+    )  # fmt: skip
+    for field, found, broken, limit, nearest in limits:
+        if broken:
+            raise Unfit(field, found).but(f"{TOOL} {limit}", nearest)
