@@ -306,7 +306,7 @@ class Reading:
         named = self.said.get(MODEL)
         if not isinstance(named, str):
             return 0
-        values, _ = model_arguments(named, self.source, self.keys.get(MODEL, "model"))
+        values, *_ = model_arguments(named, self.source, self.keys.get(MODEL, "model"))
         return int(str(values["num_layers"]))
 
     def usual_length(self, key: str, tokens: int = 2048) -> None:

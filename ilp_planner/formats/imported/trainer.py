@@ -98,6 +98,8 @@ def _finish(reading: Reading) -> None:
     if given.get("do_predict") and not given.get("do_train"):
         raise reading.error("do_predict", True, "do_train: true: nothing is trained")
     way = _way(reading)
+    for text in NARROWER.get(str(given.get("optim")).lower(), ()):
+        reading.remarks.append(f"optim: not counted: {text}")
     if way == "lora":
         _adapters(reading)
     elif bits := next((key for key in BITS if given.get(key) is not None), ""):
@@ -162,6 +164,15 @@ def _frozen(reading: Reading) -> None:
 BITS = ("quantization_bit", "quant_config.name")
 SIZES = ("micro_batch_size", "global_batch_size")
 WAY = "full, lora or freeze: other ways to train few parameters are not modelled"
+# Adam of bitsandbytes (`training_args.py: OptimizerNames` of transformers): moments in blocks of
+# 256 numbers, a byte each and 4 for their largest; pages that the host has where there is no room.
+BLOCKS = "moments in 8 bits, 2.03 bytes for each trained number; counted as 8 bytes"
+PAGES = "pages of moments in the host's memory; counted as all on the GPU"
+NARROWER: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("adamw_8bit", "adamw_bnb_8bit"), (BLOCKS,)),
+    **dict.fromkeys(("paged_adamw", "paged_adamw_32bit"), (PAGES,)),
+    "paged_adamw_8bit": (BLOCKS, PAGES),
+}
 EVERY = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 DEEPSPEED: dict[str, Says] = {
     "train_batch_size": _or_auto("global_batch_size"),
@@ -272,7 +283,7 @@ TRAINER: dict[str, Says] = {
     "num_processes": WORLD,
     "optim": {
         **each(
-            ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused"),
+            ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", *NARROWER),
             {"optimizer": "adam"},
         ),
     },

@@ -18,7 +18,7 @@ from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.training import OptimizerSettings, Recompute
 from ilp_planner.specs.tuning import Tuning
-from tests.imported_cases import TRAINER, job_of, recognised
+from tests.imported_cases import TRAINER, arguments_of, job_of, recognised
 from tests.training_jobs import job
 from tests.training_jobs import settings as usual
 
@@ -209,6 +209,26 @@ def test_a_file_behind_accelerate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("adamw_torch", ()),
+        ("adamw_bnb_8bit", ("moments in 8 bits",)),
+        ("paged_adamw_32bit", ("pages of moments",)),
+        ("Paged_AdamW_8bit", ("moments in 8 bits", "pages of moments")),
+    ],
+)
+def test_adam_of_bitsandbytes_is_read_and_what_it_saves_is_said(
+    name: str, said: tuple[str, ...]
+) -> None:
+    remarks = arguments_of("llama-factory", finetuning_type="lora", optim=name).remarks
+    found = [text for text in remarks if text.startswith("optim: not counted: ")]
+    assert len(found) == len(said)
+    assert all(part in text for part, text in zip(said, found, strict=True))
+    job = job_of("llama-factory", finetuning_type="lora", optim=name)
+    assert job == job_of("llama-factory", finetuning_type="lora")
+
+
+@pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"finetuning_type": "oft"}, "expected full, lora or freeze: other ways"),
@@ -219,6 +239,7 @@ def test_a_file_behind_accelerate(tmp_path: Path) -> None:
             "freeze_trainable_layers: found 5, expected a divisor of 28",
         ),
         ({"do_predict": True}, "do_predict: found true, expected do_train: true"),
+        ({"optim": "adafactor"}, "optim: found 'adafactor', expected one of"),
         ({"finetuning_type": "lora", "lora_target": "c_attn"}, "found c_attn"),
         ({"quantization_bit": 4}, "expected none without adapters (lora)"),
         ({"quantization_bit": 8}, "expected none or 4"),
