@@ -25,3 +25,12 @@ def test_most_published_groups_are_within_15_percent():
     assert sum(group.rows for group in groups) >= 75
     near = [one for one in groups if abs(one.predicted / one.measured - 1) <= 0.15]
     assert len(near) >= 0.7 * len(groups)
+
+
+@pytest.mark.skipif(not published.DATA.is_dir(), reason="no runs in ../shared/data/measured")
+@pytest.mark.parametrize("gpu", ["MI300X", "MI325X"])
+def test_one_row_of_amd_tells_the_others_within_10_percent(gpu: str):
+    told = tuned.told_by_one(gpu)
+    every = [*told.same, *told.others]
+    assert len(every) == told.rows * (told.rows - 1)
+    assert sum(every) / len(every) < 0.1

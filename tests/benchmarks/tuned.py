@@ -29,6 +29,7 @@ from tests.benchmarks.memory import HOPPER
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.points import Point, keep
 from tests.benchmarks.published import Run
+from tests.benchmarks.step_fit import fitted
 from tests.benchmarks.step_times import seconds, shipped
 
 MLPERF = Tuning(rank=16, targets=("linear_qkv", "linear_proj"), dropout=0.1)
@@ -152,6 +153,32 @@ def groups() -> list[Group]:
     return found
 
 
+# ---- one row of a GPU fitted ---------------------------------------------------------------------
+
+
+class Told(NamedTuple):
+    """What one row of a GPU tells of its others: how far these are off, of as many GPUs as the
+    row's, and of other numbers."""
+
+    gpu: str
+    rows: int
+    same: list[float]
+    others: list[float]
+
+
+def told_by_one(gpu: str) -> Told:
+    """Fit the sustained clock of a GPU to each of AMD's rows in turn, and predict the others."""
+    own = [run for run in _amd() if run.gpu == gpu]
+    found = Told(gpu, len(own), [], [])
+    for one in own:
+        machine = fitted(shipped(one), [one], ("sustained",))
+        for run in own:
+            if run is not one:
+                side = found.same if run.gpus == one.gpus else found.others
+                side.append(abs(seconds(run, machine) / run.seconds - 1))
+    return found
+
+
 # ---- measured ------------------------------------------------------------------------------------
 
 
@@ -236,6 +263,17 @@ def groups_table() -> str:
     return "\n".join(lines)
 
 
+def told_table() -> str:
+    """Return a row per GPU of AMD as Markdown."""
+    heads = ("GPU", "rows", "mean error", "worst", "as many GPUs", "other numbers")
+    lines = [line(heads), "|---|" + "---:|" * 5]
+    for told in map(told_by_one, dict.fromkeys(run.gpu for run in _amd())):
+        every = [*told.same, *told.others]
+        errors = (np.mean(every), max(every), np.mean(told.same), np.mean(told.others))
+        lines.append(line((told.gpu, str(told.rows), *(f"{error:.1%}" for error in errors))))
+    return "\n".join(lines)
+
+
 def steps_table() -> str:
     """Return a row per step of transformers as Markdown."""
     heads = ("step", "peak, predicted (GiB)", "measured (GiB)", "error")
@@ -254,6 +292,7 @@ def measure() -> None:
     from tests.benchmarks.table import write_table
 
     write_table("fine-tuning, published", groups_table())
+    write_table("fine-tuning, one row", told_table())
     write_table("fine-tuning, one GPU", steps_table())
     points = [
         Point(
