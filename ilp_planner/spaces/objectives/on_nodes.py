@@ -38,7 +38,6 @@ class SetSearch:
 
     bound: seconds, NEVER if none fits; source: of its proof. seconds: of the best plan found, inf
     without one. records: of its parts, as certificates have them. looked: whether it had a turn.
-    reason: why there is none, if the space has none or all nodes are too few.
     """
 
     def __init__(self, whole: Problem[Any], nodes: NodeSet) -> None:
@@ -48,8 +47,13 @@ class SetSearch:
         self.found: SearchState | None = None  # which found the best plan
         self.records: list[dict[str, Any]] = []
         self.looked = False
-        self.reason = ""
+        self._reason: object = ""  # its text may take long to find
         self._problem: Problem[Any] | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why there is no plan."""
+        return str(self._reason)
 
     @property
     def point(self) -> Point:
@@ -67,7 +71,7 @@ class SetSearch:
             try:
                 self._problem = problem_on(self.whole, self.nodes.nodes)
             except (InfeasibleError, ProfileError, SpecError) as error:  # nothing to plan there
-                self.bound, self.source, self.reason = NEVER, "enumeration", str(error)
+                self.bound, self.source, self._reason = NEVER, "enumeration", error
         return self._problem
 
     def take(self, result: Result) -> None:
@@ -80,7 +84,7 @@ class SetSearch:
         bound = NEVER if result.bound == math.inf else result.bound
         if bound > self.bound:
             self.bound, self.source = bound, result.bound_source
-        self.reason = result.reason
+        self._reason = result.reason
         self.records = list(result.certificate.get("parts", ()))
 
     def work(self, task: Task, cutoff: float, *, closing: bool = False) -> None:
@@ -112,7 +116,7 @@ class SetSearch:
         finally:
             self._learn(search, cutoff)
         if self.bound >= NEVER and len(self.nodes.nodes) == self.whole.cluster.node_count:
-            self.reason = problem.space.explain(search)
+            self._reason = problem.space.explain(search)
 
     def _learn(self, search: SearchState, cutoff: float) -> None:
         """Take the results of a search, also of an interrupted one."""

@@ -287,8 +287,9 @@ class SetsSearch:
                     f"max_price_per_hour: found {self.max_hourly:g}, expected at least {least}"
                     f"{one.nodes.hourly:.10g}, the price per hour of the cheapest plan, on {where}"
                 )
-        reasons = [one.reason for one in (*self.sets, *self.dearer) if one.reason]
-        return f"no plan on any set of nodes: {reasons[-1] if reasons else 'none fits'}"
+        last_first = reversed((*self.sets, *self.dearer))
+        reason = next((one.reason for one in last_first if one.reason), "none fits")
+        return f"no plan on any set of nodes: {reason}"
 
     def look_for_any(self, one: SetSearch) -> None:
         """Look for any plan of a set."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from itertools import combinations, count, product
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,7 @@ def check_possible(demands: Demands) -> Problem[MegatronCosts]:
 
     Raises
     ------
-    InfeasibleError: one line with a smallest conflict, and a repair.
+    ConflictError: one line with a smallest conflict, and a repair.
     """
     said = demands.said
     whole = demands.made(said)
@@ -124,10 +125,33 @@ def check_possible(demands: Demands) -> Problem[MegatronCosts]:
         return whole
     if not whole.constraints.texts or not demands.possible(()):
         megatron_parts(whole, whole.costs)  # raises what is wrong with the job itself
+    raise ConflictError(demands)
+
+
+class ConflictError(InfeasibleError):
+    """Demands that are impossible together. The smallest conflict and a repair are looked for once
+    its text is asked for: searches over sets of nodes leave most of them unsaid."""
+
+    def __init__(self, demands: Demands) -> None:
+        super().__init__()
+        self.demands = demands
+
+    @cached_property
+    def text(self) -> str:
+        """One line."""
+        return _text(self.demands)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _text(demands: Demands) -> str:
+    """Return a smallest conflict of demands, and a repair."""
+    said, whole = demands.said, demands.made(demands.said)
     names = _conflict(tuple(said), demands.possible)
     both = {1: "it", 2: "both"}.get(len(names), "all of them")
     shown = ", ".join(f"`{name}={said[name]}`" for name in names)
-    raise InfeasibleError(
+    return (
         f"{shown}: no plan of {whole.model} on {whole.cluster.device_count} devices has {both}"
         f"{''.join(f' (`{name}`: {MEANT[name]})' for name in names if name in MEANT)}"
         f"{_reason(names, demands)}{_repair(names, demands)}"
