@@ -203,9 +203,11 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
     """
     row = EXPORTS[runtime.system][runtime.release]
     tuning = job.settings.tuning
-    if job.model.encoder:
+    for name, what in (("encoder", "images before the decoder"), ("outputs", "another head")):
+        if not getattr(job.model, name):
+            continue
         raise PlanError(
-            f"model.encoder: found images before the decoder, but the export for {runtime} is "
+            f"model.{name}: found {what}, but the export for {runtime} is "
             "written for text alone; `ilp-plan evaluate` and `ilp-plan show` take the plan"
         )
     if tuning and not row.tunes:

@@ -188,7 +188,7 @@ def output_module(job: TrainingJob) -> Module:
     copy of the embedding's on the last of several.
     """
     model, sizes = job.model, shard_of(job)
-    columns, read = part(job.padded_vocab, job.tp), sizes.column_input(sizes.hidden)
+    columns, read = part(job.padded_outputs, job.tp), sizes.column_input(sizes.hidden)
     rows = product("output_layer", rows=columns, columns=sizes.hidden, bias=model.output_bias)
     if model.tied and job.pp == 1:
         rows = replace(rows, weights=rows.weights[1:])
@@ -209,7 +209,7 @@ def loss_kept(job: TrainingJob) -> tuple[Kept, ...]:
     kernel writes the gradient over the logits.
     """
     sizes = shard_of(job)
-    shape = sizes.columns(job.padded_vocab)
+    shape = sizes.columns(job.padded_outputs)
     if in_place_loss(job):
         why = "the gradient is written over the logits"
         return (Kept(name="logits", shape=shape, width=sizes.width, why=why),)

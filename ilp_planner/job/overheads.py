@@ -265,11 +265,11 @@ def loss_moment(job: TrainingJob) -> float:
     """
     sizes = shard_of(job)
     through = flow(job)
-    numbers = math.prod(sizes.columns(job.padded_vocab))
+    numbers = math.prod(sizes.columns(job.padded_outputs))
     logits = float(numbers * sizes.width)
     product = through.whole + (through.again + through.narrow) * (through.gathered > 0)
     if trains_output(job.model, job.settings.tuning):
-        product += _weight_gradient(job, part(job.padded_vocab, job.tp))
+        product += _weight_gradient(job, part(job.padded_outputs, job.tp))
     if in_place_loss(job):
         return max(product, loader_batch(job))
     softmax = float(numbers * SINGLE)

@@ -109,7 +109,7 @@ def deferred_output(job: TrainingJob) -> float:
     if not kernels.deferred_output or job.pp == 1 or not trained:
         return 0.0
     sizes = shard_of(job)
-    numbers = math.prod(sizes.columns(job.padded_vocab)) + math.prod(sizes.narrow)
+    numbers = math.prod(sizes.columns(job.padded_outputs)) + math.prod(sizes.narrow)
     count = min(job.micro_batches, kernels.deferral_limit or job.micro_batches)
     return float(count * numbers * sizes.width)
 

@@ -88,7 +88,7 @@ def _cast(job: TrainingJob, product: Module) -> tuple[Kept, ...]:
     gradient of its input."""
     if not widens(job):
         return ()
-    shape = product.weights[0].shape if product.weights else (job.padded_vocab, job.model.hidden)
+    shape = product.weights[0].shape if product.weights else (job.padded_outputs, job.model.hidden)
     return (Kept(name="weight", shape=shape, width=job.settings.width, why="cast from fp32"),)
 
 

@@ -220,7 +220,7 @@ def output_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
     and divides them one after the other; fused, it reads them twice and writes them once.
     """
     share = _Share(job)
-    logits = share.tokens * job.padded_vocab / share.tp
+    logits = share.tokens * job.padded_outputs / share.tp
     half, single = logits * share.width, logits * SINGLE
     fused = job.settings.kernels.fused_loss
     loss = ModuleWork(
@@ -231,7 +231,7 @@ def output_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
     width = job.model.hidden
     return (
         share.norm("final_norm"),
-        share.linear("output_layer", share.tokens, width, job.padded_vocab / share.tp),
+        share.linear("output_layer", share.tokens, width, job.padded_outputs / share.tp),
         loss,
     )
 

@@ -14,6 +14,7 @@ from ilp_planner.specs.architecture import (
     Architecture,
     Parameters,
     check_choice,
+    check_counts,
     check_fields,
     check_positive,
 )
@@ -69,7 +70,8 @@ class Decoder:
     - MLP, E experts, G gated delta net), or words of two letters; empty: attention in all layers.
     mamba, delta: sizes of these layers; None where there are none. attention_gate: the queries'
     product makes a gate of attention's output as well (Qwen3-Next). encoder: of images, whose
-    tokens are among those of a sample; None: there is none.
+    tokens are among those of a sample; None: there is none. outputs: numbers that the output layer
+    gives for a token, as of a classifier or a reward model; 0: one for every word.
     """
 
     layers: int
@@ -113,6 +115,7 @@ class Decoder:
     delta: DeltaNet | None = None
     attention_gate: bool = False
     encoder: Encoder | None = None
+    outputs: int = 0
 
     family: ClassVar[str] = "decoder"
     micro_batch_sizes: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
@@ -155,6 +158,11 @@ class Decoder:
                 )
         if self.pattern:
             self._check_pattern()
+        check_counts(outputs=self.outputs or 1)
+        if self.outputs and (self.tied or self.prediction_layers):
+            raise ValueError(
+                f"outputs must be 0 with tied embeddings or prediction layers, found {self.outputs}"
+            )
         if self.encoder and self.encoder.image_tokens > self.sequence:
             e = self.encoder
             raise ValueError(
@@ -284,7 +292,7 @@ class Decoder:
         table = {
             "word-embedding": Parameters(words, positions + self._encoded),
             "final-norm": Parameters(whole=norm),
-            "output": Parameters(words + self.vocab * self.output_bias),
+            "output": Parameters(self.head_width * (h + self.output_bias)),
         }
         for kind in self._kinds:
             blocks = [self._block(block) for block in kind[3:] if block]
@@ -293,6 +301,11 @@ class Decoder:
             table[f"{kind.operator}-1st-layernorm"] = Parameters(whole=first * norm)
             table[f"{kind.operator}-layer"] = Parameters(split, whole + norm * (norms - first))
         return table
+
+    @property
+    def head_width(self) -> int:
+        """Return the numbers that the output layer gives for a token."""
+        return self.outputs or self.vocab
 
     @property
     def _encoded(self) -> int:
@@ -414,7 +427,7 @@ class Decoder:
             if mixer:
                 products = h * (mixer.projected + mixer.inner) + mixer.kernel * mixer.convolved
                 blocks[name] = 2 * s * products + s * mixer.scan
-        table = {"output": 2 * s * h * self.vocab}
+        table = {"output": 2 * s * h * self.head_width}
         for kind in self._kinds:
             table[f"{kind.operator}-layer"] = blocks[kind.mixer] + blocks[kind.inner]
         return table

@@ -515,6 +515,11 @@ class TrainingJob:
         multiple = self.settings.vocab_multiple * self.tp
         return -(-self.model.vocab // multiple) * multiple
 
+    @property
+    def padded_outputs(self) -> int:
+        """Numbers that the output layer gives for a token, after padding of a vocabulary."""
+        return self.model.outputs or self.padded_vocab
+
     def stages_of(self, pp_rank: int) -> tuple[int, ...]:
         """Return the numbers of a pipeline rank's virtual stages."""
         return self.stages_of_ranks[pp_rank]

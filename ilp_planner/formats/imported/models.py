@@ -26,6 +26,9 @@ TEXT = "-text"  # end of the names of our files with the text of a model, its ot
 # What names of models say that have an encoder of pictures or sounds before those of text.
 PICTURES = re.compile(r"[-_](VL|Omni)(?=[-_])", re.IGNORECASE)
 
+# And what those say that were trained with another head, from a model of the same sizes.
+HEADED = re.compile(r"[-_](Embedding|Reranker)(?=[-_])", re.IGNORECASE)
+
 
 def model_arguments(
     name: str, source: str, key: str
@@ -45,7 +48,7 @@ def model_arguments(
     from ilp_planner.specs.decoder import as_decoder
     from ilp_planner.specs.model_reader import read_model
 
-    file = _file_of(name)
+    file = _file_of(name) or _file_of(HEADED.sub("", name))
     if file is None and (text := _file_of(PICTURES.sub("", name))) is not None:
         raise SpecError(
             f"{source}: {key}: found {name!r}, which has parts for pictures or sounds, expected a "

@@ -17,6 +17,8 @@ from ilp_planner.formats.imported.rows import (
 from ilp_planner.formats.imported.table import EACH, LENGTH, MODEL, NODES, Reading, System
 from ilp_planner.specs.tuning import BRIDGE_TARGETS
 
+HEADS = ("seq_cls", "embedding")  # other heads than over the vocabulary
+
 
 def _frozen(value: Any) -> Arguments:
     if str(value).lower() not in ("false", "0", "0.0", "none"):
@@ -27,6 +29,19 @@ def _frozen(value: Any) -> Arguments:
 def _nothing(value: Any) -> Arguments:
     """Say nothing: it counts with others (`_finish`)."""
     return {}
+
+
+def _head(reading: Reading) -> None:
+    """Say the head of a classifier, of a reward model and of embeddings, which have none."""
+    given = reading.given
+    task = given.get("task_type")
+    if given.get("rlhf_type") == "rm":
+        reading.outputs = 1
+    elif task == "seq_cls":
+        reading.outputs = reading.whole("num_labels", 2)
+    elif task == "embedding":
+        reading.outputs = 1
+        reading.remarks.append("task_type: embedding: counted with a head of one number")
 
 
 def _on(value: Any) -> bool:
@@ -44,6 +59,7 @@ def _finish(reading: Reading) -> None:
     frozen = _on(given.get("freeze_vit"))
     # A module of transformers; frozen by default, else with checkpoints of each layer.
     reading.encoder_is = {"whole": True, "frozen": frozen, "recomputed": not frozen}
+    _head(reading)
     kind = given.get("rlhf_type")
     reading.usual_length("max_length")
     if kind == "grpo":
@@ -72,8 +88,9 @@ ROWS: dict[str, Says] = {
     "trainable_parameters": _frozen,
     # a generative reranker is a causal language model, whose answers are yes and no
     "task_type": only(
-        "causal_lm", "generative_reranker", otherwise="causal_lm: other heads are not modelled"
+        "causal_lm", "generative_reranker", *HEADS, otherwise="causal_lm, seq_cls or embedding"
     ),
+    "num_labels": _nothing,
     "rlhf_type": lambda value: {},
     "max_completion_length": lambda value: {},
     "recompute_granularity": lambda value: {
@@ -118,7 +135,7 @@ SYSTEM = System(
         "check_model", "attention_backend", "async_save", "freeze_vit", "freeze_llm",
         "freeze_aligner", "vit_*", "aligner_*", "ignore_*", "stream", "metric*", "task_*",
         "router_replay_mode", "linear_decoupled_*", "expert_bias*", "save_safetensors", "bridge_*",
-        "test_convert_*", "trust_remote_code", "result_path", "num_labels", "moe_aux_loss_coeff",
+        "test_convert_*", "trust_remote_code", "result_path", "moe_aux_loss_coeff",
         "moe_z_loss_coeff", "calculate_*", "modelscope*", "use_chat_template", "length", "resume*",
     ),
     usual={

@@ -92,7 +92,8 @@ class Reading:
     source: for messages. said: arguments and numbers, and keys: which key says each. given: values
     by key. opened: numbers of ranks that are not known. aside, unread: keys that are not about the
     plan, and unknown ones. encoder: of images, of the model that is named; encoder_is: fields of it
-    as the system has them, and whether it is `frozen`.
+    as the system has them, and whether it is `frozen`. outputs: numbers of
+    another head than over the vocabulary; 0: it is none.
     """
 
     system: System
@@ -106,6 +107,7 @@ class Reading:
     unread: list[str] = field(default_factory=list)
     encoder: Encoder | None = None
     encoder_is: dict[str, Any] = field(default_factory=dict)
+    outputs: int = 0
 
     def take(self, written: str, value: Any) -> None:
         """Read one key; None: its default; an `Open` value is not known.
@@ -430,10 +432,9 @@ def read_pairs(
     if named and not {MODEL, "num_layers"} & reading.said.keys():
         raise reading.error(named, reading.given.get(named, MISSING), "the model that is trained")
     values = _values(reading)
-    encoder = _encoder(reading)
     args = MegatronArguments(
         values=values,
-        encoder=encoder,
+        features=_features(reading),
         program=system.name,
         source=source,
         environment=environment,
@@ -544,14 +545,16 @@ def _values(reading: Reading) -> dict[str, Value]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _encoder(reading: Reading) -> Encoder | None:
-    """Return the encoder of the model as the system has it; frozen beside other parts, if it is."""
+def _features(reading: Reading) -> dict[str, Any]:
+    """Return the fields of the model that no argument says: another head, and the encoder as the
+    system has it; frozen beside other parts, if it is."""
+    head = {"outputs": reading.outputs, "tied": False} if reading.outputs else {}
     if reading.encoder is None:
-        return None
+        return head
     has = dict(reading.encoder_is)
     if has.pop("frozen", False) and "settings.tuning.rank" not in reading.said:
         reading.said["settings.tuning.frozen"] = ("encoder",)
-    return replace(reading.encoder, **has)
+    return head | {"encoder": replace(reading.encoder, **has)}
 
 
 def _of_experts(name: str) -> bool:

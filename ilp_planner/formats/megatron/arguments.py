@@ -186,7 +186,7 @@ def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> Traini
         beside = f" ({ranks})" if ranks else ""  # what the number rests on
         raise SpecError(args.spelled(f"{where}{first}{added}{more}{beside}"))
     try:
-        model = replace(decoder_of(args), encoder=args.encoder)
+        model = replace(decoder_of(args), **args.features)
         dp = data_parallel_of(args)
         pp = args.whole("pipeline_model_parallel_size")
         micro_batch = args.whole("micro_batch_size")

@@ -6,14 +6,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from ilp_planner.base.errors import SpecError
 from ilp_planner.base.limits import DIGITS, DIMENSION, FIGURE, LAYERS, STAGES, WHOLE, beyond
 from ilp_planner.formats.megatron.flags import Flag, Value, find_flag, flags, flags_by_key
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.encoder import Encoder
 
 PROGRAM = "pretrain_gpt.py"  # Megatron-LM's own
 TP, PP, CP = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
@@ -52,7 +49,8 @@ class MegatronArguments:
     source: for messages. remarks: on unread arguments. unread: arguments that Megatron-LM does not
     have, word for word. spelling: of a job of another system, its words for arguments of Megatron.
     beyond: fields of settings that no argument says, by name. runtime: the training system that
-    judges the job; empty: Megatron-LM. encoder: of images, which no argument says.
+    judges the job; empty: Megatron-LM. features: fields of the model that
+    no argument says.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -67,7 +65,7 @@ class MegatronArguments:
     launch: str = field(default="", compare=False)
     beyond: Mapping[str, Value] = field(default_factory=dict)
     runtime: str = ""
-    encoder: "Encoder | None" = None
+    features: Mapping[str, Any] = field(default_factory=dict)
     spelling: "Spelling | None" = field(default=None, compare=False)
 
     def __getitem__(self, key: str) -> Value:

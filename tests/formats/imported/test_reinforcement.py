@@ -114,8 +114,12 @@ def test_types_of_swift_are_read_or_named() -> None:
         job_of("ms-swift", None, torch_dtype="bf16")
     ranked = job_of("ms-swift", None, task_type="generative_reranker")
     assert ranked == job_of("ms-swift", None)
-    with pytest.raises(SpecError, match="task_type: found 'embedding', expected causal_lm"):
-        job_of("ms-swift", None, task_type="embedding")
+    with pytest.raises(SpecError, match="task_type: found 'reranker', expected causal_lm"):
+        job_of("ms-swift", None, task_type="reranker")
+    heads = ({"task_type": "seq_cls", "num_labels": "5"}, {"task_type": "embedding"})
+    for said, outputs in zip((*heads, {"rlhf_type": "rm"}), (5, 1, 1), strict=True):
+        headed = job_of("ms-swift", None, **said).model
+        assert (headed.outputs, headed.tied) == (outputs, False)
 
 
 @pytest.mark.parametrize(
