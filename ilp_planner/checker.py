@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Check a saved plan of operators or layers and its proof, sharing nothing with the planner.
+"""Check a saved plan and its proof, sharing nothing with the planner.
 
     python checker.py plan.json
 
@@ -25,8 +25,9 @@ import tomllib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from itertools import combinations, permutations, product
-from math import lcm
+from math import gcd, isqrt, lcm
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -2211,6 +2212,629 @@ class Chain:
         return min(target, heap[0][0]) if heap else target, not heap
 
 
+# ---- training runtimes ---------------------------------------------------------------------------
+
+
+DEGREES = ("tp", "cp", "ep", "etp", "dp", "pp", "micro_batch", "order")
+ONLY = (*DEGREES[:3], "dp", "pp", "micro_batch_size", "virtual_stages")
+RANK_ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
+REMAINDERS = ("first", "last", "alone")
+LOOKS_OF_CUTS = 3_000  # partial layouts of a variant, at most
+SIMULATED = 200_000  # passes of a variant's pipelines, at most
+PAIRS = 6  # seconds of the passes of embedding, layer and output
+
+
+def set_of_jobs(record):
+    """Read the set of training jobs that a proof is about."""
+    found: Table = {
+        key: get(record, key, int, 1, MOST_DEVICES)
+        for key in ("devices", "devices_per_node", "max_tp", "max_cp", "max_stages")
+    }
+    found |= {
+        "space": get(record, "space", str), "training": True,
+        "batch": get(record, "global_batch", int, 1, 1 << 20),
+        "micro_batches": wholes(record, "micro_batches", 1, 1 << 20),
+        "limit": get(record, "memory_limit_bytes", int, 1, MOST_BYTES),
+        "layers": get(record, "layers", int, 1, 1 << 9),
+        "sequence": get(record, "sequence", int, 1, 1 << 40),
+        "kv_heads": get(record, "kv_heads", int, 0, 1 << 20),
+        "divided": [typed(x, "divided_by_tp", int, 1, 1 << 40)
+                    for x in get(record, "divided_by_tp", list)],
+        "experts": [typed(x, "experts", int, 1, 1 << 30) for x in get(record, "experts", list)],
+        "experts_by_tp": get(record, "experts_by_tp", bool),
+        "orders": get(record, "orders", int, 1, len(RANK_ORDERS)),
+        "asked": get(record, "asked", str), "only": {},
+        "choices": [typed(x, "choices", str) for x in get(record, "choices", list)],
+        "recompute": [typed(x, "recompute", str) for x in get(record, "recompute", list)],
+        **{key: get(record, key, bool) for key in ("blocks", "interleaves")},
+    }  # fmt: skip
+    if len(found["experts"]) not in (0, 2):
+        raise RefusedError("experts: expected their number and width, or nothing")
+    if not found["choices"] or not (found["recompute"] or found["blocks"]):
+        raise RefusedError("choices, recompute: found none, expected some")
+    if found["devices"] % found["devices_per_node"]:
+        raise RefusedError(f"devices: {found['devices']} are no whole nodes")
+    for key in get(record, "only", dict):
+        if key not in ONLY:
+            raise RefusedError(f"only: not checked: {shown(key)}")
+        found["only"][key] = set(wholes(record["only"], key, 1, 1 << 20))
+    return found
+
+
+def divisors(number):
+    """Return the divisors of a number, ascending."""
+    low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return sorted({*low, *(number // n for n in low)})
+
+
+def degrees_of(plans):
+    """Yield all degrees that keep the rules, in the order of `DEGREES`."""
+
+    def allows(key, value):
+        return key not in plans["only"] or value in plans["only"][key]
+
+    batch, devices, counts = plans["batch"], plans["devices"], set(plans["micro_batches"])
+    most, kv = min(plans["layers"] + 2, plans["max_stages"]), plans["kv_heads"]
+    for tp in divisors(plans["devices_per_node"]):
+        if tp > plans["max_tp"] or any(n % tp for n in plans["divided"]) or not allows("tp", tp):
+            continue
+        if kv and kv % tp and tp % kv:
+            continue
+        for cp in divisors(devices // tp):
+            long = plans["sequence"] % (tp * cp) or (cp > 1 and plans["sequence"] % (2 * cp))
+            if cp > plans["max_cp"] or long or not allows("cp", cp):
+                continue
+            for pp in divisors(devices // (tp * cp)):
+                dp = devices // (tp * cp * pp)
+                if pp > most or batch % dp or not (allows("pp", pp) and allows("dp", dp)):
+                    continue
+                for size in divisors(batch // dp):
+                    if batch // (dp * size) not in counts or not allows("micro_batch_size", size):
+                        continue
+                    for ep, etp in expert_degrees(plans, tp, tp * cp * dp):
+                        if not allows("ep", ep):
+                            continue
+                        yield tp, cp, ep, etp, dp, pp, size, 0
+                        alike = pp == 1 or dp == 1 or (etp or tp) * ep != tp * cp
+                        if plans["orders"] > 1 and not alike:
+                            yield tp, cp, ep, etp, dp, pp, size, 1
+
+
+def expert_degrees(plans, tp, rest):
+    """Return the possible (ep, etp) of a stage of so many ranks."""
+    if not plans["experts"]:
+        return [(1, 0)]
+    count, width = plans["experts"]
+    return [
+        (ep, etp) for etp in sorted({1, tp} if plans["experts_by_tp"] else {1})
+        if width % etp == 0 and rest % etp == 0 for ep in divisors(gcd(count, rest // etp))
+    ]  # fmt: skip
+
+
+class Jobs:
+    """The figures of a certificate, of all degrees: seconds exactly, and in picoseconds, rounded
+    down."""
+
+    name = "training"
+
+    def __init__(self, record, plans):
+        again = len(plans["recompute"])
+        widths = {"chains": PAIRS + again, "syncs": 4, "sends": None, "most": None}
+        self.rows: Table = {}
+        self.least: Table = {}
+        for key, width in widths.items():
+            low, kind = (-1, int) if key == "most" else (0, Fraction)
+            self.rows[key] = []
+            for row in get(record, key, list):
+                if not isinstance(row, list) or len(row) != (width or len(row)) or not row:
+                    raise RefusedError(f"{key}: expected lists of {width or 'some'} numbers")
+                self.rows[key].append([typed(x, key, kind, low, MOST_SECONDS) for x in row])
+            rows = self.rows[key]
+            self.least[key] = (
+                rows if kind is int else [[down(Fraction(x) * PS) for x in row] for row in rows]
+            )
+        self.count = sum(len(row) for rows in self.rows.values() for row in rows)
+
+    def row(self, key, number, length=None):
+        """Return the figures of a row, exactly and rounded down."""
+        rows = self.rows[key]
+        number = typed(number, key, int, 0, len(rows) - 1)
+        if length is not None and len(rows[number]) != length:
+            raise RefusedError(f"{key}: row {number}: expected {length} numbers")
+        return rows[number], self.least[key][number]
+
+
+def read_jobs(records, plans, jobs):
+    """Read the record of every choice of settings by degrees; all degrees must be there."""
+    found: Table = {}
+    for record in records:
+        named = get(record, "degrees", list)
+        key = tuple(typed(x, "degrees", int, 0, 1 << 20) for x in named)
+        if len(key) != len(DEGREES):
+            raise RefusedError(f"degrees: found {len(key)} numbers, expected {len(DEGREES)}")
+        listed = found.setdefault(key, [])
+        if record.get("choice", -1) is None:
+            continue
+        choice = get(record, "choice", int, 0, len(plans["choices"]) - 1)
+        if any(one.choice == choice for one in listed):
+            raise RefusedError(f"cases: degrees {key}, choice {choice} twice")
+        listed.append(Job(record, plans, jobs, key, choice))
+    for key in degrees_of(plans):
+        if key not in found:
+            said = ", ".join(f"{name} {x}" for name, x in zip(DEGREES, key, strict=True))
+            raise RefusedError(f"cases: {said} of the set are missing")
+    return found
+
+
+class Job:
+    """Plans of one choice of degrees and settings; a pair of figures is (exact, rounded down)."""
+
+    def __init__(self, record, plans, jobs, key, choice):
+        self.tp, self.cp, self.ep, self.etp, self.dp, self.pp, self.size, self.order = key
+        self.plans, self.choice, self.L = plans, choice, plans["layers"]
+        if min(key[0], key[1], key[4], key[5], key[6]) < 1 or self.pp > MOST_DEVICES:
+            raise RefusedError(f"degrees: found {key}, expected numbers from 1 on")
+        self.M = plans["batch"] // (self.dp * self.size)
+        chains, syncs = get(record, "chains", list), get(record, "syncs", list)
+        rows = get(record, "rows", list) or [0] * self.pp
+        if not chains or len(chains) != len(syncs) or len(rows) != self.pp or self.M < 1:
+            raise RefusedError(f"cases: degrees {key}: expected figures of every rank")
+        own = [typed(x, "rows", int, 0, len(chains) - 1) for x in rows]
+        chains = [jobs.row("chains", x) for x in chains]
+        syncs = [jobs.row("syncs", x) for x in syncs]
+        self.chain = [[chains[x][low] for x in own] for low in (0, 1)]
+        self.sync = [[syncs[x][low] for x in own] for low in (0, 1)]
+        self.layer = min(chain[2] + chain[3] for chain in self.chain[1])
+        self.sends = jobs.row("sends", record.get("sends"), self.pp)
+        constant = Fraction(get(record, "constant", Fraction, 0, MOST_SECONDS))
+        self.constant = constant, down(constant * PS)
+        self.most = {
+            name: jobs.row("most", x, self.pp)[0] for name, x in get(record, "most", dict).items()
+        }
+        blocks = get(record, "blocks", list)
+        if blocks and len(blocks) != self.L:
+            raise RefusedError(f"blocks: found {len(blocks)}, expected {self.L}")
+        self.blocks = [jobs.row("most", x, self.pp)[0] for x in blocks]
+
+    def ways(self):
+        """Yield the recomputations: their name or number of layers, and the layers of each rank
+        that fit at most with so many virtual stages (a function)."""
+
+        def alike(name):
+            return lambda _: self.most.get(name)
+
+        for name in self.plans["recompute"]:
+            yield name, alike(name)
+        for n in range(1, self.L if self.plans["blocks"] else 1):
+            yield n, partial(self.of_block, n)
+
+    def of_block(self, n, virtual):
+        """Layers that fit at most if the first n of each stage are computed again."""
+        return self.blocks[min(n * virtual, self.L) - 1] if self.blocks else None
+
+    def passes(self, rank, count, way, low=1, ends=None):
+        """Seconds of both passes of a micro-batch on a rank of so many layers, or on one of its
+        stages. ends: whether embedding and output are there."""
+        chain, again = self.chain[low][rank], count
+        ef, eb, lf, lb, of, ob = chain[:PAIRS]
+        if isinstance(way, int):
+            more = self.full(rank, low) * min(again, way)
+        else:
+            more = chain[PAIRS + self.plans["recompute"].index(way)] * count
+        first, last = ends or (rank == 0, rank == self.pp - 1)
+        return (first * ef + count * lf + last * of, first * eb + count * lb + last * ob + more)
+
+    def full(self, rank, low):
+        """Seconds of a layer that is computed again as a whole: at least its forward pass."""
+        names = self.plans["recompute"]
+        if "uniform 1" in names:
+            return self.chain[low][rank][PAIRS + names.index("uniform 1")]
+        return 0  # not known: less than it takes
+
+    def synced(self, rank, count, low=1):
+        """Seconds of a rank's synchronisation."""
+        fixed, first, each, last = self.sync[low][rank]
+        return fixed + (rank == 0) * first + count * each + (rank == self.pp - 1) * last
+
+    def seconds(self, sizes, way, low=1):
+        """Seconds of an iteration with so many layers in each stage, one after the other: in 1F1B,
+        or interleaved with messages that travel while ranks compute."""
+        pp, last = self.pp, len(sizes) - 1
+        passes = [
+            self.passes(s % pp, x, way, low, (s == 0, s == last)) for s, x in enumerate(sizes)
+        ]
+        half = [x // 2 if low else Fraction(x) / 2 for x in self.sends[low]]
+        synced = max(self.synced(rank, sum(sizes[rank::pp]), low) for rank in range(pp))
+        forward, backward = zip(*passes, strict=True)
+        run = one_by_one if len(sizes) == pp else woven
+        return run(self.M, forward, backward, half) + synced + self.constant[low]
+
+    # ---- bounds
+
+    def bound(self, target):
+        """Return what no plan of the job takes less than, in picoseconds, at most the target."""
+        least = target
+        if self.M * self.passed(self.L, 0) // self.pp + self.constant[1] >= target:
+            return target
+        for way, most in self.ways():
+            if self.anyhow(way, most(1)) < least:
+                least = self.variant(way, most, least)
+        return least
+
+    def anyhow(self, way, most):
+        """Bound all schedules and layouts by the rank with most work."""
+        ranks = range(self.pp)
+        most = [self.L] * self.pp if most is None else most
+        if min(most) < 0 or sum(min(x, self.L) for x in most) < self.L:
+            return NEVER
+        count = bisect_left(
+            range(self.L), self.L, key=lambda n: sum(min(x, n) for x in most)
+        )  # of the fullest rank, at least
+        fullest = min(
+            self.M * sum(self.passes(rank, count, way)) + self.synced(rank, count) for rank in ranks
+        )
+        edges = sum(sum(self.passes(rank, 0, way)) for rank in ranks)
+        return (
+            max(fullest, self.M * (self.passed(self.L, way) + edges) // self.pp) + self.constant[1]
+        )
+
+    def passed(self, layers, way):
+        """Seconds of so many layers on some ranks, at least."""
+        few = min(layers, way) if isinstance(way, int) else layers
+        return layers * self.layer + few * self.again(way)
+
+    def again(self, way):
+        """Seconds that a layer takes once more, at least."""
+        if isinstance(way, int):
+            return min(self.full(rank, 1) for rank in range(self.pp))
+        place = PAIRS + self.plans["recompute"].index(way)
+        return min(chain[place] for chain in self.chain[1])
+
+    def variant(self, way, most, target):
+        """Bound the usual schedules of a recomputation, with any number of virtual stages."""
+        if self.pp > 256:
+            raise RefusedError(f"degrees: not checked: {self.pp} pipeline ranks")
+        allowed = self.plans["only"].get("virtual_stages")
+        stages = range(1, max(1, (self.L + 2) // self.pp) + 1 if self.pp > 1 else 2)
+        for v in stages:
+            if allowed and v not in allowed:
+                continue
+            if v > 1 and (not self.plans["interleaves"] or self.M % self.pp):
+                continue
+            for remainder in REMAINDERS if v > 1 else REMAINDERS[:1]:
+                target = min(target, Cuts(self, way, most(v), v, remainder).least(target))
+        return target
+
+
+class Cuts:
+    """Layouts of one variant, chosen from the last rank on."""
+
+    def __init__(self, job, way, most, virtual, remainder):
+        self.job, self.way, self.v, self.remainder = job, way, virtual, remainder
+        ranks = range(job.pp)
+        self.most = [job.L] * job.pp if most is None else [min(job.L, x) for x in most]
+        self.fewest = [int(0 < rank < job.pp - 1) for rank in ranks]
+        self.send = job.sends[1]
+        self.sent = [0]
+        for rank in ranks:
+            self.sent.append(self.sent[-1] + self.send[rank])
+        self.edge = [sum(job.passes(rank, 0, way)) for rank in ranks]
+
+    def upstream(self, rank, before):
+        """Seconds of a micro-batch to the rank and back, at least."""
+        if not rank:
+            return 0
+        if self.v == 1:
+            return self.edge[0] + self.job.passed(before, self.way) + self.sent[rank]
+        if self.remainder == "first":
+            layers, parts = before, self.v
+        elif self.remainder == "last":
+            layers, parts = before - rank * (self.v - 1), self.v
+        else:
+            layers, parts = before - self.most_first - (rank - 1) * (self.v - 1), self.v
+        layers = max(layers, (rank - 1) * parts, 0)
+        return self.edge[0] + layers * self.job.layer // parts + self.sent[rank]
+
+    def downstream(self, rank, after):
+        """Seconds of a micro-batch from the rank on and back, at least."""
+        if rank == self.job.pp - 1:
+            return 0
+        return self.edge[-1] + self.job.passed(after, self.way) + self.sent[-2] - self.sent[rank]
+
+    def taken(self, rank, after, count):
+        """Seconds of an iteration in which a rank has so many layers, and the ranks after it."""
+        job = self.job
+        forward, backward = job.passes(rank, count, self.way)
+        p = self.upstream(rank, job.L - after - count)
+        M, both = job.M, forward + backward
+        found = p + M * both
+        if self.v == 1:
+            a, k = self.downstream(rank, after), job.pp - rank
+            if k < M:
+                found += max(0, forward + a - k * forward) + max(0, a + backward - k * backward)
+            else:
+                found = p + max(M * both, forward + a + M * backward, M * forward + a + backward)
+        return found + job.synced(rank, count) + job.constant[1]
+
+    def least(self, target):
+        """Return the least seconds of all layouts, at most the target, or less where the looks run
+        out: then a bound."""
+        job, pp = self.job, self.job.pp
+        if min(self.most) < 0 or sum(self.most) < job.L:
+            return target
+        self.most_first = max(
+            (x for x in range(self.most[0] + 1)
+             if job.M * sum(job.passes(0, x, self.way)) + job.constant[1] < target),
+            default=0,
+        )  # fmt: skip
+        self.target, self.known = target, {}
+        heap = [(self.rest(pp - 1, 0), 0, ())]  # bound, 0: to be split, layers from the last rank
+        looks = simulated = 0
+        while heap:
+            value, done, counts = heapq.heappop(heap)
+            if value >= target:
+                return target
+            if done or looks > LOOKS_OF_CUTS or simulated > SIMULATED:
+                return value
+            looks += 1
+            rank, after = pp - 1 - len(counts), sum(counts)
+            if rank < 0:
+                simulated += 2 * job.M * pp * self.v
+                exact = max(value, job.seconds(self.sizes(counts[::-1]), self.way))
+                heapq.heappush(heap, (exact, 1, counts))
+                continue
+            for count, own in self.arcs(rank, after):
+                bound = max(value, own, self.rest(rank - 1, after + count))
+                if bound < target:
+                    heapq.heappush(heap, (bound, 0, (*counts, count)))
+        return target
+
+    def sizes(self, counts):
+        """Return the layers of each stage, one after the other, from those of the ranks."""
+        last = self.job.pp - 1
+        each = [
+            spread(x, self.v, self.remainder, rank == 0, rank == last)
+            for rank, x in enumerate(counts)
+        ]
+        return [x for chunk in zip(*each, strict=True) for x in chunk]
+
+    def arcs(self, rank, after):
+        """Return (layers, seconds) of a rank that has some of the rest, below the target."""
+        left = self.job.L - after
+        fewest = max(self.fewest[rank], left - sum(self.most[:rank]))
+        found = []
+        if rank == 0:
+            fewest = max(fewest, left)
+        for count in range(fewest, min(left, self.most[rank]) + 1):
+            own = self.taken(rank, after, count)
+            if own < self.target:
+                found.append((count, own))
+        return found
+
+    def rest(self, rank, after):
+        """Return the least of the largest seconds of the ranks up to one."""
+        if rank < 0:
+            return 0 if after == self.job.L else NEVER
+        key = rank, after
+        if key not in self.known:
+            self.known[key] = min(
+                (max(own, self.rest(rank - 1, after + count))
+                 for count, own in self.arcs(rank, after)), default=NEVER,
+            )  # fmt: skip
+        return self.known[key]
+
+
+def one_by_one(M, forward, backward, half):
+    """Return when the last rank ends in 1F1B, if both ends wait for messages.
+
+    Between two passes a rank offers what the last one made and asks for what the next one needs;
+    a message travels, for `half` of the rank before it, when both ends are there; then the rank
+    goes on. Nothing ends earlier if a pass or a message takes longer.
+    """
+    ranks = len(forward)
+    orders = []
+    for rank in range(ranks):
+        ahead = min(M, ranks - 1 - rank)
+        order = [(0, m) for m in range(ahead)]
+        for m in range(M - ahead):
+            order += [(0, m + ahead), (1, m)]
+        orders.append(order + [(1, m) for m in range(M - ahead, M)])
+    at, free, ends = [0] * ranks, [0] * ranks, [-1] * ranks
+    sent: Table = {}
+    wanted: Table = {}
+    moved = True
+    while moved:
+        moved = False
+        for rank in (*range(ranks), *reversed(range(ranks))):
+            while ends[rank] < 0:
+                place, order, now = at[rank], orders[rank], free[rank]
+                goals = []
+                if place:
+                    kind, m = order[place - 1]
+                    other = rank - 1 if kind else rank + 1
+                    if 0 <= other < ranks:
+                        goals.append((kind, other, m))
+                        moved |= goals[-1] not in sent
+                        sent.setdefault(goals[-1], now)
+                if place < len(order):
+                    kind, m = order[place]
+                    other = rank + 1 if kind else rank - 1
+                    if 0 <= other < ranks:
+                        goals.append((kind, rank, m))
+                        moved |= goals[-1] not in wanted
+                        wanted.setdefault(goals[-1], now)
+                if any(goal not in sent or goal not in wanted for goal in goals):
+                    break
+                moved = True
+                for goal in goals:
+                    way = half[goal[1] if goal[0] else goal[1] - 1]
+                    now = max(now, max(sent[goal], wanted[goal]) + way)
+                if place == len(order):
+                    ends[rank] = now
+                else:
+                    kind, _ = order[place]
+                    free[rank], at[rank] = now + (backward if kind else forward)[rank], place + 1
+    return max(ends)
+
+
+def spread(layers, virtual, remainder, first, last):
+    """Return the layers of each stage of a rank. first, last: whether the rank is."""
+    alone = remainder == "alone"
+    count = virtual - (alone and first) - (alone and last)
+    each, more = divmod(layers, count)
+    found = [each + (k < more) for k in range(count)]
+    if remainder != "first" and not last:
+        found.reverse()
+    return [0] * (alone and first) + found + [0] * (alone and last)
+
+
+def woven(M, forward, backward, half):
+    """Return when the last rank ends in interleaved 1F1B, in groups of as many micro-batches as
+    there are ranks; a rank waits for messages that it needs, for nothing else."""
+    ranks, stages = len(half), len(forward)
+    group, each = stages, M * stages // ranks
+    at, free = [0] * ranks, [0] * ranks
+    done: Table = {}
+
+    def pass_of(kind, k, rank):
+        turn, place = divmod(k, group)
+        chunk = place // ranks
+        if kind:
+            chunk = stages // ranks - 1 - chunk
+        return kind, chunk * ranks + rank, turn * ranks + place % ranks
+
+    orders = []
+    for rank in range(ranks):
+        ahead = min(each, 2 * (ranks - 1 - rank) + stages - ranks)
+        order = [(0, k) for k in range(ahead)]
+        for k in range(each - ahead):
+            order += [(0, k + ahead), (1, k)]
+        order += [(1, k) for k in range(each - ahead, each)]
+        orders.append([pass_of(kind, k, rank) for kind, k in order])
+    moved = True
+    while moved:
+        moved = False
+        for rank in (*range(ranks), *reversed(range(ranks))):
+            order = orders[rank]
+            while at[rank] < len(order):
+                kind, stage, m = order[at[rank]]
+                source = stage + 1 if kind else stage - 1
+                now = free[rank]
+                if 0 <= source < stages:
+                    if (kind, source, m) not in done:
+                        break
+                    sent = half[min(source, stage) % ranks]
+                    now = max(now, done[kind, source, m] + sent)
+                now += (backward if kind else forward)[stage]
+                done[kind, stage, m] = free[rank] = now
+                at[rank] += 1
+                moved = True
+    return max(free)
+
+
+def judge_job(plans, cases, plan, objective):
+    """Return (seconds, [(seconds of a micro-batch, None) per stage], faults, what is not checked)
+    of a plan. The settings are those of the first choice that gives its seconds."""
+    faults: list[str] = []
+    unknown: list[str] = []
+    stages, settings = get(plan, "stages", list), get(plan, "settings", dict)
+    virtual = get(plan, "virtual", int, 1, 1 << 9)
+    M, L = get(plan, "micro_batches", int, 1), plans["layers"]
+    cp, pp = get(settings, "cp", int, 1), len(stages) // virtual
+    if not stages or len(stages) % virtual:
+        raise RefusedError(f"plan.stages: found {len(stages)}, expected {virtual} on every rank")
+    first = stages[0]
+    samples, order = get(first, "samples", list), get(settings, "order", str)
+    size = typed(samples[0] if samples else None, "samples", int, 1)
+    place = RANK_ORDERS.index(order) if order in RANK_ORDERS else -1
+    experts = get(settings, "ep", int), get(settings, "etp", int)
+    key = (get(first, "tp", int, 1) // cp, cp, *experts, len(samples), pp, size, place)
+    width = key[0] * cp
+    if get(plan, "global_batch", int) != plans["batch"] or M * size * key[4] != plans["batch"]:
+        faults.append(f"{M} micro-batches of {size} samples of {key[4]} replicas")
+    position = 0
+    for s, stage in enumerate(stages):
+        start, stop = get(stage, "start", int), get(stage, "stop", int)
+        if start != position or stop <= start:
+            faults.append(f"stage {s}: elements {start} to {stop}, expected from {position} on")
+            return Fraction(0), [], faults, unknown
+        position, rank = stop, s % pp
+        every = range(key[4])
+        blocks = [(rank * key[4] + d if key[7] < 1 else d * pp + rank) * width for d in every]
+        expected = [x for block in blocks for x in range(block, block + width)]
+        same = stage.get("tp") == width and stage.get("samples") == [size] * key[4]
+        if get(stage, "devices", list) != expected or not same:
+            faults.append(f"stage {s}: other devices, degrees or samples than its rank has")
+    if position != L + 2 or key[4] * width * pp != plans["devices"] or key not in cases:
+        faults.append(f"{position} elements, degrees {', '.join(map(str, key))}: none of the set")
+        return Fraction(0), [], faults, unknown
+    again = get(settings, "recompute", dict)
+    way = get(again, "granularity", str)
+    if way == "selective":
+        way = " ".join(typed(x, "modules", str) for x in get(again, "modules", list))
+    elif way == "full":
+        count = get(again, "layers", int, 1)
+        way = count if again.get("method") == "block" else f"{again.get('method')} {count}"
+    if isinstance(way, str) and way not in plans["recompute"]:
+        faults.append(f"recomputation {shown(way)} is none of the set")
+        return Fraction(0), [], faults, unknown
+    own = settings.get("schedule", "1f1b") == "1f1b" and settings.get("turn", 0) in (0, pp)
+    if not own or (virtual > 1 and settings.get("overlap_sends") is not True):
+        unknown.append("seconds and memory of this schedule")
+        return Fraction(objective), [(None, None)] * len(stages), faults, unknown
+    counts = [get(x, "stop", int) - get(x, "start", int) for x in stages]
+    counts[0] -= 1
+    counts[-1] -= 1
+    nearest: Any = None
+    held = [sum(counts[rank::pp]) for rank in range(pp)]
+    for job in cases[key]:
+        most = dict(job.ways()).get(way, lambda _: None)(1) if virtual == 1 else None
+        if min(counts) < 0 or (most and any(map(operator.gt, held, most))):
+            continue
+        found = job.seconds(counts, way, 0)
+        if nearest is None or abs(found - objective) < abs(nearest[0] - objective):
+            last = len(counts) - 1
+            each = [sum(job.passes(s % pp, x, way, 0, (s == 0, s == last)))
+                    for s, x in enumerate(counts)]  # fmt: skip
+            nearest = found, [(x, None) for x in each], bool(most)
+    if nearest is None:
+        faults.append("memory: a rank has more layers than fit, with every choice of settings")
+        return Fraction(0), [], faults, unknown
+    if not nearest[2]:
+        unknown.append("memory of this plan")
+    return *nearest[:2], faults, unknown
+
+
+def agree_job(text, plans):
+    """Compare the set with a model's text, as far as that says it."""
+    try:
+        said = get(tomllib.loads(text), "architecture", dict)
+    except (ValueError, RecursionError):
+        raise RefusedError("inputs.model: expected TOML") from None
+    for key, expected in (("layers", plans["layers"]), ("sequence", plans["sequence"])):
+        if said.get(key, expected) != expected:
+            raise RefusedError(
+                f"inputs.model: {key}: found {shown(said[key])}, expected {expected} as proved"
+            )
+
+
+def said_of_jobs(plans, jobs, cases):
+    """Return what is said of a set of training jobs."""
+    taken = sum(map(len, cases.values()))
+    every = len(cases) * len(plans["choices"])
+    left = [f"{every - taken} of {every} choices of settings, idle or refused by the runtime"]
+    if plans["asked"]:
+        left.append(f"all but {plans['asked']}")
+    return {
+        "set": f"{plans['space']}, {plans['devices']} devices in nodes of "
+        f"{plans['devices_per_node']}, {len(cases)} degrees, settings "
+        f"{'; '.join(plans['choices'])}, batch {plans['batch']}",
+        "limits": f"{plans['limit'] / MIB:.1f}", "left_out": left,
+        "believed": f"{jobs.count} seconds of layers, messages and steps, and layers that fit a "
+        "rank, none of them computed again",
+    }  # fmt: skip
+
+
 # ---- the file and its verdict --------------------------------------------------------------------
 
 
@@ -2347,7 +2971,9 @@ def agree(root, plans, costs):
     """
     inputs = get(root, "inputs", dict)
     said = {"cost_model": costs.name, "global_batch": plans["batch"], "space": "operators"}
-    if "space" in plans:
+    if "training" in plans:
+        said = {"global_batch": plans["batch"], "space": plans["space"]}
+    elif "space" in plans:
         said["space"] = plans["space"]
         limits = inputs.get("memory_limits_bytes", {})
         for kind, name in enumerate(plans["types"]):
@@ -2368,6 +2994,8 @@ def agree(root, plans, costs):
             continue
         if hashlib.sha256(text.encode(errors="replace")).hexdigest() != one.get("sha256"):
             raise RefusedError(f"inputs.{name}: the text is not the one of its sha256")
+        if name == "model" and "training" in plans:
+            agree_job(text, plans)
         if name == "cluster" and "space" not in plans:
             plans["all_nodes"] = nodes_of(text, plans)
 
@@ -2406,6 +3034,8 @@ def misstated(root, seconds, stages):
             yield from _differs(f"{part}.{key}", one[key], expected)
     for s, (one, cost) in enumerate(zip(listed or (), stages, strict=False)):
         for key, expected in zip(("time_s", "memory_bytes"), cost, strict=True):
+            if expected is None:
+                continue
             found = one.get(key) if isinstance(one, dict) else None
             yield from _differs(f"evaluation.stages.{s}.{key}", found, expected)
 
@@ -2477,7 +3107,11 @@ def opened(record: Any) -> tuple[Any, Any, Any, int]:
     costs: Any
     named, table = get(record, "set", dict), get(record, "table", dict)
     listed = get(record, "cases", list)
-    if "space" in named:
+    if table.get("costs") == Jobs.name:
+        plans = set_of_jobs(named)
+        costs = Jobs(table, plans)
+        cases = read_jobs(listed, plans, costs)
+    elif "space" in named:
         plans = set_of_layers(named)
         costs, cases = Layers(table, plans), read_cases(listed, plans)
     else:
@@ -2491,7 +3125,13 @@ def opened(record: Any) -> tuple[Any, Any, Any, int]:
 def prove(plans: Any, costs: Any, cases: Any, claimed: int) -> dict[int, int]:
     """Return by size of micro-batch what no plan takes less than, in picoseconds, at most the
     claim."""
-    found = {}
+    found: dict[Any, int] = {}
+    if "training" in plans:
+        least = claimed
+        for key, jobs in cases.items():
+            for job in jobs:
+                found[key, job.choice] = least = job.bound(least)
+        return found or {(): 0}
     if "space" in plans:
         whole = plans["by_rank"]
         orders = list(permutations(range(len(plans["types"])))) if whole else [()]
@@ -2548,13 +3188,18 @@ def check(root: Any) -> dict[str, Any]:
     certificate = get(root, "certificate", dict)
     if "independent" not in certificate:
         raise RefusedError(
-            "certificate.independent: missing; `ilp-plan solve` writes it of operators and groups"
+            "certificate.independent: missing; `ilp-plan solve` writes it where the checker knows "
+            "the plans: operators, groups, training runtimes"
         )
     record = get(certificate, "independent", dict)
     plans, costs, cases, claimed = opened(record)
     agree(root, plans, costs)
     plan = get(root, "plan", dict)
-    if "space" in plans:
+    unknown: list[str] = []
+    if "training" in plans:
+        objective = get(get(root, "result", dict), "objective_s", Fraction, 0, MOST_SECONDS)
+        seconds, stages, faults, unknown = judge_job(plans, cases, plan, objective)
+    elif "space" in plans:
         seconds, stages, faults = judge_layers(costs, plans, cases, plan)
     else:
         seconds, stages, faults = judge(costs, plans, plan)
@@ -2566,9 +3211,10 @@ def check(root: Any) -> dict[str, Any]:
     if not faults and bound > seconds:
         faults.append("the bound is above the plan: one of the two is wrong")
     said = said_of_layers if "space" in plans else said_of_operators
+    said = said_of_jobs if "training" in plans else said
     return {
         "seconds": seconds, "stages": stages, "faults": faults, "bound": bound, "parts": parts,
-        "claimed": Fraction(claimed, PS), **said(plans, costs, cases),
+        "claimed": Fraction(claimed, PS), "unknown": unknown, **said(plans, costs, cases),
         "took": time.perf_counter() - begin,
     }  # fmt: skip
 
@@ -2596,13 +3242,18 @@ def told(verdict: dict[str, Any]) -> Iterator[str]:
     legality = "not legal" if verdict["faults"] else "legal"
     yield f"plan      {len(verdict['stages'])} stages, {legality}"
     if not verdict["faults"]:
-        fullest = max(memory for _, memory in verdict["stages"])
+        fullest = max(
+            (memory for _, memory in verdict["stages"] if memory is not None), default=None
+        )
         yield f"seconds   {seconds:.9g} s per iteration"
-        yield f"memory    {float(fullest) / MIB:.1f} of {verdict['limits']} MiB"
+        if fullest is not None:
+            yield f"memory    {float(fullest) / MIB:.1f} of {verdict['limits']} MiB"
         yield f"gap       {max(0.0, 1 - bound / seconds):.2g}"
     yield f"proved    no plan of the set takes less than {bound:.9g} s"
     yield f"set       {verdict['set']}, {verdict['limits']} MiB of a device"
     yield f"believed  {verdict['believed']}: as in this file, compared with no other"
+    for what in verdict["unknown"]:
+        yield f"believed  not checked: {what}"
     if verdict["left_out"]:
         yield f"left out  {'; '.join(verdict['left_out'])}"
     if weaker(verdict):

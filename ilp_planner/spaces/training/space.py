@@ -266,6 +266,14 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
 
         return last_of_variant(search, plan)
 
+    def independent_proof(
+        self, problem: Problem[MegatronCosts], bound: float, nodes: Sequence[int]
+    ) -> dict[str, Any]:
+        """Return the proof for the checker, with the figures that it counts with."""
+        from ilp_planner.spaces.training.independent import training_proof
+
+        return training_proof(problem, bound)
+
     def holdings(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> Holdings:
         """Return the placement of parameters on devices as ranks of the job."""
         from ilp_planner.costs.training.job import rank_devices

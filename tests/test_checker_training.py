@@ -1,0 +1,273 @@
+"""The checker on plans of training runtimes."""
+
+import json
+import math
+import random
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner import checker
+from ilp_planner.base.errors import PlannerError
+from ilp_planner.costs.training import iteration
+from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.json_fields import Fields
+from ilp_planner.formats.plan_json import decode_plan, encode_plan
+from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.optimize.solve import solve
+from ilp_planner.problem import Problem
+from ilp_planner.schedule.schedules import schedule_orders
+from ilp_planner.spaces.training.independent import training_proof
+from ilp_planner.spaces.training.search.parts import MegatronPart
+from tests.examples import examples
+from tests.megatron_cases import GIB, alone, every_plan, small_cluster
+from tests.random_plans import Drawer
+from tests.runtime_cases import runtime_problem
+from tests.test_checker import PROOF, edited, proved, read
+
+Record = dict[str, Any]
+SEEDS = st.integers(0, 2**32 - 1)
+LINKS, MEMORY = (1e9, 2e10, 2e11), (1.0, 1.3, 1.6, 2.0, 9.0)
+
+
+def drawn_problem(seed: int, **asked: Any) -> Problem[Any]:
+    """Draw a problem that the checker knows."""
+    drawn = random.Random(seed)
+    space = drawn.choice(("megatron", "megatron", "deepspeed", "torchtitan"))
+    demands = {"schedule": "1f1b"} if space == "torchtitan" else {}
+    return runtime_problem(
+        space,
+        drawn.choice(("dense", "grouped", "experts")),
+        cluster=small_cluster(*drawn.choice(((1, 2), (2, 2), (1, 4))), between=drawn.choice(LINKS)),
+        global_batch=drawn.choice((4, 6, 8)),
+        memory_limit=int(drawn.choice(MEMORY) * GIB),
+        changes={"vocab": drawn.choice((501, 16000)), "layers": drawn.choice((3, 4, 6))},
+        **{"constraints": constraints_of(demands), **asked},
+    )
+
+
+def record_of(problem: Problem[Any], claim: float = 1.0) -> tuple[Record, float] | None:
+    """Return the file of the best plan with a bound that is so many times its time; None if nothing
+    fits."""
+    result = solve(problem)
+    if result.plan is None:
+        return None
+    proof = training_proof(problem, result.objective * claim)
+    assert proof
+    record = {
+        "plan": encode_plan(result.plan),
+        "inputs": {},
+        "result": {"objective_s": result.objective},
+        "certificate": {"independent": proof},
+    }
+    return json.loads(json.dumps(record)), result.objective
+
+
+# ---- bounds and times ----------------------------------------------------------------------------
+
+
+@given(SEEDS, st.sampled_from((1.0, 1.05, 1.5, 4.0)))
+@examples(12, more=200)
+def test_no_bound_is_above_a_plan(seed: int, claim: float) -> None:
+    problem = drawn_problem(seed)
+    found = record_of(problem, claim)
+    if found is None:
+        return
+    record, best = found
+    bound = proved(record["certificate"]["independent"])
+    assert bound <= best
+    assert bound >= 0.97 * min(1, claim) * best
+    for plan, _ in zip(Drawer(problem, seed).plans(None), range(30), strict=False):
+        evaluation = evaluate(problem, plan)
+        if evaluation.legal and problem.space.outside(problem, plan) is None:
+            assert bound <= evaluation.iteration_time
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_bound_is_above_the_optimum_of_enumeration(seed: int) -> None:
+    drawn = random.Random(seed)
+    problem = alone(
+        runtime_problem(
+            "megatron",
+            cluster=small_cluster(1, 2, between=drawn.choice(LINKS)),
+            global_batch=4,
+            memory_limit=int(drawn.choice(MEMORY[1:]) * GIB),
+        )
+    )
+    judged = [evaluate(problem, plan) for plan in every_plan(problem)]
+    optimum = min((one.iteration_time for one in judged if one.legal), default=math.inf)
+    if optimum < math.inf:
+        assert proved(training_proof(problem, optimum)) <= optimum
+        assert proved(training_proof(problem, 3 * optimum)) <= optimum
+
+
+@given(SEEDS)
+@examples(12, more=200)
+def test_plans_are_judged_alike(seed: int) -> None:
+    problem = drawn_problem(seed)
+    found = record_of(problem)
+    if found is None:
+        return
+    record, _ = found
+    proof = read(record["certificate"]["independent"])
+    plans, _, cases, _ = checker.opened(proof)
+    for plan, _ in zip(Drawer(problem, seed).plans(None), range(20), strict=False):
+        evaluation = evaluate(problem, plan)
+        if not evaluation.legal or problem.space.outside(problem, plan) is not None:
+            continue
+        own, time = read(encode_plan(plan)), evaluation.iteration_time
+        seconds, stages, faults, unknown = checker.judge_job(plans, cases, own, time)
+        assert not faults
+        if "this schedule" not in " ".join(unknown):
+            assert seconds == pytest.approx(time, rel=1e-9)
+            times = [stage.time for stage in evaluation.stages]
+            assert [x for x, _ in stages] == pytest.approx(times, rel=1e-9)
+
+
+@given(st.integers(1, 5), st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**32 - 1))
+@examples(30)
+def test_passes_run_as_those_of_the_planner(pp: int, count: int, virtual: int, seed: int) -> None:
+    drawn = random.Random(seed)
+    virtual = 1 if pp == 1 else virtual
+    batches = count * pp if virtual > 1 else count
+    forward, backward = ([drawn.randint(1, 9) for _ in range(pp * virtual)] for _ in range(2))
+    half = [drawn.randint(0, 3) for _ in range(pp)]
+    order = schedule_orders("interleaved" if virtual > 1 else "1f1b", pp, batches, virtual, None)
+    f, b = np.array(forward, float), np.array(backward, float)
+    sends = np.array([half[s % pp] for s in range(pp * virtual - 1)], float)
+    times = iteration.StageTimes(f, b, b, 0 * b, sends, sends)
+    expected = iteration.simulate(order, times, blocking=virtual == 1).seconds
+    run = checker.one_by_one if virtual == 1 else checker.woven
+    assert run(batches, forward, backward, half) == expected
+
+
+# ---- mistakes of the planner ---------------------------------------------------------------------
+
+
+def scaled(factor: float) -> Callable[[Any], Any]:
+    def wrong(old: Any) -> Any:
+        return lambda *args, **said: old(*args, **said) * factor
+
+    return wrong
+
+
+MISTAKES = (
+    *((MegatronPart, name, scaled(x)) for name in ("bound", "least_bound") for x in (1.1, 1.5)),
+    *((MegatronPart, name, scaled(x)) for name in ("earliest_bound", "trivial_bound")
+      for x in (2.0, 4.0)),
+    *((iteration, name, scaled(x)) for name in ("slowest_seconds",) for x in (1.1, 2.0)),
+    (iteration, "travels", lambda old: lambda job: not old(job)),
+    (MegatronPart, "variants", lambda old: lambda self: old(self)[:1]),
+    (MegatronPart, "keeps", lambda old: lambda self, variant, ends: len({*ends}) % 2 == 0),
+)  # fmt: skip
+
+
+@given(SEEDS)
+@examples(10, more=200)
+def test_false_claims_of_a_planner_with_a_mistake_are_noticed(seed: int) -> None:
+    place, name, wrong = random.Random(seed).choice(MISTAKES)
+    problem, true = drawn_problem(seed), solve(drawn_problem(seed))
+    if true.plan is None:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, name, wrong(getattr(place, name)))
+        try:
+            result = solve(problem)
+        except (PlannerError, TypeError, ValueError, IndexError):
+            return
+    if result.plan is None or not 0 < result.bound < math.inf:
+        return
+    truth = evaluate(drawn_problem(seed), result.plan)
+    right = truth.legal and math.isclose(truth.iteration_time, result.objective, rel_tol=2e-6)
+    if right and result.bound <= true.objective * (1 + 1e-6):
+        return
+    record = {
+        "plan": encode_plan(result.plan),
+        "inputs": {},
+        "result": {"objective_s": result.objective, "bound_s": result.bound},
+        "certificate": {"independent": training_proof(drawn_problem(seed), result.bound)},
+    }
+    verdict = checker.check(read(record))
+    assert checker.faults_of(verdict) or checker.weaker(verdict)
+
+
+# ---- edits ---------------------------------------------------------------------------------------
+
+
+@cache
+def small() -> tuple[Record, float, Problem[Any]]:
+    """Return a file, the optimum of its instance, and the instance."""
+    problem = runtime_problem(
+        "megatron", cluster=small_cluster(1, 4), global_batch=8, memory_limit=int(1.3 * GIB)
+    )
+    found = record_of(problem)
+    assert found is not None
+    return *found, problem
+
+
+@given(SEEDS)
+@examples(60, more=1000)
+def test_no_edit_of_the_set_proves_more_without_a_word(seed: int) -> None:
+    record, optimum, _ = small()
+    drawn = random.Random(seed)
+    found = edited(record, drawn, (*PROOF, "set"))
+    found["certificate"]["independent"]["bound_s"] = optimum * drawn.choice((1, 1.01, 2))
+    try:
+        verdict = checker.check(read(found))
+    except checker.RefusedError:
+        return
+    if verdict["bound"] > optimum:
+        assert told_of_set(found) != told_of_set(record)
+
+
+def told_of_set(record: Record) -> dict[str, str]:
+    """Return what is said of the set, without the verdict."""
+    lines = (line.split(maxsplit=1) for line in checker.told(checker.check(read(record))))
+    return {key: text for key, text in lines if key in ("set", "left", "believed")}
+
+
+@given(SEEDS)
+@examples(20, more=200)
+def test_no_degrees_can_be_left_out(seed: int) -> None:
+    """Every one decides: a record that is gone is missed or counted."""
+    record, _, _ = small()
+    proof = json.loads(json.dumps(record["certificate"]["independent"]))
+    gone = random.Random(seed).choice(proof["cases"])["degrees"]
+    proof["cases"] = [case for case in proof["cases"] if case["degrees"] != gone]
+    with pytest.raises(checker.RefusedError, match="of the set are missing"):
+        checker.opened(read(proof))
+
+
+@given(SEEDS)
+@examples(60, more=1000)
+def test_an_edited_plan_is_legal_only_if_the_judge_says_so(seed: int) -> None:
+    record, _, problem = small()
+    found = edited(record, random.Random(seed), ("plan", "stages"))
+    try:
+        verdict = checker.check(read(found))
+    except checker.RefusedError:
+        return
+    if not verdict["faults"] and not verdict["unknown"]:
+        expected = evaluate(problem, decode_plan(Fields(found["plan"], file="plan")))
+        assert expected.legal
+        assert math.isclose(expected.iteration_time, verdict["seconds"], rel_tol=1e-9)
+
+
+@given(SEEDS)
+@examples(60, more=1000)
+def test_any_edit_is_judged_or_refused_in_a_line(seed: int) -> None:
+    found = edited(small()[0], random.Random(seed))
+    try:
+        root = read(found)
+    except ValueError:  # which `checker.read` refuses
+        return
+    try:
+        lines = list(checker.told(checker.check(root)))
+    except checker.RefusedError as error:
+        lines = [str(error)]
+    assert all("\n" not in line for line in lines)
