@@ -11,10 +11,12 @@ from ilp_planner.analysis.calibration.free import FREE
 from ilp_planner.base.errors import InfeasibleError
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.problem import Problem
+from ilp_planner.settings.table import BY_NAME
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.decoder import DeltaNet, Experts, Mamba, Window
 from ilp_planner.specs.fabric import Fabric
 from ilp_planner.specs.gpus import gpu
+from ilp_planner.specs.lengths import Lengths
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.training import ORDERS, SHARDINGS
 from tests.megatron_cases import GIB, small_cluster
@@ -151,6 +153,19 @@ def on_any_machine(draw: st.DrawFn, cluster: ClusterSpec) -> ClusterSpec:
 
 
 @st.composite
+def documents(draw: st.DrawFn, space: str, sequence: int) -> Lengths | None:
+    """Draw lengths of the documents that samples are made of, as the runtime makes some."""
+    if not draw(st.booleans()):
+        return None
+    found = draw(st.sets(st.integers(1, sequence), min_size=1, max_size=4))
+    return Lengths(
+        lengths=tuple(sorted(found)),
+        counts=tuple(draw(st.integers(1, 50)) for _ in found),
+        batching=draw(st.sampled_from(BY_NAME["batching"].search_of(space).values)),
+    )
+
+
+@st.composite
 def problems(
     draw: st.DrawFn,
     space: str,
@@ -171,7 +186,11 @@ def problems(
     cluster = small_cluster(nodes, devices, slow=slow, between=between)
     if any_machine:
         cluster = draw(on_any_machine(cluster))
-    askable = ASKED[family]
+    askable = {
+        name: values
+        for name, values in ASKED[family].items()
+        if name not in ADAPTED or BY_NAME[name].search_of(space).is_open
+    }
     asked = draw(st.sets(st.sampled_from(sorted(askable)), max_size=demands))
     said = {name: draw(st.sampled_from(askable[name])) for name in sorted(asked)}
     sizes = {
@@ -179,6 +198,7 @@ def problems(
         "vocab": draw(st.sampled_from((501, 16000))),
         "sequence": draw(st.sampled_from((256, 2048))),
     }
+    changes = {**changes, "lengths": draw(documents(space, sizes["sequence"]))}
     if kind in HYBRIDS:
         words = changes["pattern"].split()
         first = (words if len(words) > 1 else words[0])[: sizes["layers"]]

@@ -177,6 +177,12 @@ class InputFiles:
 
         if kind == "model":
             return self._model_today(reference)
+        if kind == "lengths":
+            from ilp_planner.specs.lengths_reader import lengths_text, read_lengths
+
+            place, _ = choose(self._places(kind, reference.name), reference)
+            lengths = read_lengths(read_document(place, SpecError))
+            return Document(reference.name, lengths_text(lengths)).sha256
         held = Document(reference.name, reference.text or "")
         if kind != "cluster" or not names_gpus(read_cluster(held)):
             return choose(self._places(kind, reference.name), reference)[1]
@@ -222,7 +228,7 @@ class InputFiles:
             if "hostfile" in self.request.files:
                 raise UsageError("model: found none, expected a model to estimate")
             reference = Reference(name=DEFAULT_MODEL)
-        return self._with_samples(self._model_in(reference))
+        return self._with_lengths(self._with_samples(self._model_in(reference)))
 
     def _model_in(self, reference: Reference) -> ModelSpec:
         """Return the model of a file; held of another format is the model file that says it."""
@@ -248,6 +254,37 @@ class InputFiles:
         if self.kind != "analytic":
             samples = samples._replace(sequence=None)
         return with_samples(model, samples)
+
+    def _with_lengths(self, model: ModelSpec) -> ModelSpec:
+        """Return the model with samples made of documents, if the request says their lengths.
+
+        Raises
+        ------
+        SpecError, UsageError: they are none, or too long.
+        """
+        from ilp_planner.specs.lengths_reader import lengths_text, of_samples, read_lengths
+
+        reference, batching = self.request.files.get("lengths"), self.request.batching
+        if reference is None:
+            if batching:
+                raise UsageError(
+                    f"batching: found {batching} without `lengths`, expected none, or a file of "
+                    "lengths beside it"
+                )
+            return model
+        if self.kind != "analytic":
+            raise UsageError(
+                f"`lengths`: found {reference.name} with `profile={self.request.profile}`, whose "
+                "times are of one length, expected `profile=analytic`"
+            )
+        document = self.document("lengths", reference)
+        lengths = read_lengths(document, batching)
+        written = Document(reference.name, lengths_text(lengths))
+        self.held["lengths"] = Reference(
+            name=reference.name, sha256=written.sha256, text=written.text
+        )
+        architecture = of_samples(model, lengths, document.name)
+        return replace(model, architecture=architecture)
 
     def model_or_default(self) -> ModelSpec:
         """Return the model that was named, else the default one, which is then the model."""

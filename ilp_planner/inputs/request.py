@@ -7,9 +7,10 @@ from ilp_planner.base.errors import UsageError
 from ilp_planner.base.limits import beyond
 from ilp_planner.inputs.constraints import ANY, Constraints
 from ilp_planner.inputs.table import BY_KEYWORD, INPUTS, Size, Whole, Wholes
+from ilp_planner.specs.lengths import PACKED
 
-FILES = ("model", "cluster", "hostfile", "clusterfile", "profile")
-HELD = ("model", "cluster", "hostfile", "clusterfile")  # a saved plan holds what these say
+FILES = ("model", "cluster", "hostfile", "clusterfile", "lengths", "profile")
+HELD = ("model", "cluster", "hostfile", "clusterfile", "lengths")  # what saved plans hold
 ANALYTIC = "analytic"
 NUMBERS = tuple(
     dict.fromkeys(
@@ -72,6 +73,7 @@ class Request:
     sequence: int | None = None
     images: int | None = None
     image_size: int | None = None
+    batching: str = ""
     vocabulary: int | None = None
     text_only: bool = False
     constraints: Constraints = ANY
@@ -116,4 +118,6 @@ def request_of(
         for name, value in said.items()
         if value is not None
     }
+    if "lengths" in files:
+        values.setdefault("batching", PACKED)
     return Request(files=files, constraints=constraints, **values)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 from ilp_planner.base.errors import UsageError, described
 from ilp_planner.base.limits import MEMORY, as_whole, beyond
 from ilp_planner.base.units import format_bytes, parse_size
+from ilp_planner.specs.lengths import BATCHINGS
 from ilp_planner.specs.training import PRECISIONS, QUANTISED
 
 # The sections of options in the help of commands.
@@ -376,6 +377,16 @@ INPUTS = (
         Whole(),
         PROBLEM,
         "Pixels of an image's side, likewise.",
+        changes=COSTS,
+    ),
+    Input(
+        "batching",
+        Text(BATCHINGS),
+        RUNTIME,
+        "Samples of the documents of --lengths: packed (whole ones up to the sequence length, each "
+        "attends to itself alone), joined (end to end and cut, each sees those before), longest "
+        "(one each, padded to the longest of its micro-batch) or full (to the sequence length).",
+        usual="packed",
         changes=COSTS,
     ),
     Input(

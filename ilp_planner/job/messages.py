@@ -27,8 +27,8 @@ MASK_WIDTH, COUNT_WIDTH = 1, 8  # bytes: a token's routing to an expert, tokens 
 
 
 def tokens_shape(job: TrainingJob, *width: int) -> tuple[int, ...]:
-    """Return [sequence / cp, micro-batch, width]: the shape over all tensor-parallel ranks."""
-    return (job.model.sequence // job.settings.cp, job.micro_batch, *width)
+    """Return [tokens / cp, micro-batch, width]: the shape over all tensor-parallel ranks."""
+    return (job.sample.tokens // job.settings.cp, job.micro_batch, *width)
 
 
 def embedding_messages(job: TrainingJob) -> Pair:
@@ -292,7 +292,7 @@ def _context(job: TrainingJob) -> Pair:
         return (*before[:2], *around, *before[2:]), (*after[:1], *back, *after[1:])
     if how == "all_gather":
         _, kv, _ = head_widths(job)
-        shape = (job.model.sequence, job.micro_batch, kv)
+        shape = (job.sample.tokens, job.micro_batch, kv)
         gather = _cp(job, "all_gather", shape)
         return (gather,), (gather, _cp(job, "reduce_scatter", shape))
     return _passed_on(job, cp, 1)
@@ -345,7 +345,7 @@ def _experts(job: TrainingJob) -> Messages:
 
 def local_tokens(job: TrainingJob) -> int:
     """Return the tokens of a micro-batch that a rank routes to experts."""
-    tokens = job.model.sequence // job.settings.cp * job.micro_batch
+    tokens = job.sample.tokens // job.settings.cp * job.micro_batch
     return tokens // job.tp if job.settings.sequence_parallel else tokens
 
 

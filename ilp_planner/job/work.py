@@ -293,7 +293,8 @@ class _Share:
         self.job, self.model, self.kernels = job, job.model, settings.kernels
         self.width = settings.width
         self.tp = job.tp
-        self.tokens = job.micro_batch * job.model.sequence / settings.cp
+        self.sample = job.sample
+        self.tokens = job.micro_batch * self.sample.tokens / settings.cp
         self.sequence_parts = job.tp if settings.sequence_parallel else 1
 
     def linear(
@@ -456,7 +457,7 @@ class _Share:
         Backward both are made again, and states, products and channels have gradients.
         """
         scan, mixer = scan_of(self.job, name), mixer_of(self.model, name)
-        tokens, width = self.job.micro_batch * self.model.sequence, self.width
+        tokens, width = self.job.micro_batch * self.sample.tokens, self.width
         ways = self.tp * self.job.settings.cp
         channels, inner = tokens * scan.convolved * width, tokens * scan.inner * width
         states, scores = tokens * scan.state * SINGLE, tokens * scan.scores * SINGLE
@@ -521,7 +522,7 @@ class _Share:
 
     def core(self, queries: float, keys: float, values: float) -> ModuleWork:
         """Return scores and their product with the values. Arguments: numbers per token."""
-        seen = self.model.sequence
+        seen = self.sample.tokens
         flops = 2.0 * self.tokens * seen * (queries + values)
         operands = self.tokens * (queries + 2 * keys + values) * self.width
         channels = (queries + values) / 2 * self.tp / self.model.heads
@@ -561,8 +562,8 @@ class _Share:
         library = package if self.kernels.flash_package else ""
         steps = settings.cp if settings.passes_on else 1
         forward, backward = map(list, _merges(steps, queries, keys))
-        for layers, seen in self.model.attention_spans:
-            shape = FusedAttention(self.model.sequence * seen / steps, channels, library=library)
+        for layers, seen in self.sample.spans:
+            shape = FusedAttention(self.sample.tokens * seen / steps, channels, library=library)
             part, moved = layers * seen * flops / steps, layers * operands / steps
             forward += steps * [Kernel(part, moved, shape)]
             back = shape._replace(backward=True)

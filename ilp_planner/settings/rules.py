@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ilp_planner.base.units import counted
 from ilp_planner.schedule.formulas import DIVIDED, USUAL
 from ilp_planner.schedule.schedules import SCHEDULES
+from ilp_planner.specs.lengths import PACKED
 from ilp_planner.specs.training import OPERATORS, ORDERS, RECOMPUTED
 from ilp_planner.specs.tuning import (
     ADAPTED,
@@ -429,8 +430,17 @@ def check_adapters(job: TrainingJob) -> Iterator[Broken]:
             yield Broken("adapters", target, f"some of {', '.join(BRIDGE_NAMES)}")
 
 
+def check_packs(job: TrainingJob) -> Iterator[Broken]:
+    """Attention reads all of a micro-batch of packed samples as one row."""
+    if job.batching == PACKED and job.micro_batch > 1:
+        yield Broken("micro-batch", f"{job.micro_batch} packed samples", "1")
+    if job.batching == PACKED and job.settings.kernels.attention == "unfused":
+        yield Broken("attention", "unfused", "flash, for packed samples")
+
+
 MEGATRON_RULES = (
     check_usual,
+    check_packs,
     check_context,
     check_recompute,
     check_states,

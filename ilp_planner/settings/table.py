@@ -40,6 +40,7 @@ from ilp_planner.settings.domains import (
     Stages,
     Together,
 )
+from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED
 from ilp_planner.specs.pipeline_layout import REMAINDERS
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
@@ -1321,6 +1322,28 @@ SETTINGS = (
         choice=values.FREEZE,
         keys=(Key(TUNERS, "tuning.frozen"),),
         job_option=JobOption(unsaid="none"),
+    ),
+    Setting(
+        "batching",
+        title="samples of documents",
+        fields=("batching",),
+        remark=(
+            "with `lengths`; packed by best fit decreasing, a pack in a micro-batch (THD); longest "
+            "and full: a document each"
+        ),
+        search={
+            "megatron": Search(AS_ASKED, BATCHINGS),
+            "torchtitan": Search(
+                AS_ASKED, (PACKED,), remark="documents are masked by FlexAttention; it pads none"
+            ),
+            "torchtitan@0.2.2": Search(
+                AS_ASKED, (JOINED,), remark="documents are joined and cut, and none is masked"
+            ),
+            "deepspeed": Search(
+                AS_ASKED, (LONGEST, FULL), remark="as the training program pads: it packs none"
+            ),
+        },
+        asked_by=("lengths", "batching"),
     ),
     Setting(
         "max_devices", Count(), "Devices at most, in whole nodes that are equal.", of_devices=True

@@ -5,7 +5,7 @@ lines. `Gpt` is the special case that Aceso and Metis profile.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -36,6 +36,7 @@ from ilp_planner.specs.layer_kinds import (
     LayerKind,
     read_pattern,
 )
+from ilp_planner.specs.lengths import Lengths
 
 # Norms, with the learnt vectors of each: scale and shift, scale alone, neither.
 NORMS: Mapping[str, int] = {"layernorm": 2, "rmsnorm": 1, "bare-layernorm": 0}
@@ -43,6 +44,7 @@ POSITIONS = ("learned", "rope", "none")
 ACTIVATIONS = ("gelu", "silu", "quick_gelu", "relu", "relu2")
 NORM_PLACES = ("input", "output", "both")
 QK_NORMS = ("head", "heads", "l2")
+Share = Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,8 @@ class Decoder:
     mamba, delta: sizes of these layers; None where there are none. attention_gate: the queries'
     product makes a gate of attention's output as well (Qwen3-Next). encoder: of images, whose
     tokens are among those of a sample; None: there is none. outputs: numbers that the output layer
-    gives for a token, as of a classifier or a reward model; 0: one for every word.
+    gives for a token, as of a classifier or a reward model; 0: one for every word. lengths: of the
+    documents that samples are made of; None: each sample is one of `sequence` tokens.
     """
 
     layers: int
@@ -116,6 +119,7 @@ class Decoder:
     attention_gate: bool = False
     encoder: Encoder | None = None
     outputs: int = 0
+    lengths: Lengths | None = None
 
     family: ClassVar[str] = "decoder"
     micro_batch_sizes: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
@@ -168,6 +172,12 @@ class Decoder:
             raise ValueError(
                 f"sequence must be at least {e.image_tokens} with images of {e.tokens} tokens each "
                 f"(images {e.images}, image_size {e.image_size}), found {self.sequence}"
+            )
+        if self.encoder and self.lengths:
+            raise ValueError("lengths must be none with an encoder of images")
+        if self.lengths and self.lengths.longest > self.sequence:
+            raise ValueError(
+                f"lengths must be at most sequence ({self.sequence}), found {self.lengths.longest}"
             )
 
     def _check_pattern(self) -> None:
@@ -346,11 +356,26 @@ class Decoder:
     def attention_spans(self) -> tuple[tuple[float, float], ...]:
         """Return how attention looks: the share of the layers, and of all pairs of tokens that
         causal attention looks at."""
+        if self.lengths is None:
+            return tuple((layers, share(self.sequence)) for layers, share in self.spans)
+        every = self.pairs(_whole)
+        return tuple((layers, self.pairs(share) / every) for layers, share in self.spans)
+
+    @property
+    def spans(self) -> tuple[tuple[float, Share], ...]:
+        """Return how attention looks: the share of the layers, and, of so many tokens, the share of
+        all pairs that causal attention looks at."""
         if self.window is None:
-            return ((1.0, 1.0),)
+            return ((1.0, _whole),)
         windowed = sum(self.window.layers(self.layers)) / self.layers
-        spans = ((1 - windowed, 1.0), (windowed, self.window.share(self.sequence)))
+        spans = ((1 - windowed, _whole), (windowed, self.window.share))
         return tuple(span for span in spans if span[0])
+
+    def pairs(self, share: Share) -> float:
+        """Return the pairs of tokens inside of a sample's documents, times a share of each."""
+        if self.lengths is None:
+            return share(self.sequence) * self.sequence**2
+        return self.lengths.pairs(self.sequence, share)
 
     def _attention(self) -> tuple[int, int]:
         """Return (split, whole) parameters of an attention, norms of its input and output apart."""
@@ -411,12 +436,12 @@ class Decoder:
     def flops(self) -> dict[str, int]:
         """Return forward FLOPs per operator and sample; scores of the causal half are counted in
         full, as in Narayanan et al. 2021 (arXiv 2104.04473, appendix)."""
-        s, h = self.sequence, self.hidden
+        s, h, pairs = self.tokens, self.hidden, math.floor(self.pairs(_whole))
         each = 3 if self.gated else 2
         blocks = {
             "": 0,
             ATTENTION: 2 * s * self._attention_products()
-            + 2 * s * s * (self.query_width + self.value_width),
+            + 2 * pairs * (self.query_width + self.value_width),
             MLP: 2 * s * each * h * self.ffn,
         }
         if e := self.experts:
@@ -436,7 +461,8 @@ class Decoder:
     def masked_flops(self) -> int:
         """Return half of the scores and of their products with the values, and of the other half
         the part outside of windows."""
-        half = self._attentions * self.sequence**2 * (self.query_width + self.value_width)
+        pairs = math.floor(self.pairs(_whole))
+        half = self._attentions * pairs * (self.query_width + self.value_width)
         left_out = 0 if self.window is None else half - math.floor(half * self.attention_share)
         return half + left_out
 
@@ -453,8 +479,10 @@ class Decoder:
 
     @property
     def tokens(self) -> int:
-        """Return the tokens of a sample."""
-        return self.sequence
+        """Return the tokens of a sample; of documents in it, without padding, in the mean."""
+        if self.lengths is None:
+            return self.sequence
+        return math.floor(self.lengths.trained(self.sequence))
 
     @property
     def tensor_parts(self) -> int:
@@ -468,6 +496,11 @@ class Decoder:
         if self.experts:
             parts = math.gcd(parts, self.experts.ffn, self.experts.shared_ffn or parts)
         return parts
+
+
+def _whole(_: int) -> float:
+    """Return the share of pairs of tokens that attention without a window looks at."""
+    return 1.0
 
 
 def as_decoder(architecture: Architecture) -> Decoder | None:

@@ -21,13 +21,14 @@ from ilp_planner.specs.decoder_parts import (
     Window,
 )
 from ilp_planner.specs.encoder import Encoder
+from ilp_planner.specs.lengths import Lengths
 from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, PROFILES, SYSTEMS, ModelSpec
 from ilp_planner.specs.toml_reader import Table, read_toml
 
 # Tables of a decoder's architecture, by the type of the field.
 TABLES: dict[Any, type[Any]] = {
     kind | None: kind
-    for kind in (LatentAttention, Experts, Rotary, Window, Mamba, DeltaNet, Encoder)
+    for kind in (LatentAttention, Experts, Rotary, Window, Mamba, DeltaNet, Encoder, Lengths)
 }
 MAY_BE_ZERO = (
     "dense_first", "query_rank", "shared_ffn", "prediction_layers", "top_groups", "full_every",

@@ -4,8 +4,10 @@ Everything here can be said by a launch line of Megatron-LM. `ilp_planner.job` h
 messages of a job; `formats` reads and writes it in other tools' words.
 """
 
+import math
 from dataclasses import dataclass, field, replace
-from typing import Self
+from functools import lru_cache
+from typing import NamedTuple, Self
 
 from ilp_planner.schedule.formulas import (
     PIPELINES,
@@ -399,6 +401,26 @@ class Settings:
         return BITS.get(self.quantised, 8 * self.width)
 
 
+class Sample(NamedTuple):
+    """Tokens of a sample with its padding, and how attention looks at them: the share of the
+    layers, and of all pairs of tokens that causal attention looks at."""
+
+    tokens: int
+    spans: tuple[tuple[float, float], ...]
+
+
+@lru_cache(maxsize=4096)
+def _slowest(model: Decoder, micro_batch: int, micro_batches: int, dp: int) -> Sample:
+    """Return the mean sample of the slowest of so many replicas."""
+    lengths, spans, tokens = model.lengths, [], 0
+    assert lengths is not None
+    for layers, share in model.spans:
+        found, pairs = lengths.slowest(model.sequence, micro_batch, micro_batches, dp, share)
+        tokens = math.ceil(found)
+        spans.append((layers, pairs / tokens**2))
+    return Sample(tokens, tuple(spans))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
     """One training run, seen from all its ranks.
@@ -497,6 +519,19 @@ class TrainingJob:
     def micro_batches(self) -> int:
         """Micro-batches per iteration and replica."""
         return self.global_batch // (self.micro_batch * self.dp)
+
+    @property
+    def batching(self) -> str:
+        """How samples are made of documents, one of `BATCHINGS`; empty: they are of one length."""
+        return self.model.lengths.batching if self.model.lengths else ""
+
+    @property
+    def sample(self) -> Sample:
+        """A sample as passes see it: of the slowest replica, in the mean of its samples."""
+        model = self.model
+        if model.lengths is None:
+            return Sample(model.sequence, model.attention_spans)
+        return _slowest(model, self.micro_batch, max(1, self.micro_batches), self.dp)
 
     @property
     def schedule(self) -> Schedule:

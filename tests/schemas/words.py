@@ -759,6 +759,8 @@ MEANING = {
     "inputs.profile": "The profile.",
     "hostfile": "The host file, of Metis.",
     "clusterfile": "The cluster file, of Metis.",
+    "inputs.lengths": "The histogram of documents that samples are made of.",
+    "batching": "How samples are made of documents.",
     "sha256": "Hash of the content; null where there is no file.",
     "text": "The content.",
     "experiment": "Name of the experiment in a file of AMP.",

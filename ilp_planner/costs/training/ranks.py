@@ -244,6 +244,8 @@ class RankCosts:
         few = self
         if self.job.settings.quantised:
             few = replace(self, job=replace(self.job, dp=fewest_replicas(self.job)))
+        if self.job.model.lengths:  # one replica waits for no other one
+            few = replace(self, job=replace(self.job, dp=1))
         return sum(
             count * min(least_alone(few.alone(device, name)) for device in devices)
             for name, count in counts_of(self.job).items()
@@ -261,6 +263,7 @@ class RankCosts:
             self.known[key] = job.settings, number
         return (
             number, job.tp, job.micro_batch, steps, job.devices_per_node, job.gpu_architecture.name,
+            job.sample,
         )  # fmt: skip
 
     def seen(self, kind: int, *, experts: bool = True) -> object:

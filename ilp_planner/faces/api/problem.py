@@ -38,6 +38,7 @@ def problem(
     profile: str | os.PathLike[str] | object = "analytic",
     hostfile: str | os.PathLike[str] | None = None,
     clusterfile: str | os.PathLike[str] | None = None,
+    lengths: str | os.PathLike[str] | None = None,
     constraints: str | os.PathLike[str] | Mapping[str, object] | None = None,
     **said: Unpack[Inputs],
 ) -> Problem[Any]:
@@ -105,6 +106,7 @@ def problem(
         "cluster": cluster,
         "hostfile": hostfile,
         "clusterfile": clusterfile,
+        "lengths": lengths,
         "profile": profile,
     }
     with python_words():

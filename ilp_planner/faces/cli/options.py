@@ -111,6 +111,16 @@ MaybeCluster = Annotated[str | None, cluster_option(DEFAULT_CLUSTER)]
 Gpus = Annotated[str | None, gpus_option()]
 ModelName = Annotated[str | None, by_position("MODEL", models)]
 ClusterName = Annotated[str | None, by_position("CLUSTER", clusters)]
+LengthsFile = Annotated[
+    str | None,
+    option(
+        RUNTIME,
+        "--lengths",
+        "Lengths of the documents that samples are made of, in tokens: lines `LENGTH,COUNT`, or "
+        "one length a line, or lines of JSON with a key length.",
+        "FILE",
+    ),
+]
 Hostfile = Annotated[
     str | None,
     peers(

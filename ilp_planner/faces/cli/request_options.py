@@ -30,6 +30,7 @@ INPUT_FILES: Mapping[str, tuple[Any, object]] = {
     "gpus": (o.Gpus, None),
     "hostfile": (o.Hostfile, None),
     "clusterfile": (o.Clusterfile, None),
+    "lengths": (o.LengthsFile, None),
     "profile": (o.AnyProfile, ANALYTIC),
 }
 

@@ -22,12 +22,12 @@ RENAMED = {
 NAMED = (
     *(setting.name for setting in DEMANDS),
     *(name for row in INPUTS for name in (row.name, row.attribute)),
-    "model", "cluster", "gpus", "hostfile", "clusterfile", "profile", "constraints", "top",
-    "seconds", "gap", "prefer_plain", "solver", "starts", "workers", "seed", "num_layers", "device",
-    "backend", "resume", "output", "accept_changed", "fit", "nearest", "start", "png", "vary",
-    "objective", "max_price_per_hour", "tokens", "plot", "executor", "scheduler", "fallback", "yes",
-    "run_number", "job_file", "unit", "ask", "failed", "folder", "run",
-    "budget", "log", "steps",
+    "model", "cluster", "gpus", "hostfile", "clusterfile", "lengths", "profile", "constraints",
+    "top", "seconds", "gap", "prefer_plain", "solver", "starts", "workers", "seed", "num_layers",
+    "device", "backend", "resume", "output", "accept_changed", "fit", "nearest", "start", "png",
+    "vary", "objective", "max_price_per_hour", "tokens", "plot", "executor", "scheduler",
+    "fallback", "yes", "run_number", "job_file", "unit", "ask", "failed", "folder", "run", "budget",
+    "log", "steps",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}

@@ -104,6 +104,7 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
         notes=tuple(notes),
     )
     decoder = base.costs.model
+    runtime.batched(decoder, asked.constraints)
     if asked.constraints.layout is not None:
         asked.constraints.layout.check(model.name, decoder.layers, decoder.prediction_layers)
     for stage in asked.constraints.keep:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from ilp_planner.base.errors import SpecError
+from ilp_planner.base.errors import SpecError, UsageError
 from ilp_planner.costs.training.job import base_settings
-from ilp_planner.inputs.constraints import NAMES
+from ilp_planner.inputs.constraints import NAMES, constraints_of
 from ilp_planner.schedule.formulas import USUAL
 from ilp_planner.settings.base import FIXED, FOLLOWS, Treatment, treatment
 from ilp_planner.settings.rules import (
@@ -33,6 +33,7 @@ from ilp_planner.spaces.training.enumerate.demands import check_demands
 from ilp_planner.spaces.training.enumerate.recomputations import whole_recomputations
 from ilp_planner.spaces.training.enumerate.rules import check_megatron, check_plan, violations
 from ilp_planner.spaces.training.enumerate.unfit import check_model
+from ilp_planner.specs.lengths import PACKED
 from ilp_planner.specs.training import ORDERS
 from ilp_planner.specs.tuning import BRIDGE_TARGETS, tuned
 
@@ -60,7 +61,7 @@ class Runtime:
     degree that is tried without being asked for more. usual_sharding: of `SHARDINGS`, those that
     its usual jobs have. untold: fields of `Settings` that plans have as it has them always, as no
     setting says them. targets: products with adapters, where none are named. adapters: their
-    precision, as `Tuning` has it.
+    precision, as `Tuning` has it. packs_together: a micro-batch may have several packs.
     """
 
     name = "megatron"
@@ -80,6 +81,7 @@ class Runtime:
     )
     targets: ClassVar[tuple[str, ...]] = BRIDGE_TARGETS
     adapters = ""
+    packs_together = False
 
     def search_of(self, name: str) -> Search:
         """Return the part of a setting in its search. name: of a row of the table of settings."""
@@ -131,6 +133,33 @@ class Runtime:
             check_model(model)
         except SpecError as error:
             raise SpecError(f"{error}; `space=planner` plans it") from None
+
+    def batched(self, model: Decoder, asked: Constraints) -> Constraints:
+        """Return the request with what samples of documents demand: packs come one at a time, as
+        attention reads all of a micro-batch as one row (`training/config.py` of Megatron-Bridge).
+
+        Raises
+        ------
+        UsageError: the runtime does not make samples so, or not in such micro-batches.
+        """
+        if model.lengths is None:
+            return asked
+        found, values = model.lengths.batching, self.search_of("batching").values
+        if found not in values:
+            raise UsageError(
+                f"batching: found {found} with `space={self.name}`, expected "
+                f"{' or '.join(values)}; `batching={values[0]}` would do"
+            )
+        if found != PACKED or self.packs_together:
+            return asked
+        if not asked.allows("micro_batch_size", 1):
+            raise UsageError(
+                f"micro_batch_size: found {asked.texts['micro_batch_size']} with "
+                f"`batching={PACKED}`, expected 1: {self.title} has one pack in a micro-batch; a "
+                "larger `sequence_length` has as many tokens"
+            )
+        one = constraints_of({"micro_batch_size": 1})
+        return asked.with_(micro_batch_size=one.micro_batch_size)
 
     def check_asked(self, asked: Constraints) -> None:
         """Refuse values that are in no plan, for any model and devices: those without a setting.

@@ -52,6 +52,7 @@ class Torchtitan(CheckedRuntime):
     schedules = PIPELINES
     usual_sharding = ("none", "gradients", "parameters")
     adapters = "fp32"
+    packs_together = True
 
     def implied(self, asked: Constraints) -> Constraints:
         """Return the request: async tensor parallelism is a pass of the compiler."""

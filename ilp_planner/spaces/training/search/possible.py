@@ -252,7 +252,7 @@ def possible_degrees(
         max_tp=problem.max_tp,
         max_cp=costs.max_cp,
         max_stages=problem.max_stages,
-        constraints=problem.constraints,
+        constraints=costs.runtime.batched(costs.model, problem.constraints),
         title=costs.runtime.title,
         orders=costs.runtime.orders,
     )

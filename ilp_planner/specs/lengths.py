@@ -1,0 +1,254 @@
+"""Documents of different lengths, and the samples that a trainer makes of them.
+
+A histogram of lengths is all that is known. Sums over documents are exact; so is the longest of
+several (order statistics). Documents are packed by best fit decreasing, as trainers do it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.base.limits import DIMENSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    Share = Callable[[int], float]
+
+# Samples of documents: packed, each attending to itself alone; joined end to end and cut, attending
+# to all before; one document each, padded to the longest of its micro-batch, or to the sequence.
+BATCHINGS = PACKED, JOINED, LONGEST, FULL = "packed", "joined", "longest", "full"
+CLASSES = 4096  # different lengths that are told apart
+GRID = 2**16  # points of the distribution of a replica's sum
+FINEST, COARSEST = 512, 8  # classes of one sample in it
+
+
+class Pack(NamedTuple):
+    """So many packs alike. documents: the lengths in each, and how often; free: tokens left."""
+
+    number: int
+    documents: tuple[tuple[int, int], ...]
+    free: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """A histogram of documents. lengths: tokens, ascending. counts: documents of each. batching:
+    one of `BATCHINGS`.
+
+    Raises
+    ------
+    ValueError: it is no histogram.
+    """
+
+    lengths: tuple[int, ...]
+    counts: tuple[int, ...]
+    batching: str = PACKED
+
+    def __post_init__(self) -> None:
+        if self.batching not in BATCHINGS:
+            raise ValueError(f"batching must be one of {BATCHINGS}, got {self.batching!r}")
+        if not self.lengths or len(self.lengths) != len(self.counts):
+            raise ValueError("lengths must have a count each, and be at least one")
+        if self.lengths[0] < 1 or any(a >= b for a, b in pairwise(self.lengths)):
+            raise ValueError("lengths must be whole numbers of at least 1, ascending")
+        if not all(0 < count <= DIMENSION for count in self.counts):
+            raise ValueError(f"counts must be whole numbers from 1 to {DIMENSION}")
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.lengths, self.counts, self.batching))
+
+    def __hash__(self) -> int:
+        return self._hash  # once: jobs are keys of many caches
+
+    @property
+    def documents(self) -> int:
+        """Documents in all."""
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float:
+        """Tokens of a document."""
+        return self._mean(float)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest document."""
+        return self.lengths[-1]
+
+    def _mean(self, value: Share) -> float:
+        return _sum(value, zip(self.lengths, self.counts, strict=True)) / self.documents
+
+    def trained(self, sequence: int) -> float:
+        """Return the tokens of documents in a sample of so many tokens, in the mean."""
+        if self.batching == JOINED:
+            return float(sequence)
+        return self.mean * self._of_documents(sequence)
+
+    def pairs(self, sequence: int, share: Share) -> float:
+        """Return the mean over samples of what attention inside of documents looks at. share: of a
+        document's pairs of tokens, by its length."""
+        if self.batching == JOINED:
+            return share(sequence) * sequence**2
+        return self._mean(_pairs(share)) * self._of_documents(sequence)
+
+    def _of_documents(self, sequence: int) -> float:
+        """Return the documents of a sample, in the mean."""
+        if self.batching != PACKED:
+            return 1.0
+        return self.documents / sum(pack.number for pack in packs(self, sequence))
+
+    def slowest(
+        self, sequence: int, micro_batch: int, micro_batches: int, dp: int, share: Share
+    ) -> tuple[float, float]:
+        """Return the tokens of a sample with its padding, and what attention looks at there, both
+        in the mean over the samples of the slowest of so many replicas, as expected.
+
+        Parameters
+        ----------
+        sequence: tokens of a sample at most. share: of all pairs of so
+            many tokens, that attention looks at.
+        """
+        if self.batching in (JOINED, FULL):
+            return float(sequence), share(sequence) * sequence**2
+        if self.batching == PACKED:
+            costs = [(_of_pack(pack, share), pack.number) for pack in packs(self, sequence)]
+            samples = micro_batch * micro_batches
+            return float(sequence), expected_largest(_merged(costs), samples, dp)
+        each = self._longest_of(micro_batch)
+        tokens, pairs = (
+            expected_largest(tuple((value(n), part) for n, part in each), micro_batches, dp)
+            for value in (float, _pairs(share))
+        )
+        return tokens, pairs
+
+    def _longest_of(self, count: int) -> list[tuple[int, float]]:
+        """Return the longest of so many documents, with the probability of each length."""
+        found, below, total, so_far = [], 0.0, self.documents, 0
+        for length, number in zip(self.lengths, self.counts, strict=True):
+            so_far += number
+            upto = (so_far / total) ** count
+            if upto > below:
+                found.append((length, upto - below))
+            below = upto
+        return found
+
+
+def _sum(value: Share, documents: Iterable[tuple[int, int]]) -> float:
+    return sum(count * value(length) for length, count in documents)
+
+
+def _pairs(share: Share) -> Share:
+    """Return the pairs of tokens that attention looks at in so many of them."""
+    return lambda tokens: share(tokens) * tokens**2
+
+
+def _of_pack(pack: Pack, share: Share) -> float:
+    """Return what attention looks at in a pack; tokens that are left are a document of their
+    own."""
+    documents = (*pack.documents, (pack.free, 1)) if pack.free else pack.documents
+    return _sum(_pairs(share), documents)
+
+
+def _merged(costs: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    found: dict[float, float] = {}
+    for value, weight in costs:
+        found[value] = found.get(value, 0.0) + weight
+    return tuple(sorted(found.items()))
+
+
+@lru_cache(maxsize=64)
+def packs(lengths: Lengths, size: int) -> tuple[Pack, ...]:
+    """Return documents packed into sequences of so many tokens by best fit decreasing: the longest
+    first, each where the least is left.
+
+    Raises
+    ------
+    ValueError: a document is longer.
+    """
+    if lengths.longest > size:
+        raise ValueError(f"lengths must be at most {size}, found {lengths.longest}")
+    open_: dict[int, list[Pack]] = {}  # by the tokens that are left
+    order: list[int] = []
+
+    def keep(pack: Pack) -> None:
+        if pack.free not in open_:
+            open_[pack.free] = []
+            insort(order, pack.free)
+        open_[pack.free].append(pack)
+
+    for length, left in zip(reversed(lengths.lengths), reversed(lengths.counts), strict=True):
+        while left:
+            place = bisect_left(order, length)
+            if place < len(order):
+                pack = open_[order[place]].pop()
+                if not open_[pack.free]:
+                    del open_[order.pop(place)]
+            else:
+                pack = Pack(left, (), size)
+            # Where one has gone, the next one finds less left than anywhere else.
+            each = pack.free // length
+            whole = min(pack.number, left // each)
+            if whole:
+                keep(_with(pack, whole, length, each))
+            left -= whole * each
+            rest = pack.number - whole
+            if rest and left and left < each:
+                keep(_with(pack, 1, length, left))
+                left, rest = 0, rest - 1
+            if rest and pack.documents:
+                keep(pack._replace(number=rest))
+    return tuple(pack for several in open_.values() for pack in several)
+
+
+def _with(pack: Pack, count: int, length: int, times: int) -> Pack:
+    return Pack(count, (*pack.documents, (length, times)), pack.free - times * length)
+
+
+@lru_cache(maxsize=4096)
+def expected_largest(values: tuple[tuple[float, float], ...], samples: int, replicas: int) -> float:
+    """Return the expectation of the largest of several replicas' means over so many samples each,
+    which are drawn independently.
+
+    The distribution of a sum is that of one sample, on a grid of equal steps that keeps its mean,
+    convolved with itself. It is never below the mean, nor above the largest value.
+
+    Parameters
+    ----------
+    values: of a sample, ascending, with their weights.
+    """
+    total = sum(weight for _, weight in values)
+    mean = sum(value * weight for value, weight in values) / total
+    low, high = values[0][0], values[-1][0]
+    if replicas == 1 or high <= low:
+        return mean
+    import numpy as np
+
+    classes = max(COARSEST, min(FINEST, GRID // samples))
+    step = (high - low) / classes
+    places = np.array([(value - low) / step for value, _ in values])
+    weights = np.array([weight / total for _, weight in values])
+    below = np.minimum(places.astype(int), classes - 1)
+    one = np.zeros(classes + 1)
+    np.add.at(one, below, weights * (below + 1 - places))
+    np.add.at(one, below + 1, weights * (places - below))
+    points = samples * classes + 1
+    size = 1 << (points - 1).bit_length()
+    several = np.fft.irfft(np.fft.rfft(one, size) ** samples, size)[:points].clip(min=0.0)
+    at_most = np.minimum(np.cumsum(several) / several.sum(), 1.0)
+    # The mean of a number of at least 0 is the sum of the probabilities of more.
+    largest = low + step / samples * float(np.sum(1.0 - at_most[:-1] ** replicas))
+    return float(min(max(largest, mean), high))
+
+
+def histogram(found: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return different numbers, ascending, and how often each is there."""
+    counts: dict[int, int] = {}
+    for length in found:
+        counts[length] = counts.get(length, 0) + 1
+    return tuple(sorted(counts)), tuple(counts[length] for length in sorted(counts))

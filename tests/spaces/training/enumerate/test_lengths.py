@@ -1,0 +1,134 @@
+"""No legal plan with samples of documents beats the bound, and the best of all is found."""
+
+from dataclasses import replace
+from itertools import islice, product
+from typing import Any
+
+import pytest
+
+from ilp_planner.base.errors import UsageError
+from ilp_planner.base.numerics import ROUNDING
+from ilp_planner.costs.training.job import job_of_groups
+from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.constraints import ANY, Constraints, constraints_of
+from ilp_planner.optimize.result import Status
+from ilp_planner.optimize.solve import solve
+from ilp_planner.problem import Problem
+from ilp_planner.settings.rules import check_packs
+from ilp_planner.settings.table import BY_NAME
+from ilp_planner.spaces.registry import RUNTIMES
+from ilp_planner.spaces.throughput import physical_bound
+from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED, Lengths
+from tests.examples import everything, for_each
+from tests.megatron_cases import small_cluster
+from tests.random_plans import Drawer
+from tests.runtime_cases import runtime_problem
+
+PLANS = 400 if everything() else 120
+LEAST = 12  # plans of a problem that are legal and inside
+SEQUENCE = 2048
+SKEWED = {"lengths": (64, 200, 700, 2048), "counts": (300, 80, 20, 5)}
+CASES = [
+    (space, kind, batching)
+    for space, kinds in (
+        ("megatron", ("dense", "experts", "latent")),
+        ("torchtitan", ("dense",)),
+        ("torchtitan@0.2.2", ("dense",)),
+        ("deepspeed", ("dense",)),
+    )
+    for kind in kinds
+    for batching in BY_NAME["batching"].search_of(space).values
+]
+
+
+def problem_of(
+    space: str, kind: str, batching: str, asked: Constraints = ANY, **changes: Any
+) -> Problem[Any]:
+    lengths = Lengths(**SKEWED, batching=batching) if batching else None
+    return runtime_problem(
+        space,
+        kind,
+        cluster=small_cluster(2, 2, between=2e9),
+        global_batch=16,
+        constraints=asked,
+        changes={"layers": 4, "sequence": SEQUENCE, "lengths": lengths, **changes},
+    )
+
+
+@for_each("case", CASES)
+def test_no_plan_is_faster_than_the_bound(case: tuple[str, str, str]) -> None:
+    problem = problem_of(*case)
+    found = solve(problem)
+    assert found.status is Status.OPTIMAL
+    assert found.plan is not None
+    assert evaluate(problem, found.plan).legal
+    nodes = range(problem.cluster.node_count)
+    assert 0 < problem.space.work_bound(problem, nodes) <= found.bound
+    assert physical_bound(problem) <= found.bound
+    inside = 0
+    for seed in range(3):
+        for plan in islice(Drawer(problem, seed).plans(found.plan), PLANS):
+            judged = evaluate(problem, plan)
+            if judged.legal and problem.space.outside(problem, plan) is None:
+                assert judged.iteration_time >= found.bound * (1 - ROUNDING), plan
+                inside += 1
+    assert inside >= LEAST
+
+
+@pytest.mark.parametrize("batching", BATCHINGS)
+def test_the_best_of_all_degrees_is_that_of_each(batching: str) -> None:
+    """The proved plan is the fastest of those proved for each choice of degrees alone."""
+    found = solve(problem_of("megatron", "dense", batching))
+    times = []
+    for tp, pp, cp in product((1, 2), (1, 2, 4), (1, 2, 4)):
+        if tp * pp * cp > 4:
+            continue
+        asked = constraints_of({"tp": tp, "pp": pp, "cp": cp})
+        one = solve(problem_of("megatron", "dense", batching, asked))
+        assert one.status is Status.OPTIMAL
+        times.append(one.objective)
+    assert min(times) == pytest.approx(found.objective, rel=1e-9)
+
+
+def test_packing_trains_more_tokens_in_a_second_than_padding() -> None:
+    rates = {}
+    for batching in BATCHINGS:
+        problem = problem_of("megatron", "dense", batching)
+        found = solve(problem)
+        assert problem.spec is not None
+        rates[batching] = 16 * problem.spec.architecture.tokens / found.objective
+    assert rates[PACKED] > rates[LONGEST] > rates[FULL]
+    assert rates[PACKED] > rates[JOINED]
+
+
+def test_one_length_costs_as_much_as_no_lengths() -> None:
+    plain = solve(problem_of("megatron", "dense", ""))
+    for batching in BATCHINGS:
+        one = Lengths(lengths=(SEQUENCE,), counts=(7,), batching=batching)
+        problem = problem_of("megatron", "dense", "", lengths=one)
+        assert problem.costs.model.tokens == SEQUENCE
+        assert plain.plan is not None
+        judged = evaluate(problem, plain.plan)
+        assert judged.iteration_time == pytest.approx(plain.objective, rel=1e-12)
+
+
+@pytest.mark.parametrize("space", RUNTIMES)
+def test_others_are_refused_in_one_line(space: str) -> None:
+    values = BY_NAME["batching"].search_of(space).values
+    for batching in set(BATCHINGS) - set(values):
+        with pytest.raises(UsageError, match=f"batching: found {batching} with .*would do") as told:
+            problem_of(space, "dense", batching)
+        assert "\n" not in str(told.value)
+
+
+def test_packs_of_megatron_come_one_at_a_time() -> None:
+    said = constraints_of({"micro_batch_size": 2})
+    with pytest.raises(UsageError, match=r"micro_batch_size: found 2 .* expected 1"):
+        problem_of("megatron", "dense", PACKED, said)
+    problem = problem_of("megatron", "dense", PACKED)
+    plan = solve(problem).plan
+    assert plan is not None
+    job = job_of_groups(plan, problem.costs.model, problem.cluster)
+    assert job.micro_batch == 1
+    assert not list(check_packs(job))
+    assert list(check_packs(replace(job, micro_batch=2)))

@@ -1,0 +1,168 @@
+"""Samples of documents: packs, the longest of several, and the slowest of several replicas."""
+
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner.base.files import Document
+from ilp_planner.specs.decoder_parts import Window
+from ilp_planner.specs.lengths import (
+    BATCHINGS,
+    FULL,
+    JOINED,
+    LONGEST,
+    PACKED,
+    Lengths,
+    expected_largest,
+    packs,
+)
+from ilp_planner.specs.lengths_reader import lengths_text, read_lengths
+from tests.examples import examples
+
+SEQUENCE = 64
+
+
+def whole(_: int) -> float:
+    return 1.0
+
+
+def rows_of(lengths: Lengths) -> Iterator[tuple[int, int]]:
+    return zip(lengths.lengths, lengths.counts, strict=True)
+
+
+@st.composite
+def documents(draw: st.DrawFn, batching: str = "", most: int = 40) -> Lengths:
+    found = sorted(draw(st.sets(st.integers(1, SEQUENCE), min_size=1, max_size=5)))
+    return Lengths(
+        lengths=tuple(found),
+        counts=tuple(draw(st.integers(1, most)) for _ in found),
+        batching=batching or draw(st.sampled_from(BATCHINGS)),
+    )
+
+
+def one_by_one(lengths: Lengths) -> list[list[int]]:
+    """Pack by best fit decreasing, document after document."""
+    found: list[list[int]] = []
+    for length, count in reversed([*zip(lengths.lengths, lengths.counts, strict=True)]):
+        for _ in range(count):
+            fitting = [pack for pack in found if sum(pack) + length <= SEQUENCE]
+            if fitting:
+                max(fitting, key=sum).append(length)
+            else:
+                found.append([length])
+    return found
+
+
+@examples(60)
+@given(lengths=documents(PACKED))
+def test_packs_are_those_of_documents_one_by_one(lengths: Lengths) -> None:
+    found = packs(lengths, SEQUENCE)
+    theirs = one_by_one(lengths)
+    assert sum(pack.number for pack in found) == len(theirs)
+    placed = dict.fromkeys(lengths.lengths, 0)
+    for pack in found:
+        assert sum(n * times for n, times in pack.documents) + pack.free == SEQUENCE
+        for length, times in pack.documents:
+            placed[length] += times * pack.number
+    assert tuple(placed.values()) == lengths.counts
+    free = sorted(pack.free for pack in found for _ in range(pack.number))
+    assert free == sorted(SEQUENCE - sum(pack) for pack in theirs)
+
+
+@examples(60)
+@given(lengths=documents(LONGEST), count=st.integers(1, 3), dp=st.integers(1, 2))
+def test_the_longest_of_a_micro_batch_is_that_of_all_drawings(
+    lengths: Lengths, count: int, dp: int
+) -> None:
+    each = [(n, c / lengths.documents) for n, c in rows_of(lengths)]
+    tokens = pairs = 0.0
+    for drawn in product(product(each, repeat=count), repeat=dp):
+        share = prod(p for batch in drawn for _, p in batch)
+        longest = max(n for batch in drawn for n, _ in batch)
+        tokens, pairs = tokens + share * longest, pairs + share * longest**2
+    found = lengths.slowest(SEQUENCE, count, 1, dp, whole)
+    assert found[0] == pytest.approx(tokens, rel=0.01)
+    assert found[1] == pytest.approx(pairs, rel=0.01)
+
+
+@examples(60)
+@given(lengths=documents(most=5), samples=st.integers(1, 4), replicas=st.integers(1, 2))
+def test_the_slowest_replica_is_that_of_all_drawings(
+    lengths: Lengths, samples: int, replicas: int
+) -> None:
+    values = tuple((float(n), float(c)) for n, c in rows_of(lengths))
+    total = lengths.documents
+    sums: dict[float, float] = {0.0: 1.0}
+    for _ in range(samples):
+        further: dict[float, float] = {}
+        for so_far, share in sums.items():
+            for value, count in values:
+                at = so_far + value
+                further[at] = further.get(at, 0.0) + share * count / total
+        sums = further
+    largest = sum(
+        prod(share for _, share in drawn) * max(value for value, _ in drawn)
+        for drawn in product(sums.items(), repeat=replicas)
+    )
+    found = expected_largest(values, samples, replicas)
+    assert found == pytest.approx(largest / samples, rel=0.01)
+    assert lengths.mean * (1 - 1e-9) <= found <= lengths.longest
+
+
+@examples(40)
+@given(lengths=documents(), batch=st.integers(1, 3), dp=st.integers(1, 4))
+def test_a_sample_has_at_least_its_documents(lengths: Lengths, batch: int, dp: int) -> None:
+    """Padding and waiting only add, to tokens and to pairs of them."""
+    for share in (whole, Window(size=16).share):
+        tokens, pairs = lengths.slowest(SEQUENCE, batch, 4, dp, share)
+        assert lengths.trained(SEQUENCE) <= tokens * (1 + 1e-9) <= SEQUENCE * (1 + 2e-9)
+        assert lengths.pairs(SEQUENCE, share) <= pairs * (1 + 1e-9)
+
+
+def test_samples_of_each_kind() -> None:
+    """Two documents of 16 tokens and one of 32 fill a sequence of 64."""
+    known = {
+        PACKED: (64.0, 16**2 * 2 + 32**2, 64.0),
+        JOINED: (64.0, 64**2, 64.0),
+        FULL: (64.0, 64**2, 64 / 3),
+        LONGEST: (64 / 3, (2 * 16**2 + 32**2) / 3, 64 / 3),
+    }
+    for batching, (tokens, pairs, trained) in known.items():
+        lengths = Lengths(lengths=(16, 32), counts=(2, 1), batching=batching)
+        assert lengths.slowest(64, 1, 8, 1, whole) == (pytest.approx(tokens), pytest.approx(pairs))
+        assert lengths.trained(64) == pytest.approx(trained)
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+THREE = Lengths(lengths=(5, 9), counts=(2, 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "length,count\n5,2\n9,1\n",
+        "9,1\n5,1\n5;1\n",
+        "5\n9\n5\n",
+        '{"5": 2, "9": 1}',
+        "[5, 9, 5]",
+        "[[5, 2], [9, 1]]",
+        '{"length": 5}\n{"length": 9}\n{"length": 5}\n',
+        '{"input_ids": [1, 2, 3, 4, 5]}\n{"num_tokens": 9}\n{"length": 5, "x": {}}\n',
+    ],
+)
+def test_files_of_lengths(text: str) -> None:
+    found = read_lengths(Document("lengths.txt", text))
+    assert found == THREE
+    assert read_lengths(Document("again", lengths_text(found))) == found
+
+
+def test_many_lengths_are_rounded_up() -> None:
+    found = read_lengths(Document("all.txt", "\n".join(map(str, range(1, 5001)))))
+    assert found.documents == 5000
+    assert found.lengths == tuple(range(2, 5001, 2))
+    assert found.mean == pytest.approx(2501)
