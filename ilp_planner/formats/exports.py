@@ -16,6 +16,7 @@ from ilp_planner.inputs.request import Request
 from ilp_planner.plan import AnyPlan
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.gpus import gpu
+from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import TrainingJob
 
@@ -27,7 +28,8 @@ class Export(NamedTuple):
     """The export for a release of a training system. function: `module:function`, which takes a
     job, the name of the run and its expectations; empty if plans are written, not jobs.
     files: their kinds. checked: how they were checked against the system. release: for people, if
-    the system is not asked for by one. tunes: it trains parts of a model alone. Those of
+    the system is not asked for by one. tunes: it trains parts of a model alone.
+    batchings: ways that it makes samples of documents of different lengths. Those of
     `SCHEDULERS` take a `NodeRun` instead."""
 
     function: str
@@ -35,6 +37,7 @@ class Export(NamedTuple):
     checked: str
     release: str = ""
     tunes: bool = False
+    batchings: tuple[str, ...] = ()
 
 
 # System -> its releases, the newest first. Megatron-LM is not asked for by a release.
@@ -47,6 +50,7 @@ EXPORTS = {
             "megatron-core 0.16.1 builds `TransformerConfig`, `PipelineParallelLayerLayout` and "
             "the model of every rank: layers, parameter shapes and rank groups are the plan's",
             "today's, core 0.16.1",
+            batchings=(JOINED,),
         )
     },
     "torchtitan": {
@@ -55,11 +59,13 @@ EXPORTS = {
             "Python for torchtitan 0.3.0, made of its own builders and literals: exact uneven "
             "splits, rotary base and scaling, epsilon and routing of the model",
             "its own reader, meshes, parameters, split and schedule, in a process of its own",
+            batchings=(PACKED,),
         ),
         "0.2.2": Export(
             "ilp_planner.formats.torchtitan:export_torchtitan",
             "TOML, for the last release that is configured by it",
             "its own reader, split and schedule",
+            batchings=(JOINED,),
         ),
     },
     "autoparallel": {
@@ -76,6 +82,7 @@ EXPORTS = {
             "ilp_planner.formats.deepspeed:export_deepspeed",
             "JSON for DeepSpeed 0.19.8, and the boundaries of its `PipelineModule`",
             "its own reader, the pipeline built on every stage",
+            batchings=(LONGEST, FULL),
         )
     },
     "nemo": {
@@ -84,6 +91,7 @@ EXPORTS = {
             "YAML overrides in the field names of Megatron-Bridge 0.3.1",
             "megatron-core 0.16.1 builds what they inherit from it, as for `megatron`",
             tunes=True,
+            batchings=BATCHINGS,
         )
     },
     "peft": {
@@ -93,6 +101,7 @@ EXPORTS = {
             "parts; replicas by DDP, FSDP or ZeRO",
             "PEFT 0.21.2 makes the adapters, the Trainer of transformers 5.23 takes a step",
             tunes=True,
+            batchings=(JOINED, LONGEST, FULL),
         )
     },
 }
@@ -216,6 +225,17 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
             f"settings.tuning.{what}: found {tuning.rank or ', '.join(tuning.frozen)}, but "
             f"{runtime} trains all of a model; "
             f"`{'peft' if job.settings.kernels.implementation == 'eager' else 'nemo'}` writes it"
+        )
+    if job.batching and job.batching not in row.batchings:
+        others = [
+            str(Runtime(system, release))
+            for system, releases in EXPORTS.items()
+            for release, other in releases.items()
+            if job.batching in other.batchings and (other.tunes or not tuning)
+        ]
+        raise PlanError(
+            f"batching: found {job.batching}, but {runtime} is written with "
+            f"{' or '.join(row.batchings)} samples alone; `{others[-1]}` writes it"
         )
     exported = cast("Exported", _function(row.function)(job, name, expected))
     if not runtime.scheduler:

@@ -28,13 +28,14 @@ from ilp_planner.settings.keys import said
 from ilp_planner.settings.table import CP_COMM, LOSS_FUSION
 from ilp_planner.spaces.runtimes.limits import Unfit, check_batch, check_heads, check_uncompiled
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.lengths import FULL, LONGEST, PACKED
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
 from ilp_planner.specs.training import ORDERS, USUAL_FORMATS, Settings, TrainingJob
 
 VERSION = "0.3.1"
 TOOL = f"Megatron-Bridge {VERSION}"
 
-Value = bool | int | float | str | None | list[int] | list[str]
+Value = bool | int | float | str | None | list[int] | list[str] | dict[str, bool | int | str]
 Section = dict[str, Value]
 
 
@@ -110,6 +111,8 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
         "optimizer": _optimizer(job),
         "dist": {"use_tp_pp_dp_mapping": s.order != ORDERS[0]},
     }
+    if samples := _samples(job):
+        sections["dataset"] = samples
     if s.tuning.rank:
         sections["peft"] = _adapters(job)
     elif s.tuning.frozen:
@@ -122,6 +125,23 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
     notes = _notes(job)
     head = [f"overrides for {TOOL}: {name}", *describe(job), *(f"note: {n}" for n in notes)]
     return Exported({".yaml": _yaml(head, top, sections)}, notes)
+
+
+def _samples(job: TrainingJob) -> Section:
+    """Return the way in which samples are made of documents (`FinetuningDatasetConfig`): packed,
+    one each, padded to the longest of the micro-batch or to the sequence. Pretraining joins them.
+
+    With context parallelism every document of a pack is divided by twice the ranks.
+    """
+    if job.batching == PACKED:
+        multiple = 2 * job.settings.cp if job.settings.cp > 1 else 1
+        target = "megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs"
+        size = {"packed_sequence_size": job.model.sequence, "pad_seq_to_mult": multiple}
+        return {"packed_sequence_specs": {"_target_": target, **size}}
+    if job.batching == FULL:
+        return {"dataset_kwargs": {"pad_to_max_length": True}}
+    # The usual loader pads all of a global batch to its longest document.
+    return {"dataloader_type": "cyclic"} if job.batching == LONGEST else {}
 
 
 def _adapters(job: TrainingJob) -> Section:
@@ -216,6 +236,8 @@ def _model(job: TrainingJob) -> Section:
         }
     if m.prediction_layers:
         section["mtp_num_layers"] = m.prediction_layers
+    if job.batching == LONGEST and job.pp > 1:
+        section["variable_seq_lengths"] = True  # stages say how long what they send is
     return section
 
 

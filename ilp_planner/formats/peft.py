@@ -15,11 +15,13 @@ from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.exported import Expected, Exported, describe, file_name
 from ilp_planner.settings.keys import said
 from ilp_planner.spaces.runtimes.peft import TOOL, check_peft
+from ilp_planner.specs.lengths import FULL, LONGEST
 from ilp_planner.specs.tuning import layers_of
 
 if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
+PADDINGS = {LONGEST: "longest", FULL: "max_length"}  # what the tokenizer calls them
 SHARED = {"gradients": "shard_grad_op", "parameters": "full_shard"}  # what FSDP calls it
 # Parts of a model -> how the names of their parameters look in transformers.
 NAMES = {
@@ -82,10 +84,30 @@ def model_of(folder):
 def samples(folder, file):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     length, ids = PLAN["sequence"], []
-    for line in open(file, encoding="utf-8"):
-        ids += tokenizer(json.loads(line)["text"])["input_ids"] + [tokenizer.eos_token_id]
+    texts = (json.loads(line)["text"] for line in open(file, encoding="utf-8"))
+    each = (tokenizer(text)["input_ids"] + [tokenizer.eos_token_id] for text in texts)
+    if PLAN["padding"]:
+        return [{{"input_ids": one[:length]}} for one in each]
+    for one in each:
+        ids += one
     cut = [ids[i : i + length] for i in range(0, len(ids) - length + 1, length)]
     return [{{"input_ids": one, "labels": one}} for one in cut]
+
+
+def collator(folder):
+    if not PLAN["padding"]:
+        return transformers.default_data_collator
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+
+    def padded(rows):
+        found = tokenizer.pad(
+            rows, padding=PLAN["padding"], max_length=PLAN["sequence"], return_tensors="pt"
+        )
+        labels = found["input_ids"].masked_fill(found["attention_mask"] == 0, -100)
+        return {{**found, "labels": labels}}
+
+    return padded
 
 
 def main():
@@ -103,7 +125,7 @@ def main():
     trainer = transformers.Trainer(
         model=model_of(asked.model), args=arguments,
         train_dataset=samples(asked.model, asked.data),
-        data_collator=transformers.default_data_collator,
+        data_collator=collator(asked.model),
     )
     trainer.train()
     trainer.save_model()
@@ -183,6 +205,7 @@ def _plan(job: TrainingJob) -> dict[str, Any]:
         "sharded": job.dp > 1 and optimizer.sharding == "parameters",
         "master": optimizer.master or 4,
         "sequence": job.model.sequence,
+        "padding": PADDINGS.get(job.batching, ""),
         "arguments": arguments | _shared(job),
     }
 

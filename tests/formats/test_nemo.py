@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.nemo import export_nemo
+from ilp_planner.specs.lengths import FULL, JOINED, LONGEST, PACKED, Lengths
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, TrainingJob
 from tests.examples import examples, for_each
@@ -323,3 +325,22 @@ def test_small_numbers_stay_numbers() -> None:
 def test_names_cannot_break_out_of_the_comments() -> None:
     text = export_nemo(job(), "a\nmodel:").files[".yaml"]
     assert text.splitlines().count("model:") == 1
+
+
+def test_samples_of_documents() -> None:
+    def said(batching: str, **degrees: Any) -> dict:
+        found = Lengths(lengths=(100, 400), counts=(5, 1), batching=batching)
+        own = usual(cp=degrees.pop("cp", 1))
+        one = {"micro_batch": 1, "pp": 1, **degrees}
+        return sections(job(llama(lengths=found), settings=own, **one))
+
+    specs = said(PACKED)["dataset"]["packed_sequence_specs"]
+    assert specs["packed_sequence_size"] == llama().sequence
+    assert specs["pad_seq_to_mult"] == 1
+    divided = said(PACKED, cp=2)["dataset"]["packed_sequence_specs"]
+    assert divided["pad_seq_to_mult"] == 4
+    assert said(FULL)["dataset"] == {"dataset_kwargs": {"pad_to_max_length": True}}
+    assert said(LONGEST)["dataset"] == {"dataloader_type": "cyclic"}
+    assert "variable_seq_lengths" not in said(LONGEST)["model"]
+    assert said(LONGEST, pp=2)["model"]["variable_seq_lengths"]
+    assert "dataset" not in said(JOINED)
