@@ -54,6 +54,7 @@ class Throughput(NamedTuple):
     the model's and the hardware's FLOPs are; None if a device type has no figure, hfu also if plans
     do not state recomputation. bubble: of the iteration, above; None if the cost model does not
     tell the time of micro-batches. busy: share of the slowest rank's work in the iteration.
+    padding: share of tokens that are none of documents; None where samples have one length.
     """
 
     samples: float
@@ -64,6 +65,7 @@ class Throughput(NamedTuple):
     hfu: float | None
     bubble: float | None
     busy: float
+    padding: float | None = None
 
 
 @lru_cache(maxsize=64)  # of a cluster with thousands of sets of nodes it is asked for each
@@ -164,7 +166,8 @@ def precisions(problem: Problem[Any]) -> tuple[str, ...]:
 
 class Iteration(NamedTuple):
     """The time of an iteration. samples: in it. seconds: of it. again: FLOPs of a sample that are
-    recomputed; None: not known. bubble, busy: as `Throughput` has them. tuning: what is trained."""
+    recomputed; None: not known. bubble, busy: as `Throughput` has them. micro_batch: samples of a
+    replica. tuning: what is trained."""
 
     samples: int
     seconds: float
@@ -172,6 +175,7 @@ class Iteration(NamedTuple):
     bubble: float | None
     busy: float
     tuning: Tuning | None = None
+    micro_batch: int = 1
 
 
 def rates_of(
@@ -196,7 +200,16 @@ def rates_of(
         hfu=None if mfu is None or done.again is None else mfu * (1 + done.again / needed),
         bubble=done.bubble,
         busy=min(1.0, done.busy),
+        padding=_padding(architecture, done.micro_batch),
     )
+
+
+def _padding(architecture: Architecture, micro_batch: int) -> float | None:
+    """Return the share of padding in samples of documents of different lengths."""
+    model = as_decoder(architecture)
+    if model is None or model.lengths is None:
+        return None
+    return model.lengths.padding(model.sequence, micro_batch)
 
 
 def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Throughput | None:
@@ -212,6 +225,7 @@ def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> 
         bubble=bubble(plan, evaluation),
         busy=plan.micro_batches * max(loads) / seconds,
         tuning=getattr(getattr(plan, "settings", None), "tuning", None),
+        micro_batch=plan.micro_batch_size // getattr(plan.stages[0], "dp", 1),
     )
     devices = [cluster.device_types[name] for name in map(cluster.type_of.__getitem__, plan.used)]
     return rates_of(spec.architecture, spec.precision, devices, done)

@@ -7,7 +7,7 @@ several (order statistics). Documents are packed by best fit decreasing, as trai
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -126,6 +126,15 @@ class Lengths:
             for value in (float, _pairs(share))
         )
         return tokens, pairs
+
+    def padding(self, sequence: int, micro_batch: int) -> float:
+        """Return the share of a sample's tokens that are none of documents, in the mean."""
+        tokens, _ = self.slowest(sequence, micro_batch, 1, 1, lambda _: 1.0)
+        return max(0.0, 1 - self.trained(sequence) / tokens)
+
+    def made(self, batching: str) -> Lengths:
+        """Return the same documents with samples made otherwise."""
+        return replace(self, batching=batching)
 
     def _longest_of(self, count: int) -> list[tuple[int, float]]:
         """Return the longest of so many documents, with the probability of each length."""

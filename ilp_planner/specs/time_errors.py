@@ -336,12 +336,14 @@ def kind_of_job(
     hybrid = "layers of scans" * bool(getattr(architecture, "pattern", ""))
     images = "an encoder of images" * bool(getattr(architecture, "encoder", None))
     part = "a part of the model trained" * bool(settings.tuning)
+    documents = "samples of documents of different lengths"
+    lengths = documents * bool(getattr(architecture, "lengths", None))
     return RunKind(
         experts=getattr(architecture, "experts", None) is not None,
         bits=settings.bits,
         gpu="",
         sharded=title == "torchtitan" or settings.optimizer.divides,
-        sequence=architecture.tokens,
+        sequence=getattr(architecture, "sequence", 0),
         gpus=gpus,
-        unmeasured=tuple(filter(None, (never, model, hybrid, images, part))),
+        unmeasured=tuple(filter(None, (never, model, hybrid, images, part, lengths))),
     )

@@ -59,6 +59,7 @@ MAY_BE: dict[str, set[str]] = {
     "parallelism.micro_batch_size": {"null"},
     "parallelism.layout": {"null"},
     "throughput.mfu": {"null"},
+    "throughput.padding": {"number", "null"},
     "throughput": {"null"},
     "parallelism": {"null"},
     "certificate": {"null"},
@@ -475,6 +476,7 @@ MEANING = {
     "hfu": "Hardware FLOPs utilisation: the same with what is computed again (Korthikanti et al. "
     "2022); null also where plans do not say what is.",
     "bubble": "Share of the iteration in which a pipeline rank waits, in the mean of all.",
+    "padding": "Share of tokens that are none of documents; null where samples have one length.",
     "busy": "Share of the iteration in which the slowest rank runs its stages.",
     "price_per_hour": "Price per hour of all nodes in use, in the currency of the cluster.",
     "price_per_iteration": "Price of an iteration.",

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.base.errors import SpecError
 from ilp_planner.base.files import Document
+from ilp_planner.inputs.files import find_model
 from ilp_planner.specs.decoder_parts import Window
 from ilp_planner.specs.lengths import (
     BATCHINGS,
@@ -20,7 +22,7 @@ from ilp_planner.specs.lengths import (
     expected_largest,
     packs,
 )
-from ilp_planner.specs.lengths_reader import lengths_text, read_lengths
+from ilp_planner.specs.lengths_reader import lengths_text, of_samples, read_lengths
 from tests.examples import examples
 
 SEQUENCE = 64
@@ -159,6 +161,38 @@ def test_files_of_lengths(text: str) -> None:
     found = read_lengths(Document("lengths.txt", text))
     assert found == THREE
     assert read_lengths(Document("again", lengths_text(found))) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("", "lengths.txt: found no lengths, expected a line"),
+        ("5,0\n", "lengths.txt: found no lengths, expected a line"),
+        ("5\n-3\n", "line 2: length: found -3, expected a whole number from 1"),
+        ("5\n2.5\n", "line 2: length: found '2.5', expected a whole number"),
+        ("length,count\nlong,2\n", "line 2: length: found 'long', expected a whole number"),
+        ("5,2,1\n", "line 1: found '5,2,1', expected a line"),
+        ("5,-2\n", "line 1: count: found -2, expected a whole number from 0"),
+        ('{"length": 5}\n{"size": 5}\n', "line 2: found none of length, num_tokens"),
+        ('{"length": 5}\n{"length": }\n', "line 2: found no valid JSON"),
+        ('{"5": "many"}', "'5': count: found 'many', expected a whole number"),
+        ("[5, true]", r"\[1\]: length: found True, expected a whole number"),
+        ("[5, ", "lengths.txt: found no valid JSON"),
+    ],
+)
+def test_bad_files_are_refused_in_one_line(text: str, refused: str) -> None:
+    with pytest.raises(SpecError, match=refused) as told:
+        read_lengths(Document("lengths.txt", text))
+    assert "\n" not in str(told.value)
+
+
+def test_documents_longer_than_a_sample_are_refused() -> None:
+    model = find_model("llama3-8b")
+    with pytest.raises(SpecError, match=r"a document of 9000 tokens, expected at most 8192.*9088"):
+        of_samples(model, Lengths(lengths=(9000,), counts=(1,)), "lengths.txt")
+    padded = Lengths(lengths=(100, 700), counts=(1, 1), batching=LONGEST)
+    assert of_samples(model, padded, "lengths.txt").sequence == 768
+    assert of_samples(model, padded.made(PACKED), "lengths.txt").sequence == 8192
 
 
 def test_many_lengths_are_rounded_up() -> None:

@@ -187,6 +187,7 @@ class Judge:
             bubble=waiting_share(terms[SLOWEST] + terms[WAITING], sum(busy) / job.pp, seconds),
             busy=max(busy) / seconds,
             tuning=job.settings.tuning,
+            micro_batch=job.micro_batch,
         )
         types = problem.cluster.device_types
         devices = [types[name] for name in problem.cluster.type_of]

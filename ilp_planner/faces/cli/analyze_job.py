@@ -6,9 +6,11 @@ import difflib
 import math
 from dataclasses import fields, replace
 from itertools import combinations, product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ilp_planner.base.errors import PlannerError, SpecError, UsageError
+from ilp_planner.base.files import read_document
 from ilp_planner.base.limits import RANKS, beyond
 from ilp_planner.faces.cli.job_options import Job
 from ilp_planner.faces.cli.wording import option_of
@@ -26,6 +28,7 @@ from ilp_planner.specs.degrees import (
     nearest_multiple,
     pipeline_misfits,
 )
+from ilp_planner.specs.lengths import PACKED
 from ilp_planner.specs.pipeline_layout import (
     PipelineLayout,
     balanced_layout,
@@ -160,6 +163,7 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
     spec = find_model(asked["model"], text_only=asked.get("text_only", False))
     images = asked.get("images_per_sample"), asked.get("image_size")
     model, notes = decoder_of(spec, asked["model"], Samples(asked["sequence_length"], *images))
+    model = _with_lengths(spec, model, asked)
     refuse_idle(asked, model, spec.name)
     asked, completed = _completed(asked, model, devices)
     notes += completed
@@ -180,6 +184,11 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
         raise UsageError(f"--dp: found {dp}, {world} GPUs, expected at most {RANKS}")
     if expected := beyond("global_batch", batch):
         raise UsageError(f"--global-batch-size: found {batch}, expected {expected}")
+    if model.lengths and model.lengths.batching == PACKED and micro_batch > 1:
+        raise UsageError(
+            f"--micro-batch-size: found {micro_batch} with packed samples, expected 1: attention "
+            "reads all of a micro-batch as one row"
+        )
     for name, broken in tuning_rules(model, settings.tuning):
         raise UsageError(f"{option_of(name)}: found {broken.have}, expected {broken.limit}")
     try:
@@ -317,6 +326,22 @@ def decoder_of(spec: ModelSpec, named: str, samples: Samples) -> tuple[Decoder, 
         )
     found = with_samples(replace(spec, architecture=model), samples)
     return cast("Decoder", found.architecture), found.remarks
+
+
+def _with_lengths(spec: ModelSpec, model: Decoder, asked: dict[str, Any]) -> Decoder:
+    """Return the model with samples made of documents, if a file says their lengths."""
+    named, batching = asked.get("lengths"), asked.get("batching")
+    if named is None:
+        if batching:
+            raise UsageError(
+                f"--batching: found {batching} without --lengths, expected none, or a file of "
+                "lengths beside it"
+            )
+        return model
+    from ilp_planner.specs.lengths_reader import of_samples, read_lengths
+
+    lengths = read_lengths(read_document(Path(named), SpecError), batching or PACKED)
+    return of_samples(replace(spec, architecture=model), lengths, named)
 
 
 def replicas(asked: dict[str, Any], devices: Devices) -> int:

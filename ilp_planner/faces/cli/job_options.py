@@ -96,6 +96,11 @@ class Job:
     image_size: Annotated[int | None, number(ABOUT, "--image-size", BY_NAME["image_size"].help)] = (
         None
     )
+    lengths: o.LengthsFile = None
+    batching: Annotated[
+        Literal["packed", "joined", "longest", "full"] | None,
+        about("--batching", BY_NAME["batching"].help),
+    ] = None
     text_only: Annotated[bool, about("--text-only", o.TEXT_ONLY)] = False
     sequence_parallel: Annotated[
         bool, memory("--sequence-parallel", "Divide activations between products too.")

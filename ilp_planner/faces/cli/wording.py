@@ -27,7 +27,7 @@ NAMED = (
     "device", "backend", "resume", "output", "accept_changed", "fit", "nearest", "start", "png",
     "vary", "objective", "max_price_per_hour", "tokens", "plot", "executor", "scheduler",
     "fallback", "yes", "run_number", "job_file", "unit", "ask", "failed", "folder", "run", "budget",
-    "log", "steps",
+    "log", "steps", "sequence_length",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}

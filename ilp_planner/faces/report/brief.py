@@ -14,6 +14,7 @@ from ilp_planner.faces.report.devices import describe_types
 from ilp_planner.faces.report.expected import known_of
 from ilp_planner.faces.report.parallelism import BETWEEN, degree_words
 from ilp_planner.faces.report.rates import price_lines, price_of, run_in, three_digits
+from ilp_planner.faces.report.samples import samples_of_plan
 from ilp_planner.faces.report.shortlist import shortlist_lines
 from ilp_planner.faces.report.stages import training_words
 from ilp_planner.faces.report.tables import GIB
@@ -61,6 +62,7 @@ def brief_lines(
         (step, problem_text(problem, plan)),
         said,
         _rate_line(problem, plan, evaluation, tokens),
+        *samples_of_plan(problem, plan),
         *price,
         *run_lines(problem, plan, evaluation),
         ("memory", memory_text(problem, plan, evaluation)),

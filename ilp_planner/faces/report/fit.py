@@ -25,6 +25,7 @@ from ilp_planner.faces.report.rates import (
     run_object,
     run_of,
 )
+from ilp_planner.faces.report.samples import samples_lines
 from ilp_planner.faces.report.tree import Table
 from ilp_planner.faces.schemas import headed
 from ilp_planner.job.verdict import reason
@@ -76,6 +77,7 @@ def time_lines(as_is: Judged, tokens: float | None, *, width: int) -> Iterator[s
         *known_lines(as_is.known),
         *parallelism_lines(parallelism_of_job(job)),
         *rates_lines(as_is.done, job.settings.precision),
+        *samples_lines(job.model, job.micro_batch),
         *price_lines(price_of_job(as_is)),
         *run_lines(run_of_job(as_is, tokens)),
     ):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.base.units import DAY, GIGA, HOUR, TERA, counted, format_percent
 from ilp_planner.faces.report.parallelism import parallelism, parallelism_lines, parallelism_object
+from ilp_planner.faces.report.samples import samples_of_plan
 from ilp_planner.spaces.throughput import throughput
 from ilp_planner.specs.prices import hourly_price, nodes_of
 
@@ -39,6 +40,7 @@ def rates_object(done: Throughput | None) -> dict[str, float | None] | None:
         "hfu": done.hfu,
         "bubble": done.bubble,
         "busy": done.busy,
+        "padding": done.padding,
     }
 
 
@@ -143,6 +145,7 @@ def worth_lines(
     return [
         *parallelism_lines(parallelism(problem, plan, evaluation)),
         *rates_lines(_done(problem, plan, evaluation, bubble), precision),
+        *samples_of_plan(problem, plan),
         *price_lines(price_of(problem, plan, evaluation)),
         *run_lines(run),
     ]

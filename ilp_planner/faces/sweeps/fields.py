@@ -111,7 +111,11 @@ def _called(said: str, known: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
     others lie in tables below its own."""
     found = [(kind, path) for kind, path in known if _is_called(said, (kind, *path))]
     whole = [(kind, path) for kind, path in found if f"{kind}.{said}".endswith(".".join(path))]
-    above = [(k, p) for k, p in found if all((k, *p[:-1]) == (a, *b[: len(p) - 1]) for a, b in found)]
+    above = [
+        (kind, path)
+        for kind, path in found
+        if all((kind, *path[:-1]) == (other, *one[: len(path) - 1]) for other, one in found)
+    ]
     return next((one for one in (whole, above) if len(one) == 1), found)
 
 

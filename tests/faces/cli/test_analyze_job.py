@@ -47,6 +47,8 @@ ASKED: dict[str, Any] = {
     "lora_dropout": None,
     "qlora": False,
     "freeze": None,
+    "lengths": None,
+    "batching": None,
 }
 NAMES = {"--virtual-stages": "virtual", "--global-batch-size": "global_batch"}
 choices = st.fixed_dictionaries(

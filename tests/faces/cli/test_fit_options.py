@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -34,11 +35,12 @@ BESIDE = {
     "--recompute-layers": ["--recompute-method", "block"],
     "--dp": ["--gpus", "2xH100"],
     "--global-batch-size": ["--dp", NUMBER],
+    "--batching": ["--lengths", "lengths.csv"],
     "--lora": ["--lora-targets", "o_proj"],
     "--qlora": ["--lora-targets", "o_proj"],
     "--lora-dropout": ["--lora", NUMBER, "--lora-targets", "o_proj"],
 }
-TEXTS = ("layout", "lora_targets", "freeze")  # what no number says
+TEXTS = ("layout", "lora_targets", "freeze", "lengths")  # what no number says
 OF_EXPERTS = ("--ep", "--etp", "--dispatcher", "--grouped-experts", "--imbalance")
 
 
@@ -91,6 +93,7 @@ def test_nothing_is_refused_for_what_fit_chose(
         return Fit(as_is=judge.verdict(judge.job), changes=(), singles=0, pairs=0)
 
     monkeypatch.setattr(analysis_fit, "fit", only)
+    Path("lengths.csv").write_text("length,count\n64,9\n512,1\n")
     for option, value in values():
         beside = BESIDE.get(option, [])
         gpus = [] if "--gpus" in beside else ["--gpus", GPUS]
