@@ -27,6 +27,7 @@ COUNTED = {
     "hidden-dropout", "attention-dropout", "moe-expert-capacity-factor",
     "moe-expert-rank-capacity-factor", "moe-paged-stash-buffer-size-factor-cuda",
     "moe-paged-stash-buffer-size-factor-cpu", "optimizer-offload-fraction",
+    "activation-offload-fraction",
 }  # fmt: skip
 FREE = {
     "rotary-base", "yarn-original-max-position-embeddings", "original-max-position-embeddings",

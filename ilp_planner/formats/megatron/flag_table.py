@@ -49,6 +49,9 @@ linear-conv-kernel-dim:int=4 linear-key-head-dim:int=128 linear-value-head-dim:i
 linear-num-key-heads:int=16 linear-num-value-heads:int=32 csa-compress-ratios:pattern
 csa-window-size:int=128 csa-compress-rotary-base:float dsa-indexer-n-heads:int
 dsa-indexer-head-dim:int dsa-indexer-topk:int dsa-indexer-loss-coeff:float
+dsa-indexer-topk-freq:int=1 dsa-indexer-skip-topk-offset:int=0 dsa-indexer-k-norm-epsilon:float
+dsa-indexer-k-norm-fp32 dsa-indexer-rope-interleaved ~dsa-indexer-rotate-activation
+~dsa-indexer-scoring-relu dsa-kernel-backend:str=none{cudnn|none|tilelang}
 dsa-indexer-use-sparse-loss enable-hyper-connections num-residual-streams:int=4
 mhc-sinkhorn-iterations:int=20 mhc-init-gating-factor:float=0.01 use-fused-mhc
 mhc-recompute-layer-num:int
@@ -74,6 +77,9 @@ moe-router-padding-for-quantization moe-router-padding-for-fp8
 moe-grouped-gemm moe-single-grouped-weight moe-single-grouped-bias use-grouped-gemm-for-dense-mlp
 moe-token-dispatcher-type:str=allgather{allgather|alltoall|flex} moe-enable-deepep
 moe-flex-dispatcher-backend:str=deepep{deepep|hybridep} moe-permute-fusion-into-hybridep
+moe-flex-dispatcher-num-sms:int moe-hybridep-pad-uneven-dispatch-inputs
+moe-router-quantile-balancing-ema:float=0.0 moe-shared-expert-glu-interleave-size:int
+use-grouped-gemm-for-shared-expert
 moe-deepep-num-sms:int=20 moe-hybridep-num-sms:int moe-hybridep-num-blocks-permute:int
 moe-hybridep-num-blocks-unpermute:int moe-hybridep-num-sms-preprocessing:int=108
 moe-expert-capacity-factor:float moe-pad-expert-input-to-capacity
@@ -142,6 +148,8 @@ recompute-activations recompute-granularity:str{full|selective}
 recompute-method:str{uniform|block} recompute-num-layers:int recompute-modules:str+
 distribute-saved-activations checkpoint-activations cpu-offloading-num-layers:int=0
 cpu-offloading-retain-pinned-cpu-buffers fine-grained-activation-offloading offload-modules:str+
+activation-offload-fraction:float=1.0 delay-offload-until-cuda-graph
+delta-offload-bytes-across-pp-ranks:int=0
 min-offloaded-tensor-size:int=1048576 fine-grained-offloading-max-inflight-offloads:int
 optimizer-cpu-offload optimizer-offload-fraction:float=1.0 use-torch-optimizer-for-cpu-offload
 overlap-cpu-optimizer-d2h-h2d no-pin-cpu-grads!pin_cpu_grads no-pin-cpu-params!pin_cpu_params
@@ -170,6 +178,7 @@ kitchen-recipe-number:int
 KERNELS = """
 transformer-impl:str=transformer_engine{local|transformer_engine|inference_optimized}
 attention-backend:str=auto{flash|fused|unfused|local|auto} use-flash-attn use-mcore-models
+flash-attention-version:str{2|3|4}
 no-masked-softmax-fusion!masked_softmax_fusion no-bias-gelu-fusion!bias_gelu_fusion
 no-bias-swiglu-fusion!bias_swiglu_fusion no-bias-dropout-fusion!bias_dropout_fusion
 no-rope-fusion!apply_rope_fusion no-persist-layer-norm
@@ -277,7 +286,8 @@ use-persistent-ckpt-worker async-ckpt-cpu-priority:int=10 async-ckpt-io-priority
 async-ckpt-use-cpu-shm
 ckpt-fully-parallel-load-exchange-algo:str=broadcast{broadcast|gather_rounds|gather_object}
 ckpt-fully-parallel-save-process-group:str=dp{dp|ep_dp}
-ckpt-fully-parallel-load-process-group:str=dp{dp|ep_dp} ckpt-assume-constant-structure
+ckpt-fully-parallel-load-process-group:str=dp{dp|ep_dp} ~stream-ckpt-dequant
+ckpt-assume-constant-structure
 ckpt-pg-tensors-cache-path:str ~ckpt-load-validate-sharding-integrity ~strict-fsdp-dtensor-load
 dist-ckpt-strictness:str=assume_ok_unexpected dist-ckpt-save-pre-mcore-014
 dist-ckpt-optim-fully-reshardable distrib-optim-fully-reshardable-mem-efficient
@@ -287,7 +297,9 @@ adlr-autoresume adlr-autoresume-interval:int=1000
 """
 
 LOGGING = """
-log-interval:int=100 log-params-norm log-throughput log-progress
+log-interval:int=100 log-params-norm log-throughput log-progress moe-routing-trace-path:str
+moe-routing-trace-max-training-iters:int moe-routing-trace-dump-weights
+moe-routing-trace-capture-logits moe-routing-trace-capture-hidden-states
 timing-log-level:int=0{0|1|2} timing-log-option:str=minmax{max|minmax|all} tensorboard-dir:str
 tensorboard-log-interval:int=1 tensorboard-queue-size:int=1000 log-timers-to-tensorboard
 ~log-loss-scale-to-tensorboard log-validation-ppl-to-tensorboard log-memory-to-tensorboard

@@ -11,7 +11,8 @@ from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.decoder_parts import Experts, Rotary, Window
 
 ROUNDED = "yarn_correction_range_round_to_int"
-LATENT_BETAS = (1.0, 32.0)  # of YaRN in `MLATransformerConfig`, which no argument says
+# Of YaRN in `MLATransformerConfig`, which no argument says: betas, and positions before.
+LATENT_BETAS, LATENT_ORIGINAL = (1.0, 32.0), 4096
 
 
 def features_of(args: MegatronArguments) -> dict[str, Any]:
@@ -128,7 +129,6 @@ def _rotary_rows(model: Decoder) -> tuple[tuple[str, Value, object], ...]:
         ("rotary_scaling_factor", rotary.factor, common),
         ("mscale", rotary.magnitude, common and rotary.magnitude != 1),
         ("mscale_all_dim", rotary.magnitude_all, common and rotary.magnitude_all),
-        ("original_max_position_embeddings", rotary.original, yarn and latent),
         ("yarn_original_max_position_embeddings", rotary.original, own),
         ("yarn_beta_fast", rotary.fast, own),
         ("yarn_beta_slow", rotary.slow, own),
@@ -141,13 +141,19 @@ def unsaid(model: Decoder) -> tuple[str, ...]:
     rotary = model.rotary
     if rotary is None or model.latent is None or rotary.scaling != "yarn":
         return ()
-    if (rotary.slow, rotary.fast) == LATENT_BETAS:
-        return ()
-    slow, fast = LATENT_BETAS
-    return (
-        f"rotary.slow, rotary.fast: {rotary.slow:g}, {rotary.fast:g}; Megatron-LM has {slow:g}, "
-        f"{fast:g} with latent attention, which no argument changes",
-    )
+    notes = []
+    if (rotary.slow, rotary.fast) != LATENT_BETAS:
+        slow, fast = LATENT_BETAS
+        notes.append(
+            f"rotary.slow, rotary.fast: {rotary.slow:g}, {rotary.fast:g}; Megatron-LM has "
+            f"{slow:g}, {fast:g} with latent attention, which no argument changes"
+        )
+    if rotary.original != LATENT_ORIGINAL:
+        notes.append(
+            f"rotary.original: {rotary.original}; Megatron-LM has {LATENT_ORIGINAL} with latent "
+            "attention, which no argument changes"
+        )
+    return tuple(notes)
 
 
 def routing_of(args: MegatronArguments) -> dict[str, Any]:

@@ -41,7 +41,7 @@ SAID = {
     ),
     "yarn of latent attention": (
         deepseek(rotary=Rotary(scaling="yarn", factor=40.0, original=4096, magnitude_all=1.0)),
-        "--rotary-scaling-factor 40.0 --mscale-all-dim 1.0 --original-max-position-embeddings 4096",
+        "--rotary-scaling-factor 40.0 --mscale-all-dim 1.0",
     ),
     "partial": (
         llama(rotary=Rotary(share=0.5), epsilon=1e-6, one_plus=True),
