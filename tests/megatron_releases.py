@@ -3,8 +3,8 @@
 `python -m tests.megatron_releases REPOSITORY core_v0.16.1 core_v0.19.0` reads the files of a git
 directory at these tags, by their syntax: nothing of them is imported or run. It prints what
 docs/reference/releases.md tells of. Arguments are those of `megatron/training/arguments.py`: calls
-of `add_argument`, and fields of the dataclasses that `ArgumentGroupFactory` makes arguments of, by its
-rules (`megatron/training/argument_utils.py`).
+of `add_argument`, and fields of the dataclasses that `ArgumentGroupFactory` makes arguments of, by
+its rules (`megatron/training/argument_utils.py`).
 """
 
 import ast

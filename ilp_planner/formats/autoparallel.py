@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import PlanError
 from ilp_planner.formats.exported import Expected, Exported, module_name
-from ilp_planner.formats.torchtitan import model_module, tables_of, toml_text
+from ilp_planner.formats.torchtitan import Tables, model_module, tables_of, toml_text
 from ilp_planner.spaces.runtimes.limits import Unfit
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def export_autoparallel(job: TrainingJob, name: str, _: Expected | None = None) 
         raise PlanError(
             f"model: found one of torchtitan's {model.name}, but {TOOL} takes a mesh of {MODEL}"
         )
+    check_tables(tables)
     tables["job"]["custom_config_module"] = f"{FOLDER}.job_config"
     tables["compile"] = {"enable": True}
     tables["activation_checkpoint"] = {"mode": "none"}
@@ -67,24 +68,15 @@ def check_autoparallel(job: TrainingJob) -> None:
     ------
     PlanError: the job's field, the limit and the nearest that can be run.
     """
-    s, optimizer = job.settings, job.settings.optimizer
-    copies = job.dp if optimizer.sharding == "none" else optimizer.instances
+    s = job.settings
     limits = (
         ("pp", job.pp, job.pp > 1, "has no pipelines", "pp = 1"),
         ("settings.cp", s.cp, s.cp > 1, "has no context parallelism", "cp = 1"),
         ("settings.ep", s.ep, s.ep > 1, f"takes a mesh of {MODEL}, without experts", "ep = 1"),
         (
-            "settings.optimizer", optimizer.sharding, copies > 1,
-            "shards over all data-parallel ranks", "sharding = parameters, one copy",
-        ),
-        (
             "micro_batches", job.micro_batches, job.micro_batches > 1,
             "traces a step of the whole batch at once",
             f"micro_batch = {job.global_batch // job.dp}",
-        ),
-        (
-            "settings.kernels.quantised", s.kernels.quantised, bool(s.quantised),
-            "is given no products in 8 or 4 bits", 'quantised = ""',
         ),
         (
             "settings.recompute", str(s.recompute.granularity),
@@ -95,3 +87,21 @@ def check_autoparallel(job: TrainingJob) -> None:
     for field, found, broken, limit, nearest in limits:
         if broken:
             raise Unfit(field, found).but(f"{TOOL} {limit}", nearest)
+
+
+def check_tables(tables: Tables) -> None:
+    """Refuse a configuration with replicas beside shards, or with converted products.
+
+    Raises
+    ------
+    PlanError: the job's field, the limit and the nearest that can be run.
+    """
+    copies = tables["parallelism"]["data_parallel_replicate_degree"]
+    if copies != 1:
+        raise Unfit("settings.optimizer", f"{copies} replicas").but(
+            f"{TOOL} shards over all data-parallel ranks", "states shared by all of them"
+        )
+    if converters := tables["model"].get("converters"):
+        raise Unfit("settings.kernels", f"converters {converters}").but(
+            f"{TOOL} is given no products in 8 or 4 bits", "products in 16 bits"
+        )

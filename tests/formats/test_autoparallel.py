@@ -60,11 +60,14 @@ def test_a_flavor_of_torchtitan_needs_no_module() -> None:
         ({"pp": 4, "layout": job().layout}, "pp: found 4, but AutoParallel has no pipelines"),
         ({"settings": usual(cp=2, optimizer=SHARDED), "dp": 1}, "settings.cp: found 2"),
         ({"settings": usual(ep=2, optimizer=SHARDED), "model": deepseek()}, "settings.ep: found 2"),
-        ({"settings": usual(optimizer=OptimizerSettings())}, "settings.optimizer: found none"),
+        (
+            {"settings": usual(sequence_parallel=False, optimizer=OptimizerSettings()), "tp": 1},
+            "settings.optimizer: found 2 replicas",
+        ),
         ({"micro_batch": 2}, "micro_batches: found 16"),
         (
             {"settings": usual(optimizer=SHARDED, kernels=Kernels(quantised="fp8-current"))},
-            "settings.kernels.quantised: found fp8-current",
+            "settings.kernels: found converters",
         ),
         ({"settings": usual(optimizer=SHARDED, recompute=FULL)}, "settings.recompute: found full"),
     ],
