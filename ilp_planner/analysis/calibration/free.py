@@ -280,26 +280,26 @@ def check_names(names: Sequence[str]) -> None:
 
 
 _BLACKWELL = {
-    "low_precision": 0.17,
-    "attention": 0.26,
-    "attention_backward": 0.18,
-    "grouped": 0.093,
-    "streaming": 0.25,
-    "host_experts": 0.015e-3,
-    "expert_waits": 0.027e-3,
-    "sharded_exposed": 0.14,
+    "low_precision": 0.15,
+    "attention": 0.27,
+    "attention_backward": 0.12,
+    "grouped": 0.069,
+    "streaming": 0.2,
+    "host_experts": 0.014e-3,
+    "expert_waits": 0.032e-3,
+    "sharded_exposed": 0.15,
 }
 FITTED: Mapping[str, Mapping[str, float]] = {
     "H100": {
-        "sustained": 0.016,
-        "low_precision": 0.027,
+        "sustained": 0.021,
+        "low_precision": 0.029,
         "host_experts": 0.037e-3,
-        "expert_waits": 0.034e-3,
+        "expert_waits": 0.029e-3,
     },
-    "B200": {"sustained": 0.015, **_BLACKWELL},
-    "GB200": {"sustained": 0.089, **_BLACKWELL},
-    "B300": {"sustained": 0.12, **_BLACKWELL},
-    "GB300": {"sustained": 0.11, **_BLACKWELL},
+    "B200": {"sustained": 0.012, **_BLACKWELL},
+    "GB200": {"sustained": 0.069, **_BLACKWELL},
+    "B300": {"sustained": 0.1, **_BLACKWELL},
+    "GB300": {"sustained": 0.075, **_BLACKWELL},
 }
 
 
