@@ -38,7 +38,8 @@ OF_REQUESTS = (*FILES, "gpus", *(row.said for row in INPUTS if row.said != "pric
 HELD = {"model": DEFAULT_MODEL, "cluster": DEFAULT_CLUSTER}  # files of which fields are varied
 # Which fields are set before others: what a file says is changed when it is known which file.
 OF_FILE, IN_FILE, OF_REQUEST = range(3)
-OF_HYBRIDS = ("mamba", "delta", "encoder")  # tables that plain models have not, with names of theirs
+# Tables that plain models have not, with names of theirs.
+OF_HYBRIDS = ("mamba", "delta", "encoder")
 LISTED = 8  # fields of one name that a message lists
 
 
