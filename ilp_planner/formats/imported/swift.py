@@ -104,6 +104,12 @@ ROWS: dict[str, Says] = {
         "float16": {"bf16": False, "fp16": True},
         "float32": {"bf16": False, "fp16": False},
     },
+    "packing": Uncounted(
+        "packed samples of documents (`--lengths` of `solve`); counted as full ones", (True, "true")
+    ),
+    "group_by_length": Uncounted(
+        "documents of like lengths in a micro-batch; counted as full samples", (True, "true")
+    ),
     "padding_free": Uncounted(
         "samples of different lengths in one; counted as full ones", (True, "true")
     ),
@@ -122,7 +128,7 @@ SYSTEM = System(
         "max_epochs", "eval_*", "*log*", "report_to", "wandb*", "swanlab*", "tensorboard*", "seed",
         "finetune", "no_save_*", "no_load_*", "system", "model_author", "model_name", "model_type",
         "model_kwargs", "max_steps", "add_*", "merge_lora", "to_*", "use_hf", "hub_token",
-        "packing", "streaming", "group_by_length", "truncation_strategy", "template", "columns",
+        "streaming", "truncation_strategy", "template", "columns",
         "agent_template", "attn_impl", "enable_thinking", "loss_*", "beta", "rpo_*", "*epsilon*",
         "temperature", "top_*", "num_generations*", "steps_per_generation", "generation_*",
         "reward_*", "use_vllm", "vllm_*", "sleep_level", "offload_model", "offload_optimizer",

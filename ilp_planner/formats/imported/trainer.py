@@ -300,8 +300,17 @@ TRAINER: dict[str, Says] = {
     "use_adam_mini": only(False, otherwise="false: Adam-mini's optimizer is not modelled"),
     "use_muon": only(False, otherwise="false: Muon's tables are not modelled here"),
     "mixture_of_depths": only(None, otherwise="none: mixture of depths is not modelled"),
-    "packing": only(True, False),
-    "neat_packing": only(True, False),
+    "packing": Uncounted(
+        "packed samples of documents (`--lengths` of `solve`, with `--batching joined` where "
+        "attention crosses documents); counted as full ones",
+        (True, "true"),
+    ),
+    "neat_packing": Uncounted(
+        "packed samples of documents (`--lengths` of `solve`); counted as full ones", (True, "true")
+    ),
+    "group_by_length": Uncounted(
+        "documents of like lengths in a micro-batch; counted as full samples", (True, "true")
+    ),
     "use_packed_sequences": only(True, False),
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
     "bias_activation_fusion": both_activations,

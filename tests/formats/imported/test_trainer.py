@@ -46,6 +46,15 @@ def test_stages_of_zero(tmp_path: Path, stage: int) -> None:
     assert found.settings.optimizer.sharding == ZERO[stage]
 
 
+@pytest.mark.parametrize("key", ["packing", "neat_packing", "group_by_length"])
+def test_samples_of_documents_are_counted_as_full_ones(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "run.yaml"
+    for value in (True, False):
+        file.write_text(yaml.safe_dump({**TRAINER, key: value}))
+        remarks = read(recognised(file), 8).remarks
+        assert value == any(one.startswith(f"{key}: not counted: ") for one in remarks)
+
+
 @pytest.mark.parametrize("key", ["deepspeed", "fsdp_config"])
 def test_a_name_that_is_no_file_is_not_dropped(tmp_path: Path, key: str) -> None:
     file = tmp_path / "run.yaml"
