@@ -105,10 +105,10 @@ ROWS: dict[str, Says] = {
         "float32": {"bf16": False, "fp16": False},
     },
     "packing": Uncounted(
-        "packed samples of documents (`--lengths` of `solve`); counted as full ones", (True, "true")
+        "packed samples of documents (`--lengths` of `solve`); counted as full ones"
     ),
     "group_by_length": Uncounted(
-        "documents of like lengths in a micro-batch; counted as full samples", (True, "true")
+        "documents of like lengths in a micro-batch; counted as full samples"
     ),
     "padding_free": Uncounted(
         "samples of different lengths in one; counted as full ones", (True, "true")

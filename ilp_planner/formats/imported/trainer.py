@@ -303,13 +303,12 @@ TRAINER: dict[str, Says] = {
     "packing": Uncounted(
         "packed samples of documents (`--lengths` of `solve`, with `--batching joined` where "
         "attention crosses documents); counted as full ones",
-        (True, "true"),
     ),
     "neat_packing": Uncounted(
-        "packed samples of documents (`--lengths` of `solve`); counted as full ones", (True, "true")
+        "packed samples of documents (`--lengths` of `solve`); counted as full ones"
     ),
     "group_by_length": Uncounted(
-        "documents of like lengths in a micro-batch; counted as full samples", (True, "true")
+        "documents of like lengths in a micro-batch; counted as full samples"
     ),
     "use_packed_sequences": only(True, False),
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
