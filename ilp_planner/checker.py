@@ -43,6 +43,8 @@ AROUND = (100, 80, 125, 50, 200)  # percent of the best price, at which labels a
 MOST_PRICES = 33
 SAVED = Fraction(1, 10**6)  # relative: saved figures are true to this
 WEAKER = Fraction(1, 100)  # a proof that is farther below the claim is a fault
+# Of jobs, whose last layouts are bounded by one order of passes for several.
+WEAKER_OF_JOBS = Fraction(5, 100)
 EFFORTS = (0, 1_000, 10_000, 60_000)  # labels of a stage that are looked at, one try after another
 LABELS = 150_000  # of all stages, for one size of micro-batch
 MOST_PAIRS = 300_000  # places of stages between windows, at most
@@ -3215,6 +3217,7 @@ def check(root: Any) -> dict[str, Any]:
     return {
         "seconds": seconds, "stages": stages, "faults": faults, "bound": bound, "parts": parts,
         "claimed": Fraction(claimed, PS), "unknown": unknown, **said(plans, costs, cases),
+        "weaker": WEAKER_OF_JOBS if "training" in plans else WEAKER,
         "took": time.perf_counter() - begin,
     }  # fmt: skip
 
@@ -3222,7 +3225,7 @@ def check(root: Any) -> dict[str, Any]:
 def faults_of(verdict: dict[str, Any]) -> list[str]:
     """Return what does not hold."""
     faults = list(verdict["faults"])
-    if verdict["bound"] < verdict["claimed"] * (1 - WEAKER):
+    if verdict["bound"] < verdict["claimed"] * (1 - verdict["weaker"]):
         faults.append(f"the proof is {weaker(verdict)}")
     return faults
 

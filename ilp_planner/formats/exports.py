@@ -212,11 +212,11 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
     """
     row = EXPORTS[runtime.system][runtime.release]
     tuning = job.settings.tuning
-    for name, what in (("encoder", "images before the decoder"), ("outputs", "another head")):
-        if not getattr(job.model, name):
+    for key, what in (("encoder", "images before the decoder"), ("outputs", "another head")):
+        if not getattr(job.model, key):
             continue
         raise PlanError(
-            f"model.{name}: found {what}, but the export for {runtime} is "
+            f"model.{key}: found {what}, but the export for {runtime} is "
             "written for text alone; `ilp-plan evaluate` and `ilp-plan show` take the plan"
         )
     if tuning and not row.tunes:

@@ -30,14 +30,14 @@ FROZEN = Tuning(frozen=("embedding",))  # of layers that are passed through
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower(Decoder):
-    """The layers of an encoder. spans: as `Decoder.attention_spans` has them."""
+    """The layers of an encoder. looks: as `Decoder.attention_spans` has them."""
 
-    spans: tuple[tuple[float, float], ...] = ((1.0, 2.0),)
+    looks: tuple[tuple[float, float], ...] = ((1.0, 2.0),)
 
     @property
     def attention_spans(self) -> tuple[tuple[float, float], ...]:
         """Return how attention looks."""
-        return self.spans
+        return self.looks
 
 
 def encoder_of(job: TrainingJob) -> Encoder:
@@ -69,7 +69,7 @@ def encoder_job(job: TrainingJob) -> TrainingJob:
         activation=encoder.activation,
         positions="none" if encoder.positions else "rope",
         dropout=0.0,
-        spans=encoder.spans,
+        looks=encoder.spans,
     )
     return replace(
         job,

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 MEGATRON, DEEPSPEED = ("megatron",), ("deepspeed",)
 # Arguments of Megatron-LM that its own rules are about.
 CP_COMM, DISPATCHER = "cp_comm_type", "moe_token_dispatcher_type"
+GROUP_SIZE = "micro_batch_group_size"
 LOSS_FUSION, SEQUENCE = "cross_entropy_loss_fusion", "sequence_parallel"
 # Fields that readers of other systems' files name.
 SHARED_FIELD, COMPILED_FIELD = "settings.optimizer.sharding", "settings.kernels.compiled"
@@ -220,7 +221,7 @@ SETTINGS = (
         job_label=labels.JOB_VIRTUAL_STAGES,
     ),
     Setting(
-        "micro_batch_group_size",
+        GROUP_SIZE,
         Degree(),
         "Micro-batches that pass one virtual stage of a rank before the next one's turn "
         "(--microbatch-group-size-per-virtual-pipeline-stage); likewise; as many as pipeline ranks "

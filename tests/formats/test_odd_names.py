@@ -31,7 +31,7 @@ NAMES = {
     "lines": "a\nb: c\r\n- d\n\"\"\"\n'''\n]\n[x]\n",
     "controls": "a\x00b\x1b[2Jc\x07\u202ed\u2028e\u0085f",
 }
-OWN = ("peft",)  # plans of another space: `test_peft`
+OWN = ("peft", "autoparallel")  # plans of another space, or without a pipeline: their own tests
 RUNTIMES = [
     f"{to}@{one}" if one else to
     for to, releases in EXPORTS.items()

@@ -22,10 +22,10 @@ def export(
         str,
         typer.Option(
             "--to",
-            metavar=f"[{'|'.join(TARGETS)}]",
-            help="A training system, as torchtitan, its newest release, or torchtitan@0.2.2; a "
-            "scheduler around it, as slurm:torchtitan; or the integer program that the plan "
-            "solves.",
+            metavar="SYSTEM",
+            help=f"One of {', '.join(TARGETS)}: a training system, as torchtitan, its newest "
+            "release, or torchtitan@0.2.2; a scheduler around it, as slurm:torchtitan; or the "
+            "integer program that the plan solves (lp, mps).",
             autocompletion=targets,
         ),
     ],

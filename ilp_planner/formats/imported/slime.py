@@ -50,7 +50,7 @@ def _delta_nets(reading: Reading) -> None:
         raise reading.error(
             CHECKPOINT, name, "the model whose delta nets the layers of --spec have"
         )
-    values, notes = model_arguments(name, reading.source, CHECKPOINT)
+    values, notes, _ = model_arguments(name, reading.source, CHECKPOINT)
     keys = {VARIANT, FREQUENCY, *DELTA_KEYS.values()}
     for key, value in values.items():
         if key in keys:

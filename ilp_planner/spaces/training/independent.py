@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.costs.training.memory import most_layers
 from ilp_planner.schedule.formulas import DIVIDED
+from ilp_planner.settings.table import GROUP_SIZE
 from ilp_planner.spaces.training.enumerate.choices import different
 from ilp_planner.spaces.training.enumerate.recomputations import NOTHING
 from ilp_planner.spaces.training.enumerate.variants import Variant, block_of
@@ -34,7 +35,7 @@ MOST_PARTS, MOST_LAYERS = 4000, 512  # that the checker reads
 DEGREES = ("tp", "cp", "ep", "etp", "dp", "pp", "micro_batch", "order")
 ONLY = ("tp", "cp", "pp", "dp", "ep", "micro_batch_size", "virtual_stages")  # demands on numbers
 NEAR = 1.05  # times the bound: the plan itself is there
-OTHERS = ("layout", "keep", "remainder", "micro_batch_group_size")  # not known there
+OTHERS = ("layout", "keep", "remainder", GROUP_SIZE)  # not known there
 
 
 def training_proof(problem: Problem[MegatronCosts], bound: float) -> dict[str, Any]:

@@ -21,6 +21,7 @@ QUICK = {
     "capture": ["capture", "--print"],
     "solve": ["solve", "tiny.toml", "pair.toml", "--space", "operators", "--time-limit", "1"],
     "sweep": ["sweep", "tiny.toml", "--gpus", "8xV100-32GB", "--time-limit", "1", "--workers", "1"],
+    "supports": ["supports", "llama3.2-1b"],
     "size": [
         *[
             "size",
