@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ilp_planner.base.limits import RANKS
+from ilp_planner.base.limits import DEVICES
 from ilp_planner.faces.cli import options as o
 from ilp_planner.faces.cli.completion import models as complete
 
@@ -30,7 +30,7 @@ def supports(
         ),
     ] = "",
     devices: Annotated[
-        int, typer.Option("--devices", metavar="N", help="GPUs of a job.", min=1, max=RANKS)
+        int, typer.Option("--devices", metavar="N", help="GPUs of a job.", min=1, max=DEVICES)
     ] = 8,
     text_only: Annotated[bool, o.plain("--text-only", o.TEXT_ONLY)] = False,
     as_json: o.Json = False,

@@ -1,4 +1,4 @@
-"""The share of padding in samples of documents of different lengths, and what packing gains."""
+"""What samples are made of: images, or documents of different lengths, and what packing gains."""
 
 from __future__ import annotations
 
@@ -23,17 +23,24 @@ WORDS = {
 
 
 def samples_of_plan(problem: Problem[Any], plan: AnyPlan) -> list[tuple[str, str]]:
-    """Say the samples of a plan, if they are made of documents of different lengths."""
+    """Say the samples of a plan, if they have images or are made of documents."""
     model = None if problem.spec is None else as_decoder(problem.spec.architecture)
-    if model is None or model.lengths is None:
+    if model is None:
         return []
     return samples_lines(model, plan.micro_batch_size // getattr(plan.stages[0], "dp", 1))
 
 
 def samples_lines(model: Decoder, micro_batch: int) -> list[tuple[str, str]]:
     """Say the samples of micro-batches of so many: `packed, 13.6 documents of 301 tokens, 0.4 %
-    padding (a document each, padded to the sequence length: 92.7 %)`."""
+    padding (a document each, padded to the sequence length: 92.7 %)`, or `1 image of 448 x 448
+    pixels: 256 of 4,096 tokens`."""
     lengths, size = model.lengths, model.sequence
+    if image := model.encoder:
+        images = f"{image.images} image{'s' * (image.images > 1)}"
+        tokens = f"{image.image_tokens:,} of {size:,} tokens"
+        return [
+            ("samples", f"{images} of {image.image_size} x {image.image_size} pixels: {tokens}")
+        ]
     if lengths is None:
         return []
     text = WORDS[lengths.batching]
