@@ -9,7 +9,13 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ilp_planner.base.errors import PlannerError, UsageError, described, with_article
+from ilp_planner.base.errors import (
+    InfeasibleError,
+    PlannerError,
+    UsageError,
+    described,
+    with_article,
+)
 from ilp_planner.base.printable import printable
 from ilp_planner.faces.cli.wording import PARAMETER
 from ilp_planner.inputs.table import INPUTS, Whole
@@ -65,7 +71,9 @@ def python_words() -> Iterator[None]:
         text = str(error)
         if in_python(text) == text:
             raise
-        raise type(error)(in_python(text), excerpt=error.excerpt) from None
+        # What explains a conflict is made of demands, not of a text.
+        kind = InfeasibleError if isinstance(error, InfeasibleError) else type(error)
+        raise kind(in_python(text), excerpt=error.excerpt) from None
 
 
 class Printed:

@@ -1,4 +1,4 @@
-"""What samples are made of: images, or documents of different lengths, and what packing gains."""
+"""Samples, and their making: images, or documents of different lengths, and what packing gains."""
 
 from __future__ import annotations
 

@@ -97,6 +97,7 @@ def shown(name: str) -> tuple[TrainingJob, ...]:
 DESCRIBED = {
     "inputs", "tp", "ep", "etp", "dp", "pp", "micro_batch_size", "virtual_stages", "layout",
     "activation_offload", "exact_first", "capacity", "lora_targets", "lora_dropout", "adapters",
+    "batching",
 }  # fmt: skip
 BY_RUNTIME: dict[str, Callable[[Runtime], tuple[str, ...]]] = {
     "cp": lambda one: ("1",) if one.most_cp == 1 else (f"1 to {one.most_cp}",),
@@ -231,7 +232,7 @@ def values(field: str, jobs: Iterable[TrainingJob]) -> set[object]:
 
 def test_every_setting_is_in_one_row() -> None:
     own = {field.name for field in fields(TrainingJob)} - {"settings"}
-    every = own | {f"settings.{name}" for name in leaves(Settings())} | {"virtual"}
+    every = own | {f"settings.{name}" for name in leaves(Settings())} | {"virtual", "batching"}
     said = [field for row in ROWS for field in row.fields]
     assert sorted(said) == sorted(every)
     assert len({row.title for row in ROWS}) == len(ROWS)
