@@ -3190,8 +3190,8 @@ def check(root: Any) -> dict[str, Any]:
     certificate = get(root, "certificate", dict)
     if "independent" not in certificate:
         raise RefusedError(
-            "certificate.independent: missing; `ilp-plan solve` writes it where the checker knows "
-            "the plans: operators, groups, training runtimes"
+            "certificate.independent: missing; `ilp-plan solve --check` writes it where the "
+            "checker knows the plans: operators, groups, training runtimes"
         )
     record = get(certificate, "independent", dict)
     plans, costs, cases, claimed = opened(record)

@@ -45,7 +45,8 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     problem that is searched; of a peer's space they may not, as the peer uses all.
     graded: some plans are plainer than others (`plainness`). part_key: the key of a part's name in
     certificates; proof_keys: their further keys besides the bound and its proof, each with the keys
-    of its entries.
+    of its entries. proves_in_passing: the proof for the checker is made in little of a search's
+    time; otherwise where somebody asks for it.
     """
 
     name: ClassVar[str]
@@ -54,6 +55,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     idles: ClassVar[bool] = False
     leaves_out: ClassVar[bool] = True
     graded: ClassVar[bool] = False
+    proves_in_passing: ClassVar[bool] = True
     part_key: ClassVar[str] = "part"
     proof_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 

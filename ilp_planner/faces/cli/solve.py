@@ -217,7 +217,8 @@ def save_and_show(problem: "Problem[Any]", result: Result, shown: Shown) -> None
     try:
         if shown.output is not None and result.plan is not None:
             known = None if shown.reproducible else versions()
-            keep_saved(shown.output, saved_result(problem, result, known))
+            proof = True if shown.check else None
+            keep_saved(shown.output, saved_result(problem, result, known, independent=proof))
             saved_to = shown.output
     finally:
         if shown.as_json:

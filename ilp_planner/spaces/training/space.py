@@ -110,6 +110,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     noun = "Megatron plan"
     runtime = MEGATRON
     graded = True
+    proves_in_passing = False
 
     @property
     def threaded(self) -> bool:
