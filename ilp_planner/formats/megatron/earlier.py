@@ -103,6 +103,10 @@ LOST = {
     "allow-padding-num-layers": "empty layers that fill up stages",
     "recompute-lgd": "recomputation of norms, gates and dropouts; counted as kept",
     "offload-continuous-buffers": "buffers in the host's memory",
+    **dict.fromkeys(
+        ("disable-vision-class-token", "vision-tower", "patch-size"),
+        "an encoder of images, whose decoder alone is judged",
+    ),
     "ds-sequence-parallel-fpdt": "attention in pieces of the sequence; counted whole",
     "remote-device": "parameters elsewhere; counted on the device",
     "compression-training": "pruned or narrower parameters; counted whole",

@@ -70,6 +70,15 @@ def test_a_degree_that_is_not_known_is_asked_for(tmp_path: Path, flag: str) -> N
         read_script(script, strict=False)
 
 
+@pytest.mark.parametrize("words", ["--disable-vision-class-token", "--vision-tower clip"])
+def test_an_encoder_of_images_is_named(words: str) -> None:
+    """By Pai-Megatron-Patch's scripts, of which the decoder is judged."""
+    args = read_arguments(f"{MODEL} {words}", 8, strict=False)
+    said = f"{words.split()[0]}: not counted: an encoder of images, whose decoder alone is judged"
+    assert said in args.remarks
+    assert job_of_arguments(args) == job_of("")
+
+
 @pytest.mark.parametrize(
     ("program", "does"),
     [
