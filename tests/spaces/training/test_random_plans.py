@@ -1,6 +1,6 @@
 """No legal plan that a proof is about takes less than its bound: random plans for every runtime."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -16,9 +16,11 @@ from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.optimize.result import Status
 from ilp_planner.optimize.solve import solve
+from ilp_planner.plan import GroupPlan
 from ilp_planner.problem import Problem
 from ilp_planner.settings.base import AS_ASKED, SEARCHED
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
+from ilp_planner.spaces.throughput import physical_bound
 from ilp_planner.specs.machine import Machine
 from tests.divided_layouts import DIVIDED
 from tests.examples import everything, examples, often
@@ -29,6 +31,8 @@ from tests.runtime_cases import runtime_problem
 
 MOST = 250  # plans of a problem that are legal and inside, where there are so many
 PLANS = MOST if everything() else MOST // 8
+DRAWN = 400 if everything() else 120  # around the best plan of a problem, by each seed
+LEAST = 12  # of those of three seeds that are legal and inside
 TRIES = 8  # plans that are drawn for each of them, at most
 LESS = 1 if everything() else 3
 TOGETHER = 4 * PLANS  # plans of the small problems that are legal and inside, at least
@@ -68,6 +72,30 @@ def assert_none_is_faster(problem: Problem, seed: int, count: int = PLANS) -> in
         if inside == count:
             break
     return inside
+
+
+def assert_plans_keep_the_bound(
+    problem: Problem, changed: Callable[[GroupPlan, GroupPlan], GroupPlan] = lambda plan, _: plan
+) -> None:
+    """Prove the best plan of a problem, and draw plans around it: none that is legal and inside
+    takes less than the bound, and at least twelve are. changed: makes a plan of a drawn one and the
+    best one."""
+    found = solve(problem)
+    assert found.status is Status.OPTIMAL
+    assert found.plan is not None
+    assert evaluate(problem, found.plan).legal
+    nodes = range(problem.cluster.node_count)
+    assert 0 < problem.space.work_bound(problem, nodes) <= found.bound
+    assert physical_bound(problem) <= found.bound
+    inside = 0
+    for seed in range(3):
+        for drawn in islice(Drawer(problem, seed).plans(found.plan), DRAWN):
+            plan = changed(drawn, found.plan)
+            judged = evaluate(problem, plan)
+            if judged.legal and problem.space.outside(problem, plan) is None:
+                assert judged.iteration_time >= found.bound * (1 - ROUNDING), plan
+                inside += 1
+    assert inside >= LEAST
 
 
 def checked(problems: st.SearchStrategy[Problem], count: int) -> int:

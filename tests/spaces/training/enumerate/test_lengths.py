@@ -1,13 +1,12 @@
 """No legal plan with samples of documents beats the bound, and the best of all is found."""
 
 from dataclasses import replace
-from itertools import islice, product
+from itertools import product
 from typing import Any
 
 import pytest
 
 from ilp_planner.base.errors import UsageError
-from ilp_planner.base.numerics import ROUNDING
 from ilp_planner.costs.training.job import job_of_groups
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import ANY, Constraints, constraints_of
@@ -17,15 +16,12 @@ from ilp_planner.problem import Problem
 from ilp_planner.settings.rules import check_packs
 from ilp_planner.settings.table import BY_NAME
 from ilp_planner.spaces.registry import RUNTIMES
-from ilp_planner.spaces.throughput import physical_bound
 from ilp_planner.specs.lengths import BATCHINGS, FULL, JOINED, LONGEST, PACKED, Lengths
-from tests.examples import everything, for_each
+from tests.examples import for_each
 from tests.megatron_cases import small_cluster
-from tests.random_plans import Drawer
 from tests.runtime_cases import runtime_problem
+from tests.spaces.training.test_random_plans import assert_plans_keep_the_bound
 
-PLANS = 400 if everything() else 120
-LEAST = 12  # plans of a problem that are legal and inside
 SEQUENCE = 2048
 SKEWED = {"lengths": (64, 200, 700, 2048), "counts": (300, 80, 20, 5)}
 CASES = [
@@ -57,22 +53,7 @@ def problem_of(
 
 @for_each("case", CASES)
 def test_no_plan_is_faster_than_the_bound(case: tuple[str, str, str]) -> None:
-    problem = problem_of(*case)
-    found = solve(problem)
-    assert found.status is Status.OPTIMAL
-    assert found.plan is not None
-    assert evaluate(problem, found.plan).legal
-    nodes = range(problem.cluster.node_count)
-    assert 0 < problem.space.work_bound(problem, nodes) <= found.bound
-    assert physical_bound(problem) <= found.bound
-    inside = 0
-    for seed in range(3):
-        for plan in islice(Drawer(problem, seed).plans(found.plan), PLANS):
-            judged = evaluate(problem, plan)
-            if judged.legal and problem.space.outside(problem, plan) is None:
-                assert judged.iteration_time >= found.bound * (1 - ROUNDING), plan
-                inside += 1
-    assert inside >= LEAST
+    assert_plans_keep_the_bound(problem_of(*case))
 
 
 @pytest.mark.parametrize("batching", BATCHINGS)
