@@ -1,10 +1,12 @@
-"""The encoder of images as a job of its own, on the ranks that hold the embedding of words.
+"""The vision encoder of a model, as a job of its own on the ranks of the first pipeline stage.
 
-Megatron-LM's `LLaVAModel`, Megatron-Bridge and Pai-Megatron-Patch build it on the first pipeline
-rank, in front of the embedding, without sequence and context parallelism (`get_vision_model_config`
-sets both off): every context-parallel rank computes all images of a micro-batch. Its layers are a
-decoder's in memory, messages and work, but that attention sees all patches of an image, or of a
-window. They are of the training precision where the decoder's products have fewer bits.
+Megatron-LM's `LLaVAModel`, Megatron-Bridge and Pai-Megatron-Patch build the encoder in front of the
+word embedding. They switch sequence and context parallelism off in it (`get_vision_model_config`),
+so each context-parallel rank computes all images of a micro-batch.
+
+A layer of the encoder has the memory, messages and work of a decoder's layer, with two differences:
+attention is not causal, and products have the training precision even if those of the decoder have
+fewer bits.
 """
 
 from __future__ import annotations
@@ -25,30 +27,31 @@ if TYPE_CHECKING:
     from ilp_planner.specs.encoder import Encoder
 
 NAME = "encoder"  # of its module
-FROZEN = Tuning(frozen=("embedding",))  # of layers that are passed through
+FROZEN = Tuning(frozen=("embedding",))  # not all trains: `encoder_kind` says what the layers do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower(Decoder):
-    """The layers of an encoder. looks: as `Decoder.attention_spans` has them."""
+    """The layers of an encoder as those of a decoder. seen: their `attention_spans`, in place of
+    those of causal attention."""
 
-    looks: tuple[tuple[float, float], ...] = ((1.0, 2.0),)
+    seen: tuple[tuple[float, float], ...]
 
     @property
     def attention_spans(self) -> tuple[tuple[float, float], ...]:
-        """Return how attention looks."""
-        return self.looks
+        """Return the shares of layers, and the pairs of patches that their attention sees."""
+        return self.seen
 
 
 def encoder_of(job: TrainingJob) -> Encoder:
-    """Return the encoder of a job's model, which has one."""
+    """Return the encoder of a job's model, which must have one."""
     assert job.model.encoder is not None
     return job.model.encoder
 
 
 @lru_cache(maxsize=1024)
 def encoder_job(job: TrainingJob) -> TrainingJob:
-    """Return the job of the encoder's layers: a sample is an image."""
+    """Return the job that trains the encoder's layers; each of its samples is one image."""
     encoder, settings = encoder_of(job), job.settings
     kernels = replace(
         settings.kernels,
@@ -69,7 +72,7 @@ def encoder_job(job: TrainingJob) -> TrainingJob:
         activation=encoder.activation,
         positions="none" if encoder.positions else "rope",
         dropout=0.0,
-        looks=encoder.spans,
+        seen=encoder.spans,
     )
     return replace(
         job,
@@ -89,13 +92,13 @@ def encoder_job(job: TrainingJob) -> TrainingJob:
 
 
 def encoder_kind(job: TrainingJob) -> TunedLayer:
-    """Return the kind of the encoder's layers."""
+    """Return what the encoder's layers do: train, or compute the forward pass alone."""
     trained = trains_encoder(job.model, job.settings.tuning)
     return TunedLayer(0, TRAINED if trained else FORWARD_ONLY)
 
 
 def encoder_module(job: TrainingJob, layer: Module) -> Module:
-    """Return the encoder with its projectors. layer: one of its layers."""
+    """Return the module of the encoder and its projectors. layer: the module of one layer."""
     encoder, own = encoder_of(job), encoder_job(job)
     h, sizes = encoder.hidden, shard_of(own)
     first = [Weight(name="weight", shape=(h, encoder.pixels))]
@@ -115,17 +118,18 @@ def encoder_module(job: TrainingJob, layer: Module) -> Module:
     )
     if encoder_kind(job).state == TRAINED:
         return found
-    return forget(_still(found))
+    return forget(_frozen(found))
 
 
-def _still(module: Module) -> Module:
-    """Return a module whose weights are not trained."""
+def _frozen(module: Module) -> Module:
+    """Return the same module with weights that are not trained."""
     weights = tuple(replace(weight, trained=False) for weight in module.weights)
-    return replace(module, weights=weights, children=tuple(map(_still, module.children)))
+    return replace(module, weights=weights, children=tuple(map(_frozen, module.children)))
 
 
 def _projectors(job: TrainingJob) -> tuple[Module, ...]:
-    """Return the projectors: a norm, and two products with an activation between."""
+    """Return the projectors of the last and of inner layers: norms, and two products with an
+    activation between them."""
     encoder, own = encoder_of(job), encoder_job(job)
     rows, tp = encoder.tokens * own.micro_batch, own.tp
     inner = part(encoder.inner, tp)

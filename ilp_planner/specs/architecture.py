@@ -56,14 +56,18 @@ class Architecture(Protocol):
     def __hash__(self) -> int: ...
 
 
-def check_fields(owner: object, *names: str) -> None:
-    """Refuse the same as `check_counts` in fields of a dataclass.
+def check_fields(owner: object, *names: str, or_zero: Sequence[str] = ()) -> None:
+    """Refuse the same as `check_counts` in fields of a dataclass. or_zero: names of fields that may
+    be 0 as well.
 
     Raises
     ------
     ValueError: names the first that is not.
     """
-    check_counts(**{name: getattr(owner, name) for name in names})
+    check_counts(
+        **{name: getattr(owner, name) for name in names},
+        **{name: getattr(owner, name) or 1 for name in or_zero},
+    )
 
 
 def check_counts(**counts: int) -> None:

@@ -14,7 +14,6 @@ from ilp_planner.specs.architecture import (
     Architecture,
     Parameters,
     check_choice,
-    check_counts,
     check_fields,
     check_positive,
 )
@@ -162,7 +161,7 @@ class Decoder:
                 )
         if self.pattern:
             self._check_pattern()
-        check_counts(outputs=self.outputs or 1)
+        check_fields(self, or_zero=("outputs",))
         if self.outputs and (self.tied or self.prediction_layers):
             raise ValueError(
                 f"outputs must be 0 with tied embeddings or prediction layers, found {self.outputs}"

@@ -37,8 +37,7 @@ class LatentAttention:
     query_rank: int = 0
 
     def __post_init__(self) -> None:
-        check_fields(self, "key_value_rank", "key", "rotary", "value")
-        check_counts(query_rank=self.query_rank or 1)
+        check_fields(self, "key_value_rank", "key", "rotary", "value", or_zero=("query_rank",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +122,7 @@ class Rotary:
     def __post_init__(self) -> None:
         check_positive("base", self.base)
         check_positive("factor", self.factor)
-        check_counts(none_every=self.none_every or 1, original=self.original or 1)
+        check_fields(self, or_zero=("none_every", "original"))
         if not 0 < self.share <= 1:
             raise ValueError(f"share must be above 0 and at most 1, found {self.share}")
         if self.scaling:
@@ -152,8 +151,7 @@ class Window:
     chunked: bool = False
 
     def __post_init__(self) -> None:
-        check_fields(self, "size")
-        check_counts(full_every=self.full_every or 1)
+        check_fields(self, "size", or_zero=("full_every",))
 
     def layers(self, count: int) -> tuple[bool, ...]:
         """Return the layers with the window, of so many."""

@@ -1,33 +1,42 @@
-"""A vision encoder before a decoder: a transformer over patches of images, and the projector that
-makes tokens of the decoder of them."""
+"""A vision encoder: a transformer over patches of images, and the projector that turns its output
+into tokens of the decoder."""
 
 from dataclasses import dataclass
 
-from ilp_planner.specs.architecture import check_choice, check_counts, check_fields
+from ilp_planner.specs.architecture import check_choice, check_fields
 
-ENCODER_NORMS = {"layernorm": 2, "rmsnorm": 1}  # -> learnt vectors
+ENCODER_NORMS = {"layernorm": 2, "rmsnorm": 1}  # -> vectors that it learns
 PROJECTOR_NORMS = ("none", "patch", "merged")
-CHANNELS = 3  # of a pixel
+CHANNELS = 3  # of a pixel: red, green and blue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoder:
     """Dimensions and choices of a vision encoder, and the images that it sees.
 
-    ffn: width inside its MLPs. patch: pixels of a patch's side. frames: images that a patch spans;
-    a still image is repeated. merge: patches of each side that make one token. gated, bias, norm,
-    activation: as of a decoder. patch_bias: of the product with patches. positions: learnt ones; 0:
-    rotary or none. vectors: learnt of its width besides, as class tokens and further norms. scales:
-    learnt vectors that scale what each layer adds. class_token: one more token of attention.
-    window: pixels of the side of a window that attention is divided into; full_layers: so many
-    layers attend to all patches then. projector_ffn: width inside the projector; 0: of the merged
-    patches. projector_norm: before it `none`, of each `patch` or of what is `merged`. deepstack:
-    projectors of inner layers, with norms of what is merged (Qwen3-VL).
-    images: of a sample. image_size: pixels of an image's side. fixed_size: it takes no other.
-    whole: every tensor-parallel rank computes all of it, as where it is a module of transformers
-    (ms-swift, Megatron-Bridge's Qwen2.5-VL); otherwise ranks divide it as they do the decoder
-    (Megatron-LM, Pai-Megatron-Patch, Megatron-Bridge's Qwen3-VL). recomputed: its layers are
-    computed again in the backward pass.
+    ffn: width inside an MLP.
+    patch: pixels of the side of a patch.
+    frames: video frames that a patch spans; a still image is repeated.
+    merge: patches along each side that become one token of the decoder.
+    gated, bias, norm, activation: as of a decoder.
+    patch_bias: the product that embeds patches adds a bias.
+    positions: learnt position embeddings; 0: rotary ones, or none.
+    vectors: other learnt vectors of width `hidden`, as the class token and norms besides those of
+        the layers.
+    scales: learnt vectors of each layer that scale what attention and MLP add.
+    class_token: attention sees one token besides the patches.
+    window: pixels of the side of an attention window; 0: attention sees the whole image.
+    full_layers: layers whose attention sees the whole image in spite of a window.
+    projector_ffn: width inside the projector; 0: that of the merged patches.
+    projector_norm: norm before the projector: `none`, of each `patch`, or of `merged` patches.
+    deepstack: projectors of inner layers, each with a norm of merged patches (Qwen3-VL).
+    images: number in each sample.
+    image_size: pixels of the side of an image.
+    fixed_size: the encoder takes images of no other size.
+    whole: every tensor-parallel rank computes all of the encoder, as a module of transformers does
+        (ms-swift, Megatron-Bridge's Qwen2.5-VL). False: the ranks divide it as they divide the
+        decoder (Megatron-LM, Pai-Megatron-Patch, Megatron-Bridge's Qwen3-VL).
+    recomputed: the backward pass computes its layers again.
     """
 
     layers: int
@@ -61,12 +70,11 @@ class Encoder:
         check_fields(
             self, "layers", "hidden", "heads", "ffn", "patch", "frames", "merge", "images",
             "image_size",
+            or_zero=(
+                "positions", "vectors", "scales", "window", "full_layers", "projector_ffn",
+                "deepstack",
+            ),
         )  # fmt: skip
-        check_counts(
-            positions=self.positions or 1,
-            window=self.window or 1,
-            projector_ffn=self.projector_ffn or 1,
-        )
         check_choice("norm", self.norm, tuple(ENCODER_NORMS))
         check_choice("projector_norm", self.projector_norm, PROJECTOR_NORMS)
         if self.hidden % self.heads:
@@ -86,12 +94,12 @@ class Encoder:
 
     @property
     def token_side(self) -> int:
-        """Pixels of a token's side."""
+        """Pixels of the side of the square that becomes one token of the decoder."""
         return self.patch * self.merge
 
     @property
     def patches(self) -> int:
-        """Tokens of the encoder in an image."""
+        """Tokens of an image inside the encoder."""
         return (self.image_size // self.patch) ** 2 + self.class_token
 
     @property
@@ -106,12 +114,12 @@ class Encoder:
 
     @property
     def pixels(self) -> int:
-        """Numbers of a patch."""
+        """Numbers that a patch consists of."""
         return CHANNELS * self.frames * self.patch**2
 
     @property
     def merged(self) -> int:
-        """Width of merged patches."""
+        """Width of the patches of a token, side by side."""
         return self.hidden * self.merge**2
 
     @property
@@ -126,8 +134,8 @@ class Encoder:
 
     @property
     def spans(self) -> tuple[tuple[float, float], ...]:
-        """Return how attention looks: the share of the layers, and of twice the pairs of patches
-        that causal attention of an image looks at."""
+        """Return the share of the layers with each kind of attention, and the pairs of patches that
+        it sees as a multiple of those of causal attention, which sees half of all."""
         side = min(self.window or self.image_size, self.image_size) // self.patch
         seen = min(1.0, side**2 / self.patches) if self.window else 1.0
         full = self.full_layers / self.layers if self.window else 1.0

@@ -38,6 +38,12 @@ def test_a_size_that_it_cannot_take_names_the_nearest(size):
     assert abs(near - size) <= 28
 
 
+@pytest.mark.parametrize("name", ["vectors", "scales", "full_layers", "deepstack"])
+def test_no_count_is_negative(name):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number"):
+        Encoder(**SMALL, **{name: -1})
+
+
 def test_windows_see_their_own_patches_and_full_layers_all():
     encoder = Encoder(**SMALL, image_size=448, window=112, full_layers=1)
     full, windowed = encoder.spans
