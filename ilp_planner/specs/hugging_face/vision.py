@@ -1,4 +1,4 @@
-"""Encoders of images in a `config.json`, by the type of the whole model.
+"""Vision encoders in a `config.json`, by the type of the whole model.
 
 Defaults are those of `transformers`' configurations.
 """
@@ -11,6 +11,8 @@ from ilp_planner.specs.encoder import Encoder
 from ilp_planner.specs.hugging_face.config import Config
 
 IMAGE = 448  # pixels of a side, where a configuration takes any size
+DEEPSTACK = 3  # inner layers with projectors, where a configuration names none
+VISION = "vision_config"
 
 
 def qwen2_vl(vision: Config, whole: Config) -> Encoder:
@@ -64,16 +66,10 @@ def internvl(vision: Config, whole: Config) -> Encoder:
     """InternVL: tiles of one size, whose patches are merged by a pixel shuffle."""
     if vision.flag("use_qk_norm", False):
         raise vision.error("use_qk_norm", "false: an encoder with normed keys is not modelled")
-    side = vision.values.get("image_size")
-    patch = vision.values.get("patch_size")
-    size = side[0] if isinstance(side, list) and side else side
-    patch = patch[0] if isinstance(patch, list) and patch else patch
-    hidden = vision.whole("hidden_size", 1024)
-    size, patch = _side(vision, "image_size", size, 448), _side(vision, "patch_size", patch, 14)
-    projector = whole.inside("text_config") if whole.has("text_config") else whole
+    size, patch = _side(vision, "image_size", 448), _side(vision, "patch_size", 14)
     return Encoder(
         layers=vision.whole("num_hidden_layers", 24, most=LAYERS),
-        hidden=hidden,
+        hidden=vision.whole("hidden_size", 1024),
         heads=vision.whole("num_attention_heads", 16),
         ffn=vision.whole("intermediate_size", 4096),
         patch=patch,
@@ -85,14 +81,13 @@ def internvl(vision: Config, whole: Config) -> Encoder:
         vectors=1,
         scales=2,
         projector_norm="merged",
-        projector_ffn=projector.whole("hidden_size"),
+        projector_ffn=_text(whole).whole("hidden_size"),
     )
 
 
 def llava(vision: Config, whole: Config) -> Encoder:
     """LLaVA 1.5: CLIP's vision transformer, and a projector of two products."""
     size, patch = vision.whole("image_size", 224), vision.whole("patch_size", 32)
-    text = whole.inside("text_config") if whole.has("text_config") else whole
     return Encoder(
         layers=vision.whole("num_hidden_layers", 12, most=LAYERS),
         hidden=vision.whole("hidden_size", 768),
@@ -106,23 +101,29 @@ def llava(vision: Config, whole: Config) -> Encoder:
         class_token=True,
         positions=(size // patch) ** 2 + 1,
         vectors=5,  # a class token, norms before and after the layers
-        projector_ffn=text.whole("hidden_size", 4096),
+        projector_ffn=_text(whole).whole("hidden_size", 4096),
     )
 
 
-DEEPSTACK = 3  # inner layers with projectors, where a configuration names none
+def _text(whole: Config) -> Config:
+    """Return the configuration of the decoder."""
+    return whole.inside("text_config") if whole.has("text_config") else whole
 
 
-def _side(vision: Config, key: str, value: object, default: int) -> int:
-    if value is None:
+def _side(vision: Config, key: str, default: int) -> int:
+    """Return the pixels of a side; a list has those of both sides."""
+    found = vision.values.get(key)
+    side = found[0] if isinstance(found, list) and found else found
+    if side is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(side, bool) or not isinstance(side, int) or side < 1:
         raise vision.error(key, "a whole number of pixels")
-    return value
+    return side
 
 
 def _patches(vision: Config, patch: int) -> dict[str, Any]:
-    """Return patches, their merging, and the usual image of an encoder that takes any size."""
+    """Return the fields of an encoder that takes images of any size: those of its patches, and the
+    size nearest to `IMAGE` that they divide. patch: pixels of a side by default."""
     patch = vision.whole("patch_size", patch)
     merge = vision.whole("spatial_merge_size", 2)
     side = patch * merge
@@ -144,11 +145,10 @@ ENCODERS: Mapping[str, Callable[[Config, Config], Encoder]] = {
     "internvl": internvl,
     "llava": llava,
 }
-VISION = "vision_config"
 
 
 def encoder_in(whole: Config) -> Encoder | None:
-    """Return the encoder of images of a model; None if it has none that is modelled."""
+    """Return the vision encoder of a model; None if it has none, or one that is not modelled."""
     make = ENCODERS.get(whole.text("model_type", ""))
     if make is None or not whole.has(VISION):
         return None
