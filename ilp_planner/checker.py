@@ -43,8 +43,7 @@ AROUND = (100, 80, 125, 50, 200)  # percent of the best price, at which labels a
 MOST_PRICES = 33
 SAVED = Fraction(1, 10**6)  # relative: saved figures are true to this
 WEAKER = Fraction(1, 100)  # a proof that is farther below the claim is a fault
-# Of jobs, whose last layouts are bounded by one order of passes for several.
-WEAKER_OF_JOBS = Fraction(5, 100)
+WEAKER_OF_JOBS = Fraction(5, 100)  # of training: a bound on several layouts at once is lower
 EFFORTS = (0, 1_000, 10_000, 60_000)  # labels of a stage that are looked at, one try after another
 LABELS = 150_000  # of all stages, for one size of micro-batch
 MOST_PAIRS = 300_000  # places of stages between windows, at most
@@ -2399,8 +2398,8 @@ class Job:
         self.blocks = [jobs.row("most", x, self.pp)[0] for x in blocks]
 
     def ways(self):
-        """Yield the recomputations: their name or number of layers, and the layers of each rank
-        that fit at most with so many virtual stages (a function)."""
+        """Yield each recomputation, by name or number of layers, and a function: from the number of
+        virtual stages to the layers that fit a rank at most."""
 
         def alike(name):
             return lambda _: self.most.get(name)
@@ -2427,11 +2426,11 @@ class Job:
         return (first * ef + count * lf + last * of, first * eb + count * lb + last * ob + more)
 
     def full(self, rank, low):
-        """Seconds of a layer that is computed again as a whole: at least its forward pass."""
+        """Seconds that the full recomputation of a layer adds, at least."""
         names = self.plans["recompute"]
         if "uniform 1" in names:
             return self.chain[low][rank][PAIRS + names.index("uniform 1")]
-        return 0  # not known: less than it takes
+        return 0  # the file does not say it
 
     def synced(self, rank, count, low=1):
         """Seconds of a rank's synchronisation."""
@@ -2481,19 +2480,19 @@ class Job:
         )
 
     def passed(self, layers, way):
-        """Seconds of so many layers on some ranks, at least."""
+        """Seconds of a micro-batch in so many layers, at least, on whichever ranks they are."""
         few = min(layers, way) if isinstance(way, int) else layers
         return layers * self.layer + few * self.again(way)
 
     def again(self, way):
-        """Seconds that a layer takes once more, at least."""
+        """Seconds that recomputation adds to a layer, at least."""
         if isinstance(way, int):
             return min(self.full(rank, 1) for rank in range(self.pp))
         place = PAIRS + self.plans["recompute"].index(way)
         return min(chain[place] for chain in self.chain[1])
 
     def variant(self, way, most, target):
-        """Bound the usual schedules of a recomputation, with any number of virtual stages."""
+        """Bound 1F1B and interleaved 1F1B with a recomputation."""
         if self.pp > 256:
             raise RefusedError(f"degrees: not checked: {self.pp} pipeline ranks")
         allowed = self.plans["only"].get("virtual_stages")
@@ -2528,14 +2527,10 @@ class Cuts:
             return 0
         if self.v == 1:
             return self.edge[0] + self.job.passed(before, self.way) + self.sent[rank]
-        if self.remainder == "first":
-            layers, parts = before, self.v
-        elif self.remainder == "last":
-            layers, parts = before - rank * (self.v - 1), self.v
-        else:
-            layers, parts = before - self.most_first - (rank - 1) * (self.v - 1), self.v
-        layers = max(layers, (rank - 1) * parts, 0)
-        return self.edge[0] + layers * self.job.layer // parts + self.sent[rank]
+        more = self.v - 1
+        taken = {"first": 0, "last": rank * more, "alone": self.most_first + (rank - 1) * more}
+        layers = max(before - taken[self.remainder], (rank - 1) * self.v)
+        return self.edge[0] + layers * self.job.layer // self.v + self.sent[rank]
 
     def downstream(self, rank, after):
         """Seconds of a micro-batch from the rank on and back, at least."""
@@ -2559,8 +2554,8 @@ class Cuts:
         return found + job.synced(rank, count) + job.constant[1]
 
     def least(self, target):
-        """Return the least seconds of all layouts, at most the target, or less where the looks run
-        out: then a bound."""
+        """Return the least seconds of all layouts, or the target if that is less; a lower bound of
+        them once the looks run out."""
         job, pp = self.job, self.job.pp
         if min(self.most) < 0 or sum(self.most) < job.L:
             return target
@@ -2627,7 +2622,7 @@ class Cuts:
 
 
 def one_by_one(M, forward, backward, half):
-    """Return when the last rank ends in 1F1B, if both ends wait for messages.
+    """Return when the last rank ends in 1F1B, if sender and receiver wait for each other.
 
     Between two passes a rank offers what the last one made and asks for what the next one needs;
     a message travels, for `half` of the rank before it, when both ends are there; then the rank
@@ -2736,7 +2731,7 @@ def woven(M, forward, backward, half):
 
 def judge_job(plans, cases, plan, objective):
     """Return (seconds, [(seconds of a micro-batch, None) per stage], faults, what is not checked)
-    of a plan. The settings are those of the first choice that gives its seconds."""
+    of a plan, with the choice of settings whose seconds are nearest to the objective."""
     faults: list[str] = []
     unknown: list[str] = []
     stages, settings = get(plan, "stages", list), get(plan, "settings", dict)

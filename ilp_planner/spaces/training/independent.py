@@ -1,9 +1,9 @@
-"""The proof of a bound on plans of training runtimes for a checker that shares nothing with the
-planner.
+"""Write the proof of a bound on plans of training runtimes, for the checker.
 
-`ilp_planner/checker.py` reads it; docs/reference/certificate.md has its format. Degrees,
-recomputations, virtual stages and layouts are enumerated there again; what a layer takes, and how
-many layers a rank holds, are figures of the file.
+The checker (`ilp_planner/checker.py`) shares no code with the planner. It enumerates degrees,
+recomputations, virtual stages and layouts itself, and believes the figures of the file: seconds of
+a layer, and the layers that fit into the memory of a rank. docs/reference/certificate.md has the
+format.
 """
 
 from __future__ import annotations
@@ -31,25 +31,27 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Recompute
 
 VERSION = 1
-MOST_PARTS, MOST_LAYERS = 4000, 512  # that the checker reads
+MOST_PARTS = 4000  # more would make too large a file
+MOST_LAYERS = 512  # the checker reads no more
 DEGREES = ("tp", "cp", "ep", "etp", "dp", "pp", "micro_batch", "order")
-ONLY = ("tp", "cp", "pp", "dp", "ep", "micro_batch_size", "virtual_stages")  # demands on numbers
-NEAR = 1.05  # times the bound: the plan itself is there
-OTHERS = ("layout", "keep", "remainder", GROUP_SIZE)  # not known there
+ONLY = ("tp", "cp", "pp", "dp", "ep", "micro_batch_size", "virtual_stages")  # demands
+UNCHECKED = ("layout", "keep", "remainder", GROUP_SIZE)  # demands that the checker does not know
+NEAR = 1.05  # times the bound: recomputations with more seconds of work have no record of memory
 
 
 def training_proof(problem: Problem[MegatronCosts], bound: float) -> dict[str, Any]:
-    """Return the claim that no plan of a problem takes less than `bound` seconds, with all that the
-    checker needs to prove it.
+    """Return the claim that no plan of a problem takes less than `bound` seconds, and the figures
+    that prove it.
 
-    Empty if there is no bound, or plans have something that the checker does not know: several
-    device types, layers that differ, activations on the host, or layouts that are asked for.
+    The result is empty if there is no bound, or if the checker does not know a part of the plans:
+    several device types, layers that differ, divided backward passes, activations on the host, or
+    layouts that are asked for.
     """
     model, cluster, asked = problem.costs.model, problem.cluster, problem.constraints
     known = 0 < bound < math.inf and len(cluster.type_names) == 1 and model.layers <= MOST_LAYERS
-    known &= len({*model.layer_kinds}) == 1 and not any(getattr(asked, name) for name in OTHERS)
+    known &= len({*model.layer_kinds}) == 1 and not any(getattr(asked, name) for name in UNCHECKED)
     costs = problem.costs
-    # Schedules that divide backward passes are bounded too weakly there.
+    # The checker's bounds on schedules with divided backward passes are too weak.
     known &= not any(n in DIVIDED and asked.allows("schedule", n) for n in costs.runtime.schedules)
     if not known or any(s.offload.layers or s.offload.modules for s in costs.choices):
         return {}
@@ -90,7 +92,8 @@ def training_proof(problem: Problem[MegatronCosts], bound: float) -> dict[str, A
 
 
 class _Table:
-    """Rows of figures, each once, by name. differ: layers of a chain do."""
+    """Rows of figures by name; equal rows are one. differ: a part was found whose layers differ, so
+    that its figures cannot be written."""
 
     def __init__(self) -> None:
         names = ("chains", "syncs", "sends", "most")
@@ -99,7 +102,7 @@ class _Table:
         self.differ = False
 
     def add(self, name: str, row: Sequence[float]) -> int:
-        """Return the number of a row."""
+        """Return the place of a row, and append it if it is new."""
         key = name, tuple(row)
         if key not in self._known:
             self._known[key] = len(self.rows[name])
@@ -108,7 +111,7 @@ class _Table:
 
 
 def _rules(model: Decoder) -> dict[str, Any]:
-    """Return the numbers that degrees of a model must divide."""
+    """Return the sizes of a model that its degrees must divide."""
     divided = [model.heads] * model.has(ATTENTION) + [model.ffn] * model.has(MLP)
     if model.experts is not None:
         divided.append(model.experts.shared_ffn)
@@ -128,13 +131,14 @@ def _rules(model: Decoder) -> dict[str, Any]:
 
 
 def _numbers(problem: Problem[MegatronCosts], name: str) -> list[int]:
-    """Return the values of a number that are asked for."""
+    """Return the values of a demand on a number."""
     most = max(problem.cluster.device_count, problem.global_batch, problem.costs.model.layers + 2)
     return [n for n in range(1, most + 1) if problem.constraints.allows(name, n)]
 
 
 def _recomputations(problem: Problem[MegatronCosts]) -> tuple[Recompute, ...]:
-    """Return the tried ones without a number of layers, of every choice of settings."""
+    """Return the recomputations that the search tries with any choice of settings, but those of a
+    block of layers."""
     costs = problem.costs
     every = (
         costs.runtime.recomputations(costs.model, choice.kernels, problem.constraints)
@@ -146,7 +150,8 @@ def _recomputations(problem: Problem[MegatronCosts]) -> tuple[Recompute, ...]:
 def _parts(
     problem: Problem[MegatronCosts], degrees: MegatronDegrees, bound: float, table: _Table
 ) -> Iterator[dict[str, Any]]:
-    """Yield the record of every choice of settings of the degrees that the runtime takes."""
+    """Yield one record for each choice of settings that is possible with these degrees, or a single
+    record without a choice."""
     costs = problem.costs
     named = [getattr(degrees, name) for name in DEGREES]
     some = False
@@ -162,8 +167,8 @@ def _parts(
 
 
 def _figures(part: MegatronPart, bound: float, table: _Table) -> dict[str, Any]:
-    """Return the seconds of the elements of a part, and the layers that fit where arithmetic does
-    not rule the part out."""
+    """Return the seconds of a part's elements, and the layers that fit with each recomputation
+    whose work alone does not exceed the bound."""
     ways = _recomputations(part.problem)
     chains, syncs = [], []
     for row, (total, _, forward) in enumerate(part.elements):
@@ -200,5 +205,5 @@ def _figures(part: MegatronPart, bound: float, table: _Table) -> dict[str, Any]:
 
 
 def _row(held: Any) -> list[int]:
-    """Return the layers that each rank holds at most; -1: not even none."""
+    """Return the layers that fit each rank at most; -1: it has no room for its other parameters."""
     return [max(-1, int(one)) for one in held]
