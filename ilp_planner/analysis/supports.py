@@ -1,8 +1,9 @@
-"""The support of a model: who plans, prices and writes it, and why something is refused.
+"""The support of a model: training systems that plan it, exports that write it, and the errors of
+predicted times.
 
-A training system plans a model if its space takes it, and writes it if its export takes the
-plainest job of one GPU. Times of its jobs have the expected error of published runs that are like
-them.
+A training system plans a model if its space accepts a job on one GPU with the plainest settings. An
+export writes the model if it writes that job. Predicted times have the error that was measured on
+published runs like the job.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ if TYPE_CHECKING:
     from ilp_planner.specs.time_errors import ExpectedError
     from ilp_planner.specs.training import Settings
 
-RANK = 16  # of adapters of jobs whose export is tried
-OF = {
-    "nemo": "megatron",
-    "peft": "deepspeed",
-    "autoparallel": "torchtitan@0.2.2",
-}  # whose jobs others write
-BITS = {"fp8": 8, "fp4": 4}  # of rates in the table of GPUs, which recipes of products have
+RANK = 16  # of the adapters that an export is tried with
+# Export -> the training system whose jobs it writes, if the name is another.
+SYSTEMS = {"nemo": "megatron", "peft": "deepspeed", "autoparallel": "torchtitan@0.2.2"}
+BITS = {"fp8": 8, "fp4": 4}  # of quantised products, by the name of their rate in the table of GPUs
 
 
 class Planned(NamedTuple):
-    """A training system. searched: number of its settings that the search tries values of; fixed:
-    of those with one value; left_out: of those that could be otherwise. refused: why it does not
-    plan the model; empty if it does."""
+    """A training system.
+
+    searched, fixed, left_out: how many of its settings the search tries values of, have one value,
+        or have other values that the search leaves out.
+    refused: why the system does not plan the model; empty if it does.
+    """
 
     runtime: str
     title: str
@@ -56,8 +57,12 @@ class Planned(NamedTuple):
 
 
 class Exporting(NamedTuple):
-    """An export. to: as `export --to` has it. refused: why it does not write the model. part: it
-    writes jobs that train a part of the model alone."""
+    """An export.
+
+    to: its name, as `export --to` takes it.
+    refused: why it does not write the model; empty if it does.
+    part: it writes only jobs that train a part of the model.
+    """
 
     to: str
     refused: str
@@ -65,7 +70,7 @@ class Exporting(NamedTuple):
 
 
 class Priced(NamedTuple):
-    """The expected error of times on a GPU. bits: of the operands of products."""
+    """The expected error of predicted times on a GPU. bits: of the operands of matrix products."""
 
     gpu: str
     bits: int
@@ -74,10 +79,12 @@ class Priced(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Support:
-    """What is done with a model.
+    """The support of a model.
 
-    layers: how many of each kind, by its name. planned: a row per training system; exports: per
-    release of one; priced: per GPU and precision, empty where no time is by a model of GPUs.
+    layers: the name of each kind of layer, and how many there are.
+    planned: one row per training system.
+    exports: one row per release that an export writes for.
+    priced: one row per GPU and precision; empty if no training system plans the model.
     """
 
     model: ModelSpec
@@ -88,15 +95,16 @@ class Support:
 
 
 def support_of(model: ModelSpec, gpus: Sequence[str] = (), devices: int = 8) -> Support:
-    """Return what is planned, priced and exported of a model.
+    """Return the support of a model.
 
     Parameters
     ----------
-    gpus: names of the table; none: those that published runs are of. devices: GPUs of a job.
+    gpus: names of the table of GPUs; none: all whose constants are fitted to runs on them.
+    devices: GPUs of a job, on which the expected error depends.
 
     Raises
     ------
-    SpecError: a GPU that the table has not.
+    SpecError: the table has no GPU of that name.
     """
     rows = list({(row := gpu(name.strip())).name: row for name in gpus}.values()) or _measured()
     decoder = as_decoder(model.architecture)
@@ -140,32 +148,25 @@ def _exports() -> list[Runtime]:
 
 
 def _space_of(runtime: Runtime) -> str:
-    """Return the runtime whose jobs an export is tried with."""
-    names = (str(runtime), runtime.system, OF.get(runtime.system, ""))
+    """Return the training system whose jobs an export writes."""
+    names = (str(runtime), runtime.system, SYSTEMS.get(runtime.system, ""))
     return next(name for name in names if name in RUNTIMES)
 
 
 def _job(name: str, model: Decoder, precision: str, row: Gpu) -> TrainingJob | str:
-    """Return the plainest job of one GPU, or why a runtime does not train the model."""
+    """Return the plainest job on one GPU, or why the training system refuses the model."""
     runtime, cluster = runtime_named(name), gpu_cluster(parse_gpus(f"1x{row.name}"))
     try:
         base = runtime.always(runtime.settings(model, precision, cluster, ""))
         runtime.check_model(model, base)
-        return TrainingJob(
-            model=model,
-            micro_batch=1,
-            global_batch=1,
-            tp=1,
-            pp=1,
-            dp=1,
-            settings=runtime.plainest(base),
-        )
+        settings = runtime.plainest(base)
+        return TrainingJob(model=model, micro_batch=1, global_batch=1, settings=settings)
     except PlannerError as error:
         return str(error)
 
 
 def _exporting(runtime: Runtime, job: TrainingJob | str) -> Exporting:
-    """Return whether an export writes the plainest job, or at least one with adapters."""
+    """Return whether an export writes a job, or at least the same job with adapters."""
     if isinstance(job, str):
         return Exporting(str(runtime), job)
     refused, part = _refused(runtime, job), False
@@ -186,7 +187,7 @@ def _refused(runtime: Runtime, job: TrainingJob) -> str:
 def _priced(
     model: Decoder, jobs: dict[str, TrainingJob | str], rows: Sequence[Gpu], devices: int
 ) -> Iterator[Priced]:
-    """Yield the expected errors by GPU and by the precisions that it has."""
+    """Yield the expected error on each GPU, in each precision that its matrix products have."""
     settings = next((job.settings for job in jobs.values() if isinstance(job, TrainingJob)), None)
     if settings is None:
         return
