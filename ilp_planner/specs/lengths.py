@@ -1,12 +1,14 @@
 """Documents of different lengths, and the samples that a trainer makes of them.
 
-A histogram of lengths is all that is known. Sums over documents are exact; so is the longest of
-several (order statistics). Documents are packed by best fit decreasing, as trainers do it.
+A data set is known by the histogram of its lengths. From it follow exactly the mean tokens of a
+sample, and the expected longest of several documents (order statistics). Packs are made by best fit
+decreasing, as trainers make them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -19,16 +21,24 @@ if TYPE_CHECKING:
 
     Share = Callable[[int], float]
 
-# Samples of documents: packed, each attending to itself alone; joined end to end and cut, attending
-# to all before; one document each, padded to the longest of its micro-batch, or to the sequence.
+# Four ways to make samples of documents.
+# packed: whole documents in a sample; attention stays inside of each.
+# joined: documents are joined end to end and cut; attention sees all tokens before.
+# longest: one document in a sample, padded to the longest of its micro-batch.
+# full: one document in a sample, padded to the sequence length.
 BATCHINGS = PACKED, JOINED, LONGEST, FULL = "packed", "joined", "longest", "full"
-CLASSES = 4096  # different lengths that are told apart
-GRID = 2**16  # points of the distribution of a replica's sum
-FINEST, COARSEST = 512, 8  # classes of one sample in it
+CLASSES = 4096  # different lengths of a histogram, at most
+GRID = 2**16  # points of the distribution of a replica's sum over its samples, about
+FINEST, COARSEST = 512, 8  # steps between the least and the largest value of one sample
 
 
 class Pack(NamedTuple):
-    """So many packs alike. documents: the lengths in each, and how often; free: tokens left."""
+    """Equal packs.
+
+    number: how many there are.
+    documents: the lengths in each, and how many documents have that length.
+    free: tokens of each that no document fills.
+    """
 
     number: int
     documents: tuple[tuple[int, int], ...]
@@ -37,12 +47,15 @@ class Pack(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """A histogram of documents. lengths: tokens, ascending. counts: documents of each. batching:
-    one of `BATCHINGS`.
+    """A histogram of the lengths of documents.
+
+    lengths: tokens of a document, ascending.
+    counts: documents of each length.
+    batching: how samples are made of them: `packed`, `joined`, `longest` or `full`.
 
     Raises
     ------
-    ValueError: it is no histogram.
+    ValueError: a length or count is not possible, or batching has another name.
     """
 
     lengths: tuple[int, ...]
@@ -68,12 +81,12 @@ class Lengths:
 
     @property
     def documents(self) -> int:
-        """Documents in all."""
+        """Number of all documents."""
         return sum(self.counts)
 
     @property
     def mean(self) -> float:
-        """Tokens of a document."""
+        """Tokens of a document in the mean."""
         return self._mean(float)
 
     @property
@@ -85,20 +98,20 @@ class Lengths:
         return _sum(value, zip(self.lengths, self.counts, strict=True)) / self.documents
 
     def trained(self, sequence: int) -> float:
-        """Return the tokens of documents in a sample of so many tokens, in the mean."""
+        """Return the mean tokens of a sample that belong to documents. sequence: its tokens."""
         if self.batching == JOINED:
             return float(sequence)
         return self.mean * self._of_documents(sequence)
 
     def pairs(self, sequence: int, share: Share) -> float:
-        """Return the mean over samples of what attention inside of documents looks at. share: of a
-        document's pairs of tokens, by its length."""
+        """Return the mean pairs of tokens of a sample that attention inside of documents sees.
+        share: of all pairs of tokens of a document, by its length."""
         if self.batching == JOINED:
             return share(sequence) * sequence**2
         return self._mean(_pairs(share)) * self._of_documents(sequence)
 
     def _of_documents(self, sequence: int) -> float:
-        """Return the documents of a sample, in the mean."""
+        """Return the mean number of documents of a sample."""
         if self.batching != PACKED:
             return 1.0
         return self.documents / sum(pack.number for pack in packs(self, sequence))
@@ -106,13 +119,15 @@ class Lengths:
     def slowest(
         self, sequence: int, micro_batch: int, micro_batches: int, dp: int, share: Share
     ) -> tuple[float, float]:
-        """Return the tokens of a sample with its padding, and what attention looks at there, both
-        in the mean over the samples of the slowest of so many replicas, as expected.
+        """Return the tokens of a sample with its padding, and the pairs of tokens that attention
+        sees in it: the expected mean over the samples of the slowest replica.
 
         Parameters
         ----------
-        sequence: tokens of a sample at most. share: of all pairs of so
-            many tokens, that attention looks at.
+        sequence: tokens of a sample at most.
+        micro_batches: of each replica.
+        dp: number of replicas.
+        share: of all pairs of so many tokens that attention sees.
         """
         if self.batching in (JOINED, FULL):
             return float(sequence), share(sequence) * sequence**2
@@ -128,16 +143,16 @@ class Lengths:
         return tokens, pairs
 
     def padding(self, sequence: int, micro_batch: int) -> float:
-        """Return the share of a sample's tokens that are none of documents, in the mean."""
+        """Return the mean share of a sample's tokens that belong to no document."""
         tokens, _ = self.slowest(sequence, micro_batch, 1, 1, lambda _: 1.0)
         return max(0.0, 1 - self.trained(sequence) / tokens)
 
     def made(self, batching: str) -> Lengths:
-        """Return the same documents with samples made otherwise."""
+        """Return the same documents with another batching."""
         return replace(self, batching=batching)
 
     def _longest_of(self, count: int) -> list[tuple[int, float]]:
-        """Return the longest of so many documents, with the probability of each length."""
+        """Return the probability of each length to be the longest of so many documents."""
         found, below, total, so_far = [], 0.0, self.documents, 0
         for length, number in zip(self.lengths, self.counts, strict=True):
             so_far += number
@@ -153,13 +168,13 @@ def _sum(value: Share, documents: Iterable[tuple[int, int]]) -> float:
 
 
 def _pairs(share: Share) -> Share:
-    """Return the pairs of tokens that attention looks at in so many of them."""
+    """Return the pairs that attention sees among so many tokens, as a function of them."""
     return lambda tokens: share(tokens) * tokens**2
 
 
 def _of_pack(pack: Pack, share: Share) -> float:
-    """Return what attention looks at in a pack; tokens that are left are a document of their
-    own."""
+    """Return the pairs of tokens that attention sees in a pack; its free tokens count as one more
+    document."""
     documents = (*pack.documents, (pack.free, 1)) if pack.free else pack.documents
     return _sum(_pairs(share), documents)
 
@@ -173,8 +188,8 @@ def _merged(costs: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], 
 
 @lru_cache(maxsize=64)
 def packs(lengths: Lengths, size: int) -> tuple[Pack, ...]:
-    """Return documents packed into sequences of so many tokens by best fit decreasing: the longest
-    first, each where the least is left.
+    """Return documents packed by best fit decreasing into sequences of `size` tokens: the longest
+    document goes first, each to the pack with the least room that suffices.
 
     Raises
     ------
@@ -182,7 +197,7 @@ def packs(lengths: Lengths, size: int) -> tuple[Pack, ...]:
     """
     if lengths.longest > size:
         raise ValueError(f"lengths must be at most {size}, found {lengths.longest}")
-    open_: dict[int, list[Pack]] = {}  # by the tokens that are left
+    open_: dict[int, list[Pack]] = {}  # by their free tokens
     order: list[int] = []
 
     def keep(pack: Pack) -> None:
@@ -200,7 +215,7 @@ def packs(lengths: Lengths, size: int) -> tuple[Pack, ...]:
                     del open_[order.pop(place)]
             else:
                 pack = Pack(left, (), size)
-            # Where one has gone, the next one finds less left than anywhere else.
+            # The pack that took a document has now the least room, and takes the next one.
             each = pack.free // length
             whole = min(pack.number, left // each)
             if whole:
@@ -221,15 +236,16 @@ def _with(pack: Pack, count: int, length: int, times: int) -> Pack:
 
 @lru_cache(maxsize=4096)
 def expected_largest(values: tuple[tuple[float, float], ...], samples: int, replicas: int) -> float:
-    """Return the expectation of the largest of several replicas' means over so many samples each,
-    which are drawn independently.
+    """Return the expected largest of the replicas' means. Each mean is over `samples` values, which
+    are drawn independently.
 
-    The distribution of a sum is that of one sample, on a grid of equal steps that keeps its mean,
-    convolved with itself. It is never below the mean, nor above the largest value.
+    The values are put on a grid of equal steps in such a way that their mean stays. The
+    distribution of a replica's sum is that of one value, convolved with itself. The result is at
+    least the mean of the values and at most the largest of them.
 
     Parameters
     ----------
-    values: of a sample, ascending, with their weights.
+    values: the possible values of a sample, ascending, each with its weight.
     """
     total = sum(weight for _, weight in values)
     mean = sum(value * weight for value, weight in values) / total
@@ -256,8 +272,6 @@ def expected_largest(values: tuple[tuple[float, float], ...], samples: int, repl
 
 
 def histogram(found: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return different numbers, ascending, and how often each is there."""
-    counts: dict[int, int] = {}
-    for length in found:
-        counts[length] = counts.get(length, 0) + 1
-    return tuple(sorted(counts)), tuple(counts[length] for length in sorted(counts))
+    """Return the different numbers, ascending, and how often each occurs."""
+    counts = sorted(Counter(found).items())
+    return tuple(length for length, _ in counts), tuple(count for _, count in counts)

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ilp_planner.base.files import Document
     from ilp_planner.specs.model import ModelSpec
 
-# Keys of a document's line: its length, or the list that is as long.
-MULTIPLE = 128  # tokens: samples as long as the longest document are rounded up to it
+MULTIPLE = 128  # tokens: a sample that is padded to the longest document has a multiple of it
+# Keys of a document's line of JSON: its length, or a list that is as long.
 NUMBERS, LISTS = ("length", "num_tokens", "n_tokens"), ("input_ids", "tokens")
-HEADS = (["length", "count"], ["length"])
+HEADS = (["length", "count"], ["length"])  # first lines that name columns
 EXPECTED = (
     "a line `length,count` for each length, one length a line, an object of counts by length, or "
     f"lines of JSON with a number {', '.join(NUMBERS)} or a list {', '.join(LISTS)}"
@@ -28,9 +28,9 @@ EXPECTED = (
 
 
 def read_lengths(document: Document, batching: str = "") -> Lengths:
-    """Read documents' lengths.
+    """Read the lengths of documents.
 
-    More than 4096 different ones are rounded up to multiples.
+    If more than 4096 of them differ, they are rounded up to multiples of a power of two.
 
     Raises
     ------
@@ -67,13 +67,16 @@ def read_lengths(document: Document, batching: str = "") -> Lengths:
 
 
 def of_samples(model: ModelSpec, lengths: Lengths, source: str) -> Decoder:
-    """Return a model's architecture with samples of documents. Padded to the longest, none is
-    longer than the longest document.
+    """Return a model's architecture with samples of documents. If they are padded to the longest
+    document, it gives the sequence length.
+
+    Parameters
+    ----------
+    source: of the lengths, for messages.
 
     Raises
     ------
-    SpecError: a document is longer than a sample, or the model has none of tokens. source: of the
-        lengths.
+    SpecError: a document is longer than a sample, or the model is no decoder-only transformer.
     """
     decoder = as_decoder(model.architecture)
     if decoder is None:
@@ -93,18 +96,18 @@ def of_samples(model: ModelSpec, lengths: Lengths, source: str) -> Decoder:
 
 
 def _rounded(tokens: int) -> int:
-    """Return a number of tokens that degrees divide."""
+    """Return the next number of tokens that the usual degrees of parallelism divide."""
     return -(-tokens // MULTIPLE) * MULTIPLE
 
 
 def lengths_text(lengths: Lengths) -> str:
-    """Return a histogram as a file that `read_lengths` reads."""
+    """Return the text of a file that `read_lengths` reads as this histogram."""
     rows = zip(lengths.lengths, lengths.counts, strict=True)
     return "".join(f"{length},{count}\n" for length, count in (("length", "count"), *rows))
 
 
 def _pairs(document: Document) -> Iterator[tuple[str, Any, Any]]:
-    """Yield lengths and counts, each with its place."""
+    """Yield the place in the file, the length and the count of each entry."""
     text = document.text.strip()
     lines = [(n, line.strip()) for n, line in enumerate(document.text.splitlines(), 1)]
     lines = [(n, line) for n, line in lines if line]
@@ -159,7 +162,7 @@ def _of_object(place: str, line: str) -> Any:
 
 
 def _whole(text: str) -> Any:
-    """Return the number that a text says; the text of another one."""
+    """Return the whole number that a text says; another text as it is."""
     return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else text
 
 

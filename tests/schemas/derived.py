@@ -44,8 +44,8 @@ MISSING_AT_REST = ("tuning",)
 
 
 def described(text: str) -> dict[str, str]:
-    """Return what a docstring says of each name, whole sentences on one line."""
-    text = " ".join(inspect.cleandoc(text).split())
+    """Return what a docstring says of each name above `Raises`, whole sentences on one line."""
+    text = " ".join(inspect.cleandoc(text).partition("\nRaises\n---")[0].split())
     found = list(SAID.finditer(text))
     ends = [match.start() for match in found[1:]] + [len(text)]
     return {
