@@ -1,8 +1,8 @@
-"""AutoParallel's experiment of torchtitan 0.2.2 on the mesh of a plan.
+"""Export of a plan's mesh to AutoParallel, an experiment of torchtitan 0.2.2.
 
-AutoParallel chooses the sharding of every tensor by an integer program, and refuses to choose the
-mesh: a plan says it. Facts are from `torchtitan/experiments/autoparallel` (its README,
-`job_config.py`, `llama3/parallelize_llama.py`), which needs `meta-pytorch/autoparallel`.
+AutoParallel chooses the sharding of every tensor by an integer program. It does not choose the
+mesh, which is that of the plan. `torchtitan/experiments/autoparallel` has the facts (README,
+`job_config.py`, `llama3/parallelize_llama.py`), and needs `meta-pytorch/autoparallel`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.base.errors import PlanError
-from ilp_planner.formats.exported import Expected, Exported, module_name
-from ilp_planner.formats.torchtitan import Tables, model_module, tables_of, toml_text
+from ilp_planner.formats.exported import Expected, Exported
+from ilp_planner.formats.torchtitan import Tables, registered, tables_of, toml_text
 from ilp_planner.spaces.runtimes.limits import Unfit
 
 if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 FOLDER = "torchtitan.experiments.autoparallel"
-MODEL = "llama3"  # whose meshes of more than experts it takes
+MODEL = "llama3"  # of the models that it shards, the one whose mesh is not of experts alone
 TOOL = "AutoParallel"
 
 
 def export_autoparallel(job: TrainingJob, name: str, _: Expected | None = None) -> Exported:
-    """Return the configuration of a run whose sharding AutoParallel chooses.
+    """Return the configuration of a run that AutoParallel shards.
 
     Parameters
     ----------
@@ -45,13 +45,7 @@ def export_autoparallel(job: TrainingJob, name: str, _: Expected | None = None) 
     tables["compile"] = {"enable": True}
     tables["activation_checkpoint"] = {"mode": "none"}
     tables["model"]["name"] = f"autoparallel.{MODEL}"
-    files = {}
-    if model.arguments:
-        identifier = f"{module_name(name)}_model"
-        tables["model"] |= {"name": identifier, "flavor": "planned"}
-        tables["experimental"] = {"custom_import": identifier}
-        files["_model.py"] = model_module(model, identifier, f"{FOLDER}.{MODEL}")
-        notes.append(f"model: {identifier}.py registers it and must be on PYTHONPATH")
+    files = registered(tables, model, name, notes, trained_by=f"{FOLDER}.{MODEL}")
     notes += [
         *model.notes,
         f"{TOOL} chooses the sharding of every tensor on the plan's mesh, data parallel "

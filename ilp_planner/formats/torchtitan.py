@@ -40,18 +40,26 @@ def export_torchtitan(job: TrainingJob, name: str, _: Expected | None = None) ->
     PlanError: a setting that torchtitan cannot run, with its limit and the nearest possible value.
     """
     tables, model, notes = tables_of(job, name)
-    files = {}
-    if model.arguments:
-        identifier = f"{module_name(name)}_model"
-        tables["model"] |= {"name": identifier, "flavor": "planned"}
-        tables["experimental"] = {"custom_import": identifier}
-        files["_model.py"] = model_module(model, identifier)
-        notes.append(
-            f"model: none of torchtitan's own flavors; {identifier}.py registers it and must be "
-            "on PYTHONPATH"
-        )
+    files = registered(tables, model, name, notes)
     notes += [*model.notes, *shared_differences(job)]
     return Exported({".toml": toml_text(tables, job, name, notes), **files}, tuple(notes))
+
+
+def registered(
+    tables: Tables, model: TitanModel, name: str, notes: list[str], trained_by: str = ""
+) -> dict[str, str]:
+    """Name a model in the tables and notes that is no flavor of torchtitan, and return the file
+    that registers it; no file for a flavor. trained_by: as `model_module` takes it."""
+    if not model.arguments:
+        return {}
+    identifier = f"{module_name(name)}_model"
+    tables["model"] |= {"name": identifier, "flavor": "planned"}
+    tables["experimental"] = {"custom_import": identifier}
+    notes.append(
+        f"model: none of torchtitan's own flavors; {identifier}.py registers it and must be "
+        "on PYTHONPATH"
+    )
+    return {"_model.py": model_module(model, identifier, trained_by)}
 
 
 def tables_of(job: TrainingJob, name: str) -> tuple[Tables, TitanModel, list[str]]:
