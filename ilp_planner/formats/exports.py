@@ -29,8 +29,8 @@ class Export(NamedTuple):
     job, the name of the run and its expectations; empty if plans are written, not jobs.
     files: their kinds. checked: how they were checked against the system. release: for people, if
     the system is not asked for by one. tunes: it trains parts of a model alone.
-    batchings: ways that it makes samples of documents of different lengths. Those of
-    `SCHEDULERS` take a `NodeRun` instead."""
+    batchings: how it can make samples of documents (`specs.lengths.BATCHINGS`). Functions of
+    `SCHEDULERS` take a `NodeRun` in place of a job."""
 
     function: str
     files: str

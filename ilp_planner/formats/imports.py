@@ -43,8 +43,8 @@ class Import(NamedTuple):
     """The import of a training system's files or launches.
 
     module: with its table. name: as commands take it. kind: of its files. program: patterns of the
-    words that start it, in order. having: the pattern of an option or word that its launches have;
-    empty: any or none.
+    words that start it, in order. having: a pattern; one option or word of a launch must match it.
+    Empty: none must.
     syntax: of the words behind these: `options`, `overrides`, or names of `files` with others.
     section: that the keys of its files stand in, in the table.
     """
@@ -165,8 +165,8 @@ def import_of(words: Sequence[str]) -> tuple[Import, int] | None:
         for at in range(len(words) - count + 1 if count else 0):
             if all(map(re.fullmatch, row.program, words[at : at + count])):
                 rest = {word.lstrip("-").partition("=")[0] for word in words[at + count :]}
-                having = re.compile(row.having or ".*")
-                if not row.having or any(having.fullmatch(one.replace("-", "_")) for one in rest):
+                names = [name.replace("-", "_") for name in rest]
+                if not row.having or any(re.fullmatch(row.having, name) for name in names):
                     return row, at + count
     return None
 

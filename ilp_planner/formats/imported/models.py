@@ -21,19 +21,19 @@ TRAINED_ON = re.compile(
     re.IGNORECASE,
 )
 
-TEXT = "-text"  # end of the names of our files with the text of a model, its other parts left out
+TEXT = "-text"  # ends the name of a file of `models/` that leaves out the encoders of a model
 
-# What names of models say that have an encoder of pictures or sounds before those of text.
+# Words in names of models with encoders of pictures or sounds.
 PICTURES = re.compile(r"[-_](VL|Omni)(?=[-_])", re.IGNORECASE)
 
-# And what those say that were trained with another head, from a model of the same sizes.
+# Words in names of models that have the sizes of another model, and another head.
 HEADED = re.compile(r"[-_](Embedding|Reranker)(?=[-_])", re.IGNORECASE)
 
 
 def model_arguments(
     name: str, source: str, key: str
 ) -> tuple[dict[str, Value], list[str], Encoder | None]:
-    """Return the arguments that say a named model, notes on which it is, and its encoder of images.
+    """Return the arguments that say a named model, notes on which file has it, and its encoder.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def model_arguments(
 
     Raises
     ------
-    SpecError: it is not here, or it hears sounds, or its encoder is of another kind.
+    SpecError: the library has no such model, or its encoder is not modelled, as one of sounds.
     """
     from ilp_planner.formats.megatron.model import model_values
     from ilp_planner.specs.decoder import as_decoder

@@ -19,9 +19,9 @@ LAYERS = {
         "for each head"
     ),
 }
-# Layers whose delta nets the configuration of the checkpoint says, and no argument.
+# Layers with delta nets, whose sizes stand in the checkpoint's configuration, in no argument.
 DELTA_NETS = ("slime_plugins.models.qwen3_next", "slime_plugins.models.qwen3_5")
-# Layers that are none of ours: what is expected instead.
+# Layers that are not modelled, and those that are expected instead.
 OTHERS = {
     "slime_plugins.models.glm5.glm5": (
         "attention to all keys: sparse attention, where an indexer chooses keys, is not modelled"
@@ -44,7 +44,7 @@ def _layer(value: Any) -> Arguments:
 
 
 def _delta_nets(reading: Reading) -> None:
-    """Say the delta nets of the model whose configuration the layers read."""
+    """Say the sizes of delta nets, as the library has them for the model of the checkpoint."""
     name = reading.given.get(CHECKPOINT)
     if not isinstance(name, str):
         raise reading.error(

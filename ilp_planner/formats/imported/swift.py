@@ -32,7 +32,7 @@ def _nothing(value: Any) -> Arguments:
 
 
 def _head(reading: Reading) -> None:
-    """Say the head of a classifier, of a reward model and of embeddings, which have none."""
+    """Say the outputs of the head of a classifier, a reward model, or a model of embeddings."""
     given = reading.given
     task = given.get("task_type")
     if given.get("rlhf_type") == "rm":

@@ -91,9 +91,9 @@ class Reading:
 
     source: for messages. said: arguments and numbers, and keys: which key says each. given: values
     by key. opened: numbers of ranks that are not known. aside, unread: keys that are not about the
-    plan, and unknown ones. encoder: of images, of the model that is named; encoder_is: fields of it
-    as the system has them, and whether it is `frozen`. outputs: numbers of
-    another head than over the vocabulary; 0: it is none.
+    plan, and unknown ones. encoder: the vision encoder of the model that is named. encoder_is: its
+    fields that the system decides, and whether it is `frozen`. outputs: numbers that the head gives
+    for a token, as of a classifier; 0: one for every word.
     """
 
     system: System
@@ -273,11 +273,11 @@ class Reading:
         targets: tuple[str, tuple[str, ...]],
         dropout: tuple[str, float],
     ) -> None:
-        """Say low-rank adapters: of each the key, and the system's default.
+        """Say low-rank adapters. Each argument is a key, and the default of the system.
 
         Raises
         ------
-        SpecError: a value that is none.
+        SpecError: a value is not possible.
         """
         key, every = targets
         try:
@@ -289,8 +289,13 @@ class Reading:
         self.say("settings.tuning.dropout", self.real(*dropout, MOST_DROPOUT))
 
     def pairs(self, key: str, usual: Mapping[str, int]) -> None:
-        """Say that a sample is two answers. key: that says so. usual: sizes of a batch that count
-        samples, and what they are where nothing says it."""
+        """Say that a sample is two answers, so that sizes of batches count twice.
+
+        Parameters
+        ----------
+        key: the one that says so, for messages.
+        usual: the names of the sizes, and their defaults.
+        """
         for name, samples in usual.items():
             self.say(name, 2 * self.number(name, samples), key)
         self.remarks.append(
@@ -299,11 +304,11 @@ class Reading:
         )
 
     def layers(self) -> int:
-        """Return the layers of the model that is named; 0: none is.
+        """Return the number of layers of the model that is named; 0: no model is named.
 
         Raises
         ------
-        SpecError: it is not here.
+        SpecError: the library has no such model.
         """
         named = self.said.get(MODEL)
         if not isinstance(named, str):
@@ -546,8 +551,8 @@ def _values(reading: Reading) -> dict[str, Value]:
 
 
 def _features(reading: Reading) -> dict[str, Any]:
-    """Return the fields of the model that no argument says: another head, and the encoder as the
-    system has it; frozen beside other parts, if it is."""
+    """Return the fields of the model that no argument says: outputs of the head, and the encoder.
+    Say that a frozen encoder is frozen, unless adapters freeze the whole model."""
     head = {"outputs": reading.outputs, "tied": False} if reading.outputs else {}
     if reading.encoder is None:
         return head

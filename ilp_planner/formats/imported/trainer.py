@@ -111,14 +111,15 @@ def _finish(reading: Reading) -> None:
 
 
 def _way(reading: Reading) -> Any:
-    """Return what of the model is trained, in the words of both versions of LLaMA-Factory."""
+    """Return the method of training, as `lora` or `freeze`, by the key of either version of
+    LLaMA-Factory."""
     return reading.given.get("finetuning_type") or reading.given.get("peft_config.name")
 
 
 def _adapters(reading: Reading) -> None:
-    """Say LLaMA-Factory's adapters, with its defaults: rank 8 beside all products (`hparams/
-    finetuning_args.py`, `v1/plugins/model_plugins/peft.py`), layers of transformers, and a base in
-    NF4 with double quantisation."""
+    """Say LLaMA-Factory's adapters. By default they have rank 8 and stand beside all products of
+    the layers, which are those of transformers; quantised parameters are in NF4 with double
+    quantisation (`hparams/finetuning_args.py`, `v1/plugins/model_plugins/peft.py`)."""
     rank, dropout, target = (
         ("peft_config.r", "peft_config.lora_dropout", "peft_config.target_modules")
         if "peft_config.name" in reading.given
@@ -133,8 +134,8 @@ def _adapters(reading: Reading) -> None:
 
 
 def _frozen(reading: Reading) -> None:
-    """Say the parts of the model that are frozen: LLaMA-Factory trains some first or last layers,
-    and nothing around them (`model/adapter.py: _setup_freeze_tuning`)."""
+    """Say the parts of the model that are frozen. LLaMA-Factory trains some of the first or last
+    layers, and neither embedding nor head (`model/adapter.py: _setup_freeze_tuning`)."""
     before = "peft_config." if "peft_config.name" in reading.given else ""
     key = f"{before}freeze_trainable_layers"
     for other in ("freeze_trainable_modules", "freeze_extra_modules"):
@@ -164,8 +165,9 @@ def _frozen(reading: Reading) -> None:
 BITS = ("quantization_bit", "quant_config.name")
 SIZES = ("micro_batch_size", "global_batch_size")
 WAY = "full, lora or freeze: other ways to train few parameters are not modelled"
-# Adam of bitsandbytes (`training_args.py: OptimizerNames` of transformers): moments in blocks of
-# 256 numbers, a byte each and 4 for their largest; pages that the host has where there is no room.
+# Adam of bitsandbytes (`training_args.py: OptimizerNames` of transformers). In 8 bits a block of
+# 256 moments takes a byte each, and 4 bytes for the largest. Pages move to the host's memory when
+# that of the GPU is full.
 BLOCKS = "moments in 8 bits, 2.03 bytes for each trained number; counted as 8 bytes"
 PAGES = "pages of moments in the host's memory; counted as all on the GPU"
 NARROWER: dict[str, tuple[str, ...]] = {

@@ -48,8 +48,8 @@ class Files(NamedTuple):
         return os.path.normpath(path) in self.texts or path.is_file()
 
     def named(self, name: str | Path) -> Path:
-        """Return a file: in this folder, in one around it, or in the one that you are in. If there
-        is none, as in this folder."""
+        """Return the path of a file: in this folder, in one of three folders around it, or in the
+        working directory. A file that is nowhere has its path in this folder."""
         around = [self.folder, *self.folder.resolve().parents[:3], Path()]
         found = (here / name for here in around if self.is_there(here / name))
         return next(found, self.folder / name)
@@ -179,8 +179,8 @@ def keys_of(
 
 
 def with_files(pairs: Iterable[tuple[str, Any]], files: Files) -> Iterable[tuple[str, Any]]:
-    """Yield keys and values, with those of files that values name. Of a file that is not there,
-    what decides most is open."""
+    """Yield keys and values, with those of files that values name. If there is no such file, the
+    key in it that decides most has an open value."""
     for key, value in pairs:
         yield key, value
         if key not in NAMING or not isinstance(value, str) or value.lower() in NO_FILE:

@@ -147,12 +147,13 @@ class _Line:
         self.remarks.append(f"{' '.join((flag, *given))}: {what}{f': {but}' if but else ''}")
 
 
-# Arguments with a value that counts and no likeness of one word, and any whose value is like it.
+# Earlier arguments that functions of their own read, and an argument of today with such a value.
 ALIKE = {"ds-sequence-parallel-size": "context-parallel-size", "zero-stage": "num-layers"}
 
 
 def likeness(name: str) -> Flag | None:
-    """Return the argument of today whose value is like that of one by its name; None: none is."""
+    """Return the argument of today that takes the same kind of value as one of this name; None:
+    there is none."""
     return flags().get(name) or flags().get(RENAMED.get(name) or ALIKE.get(name, ""))
 
 
@@ -226,8 +227,8 @@ def _dialect(line: _Line, names: Sequence[str]) -> None:
 
 
 def _experts_needed(line: _Line) -> None:
-    """Add what Megatron-DeepSpeed takes for granted: an expert for each token, in every second
-    layer, with a capacity of the mean."""
+    """Add the defaults of Megatron-DeepSpeed: experts in every second layer, one of them for each
+    token, and a capacity factor of 1."""
     usual = {
         "--moe-router-topk": ("1", "--moe-router-pre-softmax"),
         "--moe-layer-freq": ("2",),
@@ -329,7 +330,7 @@ def _zero(line: _Line, flag: str, given: list[str]) -> None:
         line.remarks.append(f"{flag}: not read: found {stage!r}, expected 0, 1, 2 or 3")
 
 
-# What replicas share besides the optimizer's states, at stages of ZeRO.
+# Stage of ZeRO -> what replicas share besides the optimizer's states.
 SHARDED = {"2": "optim_grads", "3": "optim_grads_params"}
 
 
@@ -425,7 +426,7 @@ SPECIAL: dict[str, Callable[[_Line, str, list[str]], None]] = {
     "ds-sequence-parallel-size": _ulysses,
     "cpu-optimizer": _on_the_host,
 }
-# Arguments of Megatron-DeepSpeed that Megatron-LM has with other values.
+# Arguments of Megatron-DeepSpeed that take other values than in Megatron-LM.
 FORKED: dict[str, Callable[[_Line, str, list[str]], None]] = {
     "num-experts": _experts,
     "expert-interval": _interval,

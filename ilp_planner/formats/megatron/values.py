@@ -49,8 +49,7 @@ class MegatronArguments:
     source: for messages. remarks: on unread arguments. unread: arguments that Megatron-LM does not
     have, word for word. spelling: of a job of another system, its words for arguments of Megatron.
     beyond: fields of settings that no argument says, by name. runtime: the training system that
-    judges the job; empty: Megatron-LM. features: fields of the model that
-    no argument says.
+    judges the job; empty: Megatron-LM. features: fields of the model that no argument says.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
