@@ -1543,8 +1543,8 @@ class Layers:
         yield self._made(name, found, use, rows=rows, peaks=[(once, peak)])
 
     def metis_groups(self, types, tp, S, span, ranks):
-        """Yield the group of these devices, by rank, if Metis can run it; all of it in
-        milliseconds and MiB."""
+        """Yield the group of these devices, by rank, if Metis can run it; all of it in milliseconds
+        and MiB."""
         dp, L = len(types) // tp, self.layers
         mean, leads = S // dp, types[::tp]
         uniform = len({*types}) == 1

@@ -3,9 +3,9 @@
 `python -m tests.public_launches FOLDER` reads checkouts, or parts of them, in folders that are
 called OWNER+NAME, and prints the table of docs/benchmarks/launches.md. Nothing of them is run.
 What their documentation has the user pass is passed: arguments out of the README beside a script
-and what its block of code exports,
-variables that a script asks for, and files that belong together. Where nothing says how many GPUs
-there are, numbers of nodes of eight are tried, and the first that does is shown.
+and what its block of code exports, variables that a script asks for, and files that belong
+together. Where nothing says how many GPUs there are, numbers of nodes of eight are tried, and the
+first that does is shown.
 """
 
 import contextlib

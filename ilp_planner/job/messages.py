@@ -266,8 +266,8 @@ def _attention(job: TrainingJob) -> Messages:
 
 
 def head_widths(job: TrainingJob) -> tuple[int, int, int]:
-    """Return the channels of queries, of keys and values together, and of attention's output that
-    a tensor-parallel rank has per token."""
+    """Return the channels of queries, of keys and values together, and of attention's output that a
+    tensor-parallel rank has per token."""
     model, tp = job.model, job.tp
     if model.latent is not None:
         return (

@@ -23,8 +23,8 @@ STATISTIC = 4  # bytes of a log of a sum of exponentials
 
 
 class Output(NamedTuple):
-    """The output of a product, or a part of it. module: in the names of `job.work`. share: of
-    that module's arithmetic. columns: per token on this rank."""
+    """The output of a product, or a part of it. module: in the names of `job.work`. share: of that
+    module's arithmetic. columns: per token on this rank."""
 
     name: str
     module: str
@@ -85,8 +85,8 @@ def outputs_needed(job: TrainingJob, kind: int) -> float:
 
 
 def shares_kept(job: TrainingJob, kind: int) -> dict[str, float]:
-    """Return the share of a layer's modules (`job.work`) and messages with kept outputs; others
-    are recomputed as a whole."""
+    """Return the share of a layer's modules (`job.work`) and messages with kept outputs; others are
+    recomputed as a whole."""
     kept = {"core_attention": 1.0}
     for one in _in_both(job, kind):
         kept[one.module] = kept.get(one.module, 0.0) + one.share

@@ -73,8 +73,8 @@ def copies_width(job: TrainingJob) -> float:
 
 
 def copies(job: TrainingJob) -> Width:
-    """Return bytes per number of all copies that products read: of an input or a gradient, and of
-    a weight."""
+    """Return bytes per number of all copies that products read: of an input or a gradient, and of a
+    weight."""
     recipe = job.settings.kernels.quantised
     count = 1 if recipe in ONE_SCALE and job.gpu_architecture.either_way else 2
     return Width(*(count * width for width in WIDTHS[recipe]))

@@ -352,8 +352,8 @@ class _Share:
         return tuple(one for one in every if one.module == module)
 
     def _restored(self, name: str, weights: float, around: float) -> tuple[Kernel, ...]:
-        """Return the kernel that brings a weight in fewer bits into the training precision, and
-        the casts of input and output where hidden states have another type (`Linear4bit`).
+        """Return the kernel that brings a weight in fewer bits into the training precision, and the
+        casts of input and output where hidden states have another type (`Linear4bit`).
 
         around: numbers of input and output.
         """
@@ -592,8 +592,8 @@ class _Share:
     def experts(self) -> tuple[ModuleWork, ...]:
         """Return router, permutation, routed experts and the shared one.
 
-        A rank of the expert grid holds count / ep experts, each over etp ranks, and sees the
-        tokens of etp / tp replicas, each top_k times. The fullest rank counts, within a capacity.
+        A rank of the expert grid holds count / ep experts, each over etp ranks, and sees the tokens
+        of etp / tp replicas, each top_k times. The fullest rank counts, within a capacity.
         """
         e, job = self.model.experts, self.job
         assert e is not None
@@ -627,8 +627,8 @@ class _Share:
 def _merges(steps: int, queries: float, keys: float) -> tuple[tuple[Kernel, ...], ...]:
     """Return what attention around a ring does between its kernels, forward and backward, as the
     last rank: each output is scaled and added to those before, gradients of queries, and of keys
-    and values, likewise, and half of the keys and values is copied
-    (`AttnFuncWithCPAndKVP2P` of Transformer Engine 2, `context_parallel.py`).
+    and values, likewise, and half of the keys and values is copied (`AttnFuncWithCPAndKVP2P` of
+    Transformer Engine 2, `context_parallel.py`).
 
     queries, keys: bytes.
     """

@@ -36,8 +36,8 @@ class SpaceEntry(NamedTuple):
     common ones. layers: its plans are of whole layers. constrained: `Constraints` hold for its
     plans; constraints on devices hold for plans of any space. some: constraints that hold if the
     others do not, and their possible values. limits: the alternative, out of `INSTEAD`. runtime:
-    `module:name` of the training system of its plans; empty for the other spaces. memory: its
-    costs have a model of memory.
+    `module:name` of the training system of its plans; empty for the other spaces. memory: its costs
+    have a model of memory.
     """
 
     build: str | Callable[[InputFiles], Problem[Any]]

@@ -61,8 +61,8 @@ class Device:
 
     There are two models of a kernel (`profiles.work`), each with its own shares of the data sheet:
     with `kernels`, `machine.sustained` and `machine.streaming` of what was measured of its shape;
-    without, a roofline of `sustained`, `sustained_bandwidth` and `launch`. What is bytes alone
-    in whole layers, optimiser steps and launch floors, has `sustained_bandwidth` either way.
+    without, a roofline of `sustained`, `sustained_bandwidth` and `launch`. What is bytes alone in
+    whole layers, optimiser steps and launch floors, has `sustained_bandwidth` either way.
 
     Only an analytic profile reads peak, sustained and memory_bandwidth: None where a measured one
     stands for them.

@@ -170,9 +170,9 @@ class Window:
 class Mamba:
     """A Mamba-2 mixer: a scan of states in chunks (Dao and Gu 2024, arXiv 2405.21060, section 7).
 
-    heads: of the scan. head: channels of one. state: numbers of a channel's state. groups: of
-    heads that share their input and output matrices. kernel: tokens that the convolution before the
-    scan sees. chunk: tokens that are multiplied at once. conv_bias: the convolution adds one.
+    heads: of the scan. head: channels of one. state: numbers of a channel's state. groups: of heads
+    that share their input and output matrices. kernel: tokens that the convolution before the scan
+    sees. chunk: tokens that are multiplied at once. conv_bias: the convolution adds one.
     """
 
     heads: int

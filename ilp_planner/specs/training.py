@@ -188,8 +188,8 @@ class OptimizerSettings:
         return self.sharding in ("gradients", "parameters")
 
     def sharing(self, kind: str) -> Self:
-        """Return settings that share something else, one of `SHARDINGS`; only divided gradients
-        or parameters are gathered from the stepped copy."""
+        """Return settings that share something else, one of `SHARDINGS`; only divided gradients or
+        parameters are gathered from the stepped copy."""
         whole = kind in ("none", "optimizer")
         return replace(self, sharding=kind, from_master=self.from_master and not whole)
 
@@ -199,30 +199,30 @@ class Kernels:
     """How Megatron computes, as far as it changes what is kept.
 
     implementation: `transformer_engine`, `local`, or `eager`, PyTorch's operators one by one, as
-    transformers has them. attention: `flash` (also TE's fused attention)
-    or `unfused` (keeps scores of every pair of tokens). `local` with `flash` is the model code of
-    before Megatron core. fused_loss: cross-entropy as one kernel; loss_kernel: whose, `te`
-    (Transformer Engine's, in place) or `native` (Megatron's default, with a copy in fp32).
-    fused_dropout, fused_activation, fused_permute, grouped_experts: likewise for bias-dropout-add,
-    bias-SwiGLU, token permutation and experts. capacity: a routed expert takes at most this many
-    times its even share of tokens; 0: all that come. pad_to_capacity: and always exactly so many.
-    imbalance: an assumption: the tokens that come to the fullest rank over the average rank's; 1:
-    routed evenly. dispatcher: Megatron's name.
+    transformers has them. attention: `flash` (also TE's fused attention) or `unfused` (keeps scores
+    of every pair of tokens). `local` with `flash` is the model code of before Megatron core.
+    fused_loss: cross-entropy as one kernel; loss_kernel: whose, `te` (Transformer Engine's, in
+    place) or `native` (Megatron's default, with a copy in fp32). fused_dropout, fused_activation,
+    fused_permute, grouped_experts: likewise for bias-dropout-add, bias-SwiGLU, token permutation
+    and experts. capacity: a routed expert takes at most this many times its even share of tokens;
+    0: all that come. pad_to_capacity: and always exactly so many. imbalance: an assumption: the
+    tokens that come to the fullest rank over the average rank's; 1: routed evenly. dispatcher:
+    Megatron's name.
     accumulation_fusion: weight gradients are added straight into the buffer.
     fused_softmax: of the unfused local attention, scaling, mask and softmax in one kernel.
     deterministic: results are the same bit for bit. loader_mask: the data loader makes a mask of
     every pair of tokens, a byte each, although causal attention needs none. flash_package:
     attention by the flash-attn package, which wants samples before tokens; which devices it is
     chosen on, `memory_parts` knows. quantised: recipe of the layers' products, one of `QUANTISED`;
-    empty: they are of the training precision. number_format: of the recipe's numbers, in
-    Megatron's words; empty: its usual one. quantised_parameters: parameters are kept and gathered
-    quantised, and only the optimizer has them in full. exact_first, exact_last: layers at the ends
-    whose products stay in the training precision. graphs: CUDA graphs start the layers' kernels,
-    those of `graphed` alone where this names some: one of `GRAPHS`, empty for none. compiled:
-    layers and the loss are compiled by torch.compile. deferred_output: the last pipeline rank
-    computes the weight gradients of the output layer after its last micro-batch. deferral_limit:
-    those of so many micro-batches at most; 0: of all. overlap_shared: shared experts compute while
-    tokens are exchanged.
+    empty: they are of the training precision. number_format: of the recipe's numbers, in Megatron's
+    words; empty: its usual one. quantised_parameters: parameters are kept and gathered quantised,
+    and only the optimizer has them in full. exact_first, exact_last: layers at the ends whose
+    products stay in the training precision. graphs: CUDA graphs start the layers' kernels, those of
+    `graphed` alone where this names some: one of `GRAPHS`, empty for none. compiled: layers and the
+    loss are compiled by torch.compile. deferred_output: the last pipeline rank computes the weight
+    gradients of the output layer after its last micro-batch. deferral_limit: those of so many
+    micro-batches at most; 0: of all. overlap_shared: shared experts compute while tokens are
+    exchanged.
     """
 
     implementation: str = "transformer_engine"

@@ -8,9 +8,9 @@ experts. Each run is read as the launch line that `ilp-plan fit --megatron-args`
 that it names. The first run of a series is the one that the others are compared with. Lines say
 what the source says; the recipe of its release says the rest.
 
-A change is right if its sign is, and its size within a quarter of the measured change or within
-two points, whichever is more. Changes are relative to the first run, but for the optimiser's step
-on the host: it takes as long whatever the passes take, so that its seconds are compared.
+A change is right if its sign is, and its size within a quarter of the measured change or within two
+points, whichever is more. Changes are relative to the first run, but for the optimiser's step on
+the host: it takes as long whatever the passes take, so that its seconds are compared.
 """
 
 import csv

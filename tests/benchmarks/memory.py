@@ -17,11 +17,11 @@ torchtitan's own runs are beside what PyTorch reserves. Published whole iteratio
 memory are shown as well: one of NVIDIA's, and BigScience's, whose kind of figure is not known.
 Nothing is fitted to them.
 
-Three facts of the B200 runs, which their sources leave open, are the
-ones that the measured figures agree with: the 405B model has 16 key-value heads, as its launch
-script says and its model file does not (with 8 its runs come out 0.7 to 0.8 % low); the loss is
-Transformer Engine's kernel, which writes the gradient over the logits (the file says no more than
-"fusion"); and the vocabulary has one entry more than the script gives.
+Three facts of the B200 runs, which their sources leave open, are the ones that the measured figures
+agree with: the 405B model has 16 key-value heads, as its launch script says and its model file does
+not (with 8 its runs come out 0.7 to 0.8 % low); the loss is Transformer Engine's kernel, which
+writes the gradient over the logits (the file says no more than "fusion"); and the vocabulary has
+one entry more than the script gives.
 """
 
 import json

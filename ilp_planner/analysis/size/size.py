@@ -87,9 +87,9 @@ class Sized(NamedTuple):
     """What was found for one kind of GPU.
 
     smallest, cheapest: None if no cluster ends in time. most: nodes of the largest cluster that was
-    asked about. open: smaller numbers of nodes than the smallest that are not ruled out; all
-    that are not if there is none. cheapest_most: nodes of the largest cluster that the cheapest
-    is of. cheapest_bound: that no cluster up to it costs less than; gap: relative to it.
+    asked about. open: smaller numbers of nodes than the smallest that are not ruled out; all that
+    are not if there is none. cheapest_most: nodes of the largest cluster that the cheapest is of.
+    cheapest_bound: that no cluster up to it costs less than; gap: relative to it.
     """
 
     smallest: Choice | None

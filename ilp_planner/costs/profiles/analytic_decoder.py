@@ -1,5 +1,5 @@
-"""Whole layers of a decoder without measurements: times from `job.work` and
-`job.messages`, memory from `job.memory`, as for Megatron's training jobs.
+"""Whole layers of a decoder without measurements: times from `job.work` and `job.messages`, memory
+from `job.memory`, as for Megatron's training jobs.
 
 For stages with degrees of their own, so nothing is divided among replicas: Adam's states are on
 every one, and activations between products on every tensor-parallel rank. A layer profile has one

@@ -266,8 +266,8 @@ def _ending(
     """Return whether ranks with several virtual stages have the last norm, [ranks, counts].
 
     In models that predict further tokens it is the rank before the last one that has it if the
-    output is alone (`job.decoder.has_final_norm`). That it is alone because the last rank has
-    too few layers cannot be told from another rank's counts: there it is left out
+    output is alone (`job.decoder.has_final_norm`). That it is alone because the last rank has too
+    few layers cannot be told from another rank's counts: there it is left out
     (`MegatronPart.keeps`).
     """
     shape = parts.job.pp, counts.dense.shape[1]

@@ -648,8 +648,8 @@ def _exchanged(job: TrainingJob, machine: Machine, ways: Sequence[_Way]) -> tupl
     A layer's forward pass of a micro-batch is beside its backward pass of another one
     (`model_chunk_schedule_plan.py: TransformerLayerSchedulePlan.run` of `megatron.core`): attention
     beside the other's combining, the experts beside the other's dispatch. A message takes as long
-    as there is nothing else, and of the kernels beside it the share of multiprocessors that it
-    runs on.
+    as there is nothing else, and of the kernels beside it the share of multiprocessors that it runs
+    on.
     """
     share = min(1.0, machine.expert_exposed * PROCESSORS[job.settings.kernels.dispatcher])
     there, back = ([_sent(way, name) for name in EXCHANGES] for way in ways)

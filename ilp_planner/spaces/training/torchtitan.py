@@ -1,7 +1,7 @@
 """torchtitan's space: FSDP2 and HSDP, tensor, context and expert parallelism, and pipelines.
 
-Of activation checkpointing it has "full", and "selective" by operators (`job.operators`); of
-the pipeline's schedules 1F1B and Interleaved1F1B, with Megatron's order of operations, and the ones
+Of activation checkpointing it has "full", and "selective" by operators (`job.operators`); of the
+pipeline's schedules 1F1B and Interleaved1F1B, with Megatron's order of operations, and the ones
 with divided backward passes (`spaces.runtimes.limits.check_torch_schedule` has the conditions).
 """
 
@@ -45,8 +45,8 @@ class Torchtitan(CheckedRuntime):
     """A release of torchtitan: the newest has its name alone. Its FSDP keeps parameters gathered
     until the backward pass (`gradients` sharded: `fsdp_reshard_after_forward` is `never`) or gives
     them up (`parameters`: `always`). In a pipeline gradients are whole until the last micro-batch,
-    and kept parameters stay gathered for all (`job.states.rhythm`). torchtitan's own
-    `default` is `never` in a pipeline and `always` elsewhere."""
+    and kept parameters stay gathered for all (`job.states.rhythm`). torchtitan's own `default` is
+    `never` in a pipeline and `always` elsewhere."""
 
     selective = (BY_OPERATORS,)
     schedules = PIPELINES
@@ -84,8 +84,8 @@ class Torchtitan(CheckedRuntime):
         """Refuse a job that the release cannot run: a PlanError with its limit."""
 
     def check_job(self, job: TrainingJob) -> None:
-        """Refuse a job that torchtitan cannot run, or does not run so: a PlanError with its
-        limit. Parts of models are trained by PyTorch's FSDP as well, under PEFT and the Trainer."""
+        """Refuse a job that torchtitan cannot run, or does not run so: a PlanError with its limit.
+        Parts of models are trained by PyTorch's FSDP as well, under PEFT and the Trainer."""
         if job.settings.tuning:
             check_peft(job)
         else:

@@ -38,9 +38,8 @@ class LeastWork(NamedTuple):
 
     once: all elements, each on the fastest kind of rank. again: recomputation of all layers.
     layer, layer_again: the same of the shortest layer. longest: of the longest one, recomputation
-    included. through: the first virtual stages of the
-    ranks before each rank, one layer in each or the embedding, added up over all ranks. sync: of an
-    iteration, after the passes.
+    included. through: the first virtual stages of the ranks before each rank, one layer in each or
+    the embedding, added up over all ranks. sync: of an iteration, after the passes.
     """
 
     once: float
